@@ -11,7 +11,7 @@ HTTPS ?=
 EXTRA ?= $(or $(shell sed -n 's/^\# extra: //p' "$(CONFIG)" 2>/dev/null),base)
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
 
-.PHONY: help serve demo test check words bench doctor format web wheel chaos soak gpu conformance media ray attacks transitions constraints vllm clean
+.PHONY: help serve demo test check words bench doctor docs format web npm wheel chaos soak gpu conformance media ray attacks transitions constraints release vllm containers clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -41,6 +41,10 @@ bench: $(VENV)/base.stamp  ## measure this machine: first audio, real-time facto
 doctor: $(VENV)/base.stamp  ## what on this machine could keep Parley from working
 	@$(BIN)/parley doctor --config $(CONFIG) --port $(PORT)
 
+docs: $(VENV)/docs.stamp  ## build the documentation as a site, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open build/site/index.html"
+
 format: $(VENV)/dev.stamp  ## put the code into shape
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -48,8 +52,14 @@ format: $(VENV)/dev.stamp  ## put the code into shape
 web:  ## rebuild the page from web/src (needs Node; its output is committed)
 	cd web && npm ci --no-audit --no-fund && npm run build
 
-chaos soak gpu media ray attacks: $(VENV)/dev.stamp  ## the heavy suites, one at a time
+npm:  ## pack the page's library as an npm package, out/parley-voice-VERSION.tgz (needs Node)
+	cd web && npm ci --no-audit --no-fund && node pack.mjs
+
+chaos gpu media ray attacks: $(VENV)/dev.stamp  ## the heavy suites, one at a time
 	@$(BIN)/python -m scripts.suites $@
+
+soak: $(VENV)/dev.stamp  ## users at random for two minutes; MINUTES=60 starts the long one in the background (FOLDER=, USERS=)
+	@$(BIN)/python -m $(if $(MINUTES),tests.soak start $(FOLDER) --minutes $(MINUTES) $(if $(USERS),--users $(USERS)),scripts.suites soak)
 
 conformance: $(VENV)/dev.stamp  ## unmodified clients, each in an environment that is downloaded once (CLIENTS= names some)
 	@$(BIN)/python tests/conformance/environments.py $(CLIENTS)
@@ -62,8 +72,14 @@ transitions: $(VENV)/dev.stamp  ## payload rules against the builders of vllm-om
 wheel: $(VENV)/dev.stamp  ## try the package on each Python that is here, among packages of the same names (needs a network)
 	@$(BIN)/python -m scripts.wheel $(PYTHONS)
 
+release: $(VENV)/dev.stamp  ## packages, their SBOM and licences, in out/release (TAG= checks that all belong together; needs a network)
+	@$(BIN)/python -m scripts.release $(if $(TAG),--tag "$(TAG)")
+
 constraints: $(VENV)/dev.stamp  ## write constraints.txt anew from what is installed
 	@$(BIN)/python scripts/pin.py
+
+containers: $(VENV)/dev.stamp  ## build the container image, deploy it, and talk to it through its proxy and over TURN (root; buildah and podman)
+	@$(BIN)/python -m scripts.containers
 
 vllm: .vllm/vllm.stamp  ## an environment of vLLM's own, for a thinker with `use: llm.vllm` (for this machine's GPU, else its processor)
 

@@ -11,12 +11,14 @@ import math
 import re
 from contextlib import ExitStack
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.budgets import Budgets
 from app.callers import Caller
+from app.ids import elsewhere
 from app.keys import Keys
 from app.secrets import PREFIX, Secrets
 from app.settings import Settings
@@ -31,6 +33,9 @@ OPEN_PATHS = frozenset({"/livez", "/health", DOCS, "/openapi.json"})
 
 ADMIN = "/admin"
 """The path below which every request needs a key of its own: see app/http/admin.py."""
+
+TWILIO = "/v1/telephone/twilio"
+"""The path below which requests are signed: see app/transports/telephone/twilio.py."""
 
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
 """The subprotocol by which a browser, which can't set headers on a WebSocket, sends a key (openai-node
@@ -54,6 +59,12 @@ CALLER = "parley.caller"
 """The key under which the scope carries the Caller of a request."""
 
 
+NOT_OURS = (
+    "Pages of this origin may not connect: see server.allowed_origins. For its own page, a proxy in front "
+    "must pass the header Host on."
+)
+
+
 class Gate:
     """ASGI middleware: 403 for a foreign Host or Origin, 401 without a key where keys are set, 429 beyond one's share.
 
@@ -73,11 +84,14 @@ class Gate:
         budgets: Budgets,
         open_paths: frozenset[str],
     ) -> None:
+        self._files = open_paths - OPEN_PATHS
         self._app, self._open_paths, self._secrets, self._throttle = app, open_paths, secrets, throttle
         self._shares, self._budgets = shares, budgets
         self._hosts = {name.lower() for name in ("localhost", settings.host, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
-        self._keys, self._metrics_keys = keys, metrics_keys
+        self._keys, self._metrics_keys, self._server = keys, metrics_keys, settings.name
+        if (twilio := settings.telephone.twilio_url) is not None:
+            self._hosts.add(_host_name(urlsplit(twilio).netloc))
         if settings.metrics == "open":
             self._open_paths |= {METRICS}
 
@@ -112,8 +126,8 @@ class Gate:
         host = hosts[0] if len(hosts) == 1 else ""
         if not self._knows_host(host):
             return 403, "host_not_allowed", "The Host header names no host of this server: see server.allowed_hosts."
-        if origin is not None and not self._knows_origin(origin, host):
-            return 403, "origin_not_allowed", "Pages of this origin may not connect: see server.allowed_origins."
+        if origin is not None and not self._is_file(scope) and not self._knows_origin(origin, host):
+            return 403, "origin_not_allowed", NOT_OURS
         given, address = given_key(headers), address_of(scope)
         if given is not None and (wait_s := self._throttle.wait_s(address)):
             return 429, "too_many_wrong_keys", f"Too many wrong keys came from {address}: wait {math.ceil(wait_s)} s."
@@ -131,7 +145,7 @@ class Gate:
         if given is not None and given.startswith(PREFIX) and _route(scope) in SECRET_ROUTES:
             secret = self._secrets.find(given)
             if secret is None:
-                return 401, "invalid_api_key", _EXPIRED
+                return 401, "invalid_api_key", f"{_EXPIRED}{elsewhere(given, self._server)}"
             scope[CALLER] = Caller(secret.maker.owner, secret, address_of(scope))
             return None
         if keys and not self._is_open(scope):
@@ -155,6 +169,11 @@ class Gate:
         name = _host_name(host)
         return name in self._hosts or _is_address(name)
 
+    def _is_file(self, scope: Scope) -> bool:
+        """Whether it is a file of the page, which everybody may read. Behind a proxy that puts its own Host in place of
+        the browser's, the page is of another origin; without its script it could not say what is wrong."""
+        return scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in self._files
+
     def _knows_origin(self, origin: str, host: str) -> bool:
         """The page came from this very server, or from an origin that the settings list."""
         origin = origin.lower().rstrip("/")
@@ -164,8 +183,11 @@ class Gate:
         return scheme in ("http", "https") and rest == host.lower()
 
     def _is_open(self, scope: Scope) -> bool:
-        """Probes, and the files of the page and the API's documentation: what they call asks for a key."""
+        """Probes, and the files of the page and the API's documentation: what they call asks for a key. What Twilio
+        sends is signed instead."""
         path: str = scope["path"]
+        if path == TWILIO or path.startswith(f"{TWILIO}/"):
+            return True
         return scope["type"] == "http" and (path in self._open_paths or path.startswith((f"{ADMIN}/", f"{DOCS}/")))
 
 

@@ -80,9 +80,10 @@ class _OfOwner:
 
 
 class Kept:
-    """The responses that one server keeps, of all keys."""
+    """The responses that one server keeps, of all keys; ``server`` is its name, which stands in their ids."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, server: str | None = None) -> None:
+        self.server = server
         self._most, self._most_bytes = limits.kept_responses, int(limits.kept_mb * 1e6)
         self._owners = dict[str, _OfOwner]()
 

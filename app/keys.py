@@ -94,6 +94,10 @@ class Keys:
     def __len__(self) -> int:
         return len(self._names)
 
+    @property
+    def names(self) -> set[str]:
+        return set(self._names.values())
+
     def owner(self, given: str) -> str | None:
         """The name of the key that was sent, in a time that tells nothing of the keys; None: it is none of these."""
         digest = _digest(given)

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from app.callers import Caller, Secret
+from app.ids import prefix
 from app.shares import Shares, ShareTaken
 
-PREFIX = "ek_"
+KIND = "ek"
+PREFIX = prefix(KIND, None)
 LIFETIME_S = 600
 LIFETIMES_S = (10, 7200)
 """The lifetimes that the protocol lets a client ask for, and its default above."""
@@ -28,11 +30,17 @@ class TooManySecrets(Exception):
 class Secrets:
     """The secrets alive: at most ``limit``, each usable any number of times until it expires or is withdrawn.
 
-    ``now`` is monotonic. ``shares`` bounds those of one key, and of one address.
+    ``now`` is monotonic. ``shares`` bounds those of one key, and of one address. ``server`` is the name in each.
     """
 
-    def __init__(self, limit: int, now: Callable[[], float] = time.monotonic, shares: Shares | None = None) -> None:
-        self._limit, self._now, self._shares = limit, now, shares
+    def __init__(
+        self,
+        limit: int,
+        now: Callable[[], float] = time.monotonic,
+        shares: Shares | None = None,
+        server: str | None = None,
+    ) -> None:
+        self._limit, self._now, self._shares, self._prefix = limit, now, shares, prefix(KIND, server)
         # By digest: the time of a look-up tells something about digests, and nothing about the keys.
         self._alive: dict[bytes, Secret] = {}
 
@@ -47,7 +55,7 @@ class Secrets:
                 self._shares.take("secrets", maker)
             except ShareTaken as taken:
                 raise TooManySecrets(str(taken)) from None
-        secret = Secret(PREFIX + secrets.token_hex(32), session, self._now() + lifetime_s, maker)
+        secret = Secret(self._prefix + secrets.token_hex(32), session, self._now() + lifetime_s, maker)
         self._alive[_digest(secret.value)] = secret
         return secret
 

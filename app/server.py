@@ -30,14 +30,18 @@ from app.http.admin import admin
 from app.http.calls import calls_routes
 from app.http.chat import chat
 from app.http.client_secrets import client_secrets
+from app.http.live_sessions import live_routes
 from app.http.models import models
 from app.http.names import HEADERS
 from app.http.responses import responses
 from app.http.speech import speech
+from app.http.telephone import telephone_routes
 from app.http.transcriptions import transcriptions
 from app.http.trouble import add_errors
+from app.live import LiveDialect
 from app.pages import add_pages, page_paths
 from app.proxies import Peers, shared_by
+from app.realtime.protocol.dialect import Realtime
 from app.realtime.protocol.from_wire import MAX_MESSAGE_BYTES
 from app.rehearsal import rehearse
 from app.service import MakeEngine, Service
@@ -46,10 +50,15 @@ from app.tls import Certificate
 from app.transports import websocket
 from app.transports.http_protocol import HttpProtocol
 from app.transports.listener import Listener
+from app.transports.live_socket import live
+from app.transports.open_calls import OpenCalls
 from app.transports.resumable_session import ResumableSessions
 from app.transports.sideband import sideband
 from app.transports.socket_protocol import SocketProtocol
 from app.transports.tcp_connections import TcpConnection, TcpConnections
+from app.transports.telephone.audiosocket import listening
+from app.transports.telephone.sip import answering
+from app.transports.telephone.telephones import Telephones
 from app.transports.uvicorn_compat import STARTUP_FAILURE
 from app.transports.webrtc.calls import Calls
 from engine import ConfigError, Engine, EngineSpec, ModelInfo, loop
@@ -210,17 +219,18 @@ class Server(uvicorn.Server):
 def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
     """The routes of one service, and those that ``extend`` adds."""
 
-    calls = Calls(service)
+    open_calls = OpenCalls()
+    calls, telephones = Calls(service, open_calls), Telephones(service, open_calls)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         service.start()
-        async with calls.open():
+        async with listening(service, telephones), answering(service, telephones), calls.open():
             yield
         await service.stop()
 
     app = FastAPI(title="Parley", version=VERSION, description=ABOUT, docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.state.service = service
+    app.state.service, app.state.open_calls = service, open_calls
     app.add_middleware(
         Gate,
         settings=service.settings,
@@ -237,28 +247,39 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
     app.add_middleware(Peers, trusted=service.settings.trusted_proxies)
     add_errors(app)
 
-    _add_realtime(app, service, calls)
+    _add_realtime(app, service, open_calls)
     routers = [routes(service) for routes in (client_secrets, chat, responses, speech, transcriptions, models, admin)]
     keys = [Depends(HTTPBearer(auto_error=False))] if service.keys else []  # the Gate asks for them, the pages say so
-    for router in (*routers, calls_routes(service, calls)):
+    for router in (*routers, calls_routes(service, calls, open_calls), live_routes(calls, open_calls)):
         app.include_router(router, dependencies=keys)
+    for router in telephone_routes(service.settings.telephone, telephones):
+        app.include_router(router)
     _add_operations(app, service)
     extend(app, service)
     add_pages(app)
     return app
 
 
-def _add_realtime(app: FastAPI, service: Service, calls: Calls) -> None:
+def _add_realtime(app: FastAPI, service: Service, open_calls: OpenCalls) -> None:
     """The socket of a session, or a second one on a call."""
-    sessions = ResumableSessions()
+    sessions = ResumableSessions(service.settings.name)
 
     @app.websocket("/v1/realtime")
     async def realtime(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
         if "call_id" in socket.query_params:
-            await sideband(socket, service, calls)
+            await sideband(socket, service, open_calls, socket.query_params["call_id"], Realtime)
         else:
             await websocket.realtime(socket, service, sessions)
 
+    @app.websocket("/v1/live/sessions")
+    async def live_session(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
+        await live(socket, service, sessions)
+
+    @app.websocket("/v1/live/sessions/{session_id}/attach")
+    async def attached(socket: WebSocket, session_id: str) -> None:  # pyright: ignore[reportUnusedFunction]
+        await sideband(socket, service, open_calls, session_id, LiveDialect)
+
+    @app.get("/v1/live/sessions", include_in_schema=False)
     @app.get("/v1/realtime", include_in_schema=False)
     async def not_upgraded() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
         """Answer a client behind a proxy that passes its upgrade to a WebSocket on as a plain request."""
@@ -319,9 +340,20 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(f"server.port: {port} is in use on {host}; choose another (PORT=, --port)") from None
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError(f"server.host: {host!r} is no address of this machine: {_other(family)}") from None
         raise ConfigError(f"server.port: cannot listen on {host}:{port}: {error.strerror}") from None
     listener.setblocking(False)
     return listener
+
+
+def _other(family: socket.AddressFamily) -> str:
+    """The step for a machine that has no such address, as one without IPv4."""
+    return (
+        "on one without IPv4 choose --host ::1, or :: for every address"
+        if family == socket.AF_INET
+        else "choose another (HOST=, --host)"
+    )
 
 
 def _url(certificate: Certificate | None, host: str, port: int) -> str:

@@ -16,6 +16,7 @@ from app.callers import Caller
 from app.decoding import Decoding
 from app.kept import Kept
 from app.keys import Keys
+from app.mcp import ToolServers
 from app.memory import Memory, Room
 from app.pace import Pace
 from app.places import Places
@@ -95,8 +96,9 @@ class Service:
         self.shares = Shares(self.settings.limits, lambda: len(self.keys) > 1)
         self.budgets = Budgets(self.settings.limits)
         self.memory = Memory(int(self.settings.limits.held_mb * 1e6), self.shares)
-        self.secrets = Secrets(self.settings.limits.secrets, shares=self.shares)
-        self.kept = Kept(self.settings.limits)
+        self.secrets = Secrets(self.settings.limits.secrets, shares=self.shares, server=self.settings.name)
+        self.kept = Kept(self.settings.limits, self.settings.name)
+        self.tool_servers = ToolServers(self.settings.mcp)
         self.keys.withdrawn = self._withdraw_key
         self.throttle = Throttle()
         self.decoding = Decoding()
@@ -175,6 +177,7 @@ class Service:
         return SessionContext(
             self._engine, self.metrics, limits, turns, self._vad, Sentences(), camera_every_s,
             slices=self.slices, room=room, decoding=self.decoding, address=caller.address if caller is not None else "",
+            tool_servers=self.tool_servers,
         )  # fmt: skip
 
     def pace(self, caller: Caller | None = None) -> Pace:
@@ -325,12 +328,13 @@ class Service:
                 await self._stop.wait()
                 self._engine = None
         except EngineError as error:
-            self._fail(error)
+            self.fail(error)
         except Exception as error:  # noqa: BLE001 - whatever kept the engine from starting must end the server, not hang it
             log_failure("engine.bug")
-            self._fail(EngineError(f"the engine could not be started: {error}"))
+            self.fail(EngineError(f"the engine could not be started: {error}"))
 
-    def _fail(self, error: EngineError) -> None:
+    def fail(self, error: EngineError) -> None:
+        """End the server, since it can't do what its configuration says."""
         self.failure = error
         log("engine.failed", code=error.code)
         self.on_failure()

@@ -68,3 +68,10 @@ def _check(found: Any) -> None:
 
 _DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 _LARGE = "an integer in it has more than 64 bits"
+
+
+def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Merge ``change`` into ``base``, at any depth."""
+    both = {name: (base[name], value) for name, value in change.items() if name in base}
+    deep = {name: merged(*pair) for name, pair in both.items() if all(isinstance(one, dict) for one in pair)}
+    return {**base, **change, **deep}

@@ -128,8 +128,9 @@ def _serves(path: Path, names: Iterable[str]) -> bool:
     except (FileNotFoundError, ValueError, x509.ExtensionNotFound):
         return False
     covered = {str(one.value) for one in alternatives}
-    lasts = known.not_valid_after_utc > datetime.datetime.now(datetime.UTC) + SPARE
-    return lasts and covered.issuperset(names)
+    now = datetime.datetime.now(datetime.UTC)
+    valid = known.not_valid_before_utc <= now < known.not_valid_after_utc - SPARE  # not yet: the clock was wrong then
+    return valid and covered.issuperset(names)
 
 
 def _made(names: Iterable[str]) -> bytes:

@@ -1,6 +1,7 @@
 """The native families under load, on tiny random checkpoints: `parley bench --serve` over each of them.
 
-    python -m benchmarks.families [--only cloned,designed,qwen2_5_omni,qwen3_omni] [--at-once 1,8] [--answers N]
+    python -m benchmarks.families [--only cloned,designed,qwen2_5_omni,qwen3_omni]
+        [--at-once 1,8] [--answers N] [--replicas 1,2]
 
 cloned         Qwen3-TTS Base, which speaks as a recording sounds
 designed       Qwen3-TTS VoiceDesign, which speaks as a sentence describes
@@ -59,7 +60,7 @@ def qwen3_omni(folder: Path) -> tuple[str, Mapping[str, Any]]:
 FAMILIES = {one.__name__: one for one in (cloned, designed, qwen2_5_omni, qwen3_omni)}
 
 
-def measure(name: str, plan: Plan) -> bool:
+def measure(name: str, plan: Plan, replicas: tuple[int, ...]) -> bool:
     """Serve a tiny checkpoint of a family under load; whether every bar was held."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -69,7 +70,7 @@ def measure(name: str, plan: Plan) -> bool:
         path = folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(tree), encoding="utf-8")
         print_(f"\n{name}")
-        return run_serve(Servers(load_config(path), Served(str(path))), plan, None)
+        return run_serve(Servers(load_config(path), Served(str(path)), replicas), plan, None)
 
 
 def main() -> int:
@@ -77,9 +78,11 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(FAMILIES), help="which of them, with commas between")
     parser.add_argument("--at-once", default="1,8", help="users who ask at once, with commas between")
     parser.add_argument("--answers", type=int, help="answers of each load")
+    parser.add_argument("--replicas", default="1", help="replicas of each worker, with commas between")
     args = parser.parse_args()
+    replicas = tuple(map(int, args.replicas.split(",")))
     plan = Plan(at_once=tuple(map(int, args.at_once.split(","))), count=args.answers)
-    held = [measure(name, plan) for name in args.only.split(",")]
+    held = [measure(name, plan, replicas) for name in args.only.split(",")]
     return int(not all(held))
 
 

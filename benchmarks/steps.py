@@ -66,6 +66,9 @@ class RandomReader:
     def joined(self, names: Sequence[str], sizes: Sequence[int], *shape: int) -> Tensor:
         return self(names[0], sum(sizes), *shape)
 
+    def linear(self, names: Sequence[str], sizes: Sequence[int], width: int) -> Tensor:
+        return self.joined(names, sizes, width)
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -93,7 +96,7 @@ def step(config: dict[str, Any], rows: int, dtype: torch.dtype) -> Work:
     decoder = Decoder(read, SimpleNamespace(**config))  # type: ignore[arg-type]
     cache = decoder.cache(rows, PAST + 1)
     x = torch.randn(rows, 1, config["hidden_size"]).to(dtype)
-    where = CachePositions.of(range(rows), [PAST] * rows, 1, CPU)
+    where = CachePositions.of(cache, range(rows), [PAST] * rows, 1)
     angles = decoder.rope(torch.full((rows, 1), float(PAST)), dtype)
     return Work(lambda: decoder.forward(x, angles, where, cache), read.size)
 

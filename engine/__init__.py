@@ -3,6 +3,8 @@
 These are its public names; ``app`` uses no others. Importing it needs no torch.
 """
 
+import os
+
 from engine.chunk import (
     Audio,
     Codes,
@@ -63,6 +65,8 @@ from engine.errors import (
 from engine.nearest import nearest
 from engine.thinkers import thinker_of
 from engine.wav import wav
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when onnxruntime is imported, which else reports its use to its makers
 
 __all__ = [
     "ANSWER",

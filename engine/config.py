@@ -27,12 +27,18 @@ class WorkerSpec:
     """One worker: a process on a device that hosts one or more neighbouring stages, ``replicas`` times."""
 
     stages: tuple[str, ...]
+    """The names of neighbouring stages that the worker hosts: what they exchange never leaves it."""
     devices: tuple[str | int, ...] = ("cpu",)
+    """The devices on which its replicas compute, in turn: ``cpu``, or the numbers of GPUs."""
     replicas: int = 1
+    """The number of processes that host these stages; 0: they join from elsewhere, which needs ``cluster.listen``."""
     max_batch: int = 16
     """The most requests that one step takes, and the most that a replica holds at once."""
     threads: int = 1
+    """Threads that a step may use: a large voice on a small machine needs more than one."""
     dtype: str = "float32"
+    """The type in which weights are computed, where the stage has a choice: ``float32`` or
+    ``bfloat16``."""
     schedule: Schedule = "urgency"
     """The order in which requests step: the one whose listener needs it most, or the one that came first (to measure
     the difference)."""
@@ -65,7 +71,7 @@ class StageSpec:
     weights: str | None = None
     """A folder, a hub id, or a model of the catalogue by its name; None is the stage's built-in place."""
     dtype: str | None = None
-    """None: the worker's."""
+    """The type in which its weights are computed; None: the worker's."""
     max_batch: int | None = None
     """The most requests that one step takes, and that a replica holds at once; None: the worker's."""
     from_: str | None = None
@@ -79,6 +85,7 @@ class HeartbeatSpec:
     """The interval at which a worker reports that it lives, and the silence after which it is given up."""
 
     interval_s: float = 0.2
+    """Seconds between two reports of a worker that it lives."""
     timeout_s: float = 1.0
     """A worker whose steps take longer is given five of them."""
 
@@ -100,8 +107,12 @@ class ChunkSpec:
     """The number of codec frames that go to code2wav at a time: the first chunk, its growth, and where it settles."""
 
     first: int = 1
+    """Codec frames of an answer's first chunk: one is heard soonest."""
     growth: float = 1.5
+    """The factor by which each chunk is larger than the one before. No steeper than the voice is faster than real
+    time."""
     steady: int = 25
+    """Codec frames of a chunk once it has grown. Larger ones cost less, and a barge-in throws away more."""
     hurry: bool = True
     """Whether a chunk is cut short when its listener would run dry; without it, every answer has the same chunks."""
 
@@ -117,16 +128,21 @@ class EngineSpec:
     short for all stages of a family."""
 
     model: str | None = None
+    """A family of stages by its name, like ``nano``, in the place of ``stages``."""
     name: str | None = None
     """The pipeline's name for clients; None: the model's name."""
     stages: tuple[StageSpec, ...] = ()
+    """The stages of a pipeline, in the order in which they read from one another."""
     workers: tuple[WorkerSpec, ...] = ()
     """The workers; without any, ears and blocking stages have a worker of their own each, and the other stages share
     one."""
     weights: str | None = None
     """The weights of a ``model``: a folder or a hub id; None is the family's built-in place."""
     balance: Literal["least_queue", "round_robin", "random"] = "least_queue"
+    """The choice of a replica for a request that has none yet: the one with the fewest leases and waiting requests,
+    each in turn, or any."""
     chunks: ChunkSpec = ChunkSpec()
+    """The codec frames that go to the voice's last stage at a time: see "Chunks"."""
     queue: int = 64
     """Requests that may wait for a slot of a stage; one more is refused."""
     stall_s: float = 30.0
@@ -138,11 +154,16 @@ class EngineSpec:
     drain_s: float = 30.0
     """Seconds that a worker which is to leave may go on with the requests it has."""
     heartbeat: HeartbeatSpec = HeartbeatSpec()
+    """The reports by which a worker shows that it lives: see "Heartbeat"."""
     cluster: ClusterSpec = ClusterSpec()
+    """Workers on other machines: see "Cluster"."""
     launcher: str = "local"
+    """The place where workers run: ``local`` processes, ``inline`` in the server's own process (for tests), or
+    ``ray``."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Options of a ``model``: the family's own settings."""
     server: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The server's own settings: see its page."""
 
     @property
     def title(self) -> str:

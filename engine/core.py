@@ -351,6 +351,8 @@ class ProcessorTime(msgspec.Struct, frozen=True):
 
     computed_s: float
     waited_s: float
+    on_disk: bool = False
+    """Whether it waits for a disk, or for a page of its memory that lies on one, at this moment."""
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

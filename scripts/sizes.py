@@ -9,8 +9,8 @@ imports it.
 The *aim* is what the project set itself. A part that is beyond its aim may have what it has today, and a little: it is
 to shrink, and must not grow unseen. The engine's core grew by workers that join from elsewhere, the search for whose
 request broke a worker, chunks of a closed set of types, and a camera's frames; the app by its guards against hostile
-clients, by the commands for models on one's own machine, by the bench of a server under load, and by Responses; nano by
-the rules that answer in its model's place.
+clients, by the commands for models on one's own machine, by the bench of a server under load, by Responses, by
+Live and by MCP's tools; nano by the rules that answer in its model's place.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Part:
     aim: int | None = None
 
 
-CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_380, 4_500)
-SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_300)
-NN = Part("engine/worker/nn", 1_350)
+CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_400, 4_500)
+SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_430)
+NN = Part("engine/worker/nn", 1_630)
 TALKER = Part("engine/worker/talker", 450)
 TRANSITIONS = Part("engine/worker/transitions", 600)
-OMNI = Part("engine/worker/omni: what omni families share", 1_450)
-APP = Part("app", 16_100, 12_000)
+OMNI = Part("engine/worker/omni: what omni families share", 1_690)
+APP = Part("app", 20_080, 12_000)
 FAMILIES = {"nano": Part("nano", 2_350, 2_000)}
 FAMILY, STAGE = 2_000, 250
 """Lines that any other family may have, and a stage by itself."""

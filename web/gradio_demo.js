@@ -31,6 +31,7 @@ import(new URL("voice.js", root).href).then(({ VoiceClient }) => {
     return words.get(item);
   };
   const show = (who, item, text, final) => {
+    if (who === "answer" && final) return; // its pieces stand there
     const made = line(who, item);
     if (who === "user" && !final) return; // what they seemed to say stands there already; all of it follows
     made.textContent = final ? text || (who === "user" ? "(not understood)" : made.textContent) : made.textContent + text;

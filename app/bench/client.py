@@ -13,6 +13,7 @@ from app.client import ClientError, Response, connect
 from app.client.client import Client as Connection
 from app.client.events import AudioDelta, Error, Event, Other, TranscriptionCompleted
 from app.client.reader import Events
+from app.client.websocket import SILENCE_S
 from engine.core import Pcm
 
 Turn = Response
@@ -124,14 +125,20 @@ def _problem(event: Event) -> str:
 
 
 @asynccontextmanager
-async def open_client(target: Target, end_ms: int | None = None) -> AsyncGenerator[Client]:
+async def open_client(
+    target: Target, end_ms: int | None = None, silence_s: float = SILENCE_S
+) -> AsyncGenerator[Client]:
     """A session while the block lasts; turns end as our clients ask, or after a silence of ``end_ms``.
+
+    A server that answers no ping for ``silence_s`` has gone.
 
     Raises BenchError.
     """
     eagerness = "auto" if end_ms is None else None
     try:
-        async with connect(target.url, model=target.model, key=target.key, eagerness=eagerness) as connection:
+        async with connect(
+            target.url, model=target.model, key=target.key, eagerness=eagerness, silence_s=silence_s
+        ) as connection:
             if end_ms is not None:
                 detection = {"type": "server_vad", "silence_duration_ms": end_ms}
                 await connection.configure(audio={"input": {"turn_detection": detection}})

@@ -170,10 +170,26 @@ class Load:
         """Return those of them that sound as the answer to another question."""
         return [one for one in self.different if any(alike(one.player.wave, other) for other in self.alone)]
 
+    @property
+    def partings(self) -> list[str]:
+        """Return which answer is none that it has alone, and from which second on."""
+        return [
+            f"{self.kind.name}, question {one.question + 1} from "
+            f"{parting_s(one.player.wave, self.alone[one.question]):.2f} s"
+            for one in self.different
+        ]
+
 
 def alike(one: Wave, other: Wave) -> bool:
     """Whether two sounds, float32 [samples], are as long as each other, and the same but for rounding."""
     return len(one) == len(other) and float(np.sqrt(np.mean((one - other) ** 2, dtype=np.float64))) <= ALIKE_RMS
+
+
+def parting_s(one: Wave, other: Wave) -> float:
+    """Return the second from which two sounds, float32 [samples], differ; where none does, that at which one ends."""
+    length = min(len(one), len(other))
+    apart = np.flatnonzero(np.abs(one[:length] - other[:length]) > ALIKE_RMS)
+    return float(apart[0] if len(apart) else length) / SPEAKER_RATE_HZ
 
 
 async def ask(server: Server, kind: Kind, question: int) -> Answer:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.bench.figures import Figure, percentile, save, show
-from app.bench.loads import Load, Plan, loads, same_words, transcribed
+from app.bench.loads import PATIENCE_S, Load, Plan, loads, same_words, transcribed
 from app.bench.sessions import counted
 from app.bench.subject import Changes, Served
 from app.bench.target import BenchError
@@ -37,7 +37,7 @@ class Report:
     async def measure(self, address: Address, plan: Plan, replicas: int = 1) -> None:
         """Ask a server everything of the plan that it answers. Raises EngineError where that is nothing."""
         refused: list[EngineError] = []
-        async with Server(address) as server:
+        async with Server(address, PATIENCE_S) as server:
             for kind in plan.kinds():
                 with terminal.waiting(f"{kind.name}, {_replicas(replicas)} …"):
                     try:
@@ -82,7 +82,11 @@ class Report:
             Figure(name=f"{name}: failed", value=float(len(failed)), unit="", bar=0, note=counted(failed)),
             Figure(name=f"{name}: another's sound", value=leaked, unit="", bar=0),
             Figure(
-                name=f"{name}: not the sound that they have alone", value=different, unit="", bar=0 if exact else None
+                name=f"{name}: not the sound that they have alone",
+                value=different,
+                unit="",
+                bar=0 if exact else None,
+                note=counted([parting for load in self.loads for parting in load.partings]),
             ),
             Figure(name=f"{name}: sound behind the end", value=late, unit="", bar=0),
             *([words] if self.transcribed else []),

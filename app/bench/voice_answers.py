@@ -34,8 +34,8 @@ AGAIN_S = 1.0
 """Seconds that a user waits who found no session."""
 
 PATIENCE_S = 300.0
-"""Seconds until a turn counts as failed: a machine that is busy with other things may take its time, and the times
-tell."""
+"""Seconds until a turn counts as failed, and a connection on which no ping is answered as lost: a machine that is busy
+with other things may take its time, and the times tell."""
 
 TRACED = 60
 """Events that are kept of a turn that failed."""
@@ -93,7 +93,7 @@ class Crowd:
         """One after another, visits until there are no turns left."""
         while self.left > 0:
             try:
-                async with open_client(self.target) as client:
+                async with open_client(self.target, silence_s=PATIENCE_S) as client:
                     await self._visit(client)
             except BenchError as error:
                 self.left -= 1
@@ -120,7 +120,7 @@ class Crowd:
 async def voice_answers(target: Target, count: int, path: Path) -> list[Figure]:
     """Take as many spoken turns as the file at ``path`` lacks of ``count``. Raises BenchError."""
     async with _diary(path) as diary:
-        async with open_client(target) as client:
+        async with open_client(target, silence_s=PATIENCE_S) as client:
             words = await speech(target, client, ASKED)
         with terminal.waiting("voice answers …") as status:
             crowd = Crowd(target, words, diary, count - len(diary.records), status)

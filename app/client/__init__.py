@@ -30,6 +30,7 @@ from app.client.events import (
     TranscriptionCompleted,
 )
 from app.client.response import Response
+from app.client.websocket import SILENCE_S
 
 __all__ = [
     "AudioDelta",
@@ -67,16 +68,17 @@ async def connect(
     trust: ssl.SSLContext | None = None,
     transport: Literal["websocket", "webrtc"] = "websocket",
     eagerness: Eagerness | None = "auto",
+    silence_s: float = SILENCE_S,
 ) -> AsyncGenerator[Client]:
     """A session at ``http(s)://host:port`` while the block lasts. ``trust`` verifies an ``https`` server's certificate.
 
     Over a WebSocket, a path in ``url`` says where the API lies, if it is not ``/v1``.
     ``eagerness`` says how soon spoken turns are answered, once they sound finished (``semantic_vad``); with None the
-    server's own default ends them.
+    server's own default ends them. A WebSocket whose server answers no ping for ``silence_s`` has ended.
     Raises ClientError if there is none to be had.
     """
     opened = _opened(transport)
-    async with opened(url, model, key, trust) as channel, Client(channel, tools, eagerness) as client:
+    async with opened(url, model, key, trust, silence_s) as channel, Client(channel, tools, eagerness) as client:
         yield client
 
 

@@ -23,9 +23,8 @@ TOLERANCE_S = 0.001
 class Player:
     """The sound of one answer as its listener hears it. ``receive`` its packets in order."""
 
-    underruns: int = 0
-    dry_s: float = 0.0
-    longest_dry_s: float = 0.0
+    gaps: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """The underruns: from when until when there was nothing left to play."""
     first_s: float | None = None
     """The time at which the first packet with samples came."""
     samples: int = 0
@@ -40,14 +39,24 @@ class Player:
         if self.first_s is None:
             self.first_s = self._plays_until_s = at_s
         elif at_s - self._plays_until_s > TOLERANCE_S:
-            self.underruns += 1
-            self.dry_s += at_s - self._plays_until_s
-            self.longest_dry_s = max(self.longest_dry_s, at_s - self._plays_until_s)
+            self.gaps.append((self._plays_until_s, at_s))
         start_s = max(at_s, self._plays_until_s)
         self._starts.append((self.samples, start_s))
         self._plays_until_s = start_s + len(wave) / SPEAKER_RATE_HZ
         self.samples += len(wave)
         self._waves.append(wave)
+
+    @property
+    def underruns(self) -> int:
+        return len(self.gaps)
+
+    @property
+    def dry_s(self) -> float:
+        return sum(until_s - from_s for from_s, until_s in self.gaps)
+
+    @property
+    def longest_dry_s(self) -> float:
+        return max((until_s - from_s for from_s, until_s in self.gaps), default=0.0)
 
     @property
     def ends_s(self) -> float:

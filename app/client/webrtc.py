@@ -8,14 +8,14 @@ import ssl
 import time
 import urllib.request
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 
 import orjson
-from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+from aiortc import RTCConfiguration, RTCIceServer, RTCPeerConnection, RTCSessionDescription
 from aiortc.exceptions import InvalidStateError
 from aiortc.rtcrtpsender import RTCRtpSender
 
@@ -39,10 +39,21 @@ UNREAD = 10_000
 
 @asynccontextmanager
 async def opened(
-    url: str, model: str = "", key: str | None = None, trust: ssl.SSLContext | None = None
+    url: str,
+    model: str = "",
+    key: str | None = None,
+    trust: ssl.SSLContext | None = None,
+    silence_s: float = 0.0,
+    ice_servers: Iterable[RTCIceServer] = (),
+    through: Callable[[str], str] = str,
 ) -> AsyncGenerator[CallChannel]:
-    """A call to the server at ``http(s)://host:port`` while the block lasts. Raises ClientError."""
-    connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))  # None would mean a public STUN server
+    """A call to the server at ``http(s)://host:port`` while the block lasts. Raises ClientError.
+
+    ``ice_servers`` are asked for a way through firewalls; of several TURN servers aiortc asks one. Its transport finds
+    out for itself whether the server is there: ``silence_s`` says nothing to it. ``through`` rewrites the server's SDP
+    answer, as a relay between the two does.
+    """
+    connection = RTCPeerConnection(RTCConfiguration(iceServers=[*ice_servers]))  # None would mean a public STUN server
     channel = CallChannel(connection)
     try:
         async with asyncio.timeout(OPEN_S):
@@ -53,7 +64,7 @@ async def opened(
                 {"Content-Type": "application/sdp", **({"Authorization": f"Bearer {key}"} if key is not None else {})},
             )
             answer = await asyncio.to_thread(_posted, asking, trust)
-            await connection.setRemoteDescription(RTCSessionDescription(answer, "answer"))
+            await connection.setRemoteDescription(RTCSessionDescription(through(answer), "answer"))
             await channel.connected()
         yield channel
     except TimeoutError:

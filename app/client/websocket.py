@@ -20,10 +20,17 @@ from engine.core import Pcm
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 """One retrieved item of five minutes is 20 MB."""
 
+SILENCE_S = 20.0
+"""Seconds in which a server that lives answers a ping. Sound that it has yet to read lies before the ping."""
+
 
 @asynccontextmanager
 async def opened(
-    url: str, model: str = "", key: str | None = None, trust: ssl.SSLContext | None = None
+    url: str,
+    model: str = "",
+    key: str | None = None,
+    trust: ssl.SSLContext | None = None,
+    silence_s: float = SILENCE_S,
 ) -> AsyncGenerator[SocketChannel]:
     """A channel to the server at ``http(s)://host:port`` or ``ws(s)://…`` while the block lasts. Raises ClientError.
 
@@ -33,8 +40,9 @@ async def opened(
     headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
     try:
         socket = await connect(
-            address, additional_headers=headers, ssl=trust, compression=None, proxy=None, max_size=MAX_EVENT_BYTES
-        )
+            address, additional_headers=headers, ssl=trust, compression=None, proxy=None, max_size=MAX_EVENT_BYTES,
+            ping_timeout=silence_s,
+        )  # fmt: skip
     except InvalidStatus as refused:
         raise _refusal(refused) from None
     except (OSError, WebSocketException, ValueError) as error:

@@ -11,6 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,13 @@ from engine.loop import run
 MIN_MEMORY_GB = 1.0  # memory that the server with the built-in model may take
 MIN_DISK_GB = 1.0  # an installation, and room for some recordings
 MIN_FILES = 1024  # a session takes a socket, a worker some pipes
+DAY_S = 86_400.0
+GROUPS = Path("/sys/fs/cgroup")
+CONTROL_GROUPS = (
+    (GROUPS / "memory.max", GROUPS / "memory.current"),
+    (GROUPS / "memory" / "memory.limit_in_bytes", GROUPS / "memory" / "memory.usage_in_bytes"),
+)
+"""Where a container finds the bound of its memory, and what it has taken: the two versions of control groups."""
 LOOK_S = 1.0  # a stage that asks a server elsewhere has looked for it by then
 
 
@@ -43,7 +51,8 @@ def examine(spec: EngineSpec, host: str, port: int) -> Iterator[Finding]:
     """Every finding, in the order in which a newcomer would meet the trouble."""
     yield python(sys.version_info[:2])
     yield processors(os.cpu_count() or 1, load())
-    yield memory(psutil.virtual_memory().available)
+    yield clock(time.time(), Path(__file__).stat().st_mtime)
+    yield memory(free_memory())
     yield disk(Path.cwd())
     yield open_files(file_limit())
     yield from server_findings(settings_of(spec.server), host, port)
@@ -74,6 +83,24 @@ def processors(count: int, busy: float) -> Finding:
 def load() -> float:
     """The load average of the last minute; 0 where there is none."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def clock(now_s: float, installed_s: float) -> Finding:
+    """Whether the time can be right: it is not before this installation. Both are Unix time."""
+    today = time.strftime("%Y-%m-%d", time.gmtime(now_s))
+    if now_s < installed_s - DAY_S:
+        step = "set it: with a wrong one certificates and the passwords of TURN servers are not valid"
+        return Finding("warn", "clock", f"it says {today}, which is before Parley was installed here", step)
+    return Finding("ok", "clock", today)
+
+
+def free_memory() -> int:
+    """The bytes that may still be taken: of the machine's, or of the control group's bound if that is less."""
+    free = psutil.virtual_memory().available
+    for most, taken in CONTROL_GROUPS:
+        with suppress(OSError, ValueError):  # no such group, or "max"
+            free = min(free, int(most.read_text()) - int(taken.read_text()))
+    return free
 
 
 def memory(free_bytes: int) -> Finding:

@@ -6,6 +6,7 @@ Each check returns a Finding and raises nothing. Knows no model.
 from __future__ import annotations
 
 import datetime
+import errno
 import ipaddress
 import socket
 from collections.abc import Iterable, Iterator
@@ -30,7 +31,7 @@ SOON = datetime.timedelta(days=14)
 def server_findings(settings: Settings, host: str, port: int) -> Iterator[Finding]:
     """Yield the findings about the server that the settings describe, at this address."""
     yield port_free(host, port)
-    yield udp(["127.0.0.1", *(one for one in addresses() if not ipaddress.ip_address(one).is_loopback)])
+    yield udp(_own())
     yield https(settings, datetime.datetime.now(datetime.UTC))
     yield keys("keys", settings.keys_file, is_loopback(settings.host))
     if settings.admin_key_file is not None:
@@ -39,22 +40,35 @@ def server_findings(settings: Settings, host: str, port: int) -> Iterator[Findin
         yield keys("metrics keys", settings.metrics_key_file, nobody_asks=True)
 
 
+def _own() -> list[str]:
+    """This machine's addresses, with one that it calls itself by."""
+    found = [ipaddress.ip_address(one) for one in addresses()]
+    return [*(str(one) for one in found if one.is_loopback)][:1] + [str(one) for one in found if not one.is_loopback]
+
+
 def port_free(host: str, port: int) -> Finding:
-    where = f"{host}:{port}"
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        with socket.create_server((host, port)):
+        with socket.create_server((host, port), family=_family(host)):
             return Finding("ok", "port", f"{where} is free")
     except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            step = "choose one that it has: parley serve --host ::1 on a machine without IPv4"
+            return Finding("fail", "port", f"this machine has no address {host}", step)
         if (running := _running(host, port)) is not None:
             return running
         step = f"stop what listens there, or choose another: parley serve --port {port + 1}"
         return Finding("fail", "port", f"{where} cannot be taken: {error.strerror or error}", step)
 
 
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def _running(host: str, port: int) -> Finding | None:
     """The Parley server at an address; None if there is none."""
     for scheme in ("http", "https"):
-        url = f"{scheme}://{host}:{port}"
+        url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         if (health := _health(url)) is not None:
             about = f"a Parley server (version {health.get('version', 'unknown')}) runs at {url}: {health['status']}"
             if health["status"] == "ready":
@@ -84,7 +98,7 @@ def udp(own: Iterable[str]) -> Finding:
 
 
 def _reaches(address: str) -> bool:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    family = _family(address)
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as ear, socket.socket(family, socket.SOCK_DGRAM) as mouth:
             ear.bind((address, 0))
@@ -108,11 +122,15 @@ def https(settings: Settings, now: datetime.datetime) -> Finding:
         path = own_certificate() if settings.https == AUTO else None
         certificate = None if path else certificate_of(settings)
         path = path or (certificate.path if certificate else Path())
-        ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+        known = x509.load_pem_x509_certificate(path.read_bytes())
+        begins, ends = known.not_valid_before_utc, known.not_valid_after_utc
     except (ConfigError, OSError, ValueError) as error:
         return Finding(
             "fail", "https", str(error), "name a certificate with --https FILE, or have one made: --https auto"
         )
+    if begins > now:
+        text = f"{path} is valid only from {begins:%Y-%m-%d} on"
+        return Finding("fail", "https", text, "set this machine's clock; if it is right, renew the certificate")
     text = f"{path} is valid until {ends:%Y-%m-%d}"
     if settings.https == AUTO:
         return Finding("ok", "https", f"{text}, and made anew in time")

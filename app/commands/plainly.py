@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -12,6 +14,9 @@ from app.commands import terminal
 from app.commands.sink import ListenerGone
 from app.media import MediaError
 from engine import EngineError
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""The errors of a disk that takes nothing."""
 
 
 @contextmanager
@@ -25,5 +30,11 @@ def plainly() -> Generator[None]:
         raise typer.Exit(1) from None
     except ListenerGone:
         raise typer.Exit(0) from None
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        terminal.fail(f"the output cannot be written ({error.strerror}): free some space, or send it somewhere else")
+        terminal.forget(sys.stdout)
+        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

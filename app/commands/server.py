@@ -5,6 +5,7 @@ Knows no terminal. Each mistake is one EngineError: nobody there, a wrong key, s
 
 from __future__ import annotations
 
+import datetime
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +23,7 @@ from engine import EngineError, Ledger, ModelInfo, Output, Request, RequestError
 
 CONNECT_S = 10.0
 SILENT_S = 60.0
-"""A server that says nothing for so long while it answers is given up: its engine ends a stalled answer after 30 s."""
+"""An engine ends a stalled answer after 30 s; under load a request may wait in line for longer."""
 
 
 class ServerError(EngineError):
@@ -49,11 +50,14 @@ class Address:
 
 
 class Server:
-    """``async with Server(address) as server:`` has a model, and answers requests as an Engine does."""
+    """``async with Server(address) as server:`` has a model, and answers requests as an Engine does.
 
-    def __init__(self, address: Address) -> None:
+    A server that says nothing for ``silent_s`` seconds while it answers is given up.
+    """
+
+    def __init__(self, address: Address, silent_s: float = SILENT_S) -> None:
         self._address = address
-        self._http = _client(address)
+        self._http = _client(address, silent_s)
 
     async def __aenter__(self) -> Self:
         try:
@@ -133,12 +137,12 @@ async def _chunks(response: httpx2.Response, decoder: Speech | Completion) -> As
         raise ServerError("the server ended the answer before it was complete")
 
 
-def _client(address: Address) -> httpx2.AsyncClient:
+def _client(address: Address, silent_s: float) -> httpx2.AsyncClient:
     """Raises EngineError. No proxy of the environment is asked: servers of one's own lie behind none."""
     headers = {"content-type": "application/json"}
     if address.key_file is not None:
         headers["authorization"] = f"Bearer {read_keys(address.key_file, '--key-file')[0].value}"
-    timeout = httpx2.Timeout(CONNECT_S, read=SILENT_S)
+    timeout = httpx2.Timeout(CONNECT_S, read=silent_s)
     return httpx2.AsyncClient(base_url=address.root, headers=headers, timeout=timeout, verify=trust(), trust_env=False)
 
 
@@ -192,6 +196,11 @@ def _stranger(url: str, why: str = "") -> ServerError:
 def _unreachable(error: httpx2.TransportError, url: str) -> ServerError:
     """Explain why no answer came, in one sentence."""
     match error:
+        case httpx2.ConnectError() if "has expired" in str(error) or "not yet valid" in str(error):
+            return ServerError(
+                f"{url} shows a certificate that is not valid today ({datetime.date.today()} on this machine): set the "
+                "clocks of both machines, then restart the server or renew its certificate"
+            )
         case httpx2.ConnectError() if "CERTIFICATE_VERIFY_FAILED" in str(error):
             return ServerError(
                 f"{url} shows a certificate that this machine does not trust: name its file in SSL_CERT_FILE"
@@ -201,7 +210,7 @@ def _unreachable(error: httpx2.TransportError, url: str) -> ServerError:
         case httpx2.ConnectError() | httpx2.ConnectTimeout():
             return ServerError(f"there is no server at {url}: start one with `parley serve`, or look at the address")
         case httpx2.ReadTimeout():
-            return ServerError(f"{url} has said nothing for {SILENT_S:g} s")
+            return ServerError(f"{url} has said nothing for {error.request.extensions['timeout']['read']:g} s")
         case httpx2.RemoteProtocolError() | httpx2.ReadError():
             return ServerError(f"{url} ended the connection: the server is gone, or its address begins with https://")
         case _:

@@ -7,6 +7,7 @@ request.
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib
 import os
 import sys
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from app.commands.terminal import forget
 from app.http.sound import Compressed, file_encoder
 from engine import SPEAKER_RATE_HZ, EngineError
 from engine.core import Wave
@@ -91,7 +93,9 @@ def check_file(path: str, suffixes: Sequence[str]) -> None:
     if not file.parent.is_dir():
         raise SinkError(f"cannot write {path}: there is no folder {file.parent}")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise SinkError(f"cannot write {path}: you have no permission to write there")
+        read_only = os.statvfs(file.parent).f_flag & os.ST_RDONLY
+        why = "the disk is read-only" if read_only else "you have no permission to write there"
+        raise SinkError(f"cannot write {path}: {why}; name a file elsewhere")
 
 
 @asynccontextmanager
@@ -126,7 +130,8 @@ def _writing(path: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise SinkError(f"cannot write {path}: {error.strerror or error}") from None
+        step = "; free some space, or name a file elsewhere" if error.errno == errno.ENOSPC else ""
+        raise SinkError(f"cannot write {path}: {error.strerror or error}{step}") from None
 
 
 class WavFile:
@@ -190,7 +195,7 @@ class StandardOutput:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter's last flush must not fail
+            forget(sys.stdout)
             raise ListenerGone from None
 
 

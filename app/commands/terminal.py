@@ -5,9 +5,11 @@ Knows no request; `parley say -o -` writes samples to standard output, so nothin
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,9 +21,20 @@ from engine import SPEAKER_RATE_HZ, Ledger
 console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)  # ":cd:" is part of a fingerprint
 
 
+def _print(text: str, end: str = "\n") -> None:
+    """Write to standard error. A disk that is full, or a pipe without a reader, costs the line and nothing else."""
+    with suppress(OSError):
+        console.print(text, end=end)
+
+
+def forget(stream: TextIO) -> None:
+    """Send what the stream still holds nowhere: the interpreter's last flush must not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def say(text: str) -> None:
     """A line for the reader."""
-    console.print(escape(text))
+    _print(escape(text))
 
 
 def say_piece(text: str) -> None:
@@ -38,17 +51,17 @@ def note_piece(text: str) -> None:
 
 def whisper(text: str) -> None:
     """A line that only some want to read."""
-    console.print(f"[dim]{escape(text)}[/]")
+    _print(f"[dim]{escape(text)}[/]")
 
 
 def prompt() -> None:
     """It is the user's turn to type."""
-    console.print("[bold cyan]you[/] ", end="")
+    _print("[bold cyan]you[/] ", end="")
 
 
 def fail(text: str) -> None:
     """Print what went wrong, as one sentence."""
-    console.print(f"[bold red]error:[/] {escape(text)}")
+    _print(f"[bold red]error:[/] {escape(text)}")
 
 
 @contextmanager
@@ -95,6 +108,6 @@ class Speaking:
 def finding(level: str, text: str, step: str) -> None:
     """A line that says how something is (ok, warn or fail), and below it what to do about it."""
     colour = {"ok": "green", "warn": "yellow", "fail": "red"}[level]
-    console.print(f"[{colour}]{level:<4}[/] {escape(text)}")
+    _print(f"[{colour}]{level:<4}[/] {escape(text)}")
     if step:
-        console.print(f"     → {escape(step)}")
+        _print(f"     → {escape(step)}")

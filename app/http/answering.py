@@ -63,6 +63,12 @@ class Figures:
         self.input_tokens, self.text_tokens = usage.input_tokens, usage.output_tokens
         self.audio_input_tokens, self.cached_tokens = usage.audio_tokens, usage.cached_tokens
 
+    def add(self, other: Figures) -> None:
+        """Note the next request of the same answer."""
+        self.finish, self.ledger = other.finish, self.ledger or other.ledger
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     def stopped(self, request: Request, cost: TokenCost) -> None:
         """The answer ended before a stop string: if the thinker was still writing, its counts are estimated."""
         self.finish = "stop"
@@ -76,6 +82,9 @@ class Figures:
             return None
         terms = {name: round(ms, 3) for name, ms in self.ledger.terms.items()}
         return {"ledger": {"ttfa_ms": round(self.ledger.ttfa_ms, 3), "terms_ms": terms}}
+
+
+_SUMS = ("input_tokens", "audio_input_tokens", "cached_tokens", "text_tokens", "audio_tokens", "characters", "samples")
 
 
 async def answer(service: Service, request: Request, take: Take, stop: Sequence[str] = ()) -> Figures:

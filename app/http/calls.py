@@ -16,8 +16,10 @@ from app import strict_json
 from app.auth import caller_of
 from app.http.body import StrictRoute
 from app.http.trouble import HttpRefusal
+from app.ids import elsewhere
 from app.realtime.protocol import beta
 from app.service import Service
+from app.transports.open_calls import OpenCalls
 from app.transports.resumable_session import NoWayBack
 from app.transports.webrtc.calls import Calls
 from app.turn import servers_for
@@ -44,7 +46,7 @@ class _OfferRoute(StrictRoute):
     max_bytes = 256 * 1024  # an offer, and instructions and tools
 
 
-def calls_routes(service: Service, calls: Calls) -> APIRouter:
+def calls_routes(service: Service, calls: Calls, open_calls: OpenCalls) -> APIRouter:
     """The routes, for one server."""
     router = APIRouter(route_class=_OfferRoute, tags=["Realtime"])
 
@@ -66,9 +68,10 @@ def calls_routes(service: Service, calls: Calls) -> APIRouter:
 
     @router.post(PATH + "/{call_id}/hangup", response_class=Response, summary="End a call")
     async def hang_up(call_id: str, request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
-        call = calls.find(call_id, caller_of(request.scope))
+        call = open_calls.find(call_id, caller_of(request.scope))
         if call is None:
-            raise HttpRefusal(404, "call_not_found", f"There is no call {call_id[:64]!r}, or it is over.", "call_id")
+            message = f"There is no call {call_id[:64]!r}, or it is over.{elsewhere(call_id, calls.server)}"
+            raise HttpRefusal(404, "call_not_found", message, "call_id")
         call.connection.hang_up("it was hung up")
         return Response(status_code=200)
 
@@ -95,14 +98,7 @@ async def _offer_of(request: Request) -> tuple[str, dict[str, Any] | None]:
         offer, session = [await _part(form.get(name)) for name in ("sdp", "session")]
     if offer is None:
         raise HttpRefusal(400, "missing_required_parameter", "The form has no part 'sdp'.", "sdp")
-    return _text(offer), start if session is None else _merged(start or {}, _session(session))
-
-
-def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Merge ``change`` into ``base``, at any depth."""
-    both = {name: (base[name], value) for name, value in change.items() if name in base}
-    deep = {name: _merged(*pair) for name, pair in both.items() if all(isinstance(one, dict) for one in pair)}
-    return {**base, **change, **deep}
+    return _text(offer), start if session is None else strict_json.merged(start or {}, _session(session))
 
 
 async def _part(part: UploadFile | str | None) -> bytes | None:

@@ -1,7 +1,7 @@
 """The input items of ``/v1/responses``, and the messages of a chat that they mean.
 
-Source: openai-python ``types/responses/response_input_item_param``; sound is ``response_input_audio_param``. Items of
-tools that the hosted service runs itself are unknown here.
+Source: openai-python ``types/responses/response_input_item_param``; sound is ``response_input_audio_param``. Of
+the tools that the hosted service runs itself, those of MCP servers are known here.
 """
 
 from __future__ import annotations
@@ -114,6 +114,59 @@ class CallOutputItem(BaseModel):
         return ToolMessage(role="tool", tool_call_id=self.call_id, content=_texts(self.output))
 
 
+class McpToolList(BaseModel):
+    """The tools of an MCP server, as an earlier answer listed them: they are asked for anew."""
+
+    type: Literal["mcp_list_tools"]
+
+
+class McpCallItem(BaseModel):
+    """A call of an MCP tool that was run for an earlier answer."""
+
+    type: Literal["mcp_call"]
+    id: str
+    name: str
+    arguments: str
+    output: str | None = None
+    error: Any = None
+
+    def messages(self) -> list[ChatMessage]:
+        text = self.output or "" if self.error is None else f"Error: {str(self.error)[:2000]}"
+        return _called(self.id, self.name, self.arguments, text)
+
+
+class McpApprovalRequest(BaseModel):
+    """A call of an MCP tool that waits for the client's approval."""
+
+    type: Literal["mcp_approval_request"]
+    id: str
+    server_label: str
+    name: str
+    arguments: str
+
+    def denied(self, reason: str | None) -> list[ChatMessage]:
+        """The call, and that it was not made."""
+        why = f": {reason}" if reason else "."
+        return _called(self.id, self.name, self.arguments, f"The user did not approve this call{why}")
+
+
+class McpApprovalResponse(BaseModel):
+    """The client's answer to such a request."""
+
+    type: Literal["mcp_approval_response"]
+    approval_request_id: str
+    approve: bool
+    reason: str | None = None
+
+
+def _called(id: str, name: str, arguments: str, output: str) -> list[ChatMessage]:
+    call = ToolCall(id=id, function=FunctionCall(name=name, arguments=arguments))
+    return [
+        AssistantMessage(role="assistant", tool_calls=[call]),
+        ToolMessage(role="tool", tool_call_id=id, content=output),
+    ]
+
+
 class ReasoningItem(BaseModel):
     """The thoughts of another model, which clients send back: they are left out."""
 
@@ -149,6 +202,10 @@ InputItem = Annotated[
     | Annotated[AssistantItem, Tag("assistant")]
     | Annotated[CallItem, Tag("function_call")]
     | Annotated[CallOutputItem, Tag("function_call_output")]
+    | Annotated[McpToolList, Tag("mcp_list_tools")]
+    | Annotated[McpCallItem, Tag("mcp_call")]
+    | Annotated[McpApprovalRequest, Tag("mcp_approval_request")]
+    | Annotated[McpApprovalResponse, Tag("mcp_approval_response")]
     | Annotated[ReasoningItem, Tag("reasoning")]
     | Annotated[ItemReference, Tag("item_reference")],
     Discriminator(type_or_role),

@@ -7,9 +7,9 @@ parts of messages, and no API's events.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
@@ -25,7 +25,7 @@ from app.ids import new_id
 from app.realtime.conversation.model_context import json_size
 from app.realtime.session_context import SessionContext
 from app.service import Service
-from engine import ANSWER, IN_WRITING, Message, Output, Sampling, TextPart, Tool
+from engine import ANSWER, IN_WRITING, AudioPart, Message, Output, Sampling, TextPart, Tool
 from engine import Request as EngineRequest
 
 Tokens = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -81,6 +81,8 @@ class Question:
     stop: Sequence[str] = ()
     instructions: str = ""
     before: Before = field(default_factory=Before)
+    hosted: bool = False
+    """Whether there are tools that the server runs, which it will know once it has asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,19 @@ class Asked:
 
     request: EngineRequest
     new: tuple[Message, ...]
+
+
+def with_transcript(messages: tuple[Message, ...], transcript: str | None) -> tuple[Message, ...]:
+    """The messages, with the words that were heard in the last one: the next answer need not hear them again."""
+    if transcript is None or not messages:
+        return messages
+    *earlier, last = messages
+    spoken = [i for i, part in enumerate(last.parts) if isinstance(part, AudioPart)]
+    parts = tuple(
+        AudioPart(part.pcm, transcript if i == spoken[0] else "") if isinstance(part, AudioPart) else part
+        for i, part in enumerate(last.parts)
+    )
+    return (*earlier, Message(last.role, parts))
 
 
 class Whole(Protocol):
@@ -112,21 +127,36 @@ class Streamed(Protocol):
     async def fail(self, refusal: HttpRefusal) -> None: ...
 
 
+W = TypeVar("W", bound=Whole)
+S = TypeVar("S", bound=Streamed)
+T = TypeVar("T")
+Run = Callable[[Service, Asked, T, Sequence[str]], Coroutine[Any, Any, Figures]]
+"""The work of an answer: the engine is asked, and everything that comes is handed to the teller."""
+
+
 async def answered_whole(
-    service: Service, http: Request, question: Question, teller: Callable[[Asked], Whole]
+    service: Service,
+    http: Request,
+    question: Question,
+    teller: Callable[[Asked], W],
+    run: Run[W] | None = None,
 ) -> Response:
-    """The response with a complete answer. Raises one of ERRORS."""
+    """The response with a complete answer, which ``run`` has made if it is not one request's. Raises one of ERRORS."""
     try:
         asked = await while_there(http.receive, _asked(service, http, question))
         whole = teller(asked)
-        figures = await while_there(http.receive, answer(service, asked.request, whole.take, question.stop))
+        figures = await while_there(http.receive, (run or _once)(service, asked, whole, question.stop))
     except ClientGone:
         return Response(status_code=499)  # nobody reads it, and what it sent need not be decoded
     return JSONResponse(await whole.body(figures), headers=question.names.headers)
 
 
 async def answered_live(
-    service: Service, http: Request, question: Question, teller: Callable[[Asked, Write], Streamed]
+    service: Service,
+    http: Request,
+    question: Question,
+    teller: Callable[[Asked, Write], S],
+    run: Run[S] | None = None,
 ) -> Response:
     """The response with an answer as it grows. Raises one of ERRORS; behind its first event an error is an event."""
     try:
@@ -137,13 +167,17 @@ async def answered_live(
     async def produce(write: Write) -> None:
         stream = teller(asked, write)
         try:
-            await stream.end(await answer(service, asked.request, stream.take, question.stop))
+            await stream.end(await (run or _once)(service, asked, stream, question.stop))
         except ERRORS as error:
             if not stream.begun:
                 raise
             await stream.fail(refusal_of(error))
 
     return Live(produce, "text/event-stream", question.names.headers)
+
+
+async def _once(service: Service, asked: Asked, teller: Whole | Streamed, stop: Sequence[str]) -> Figures:
+    return await answer(service, asked.request, teller.take, stop)
 
 
 def refuse_unserved(
@@ -184,7 +218,7 @@ def _check(question: Question, context: SessionContext) -> None:
     """Check what pydantic can't see, before anything is decoded. Raises HttpRefusal or Refusal."""
     last = len(question.messages) - 1
     roles = [message.role for message in (*question.before.messages, *question.messages)]
-    if roles[-1:] == ["assistant"]:
+    if roles[-1:] == ["assistant"] and not question.hosted:
         message = "The last message is the assistant's: an answer is made to a user's or a tool's, or to instructions."
         raise HttpRefusal(400, "invalid_value", message, f"{question.path}.{last}.role" if last >= 0 else question.path)
     _check_choice(question)
@@ -200,7 +234,7 @@ def _check(question: Question, context: SessionContext) -> None:
 
 def _check_choice(question: Question) -> None:
     names, choice = {tool.name for tool in question.tools}, question.tool_choice
-    if choice in {"auto", "none", *names, *(("required",) if names else ())}:
+    if choice in {"auto", "none", *names, *(("required",) if names or question.hosted else ())}:
         return
     message = f"tool_choice asks for a call of {choice[:100]!r}, and tools has no such function."
     if choice == "required":

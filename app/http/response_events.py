@@ -6,12 +6,15 @@ Source: openai-python ``types/responses``: ``Response`` and ``ResponseStreamEven
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
 from app.http.answering import Figures
+from app.http.hosted_items import ApprovalRequest, Event, HostedCall, Status, ToolListing, event
 from app.http.trouble import HttpRefusal
 from app.ids import new_id
+from app.mcp import CallResult, HostedTool, ToolServerError
 from engine import (
     Audio,
     Codes,
@@ -27,8 +30,7 @@ from engine import (
     Usage,
 )
 
-Event = dict[str, Any]
-Status = Literal["in_progress", "completed", "incomplete"]
+__all__ = ["Event", "GrowingResponse"]
 
 _CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
 """The error codes that a failed response may have, by what the same error is over HTTP; others are ``server_error``."""
@@ -51,12 +53,12 @@ class _Message:
         return TextPart(self.text)
 
     def opened(self) -> list[Event]:
-        return [_event("content_part.added", self.place(), part=_text_part(""))]
+        return [event("content_part.added", self.place(), part=_text_part(""))]
 
     def closed(self) -> list[Event]:
         return [
-            _event("output_text.done", self.place(), text=self.text, logprobs=[]),
-            _event("content_part.done", self.place(), part=_text_part(self.text)),
+            event("output_text.done", self.place(), text=self.text, logprobs=[]),
+            event("content_part.done", self.place(), part=_text_part(self.text)),
         ]
 
     def place(self) -> dict[str, Any]:
@@ -85,10 +87,14 @@ class _Call:
         return []
 
     def closed(self) -> list[Event]:
-        return [_event("function_call_arguments.done", self.place(), arguments=self.arguments)]
+        return [event("function_call_arguments.done", self.place(), arguments=self.arguments)]
 
     def place(self) -> dict[str, Any]:
         return {"item_id": self.id, "output_index": self.index}
+
+
+_AnyCall = _Call | HostedCall | ApprovalRequest
+_Item = _Message | ToolListing | _AnyCall
 
 
 class GrowingResponse:
@@ -100,14 +106,20 @@ class GrowingResponse:
 
     def __init__(self, head: dict[str, Any]) -> None:
         self._object = {**head, "status": "in_progress", "output": []}
-        self._items: list[_Message | _Call] = []
+        self._items: list[_Item] = []
         self._events = 0
+        self.hosted: Mapping[str, HostedTool] = {}
+        """The tools that the server runs, by their names in the prompt."""
         self.transcript: str | None = None
 
     @property
     def begun(self) -> bool:
         """Whether there was an event."""
         return self._events > 0
+
+    def begin(self) -> list[Event]:
+        """The response itself, before there is anything of its answer."""
+        return self._numbered([])
 
     def take(self, chunk: Output) -> list[Event]:
         match chunk:
@@ -116,9 +128,8 @@ class GrowingResponse:
             case ToolCallDelta(call_id, name, arguments):
                 return self._numbered(self._called(call_id, name, arguments))
             case ToolCall(call_id, name, arguments):
-                known = any(isinstance(item, _Call) and item.call_id == call_id for item in self._items)
-                opened = [] if known else self._called(call_id, name, arguments)
-                return self._numbered([*opened, *self._close(self._call(call_id))])
+                opened = self._called(call_id, name, arguments) if self._call(call_id) is None else []
+                return self._numbered([*opened, *self._called_whole(self._call(call_id))])
             case Transcript(text, final):
                 self.transcript = text if final else self.transcript
                 return []
@@ -131,7 +142,8 @@ class GrowingResponse:
         """The answer is over."""
         whole = figures.finish != "length"
         status = "completed" if whole else "incomplete"
-        closed = [event for item in self._items for event in self._close(item, status)]
+        self._drop_unasked()
+        closed = [one for item in self._items for one in self._close(item, status)]
         self._object |= {
             "status": status,
             "completed_at": int(time.time()) if whole else None,
@@ -142,6 +154,7 @@ class GrowingResponse:
 
     def fail(self, refusal: HttpRefusal) -> list[Event]:
         """The answer has broken off."""
+        self._drop_unasked()
         for item in self._items:
             item.status = "incomplete" if item.status == "in_progress" else item.status
         error = {"code": _CODES.get(refusal.status_code, "server_error"), "message": refusal.detail}
@@ -152,10 +165,56 @@ class GrowingResponse:
         """The ``response`` object as it stands."""
         return {**self._object, "output": [item.item() for item in self._items]}
 
-    def message(self) -> Message:
-        """Return the answer as a turn of the conversation, without a call that was cut off."""
-        whole = (one for one in self._items if isinstance(one, _Message) or one.status == "completed")
-        return Message("assistant", tuple(item.part() for item in whole))
+    def messages(self) -> tuple[Message, ...]:
+        """Return the answer as turns of the conversation, without a call that was cut off: what the assistant said and
+        asked for, and behind each call that was run here its result."""
+        made: list[Message] = []
+        parts: list[Part] = []
+        for one in self._items:
+            match one:
+                case _Message():
+                    parts.append(one.part())
+                case _Call() if one.status == "completed":
+                    parts.append(one.part())
+                case HostedCall() if one.result is not None:
+                    call, result = one.messages()
+                    made += [Message("assistant", (*parts, *call.parts)), result]
+                    parts = []
+                case _:
+                    pass
+        return (*made, Message("assistant", tuple(parts))) if parts else tuple(made)
+
+    def listing(self, server_label: str) -> list[Event]:
+        """An MCP server is asked for its tools."""
+        return self._numbered(self._open(ToolListing(len(self._items), server_label)))
+
+    def listed(self, tools: tuple[HostedTool, ...], error: ToolServerError | None) -> list[Event]:
+        """The server that was asked last has these tools, or does not say."""
+        listing = self._items[-1]
+        assert isinstance(listing, ToolListing)
+        listing.tools, listing.error = tools, None if error is None else str(error)
+        return self._numbered(self._close(listing))
+
+    def approved(self, tool: HostedTool, arguments: str, request_id: str) -> list[Event]:
+        """The client approved a call, which is due now."""
+        call = HostedCall(len(self._items), new_id("call"), tool, arguments, True, request_id)
+        whole = [event("mcp_call_arguments.done", call.place(), arguments=arguments)]
+        return self._numbered([*self._open(call), *whole])
+
+    @property
+    def due(self) -> list[HostedCall]:
+        """The calls that are whole, and have no result yet."""
+        return [one for one in self._items if isinstance(one, HostedCall) and one.whole and one.result is None]
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is the client's turn: to run a function, or to approve a call."""
+        return any(isinstance(one, _Call | ApprovalRequest) for one in self._items)
+
+    def ran(self, call: HostedCall, result: CallResult) -> list[Event]:
+        """A call was run."""
+        call.result = result
+        return self._numbered(self._close(call, "completed" if result.error is None else "failed"))
 
     def _said(self, text: str) -> list[Event]:
         last = self._items[-1] if self._items else None
@@ -164,42 +223,67 @@ class GrowingResponse:
             last = _Message(len(self._items))
             opened = self._open(last)
         last.text += text
-        return [*opened, _event("output_text.delta", last.place(), delta=text, logprobs=[])]
+        return [*opened, event("output_text.delta", last.place(), delta=text, logprobs=[])]
 
     def _called(self, call_id: str, name: str, arguments: str) -> list[Event]:
         before: list[Event] = []
         call = self._call(call_id)
         if call is None:
             written = self._items[-1] if self._items else None
-            call = _Call(len(self._items), call_id, name)
+            call = self._new_call(call_id, name)
             before = [*(self._close(written) if isinstance(written, _Message) else ()), *self._open(call)]
         call.arguments += arguments
-        delta = [_event("function_call_arguments.delta", call.place(), delta=arguments)] if arguments else []
-        return [*before, *delta]
+        if not arguments or isinstance(call, ApprovalRequest):
+            return before
+        kind = "function" if isinstance(call, _Call) else "mcp"
+        return [*before, event(f"{kind}_call_arguments.delta", call.place(), delta=arguments)]
 
-    def _call(self, call_id: str) -> _Call | None:
-        return next((one for one in self._items if isinstance(one, _Call) and one.call_id == call_id), None)
+    def _new_call(self, call_id: str, name: str) -> _AnyCall:
+        index, tool = len(self._items), self.hosted.get(name)
+        if tool is None:
+            return _Call(index, call_id, name)
+        return ApprovalRequest(index, call_id, tool) if tool.needs_approval else HostedCall(index, call_id, tool)
 
-    def _open(self, item: _Message | _Call) -> list[Event]:
+    def _called_whole(self, call: _AnyCall | None) -> list[Event]:
+        """A call has all of its arguments: it is the client's now, or due."""
+        if not isinstance(call, HostedCall):
+            return self._close(call)
+        call.whole = True
+        return [event("mcp_call_arguments.done", call.place(), arguments=call.arguments)]
+
+    def _call(self, call_id: str) -> _AnyCall | None:
+        return next((one for one in self._items if isinstance(one, _AnyCall) and one.call_id == call_id), None)
+
+    def _open(self, item: _Item) -> list[Event]:
         self._items.append(item)
-        added = {"type": "response.output_item.added", "output_index": item.index, "item": item.item()}
-        return [added, *item.opened()]
+        if isinstance(item, ApprovalRequest):  # told when it is whole
+            return []
+        return [self._added(item), *item.opened()]
 
-    def _close(self, item: _Message | _Call | None, status: Status = "completed") -> list[Event]:
+    def _close(self, item: _Item | None, status: Status = "completed") -> list[Event]:
         if item is None or item.status != "in_progress":
             return []
         item.status = status
+        known = [self._added(item)] if isinstance(item, ApprovalRequest) else []
         done = {"type": "response.output_item.done", "output_index": item.index, "item": item.item()}
-        return [*item.closed(), done]
+        return [*known, *item.closed(), done]
+
+    def _added(self, item: _Item) -> Event:
+        return {"type": "response.output_item.added", "output_index": item.index, "item": item.item()}
+
+    def _drop_unasked(self) -> None:
+        """Forget a request for approval that was cut off: the client does not know of it."""
+        cut = [one for one in self._items if isinstance(one, ApprovalRequest) and one.status == "in_progress"]
+        self._items = [one for one in self._items if one not in cut]
 
     def _numbered(self, events: list[Event]) -> list[Event]:
         """The events with their numbers; the first ones tell of the response itself."""
-        if events and not self._events:
+        if not self._events:
             created = {**self._object, "output": []}
             first = ("response.created", "response.in_progress")
             events = [*({"type": type, "response": created} for type in first), *events]
-        for event in events:
-            event["sequence_number"] = self._events
+        for one in events:
+            one["sequence_number"] = self._events
             self._events += 1
         return events
 
@@ -212,10 +296,6 @@ def usage(figures: Figures) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": figures.input_tokens + figures.output_tokens,
     }
-
-
-def _event(type: str, place: dict[str, Any], **fields: Any) -> Event:
-    return {"type": f"response.{type}", **place, **fields}
 
 
 def _text_part(text: str) -> dict[str, Any]:

@@ -7,9 +7,9 @@ openai-python ``resources/responses`` and ``types/responses``. Knows no tensor.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Request
@@ -19,27 +19,39 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from app.auth import caller_of
 from app.http.answering import Figures
 from app.http.body import Responses, StrictRoute
-from app.http.input_items import InputItem, ItemReference, ReasoningItem, UserItem
-from app.http.live import Write
+from app.http.hosted_answer import Approved, HostedTools
+from app.http.input_items import (
+    InputItem,
+    ItemReference,
+    McpApprovalRequest,
+    McpApprovalResponse,
+    McpCallItem,
+    McpToolList,
+    ReasoningItem,
+    UserItem,
+)
 from app.http.messages import ChatMessage, chars_of
 from app.http.names import names_of_model
 from app.http.question import (
     Asked,
     Before,
     Drawn,
-    FunctionSpec,
     Question,
+    Run,
     Tokens,
     answered_live,
     answered_whole,
     refuse_unserved,
+    with_transcript,
 )
-from app.http.response_events import Event, GrowingResponse
+from app.http.response_events import GrowingResponse
+from app.http.response_teller import ResponseTeller
+from app.http.response_tools import AllowedTools, AnyTool, ChosenFunction, FunctionTool, McpTool, ToolChoice
 from app.http.trouble import RESPONSES, HttpRefusal
-from app.ids import new_id
+from app.ids import elsewhere, new_id
 from app.kept import Kept, KeptResponse, Turn
+from app.mcp import MOST_CALLS, MOST_SERVERS
 from app.service import Service
-from engine import AudioPart, Message, Output
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "background": (False,),
@@ -54,16 +66,6 @@ Other fields that are not served change nothing in the meaning of an answer, and
 _SPOKEN = {"modalities": (["text"],), "audio": ()}
 _LOGPROBS = "message.output_text.logprobs"
 _ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
-
-
-class FunctionTool(FunctionSpec):
-    type: str = Field(description="'function': the client runs it. Tools that the server would run are not served.")
-    strict: bool | None = None
-
-
-class ChosenFunction(BaseModel):
-    type: str
-    name: str = ""
 
 
 class TextFormat(BaseModel):
@@ -94,8 +96,11 @@ class ResponseRequest(Drawn):
     store: bool | None = Field(default=True, description="Whether it is kept, within the server's limits.")
     stream: bool | None = False
     max_output_tokens: Tokens | None = None
-    tools: list[FunctionTool] | None = Field(default=None, max_length=128, fail_fast=True)
-    tool_choice: Literal["auto", "none", "required"] | ChosenFunction | None = None
+    tools: list[AnyTool] | None = Field(default=None, max_length=128, fail_fast=True)
+    max_tool_calls: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="The most calls of MCP tools; the server has a limit of its own."
+    )
+    tool_choice: ToolChoice | None = None
     text: TextConfig | None = None
     include: list[Annotated[str, Field(max_length=100)]] | None = Field(default=None, max_length=32, fail_fast=True)
     metadata: Metadata | None = None
@@ -106,10 +111,31 @@ class ResponseRequest(Drawn):
             return [UserItem(role="user", content=self.input)]
         return self.input or []
 
+    @property
+    def functions(self) -> list[FunctionTool]:
+        return [tool for tool in self.tools or () if isinstance(tool, FunctionTool)]
+
+    def offered(self) -> list[FunctionTool]:
+        """The functions that may be called. Raises HttpRefusal for one that is allowed and not there."""
+        if not isinstance(self.tool_choice, AllowedTools):
+            return self.functions
+        names = {tool.name for tool in self.functions}
+        for i, one in enumerate(self.tool_choice.tools):
+            if one.name not in names:
+                message = f"tool_choice allows {one.name!r}, and tools has no such function."
+                raise HttpRefusal(400, "invalid_value", message, f"tool_choice.tools.{i}.name")
+        allowed = {one.name for one in self.tool_choice.tools}
+        return [tool for tool in self.functions if tool.name in allowed]
+
     def chosen(self) -> str:
         """``auto``, ``none``, ``required``, or the name of the one function to call."""
-        choice = self.tool_choice
-        return choice.name if isinstance(choice, ChosenFunction) else choice or "auto"
+        match self.tool_choice:
+            case ChosenFunction(name=name):
+                return name
+            case AllowedTools(mode=mode):
+                return mode
+            case choice:
+                return choice or "auto"
 
 
 def responses(service: Service) -> APIRouter:
@@ -122,12 +148,14 @@ def responses(service: Service) -> APIRouter:
         _check(body)
         owner, kept = caller_of(request.scope).owner, service.kept
         previous = _previous(kept, owner, body.previous_response_id)
-        question = _question(service, body, _messages(kept, owner, body.items), previous)
+        hosted = _hosted(service, owner, body)
+        question = _question(service, body, _messages(kept, owner, body.items), previous, hosted)
         keep = partial(_keep, kept, owner, question, previous) if body.store is not False else None
-        teller = partial(_Teller, _head(body, question), keep)
+        teller = partial(ResponseTeller, _head(body, question, hosted), keep)
+        run = _with_tools(hosted) if hosted is not None else None
         if body.stream:
-            return await answered_live(service, request, question, teller)
-        return await answered_whole(service, request, question, teller)
+            return await answered_live(service, request, question, teller, run)
+        return await answered_whole(service, request, question, teller, run)
 
     @router.get("/v1/responses/{id}", summary="A response that is kept", response_model=None)
     async def retrieve(request: Request, id: str, stream: bool = False) -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -136,20 +164,21 @@ def responses(service: Service) -> APIRouter:
             raise HttpRefusal(400, "unsupported_parameter", message, "stream")
         found = service.kept.find(caller_of(request.scope).owner, id)
         if found is None:
-            raise _not_found(id)
+            raise _not_found(service.kept, id)
         return JSONResponse(found.body)
 
     @router.delete("/v1/responses/{id}", summary="Keep a response no longer", response_model=None)
     async def delete(request: Request, id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         if not service.kept.forget(caller_of(request.scope).owner, id):
-            raise _not_found(id)
+            raise _not_found(service.kept, id)
         return JSONResponse({"id": id, "object": "response", "deleted": True})
 
     return router
 
 
-def _not_found(id: str) -> HttpRefusal:
-    return HttpRefusal(404, "response_not_found", f"Response with id {id[:100]!r} not found.", "response_id")
+def _not_found(kept: Kept, id: str) -> HttpRefusal:
+    message = f"Response with id {id[:100]!r} not found.{elsewhere(id, kept.server)}"
+    return HttpRefusal(404, "response_not_found", message, "response_id")
 
 
 def _check(body: ResponseRequest) -> None:
@@ -162,12 +191,16 @@ def _check(body: ResponseRequest) -> None:
         raise HttpRefusal(
             400, "unsupported_parameter", f"include: {_LOGPROBS!r} is not served: leave it out.", "include"
         )
-    kinds = {f"tools.{i}.type": tool.type for i, tool in enumerate(body.tools or ())}
+    tools = enumerate(body.tools or ())
+    kinds = {f"tools.{i}.type": tool.type for i, tool in tools if isinstance(tool, FunctionTool)}
     if isinstance(body.tool_choice, ChosenFunction):
         kinds["tool_choice.type"] = body.tool_choice.type
+    if isinstance(body.tool_choice, AllowedTools) and len(body.functions) < len(body.tools or ()):
+        message = "tool_choice allows functions alone: choose an MCP server's tools by its entry's allowed_tools."
+        raise HttpRefusal(400, "unsupported_value", message, "tool_choice")
     for path, kind in kinds.items():
         if kind != "function":
-            message = f"{path}: {kind[:40]!r} is not served here: only functions, which the client runs, are."
+            message = f"{path}: {kind[:40]!r} is not served here: only functions and MCP servers are."
             raise HttpRefusal(400, "unsupported_value", message, path)
 
 
@@ -176,7 +209,7 @@ def _previous(kept: Kept, owner: str, id: str | None) -> KeptResponse | None:
     if id is None:
         return None
     if (found := kept.find(owner, id)) is None:
-        message = f"Previous response with id {id!r} not found."
+        message = f"Previous response with id {id!r} not found.{elsewhere(id, kept.server)}"
         raise HttpRefusal(400, "previous_response_not_found", message, "previous_response_id")
     return found
 
@@ -188,17 +221,75 @@ def _messages(kept: Kept, owner: str, items: list[InputItem]) -> list[ChatMessag
         if isinstance(item, ItemReference):
             if (known := kept.item(owner, item.id)) is None:
                 message = (
-                    f"Item with id {item.id[:100]!r} not found. Only the items of kept answers can be referred to."
+                    f"Item with id {item.id[:100]!r} not found. "
+                    "Only the items of answers that this server keeps can be referred to."
                 )
                 raise HttpRefusal(404, "item_not_found", message, f"input.{i}.id")
             item = _ITEM.validate_python(known)
-        if not isinstance(item, ItemReference | ReasoningItem):
-            messages.append(item.message())
+        match item:
+            case McpApprovalResponse():
+                messages += _denied(_request_of(kept, owner, items, item, f"input.{i}"), item)
+            case McpCallItem():
+                messages += item.messages()
+            case ItemReference() | ReasoningItem() | McpToolList() | McpApprovalRequest():
+                pass
+            case _:
+                messages.append(item.message())
     return messages
 
 
+def _request_of(
+    kept: Kept, owner: str, items: list[InputItem], response: McpApprovalResponse, path: str
+) -> McpApprovalRequest:
+    """The request that an approval answers: among the input, or of an answer that is kept. Raises HttpRefusal."""
+    id = response.approval_request_id
+    for item in items:
+        if isinstance(item, McpApprovalRequest) and item.id == id:
+            return item
+    known = kept.item(owner, id)
+    if known is None or known["type"] != "mcp_approval_request":
+        message = f"There is no approval request {id[:100]!r}, in the input or in an answer that is kept."
+        raise HttpRefusal(400, "invalid_value", message, f"{path}.approval_request_id")
+    return McpApprovalRequest.model_validate(known)
+
+
+def _denied(request: McpApprovalRequest, response: McpApprovalResponse) -> list[ChatMessage]:
+    """A call that the client does not approve, as the thinker reads it."""
+    return [] if response.approve else request.denied(response.reason)
+
+
+def _hosted(service: Service, owner: str, body: ResponseRequest) -> HostedTools | None:
+    """Return what the server runs for this response, if there is anything. Raises HttpRefusal, Refusal."""
+    tools = ((i, tool) for i, tool in enumerate(body.tools or ()) if isinstance(tool, McpTool))
+    servers = tuple(service.tool_servers.read(tool.model_dump(), f"tools.{i}") for i, tool in tools)
+    labels = [server.entry.server_label for server in servers]
+    if len(set(labels)) < len(labels):
+        raise HttpRefusal(400, "invalid_value", "Two MCP servers have the same server_label.", "tools")
+    if len(servers) > MOST_SERVERS:
+        raise HttpRefusal(400, "invalid_value", f"At most {MOST_SERVERS} MCP servers serve one response.", "tools")
+    answers = [(i, item) for i, item in enumerate(body.items) if isinstance(item, McpApprovalResponse) and item.approve]
+    approvals: list[Approved] = []
+    for i, item in answers:
+        asked = _request_of(service.kept, owner, body.items, item, f"input.{i}")
+        approvals.append(Approved(asked.id, asked.server_label, asked.name, asked.arguments))
+    if not servers and not approvals:
+        return None
+    return HostedTools(servers, tuple(approvals), min(body.max_tool_calls or MOST_CALLS, MOST_CALLS))
+
+
+def _with_tools(hosted: HostedTools) -> Run[ResponseTeller]:
+    async def run(service: Service, asked: Asked, teller: ResponseTeller, stop: Sequence[str]) -> Figures:
+        return await hosted.answer(service, asked, teller)
+
+    return run
+
+
 def _question(
-    service: Service, body: ResponseRequest, messages: list[ChatMessage], previous: KeptResponse | None
+    service: Service,
+    body: ResponseRequest,
+    messages: list[ChatMessage],
+    previous: KeptResponse | None,
+    hosted: HostedTools | None,
 ) -> Question:
     """Raises HttpRefusal."""
     turn = previous.turn if previous is not None else None
@@ -212,81 +303,36 @@ def _question(
     if previous is not None and turn is not None:
         before = Before(turn.conversation(), turn.chars, turn.media_bytes, previous.session)
     return Question(
-        id=new_id("resp"),
+        id=new_id("resp", service.kept.server),
         path="input",
         names=names_of_model(service, body.model),
         messages=messages,
         sampling=body.sampling(),
-        tools=tuple(tool.tool() for tool in body.tools or ()),
+        tools=tuple(tool.tool() for tool in body.offered()),
         tool_choice=body.chosen(),
         most_tokens=body.max_output_tokens,
         instructions=body.instructions or "",
         before=before,
+        hosted=hosted is not None,
     )
-
-
-Keep = Callable[[Asked, GrowingResponse], None]
-
-
-class _Teller:
-    """One answer, told as events where there is a ``write``; kept, where there is a ``keep``, before its last event."""
-
-    def __init__(self, head: dict[str, Any], keep: Keep | None, asked: Asked, write: Write | None = None) -> None:
-        self._growing, self._keep, self._asked, self._write = GrowingResponse(head), keep, asked, write
-
-    @property
-    def begun(self) -> bool:
-        return self._growing.begun
-
-    async def take(self, chunk: Output) -> None:
-        await self._emit(self._growing.take(chunk))
-
-    async def end(self, figures: Figures) -> None:
-        events = self._growing.end(figures)
-        if self._keep is not None:
-            self._keep(self._asked, self._growing)
-        await self._emit(events)
-
-    async def fail(self, refusal: HttpRefusal) -> None:
-        await self._emit(self._growing.fail(refusal))
-
-    async def body(self, figures: Figures) -> dict[str, Any]:
-        await self.end(figures)
-        return self._growing.body()
-
-    async def _emit(self, events: list[Event]) -> None:
-        if self._write is not None:
-            for event in events:
-                head = f"event: {event['type']}\ndata: ".encode()
-                await self._write(head + orjson.dumps(event) + b"\n\n")
 
 
 def _keep(
     kept: Kept, owner: str, question: Question, previous: KeptResponse | None, asked: Asked, growing: GrowingResponse
 ) -> None:
     """Keep an answer, and the turn that it makes with its question."""
-    body, answer, new = growing.body(), growing.message(), _with_transcript(asked.new, growing.transcript)
+    body, new = growing.body(), with_transcript(asked.new, growing.transcript)
     chars = question.before.chars + sum(map(chars_of, question.messages)) + len(orjson.dumps(body["output"]))
-    turn = Turn((*new, answer) if answer.parts else new, previous.turn if previous is not None else None, chars)
+    turn = Turn((*new, *growing.messages()), previous.turn if previous is not None else None, chars)
     kept.keep(owner, KeptResponse(body, len(orjson.dumps(body)), turn, question.before.session))
 
 
-def _with_transcript(messages: tuple[Message, ...], transcript: str | None) -> tuple[Message, ...]:
-    """The messages, with the words that were heard in the last one: the next answer need not hear them again."""
-    if transcript is None or not messages:
-        return messages
-    *earlier, last = messages
-    spoken = [i for i, part in enumerate(last.parts) if isinstance(part, AudioPart)]
-    parts = tuple(
-        AudioPart(part.pcm, transcript if i == spoken[0] else "") if isinstance(part, AudioPart) else part
-        for i, part in enumerate(last.parts)
-    )
-    return (*earlier, Message(last.role, parts))
-
-
-def _head(body: ResponseRequest, question: Question) -> dict[str, Any]:
+def _head(body: ResponseRequest, question: Question, hosted: HostedTools | None) -> dict[str, Any]:
     """The fields of the object that are known from the beginning."""
-    choice = body.tool_choice
+    choice, servers = body.tool_choice, iter(hosted.servers if hosted is not None else ())
+    tools = [
+        tool.model_dump() if isinstance(tool, FunctionTool) else next(servers).entry.shown for tool in body.tools or ()
+    ]
     return {
         "id": question.id,
         "object": "response",
@@ -303,8 +349,8 @@ def _head(body: ResponseRequest, question: Question) -> dict[str, Any]:
         "reasoning": {"effort": None, "summary": None},
         "temperature": body.temperature,
         "text": {"format": {"type": "text"}},
-        "tool_choice": choice.model_dump() if isinstance(choice, ChosenFunction) else choice or "auto",
-        "tools": [tool.model_dump() for tool in body.tools or ()],
+        "tool_choice": choice.model_dump() if isinstance(choice, BaseModel) else choice or "auto",
+        "tools": tools,
         "top_p": body.top_p,
         "truncation": "disabled",
         "usage": None,

@@ -81,6 +81,11 @@ class PlayoutProfile:
     """A setter of how long, by the client's word in seconds, sound that reaches it waits there before it is heard."""
     new_resume_token: Callable[[], str] | None = None
     """A maker of tokens with which the client may come back to its session; None where it can't."""
+    streams_input: bool = False
+    """Whether the microphone is a stream of the transport's own, and does not come as messages."""
+    overlap_ms: int = 0
+    """Speech over an answer pauses it once it has lasted so long, and then ends it or was a listener's word
+    (``overlap``); shorter speech is none. 0: any speech is a turn at once."""
 
 
 SOCKET = PlayoutProfile()

@@ -19,15 +19,13 @@ from app.media import MediaError
 from app.realtime.conversation import (
     Conversation,
     Utterance,
-    check_items,
     check_settings,
-    finished,
     functions_only,
-    report_tool_servers,
 )
 from app.realtime.input import (
     IdleTimedOut,
     InputAudioBuffer,
+    OverlapStarted,
     TurnCommitted,
     TurnDropped,
     TurnEvent,
@@ -37,6 +35,8 @@ from app.realtime.input import (
     TurnStopped,
     VoiceBuffered,
 )
+from app.realtime.item_edits import Edit, edit
+from app.realtime.misplaced import misplaced
 from app.realtime.output import (
     FirstSoundTook,
     OutputEvent,
@@ -49,16 +49,13 @@ from app.realtime.output import (
 )
 from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import (
-    Item,
     MessageItem,
     Received,
     ServerEvent,
     client_events,
-    is_long,
     name_of,
     server_events,
     session_options,
-    sounds_of,
 )
 from app.realtime.session_context import SessionContext
 from app.realtime.session_settings import log_mapped, opening_options, session_view
@@ -87,28 +84,31 @@ class Session:
         limits, model = context.limits, context.engine.model
         self._conversation = Conversation(new_id("conv"), limits.items, int(limits.conversation_mb * 1e6), context.room)
         self._options = opening_options(model, start or {}, asked_model)
-        self._tool_servers = functions_only(start or {}, "session").servers
         self._expires_at_s = int(context.wall() + limits.session_s)
         self._responses = Responses(
             self.id, context, self._conversation, self._options, profile, emit, notify=self._on_output
         )
+        self._responses.hosted.configure(*self._responses.hosted.read(functions_only(start or {}, "session")))
         self._loop_time = context.loop_time()
-        self._input = InputAudioBuffer(context, self._options, self._on_turn, self._loop_time)
+        self._input = InputAudioBuffer(context, self._options, self._on_turn, self._loop_time, profile.overlap_ms)
         self._resume_token: str | None = None
         self._over = False
+        self.closed = False
+        """Whether the client has closed it."""
         if self._options.model != model.name:
             log("session.model_mapped", session=self.id, asked=self._options.model, loaded=model.name)
 
     async def run(self, received: AsyncIterator[Received]) -> None:
         """Serve the client until ``received`` ends. Everything that the session holds is gone when this returns."""
         self._emit(self.greeting())
-        report_tool_servers(self._tool_servers, self._conversation, self._emit, self.id)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._responses.start(tasks)
                 async for one in received:
                     if not self._over:
                         await Counted(self._take(one), self._loop_time)
+                    if self.closed:
+                        break
                     await self._loop_time.pause()
                 self._responses.leave()
         finally:
@@ -150,6 +150,7 @@ class Session:
         """The root of every client event: whatever goes wrong below becomes one event."""
         try:
             await self._obey(received.event)
+            self._acknowledge(received)
         except Refusal as refusal:
             self._refuse(refusal, received.event_id)
         except MediaError as error:
@@ -161,6 +162,18 @@ class Session:
             message = "The server failed to do this; the session goes on."
             self._refuse(Broken("server_error", message), received.event_id)
         self._responses.preparation.refresh()
+
+    def _acknowledge(self, received: Received) -> None:
+        """Tell the client of what was obeyed, where nothing else shows it."""
+        match received.event:
+            case client_events.MuteInput() | client_events.AddContext():
+                self._emit(server_events.Obeyed(received.event, received.event_id))
+            case client_events.CloseSession():
+                self._responses.interrupt("client_cancelled")
+                self.closed = True
+                self._emit(server_events.SessionEnded(self._view(), received.event_id))
+            case _:
+                pass
 
     def _forget(self) -> None:
         """Let go of all sound and pictures: the session itself lives until the collector finds it."""
@@ -183,6 +196,8 @@ class Session:
                 self._input.add_frame(event)
             case client_events.EncodedCameraFrame(url):
                 await self._input.add_encoded_frame(url)
+            case client_events.KeyPressed(key):
+                self._emit(server_events.DtmfReceived(key, int(self._context.wall())))
             case client_events.CommitAudio():
                 self._input.commit()
             case client_events.ClearAudio():
@@ -201,6 +216,12 @@ class Session:
                 await self._responses.create(event)
             case client_events.CancelResponse(response_id):
                 self._responses.cancel(response_id)
+            case client_events.MuteInput(muted):
+                self._input.muted = muted
+            case client_events.AddContext():
+                await self._add_context(event)
+            case client_events.CloseSession():
+                pass
             case Refusal():
                 raise event
             case _:
@@ -211,48 +232,24 @@ class Session:
     ) -> None:
         """Sound either comes and goes as messages, or the transport carries it itself."""
         match event:
-            case client_events.AppendAudio(data) if not self._profile.plays:
+            case client_events.AppendAudio(data) if not self._profile.streams_input:
                 await self._input.append(data)
             case client_events.ClearOutputAudio() if self._profile.plays:
                 self._responses.interrupt("client_cancelled")
             case client_events.PlayoutDelay(delay_s) if self._profile.plays:
                 self._profile.set_delay(delay_s)
-            case client_events.AppendAudio():
-                message = "The microphone's track is heard on this transport; audio can't be appended as well."
-                raise Refusal("invalid_event_for_transport", message, "type")
-            case client_events.PlayoutDelay():
-                message = "Here the client plays, and knows what was heard: truncate the item."
-                raise Refusal("invalid_event_for_transport", message, "type")
-            case client_events.ClearOutputAudio():
-                message = "output_audio_buffer.clear is for transports on which the server plays: cancel the response."
-                raise Refusal("invalid_event_for_transport", message, "type")
+            case _:
+                raise misplaced(event)
 
-    async def _edit(
-        self,
-        event: client_events.CreateItem
-        | client_events.RetrieveItem
-        | client_events.TruncateItem
-        | client_events.DeleteItem,
-    ) -> None:
-        match event:
-            case client_events.CreateItem(item, after):
-                format = self._options.audio.input.format
-                (whole,) = await finished((item,), format, self._conversation.reserve, self._context)
-                check_items((whole,), self._context.engine.model, "item")
-                self._emit(server_events.ItemAdded(whole, self._conversation.add(whole, after)))
-            case client_events.RetrieveItem(id):
-                await self._retrieve(self._conversation.get(id))
-            case client_events.DeleteItem(id):
-                self._conversation.delete(id)
-                self._emit(server_events.ItemDeleted(id))
-            case client_events.TruncateItem(id, content_index, audio_end_ms):
-                played = self._conversation.truncate(id, content_index, audio_end_ms)
-                self._emit(server_events.ItemTruncated(id, content_index, audio_end_ms, played))
+    async def _edit(self, event: Edit) -> None:
+        format, hosted = self._options.audio.input.format, self._responses.hosted
+        await edit(event, format, self._conversation, self._context, self._emit, hosted)
 
-    async def _retrieve(self, item: Item) -> None:
-        """Its sound is megabytes, perhaps: those are made ready in a thread."""
-        sounds = await self._context.slices.aside(lambda: sounds_of(item)) if is_long(item) else sounds_of(item)
-        self._emit(server_events.ItemRetrieved(item, sounds))
+    async def _add_context(self, event: client_events.AddContext) -> None:
+        if event.item is not None:
+            await self._edit(client_events.CreateItem(event.item))
+        if event.answer:
+            self._responses.answer_soon()
 
     def _on_turn(self, event: TurnEvent) -> None:
         """Obey the input buffer: stop, begin, hold or let go answers as the user speaks, pauses and ends."""
@@ -261,10 +258,15 @@ class Session:
                 self._emit(server_events.SpeechStarted(utterance.item_id, start_ms))
                 if self._interrupts:
                     self._responses.interrupt()
+                else:
+                    self._responses.resume()
                 if self._options.auto_responds:
                     self._responses.preparation.begin(utterance)
                 else:
                     self._responses.transcripts.transcribe(utterance)
+            case OverlapStarted(utterance):
+                if not self._interrupts or not self._responses.pause_for(utterance):
+                    self._input.take_turn()
             case VoiceBuffered(utterance):
                 self._responses.preparation.begin(utterance, preemptible=True)
             case TurnPaused():
@@ -281,6 +283,7 @@ class Session:
                 self._commit(utterance, answer=False)
             case TurnDropped():
                 self._responses.preparation.drop()
+                self._responses.resume()
             case _:
                 assert_never(event)
 
@@ -329,6 +332,7 @@ class Session:
     def _update(self, patch: dict[str, object]) -> None:
         """Merge the change; on a Refusal nothing has changed, unless it is of a tool that is not served."""
         offer = functions_only(patch, "session")
+        servers, unserved = self._responses.hosted.read(offer)
         options, unknown = session_options(self._options, offer.patch)
         check_settings(options, self._context.engine.model, "session")
         before, after = name_of(self._options.audio.output.voice), name_of(options.audio.output.voice)
@@ -341,8 +345,10 @@ class Session:
         self._input.configure(options)
         if options.parley.resume and self._resume_token is None:
             self._resume_token = self._new_resume_token()
+        if "tools" in patch:
+            self._responses.hosted.configure(servers, unserved)
         self._emit(server_events.SessionUpdated(self._view()))
-        report_tool_servers(offer.servers, self._conversation, self._emit, self.id)
+        self._responses.hosted.list_new()
         if offer.refusal is not None:
             raise offer.refusal
 
@@ -350,4 +356,5 @@ class Session:
         return None if self._profile.new_resume_token is None else self._profile.new_resume_token()
 
     def _view(self) -> server_events.SessionView:
-        return session_view(self._context, self.id, self._expires_at_s, self._options, self._resume_token)
+        shown = self._responses.hosted.shown
+        return session_view(self._context, self.id, self._expires_at_s, self._options, self._resume_token, shown)

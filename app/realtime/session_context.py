@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from app.decoding import Decoding
+from app.mcp import ToolServers
 from app.memory import Room
 from app.realtime.ports import EnginePort, Judge, Vad
 from app.settings import Limits, TurnSettings
@@ -38,6 +39,8 @@ class SessionContext:
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     decoding: Decoding = field(default_factory=Decoding)
+    tool_servers: ToolServers = field(default_factory=ToolServers)
+    """The MCP servers that the operator named."""
 
     @property
     def camera(self) -> CameraFeed:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.realtime.conversation import check_settings, functions_only
+from app.realtime.input import noise_suppression_available
 from app.realtime.protocol import Options, SessionView, Transcription, listed, name_of, session_options
 from app.realtime.session_context import SessionContext
 from app.telemetry import log
@@ -31,7 +32,12 @@ def opening_options(model: ModelInfo, start: dict[str, Any], asked_model: str = 
 
 
 def session_view(
-    context: SessionContext, id: str, expires_at_s: int, options: Options, resume_token: str | None = None
+    context: SessionContext,
+    id: str,
+    expires_at_s: int,
+    options: Options,
+    resume_token: str | None = None,
+    tool_servers: tuple[dict[str, Any], ...] = (),
 ) -> SessionView:
     """A session as its client sees it."""
     model, voice = context.engine.model, context.voice(name_of(options.audio.output.voice))
@@ -45,7 +51,7 @@ def session_view(
     }
     if resume_token is not None:
         loaded["resume_token"] = resume_token
-    return SessionView(id, expires_at_s, options, loaded)
+    return SessionView(id, expires_at_s, options, loaded, tool_servers)
 
 
 def log_mapped(context: SessionContext, session_id: str, options: Options, unknown: list[str]) -> None:
@@ -53,6 +59,8 @@ def log_mapped(context: SessionContext, session_id: str, options: Options, unkno
     model, voice = context.engine.model, name_of(options.audio.output.voice)
     if unknown:
         log("session.unknown_fields", session=session_id, fields=listed(unknown))
+    if options.audio.input.noise_reduction is not None and not noise_suppression_available():
+        log("session.no_noise_suppression", session=session_id, hint="install the extra noise")
     ears = options.audio.input.transcription
     if ears is not None and ears.model not in (None, model.name):
         log("session.transcription_mapped", session=session_id, asked=ears.model[:200], loaded=model.name)

@@ -13,9 +13,8 @@ from functools import partial
 from typing import Protocol
 
 from app.realtime.protocol import Received
-from app.realtime.protocol.from_wire import decode
+from app.realtime.protocol.dialect import REALTIME, Dialect
 from app.realtime.protocol.server_events import ServerEvent
-from app.realtime.protocol.to_wire import encode
 from app.refusal import Refusal
 from app.settings import Limits
 from app.slices import Counted, LoopTime
@@ -59,7 +58,10 @@ class Sound(Protocol):
 
 
 class Channel:
-    """``loop_time`` is the client's part of the event loop's time. ``opened``: events can go out; None is at once."""
+    """``loop_time`` is the client's part of the event loop's time. ``opened``: events can go out; None is at once.
+
+    ``dialect`` is the session's: what the client says and gets is in its words.
+    """
 
     def __init__(
         self,
@@ -68,8 +70,9 @@ class Channel:
         loop_time: LoopTime,
         sound: Sound | None = None,
         opened: asyncio.Event | None = None,
+        dialect: Dialect = REALTIME,
     ) -> None:
-        self.transport, self.sound = transport, sound
+        self.transport, self.sound, self.dialect = transport, sound, dialect
         self.outbox = Outbox(limits.unsent_s)
         self.opened = opened or asyncio.Event()
         if opened is None:
@@ -82,7 +85,7 @@ class Channel:
 
     def put(self, event: ServerEvent) -> None:
         """Send an event that is no session's. Never waits."""
-        for text in encode(event):
+        for text in self.dialect.encode(event):
             self.outbox.put(text)
 
     async def received(self) -> AsyncGenerator[Received]:
@@ -97,7 +100,13 @@ class Channel:
 
     async def read(self, message: str | bytes) -> Received:
         """The event in a message, read in the client's part of the loop's time, or in a thread where it is large."""
-        return await self._loop_time.read(partial(decode_message, message), len(message))
+        return await self._loop_time.read(partial(self.decode, message), len(message))
+
+    def decode(self, message: str | bytes) -> Received:
+        """The event in a message, on whatever transport messages are texts or bytes."""
+        if isinstance(message, str):
+            return self.dialect.decode(message)
+        return Received(Refusal("invalid_event", "Events are JSON in text messages."))
 
     async def carry(self) -> Disconnect:
         """Send what the outbox gets until the connection is over; why it is."""
@@ -141,10 +150,3 @@ class Channel:
                     await self.transport.send(text)
         except TimeoutError:
             raise Disconnect(SLOW, "the client does not read", "cut") from None
-
-
-def decode_message(message: str | bytes) -> Received:
-    """The event in a message, on whatever transport messages are texts or bytes."""
-    if isinstance(message, str):
-        return decode(message)
-    return Received(Refusal("invalid_event", "Events are JSON in text messages."))

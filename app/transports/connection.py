@@ -14,6 +14,8 @@ from typing import Any
 
 from app.callers import Caller
 from app.realtime.ports import SOCKET, PlayoutProfile
+from app.realtime.protocol import NewItem
+from app.realtime.protocol.dialect import REALTIME, Dialect
 from app.realtime.session import Session
 from app.realtime.session_context import SessionContext
 from app.service import Service
@@ -31,6 +33,10 @@ class Opening:
     model: str = ""
     settings: dict[str, Any] | None = None
     profile: PlayoutProfile = SOCKET
+    dialect: Dialect = REALTIME
+    """The words of its client, where the transport has none of its own."""
+    history: tuple[NewItem, ...] = ()
+    """Items that were there before it."""
 
 
 class Connection:
@@ -63,7 +69,7 @@ class Connection:
                 tasks.create_task(while_valid(session, resumable.maker), name=f"key:{session.id}")
                 tasks.create_task(self._end_when_hung_up(), name=f"hang-up:{session.id}")
                 await session.run(received)
-                raise Disconnect
+                raise Disconnect(1000, "the client closed the session", "goodbye") if session.closed else Disconnect()
         except* Disconnect as disconnects:
             why = first(disconnects)
         finally:

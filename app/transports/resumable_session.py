@@ -14,10 +14,9 @@ from contextlib import aclosing, suppress
 from itertools import count
 
 from app.callers import Caller
-from app.ids import new_id
+from app.ids import elsewhere, new_id
 from app.realtime.protocol.client_events import Received
-from app.realtime.protocol.server_events import AudioDelta, ServerEvent
-from app.realtime.protocol.to_wire import encode
+from app.realtime.protocol.server_events import AudioDelta, ServerEvent, SoundPlayed
 from app.transports.channel import Channel
 from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.outbox import Outbox
@@ -88,6 +87,8 @@ class ResumableSession:
         """Outboxes that listen beside the client."""
         self.sound = channel.sound
         """The sound of the last channel, where the server plays."""
+        self.dialect = channel.dialect
+        """The words in which the client and the session understand each other."""
         self._channel: Channel | None = channel
         self._attached = asyncio.Event()
         self._event_log: EventLog | None = None
@@ -106,10 +107,10 @@ class ResumableSession:
         """Send an event to the client that is connected; never waits."""
         if isinstance(event, AudioDelta) and self.sound is not None:
             self.sound.play(event.pcm)
-            return
+            event = SoundPlayed(event.ref, len(event.pcm) // 2)
         seconds = event.seconds if isinstance(event, AudioDelta) else 0.0
         numbers = count(self._event_log.last + 1) if self._event_log is not None else None
-        for text in encode(event, numbers):
+        for text in self.dialect.encode(event, numbers):
             if self._event_log is not None:
                 self._event_log.add(text)
             for outbox in (*self.others, *([self._channel.outbox] if self._channel is not None else [])):
@@ -201,16 +202,17 @@ class ResumableSession:
 
 
 class ResumableSessions:
-    """The sessions of a server whose clients may come back, by the digest of their tokens."""
+    """The sessions of a server whose clients may come back, by the digest of their tokens; ``server`` is its name."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: str | None = None) -> None:
+        self._server = server
         self._kept: dict[bytes, ResumableSession] = {}
 
     def issue(self, resumable: ResumableSession) -> str:
         """A new token for a session; those before are void."""
         self.forget(resumable)
         resumable.keep()
-        token = new_id("resume")
+        token = new_id("resume", self._server)
         self._kept[_digest(token)] = resumable
         return token
 
@@ -221,7 +223,8 @@ class ResumableSessions:
         """
         resumable = self._kept.get(_digest(token))
         if resumable is None or resumable.ended.is_set() or resumable.maker.owner != caller.owner:
-            raise NoWayBack(404, "resume_not_found", "There is no such session, or it is over: open a new one.")
+            message = f"There is no such session, or it is over: open a new one.{elsewhere(token, self._server)}"
+            raise NoWayBack(404, "resume_not_found", message)
         number = int(after) if after.isascii() and after.isdecimal() and len(after) < 10 else -1
         if resumable.missed(number) is None:
             raise NoWayBack(410, "resume_gap", "Events behind 'after' are not kept any more: open a new session.")

@@ -1,4 +1,5 @@
-"""``WS /v1/realtime?call_id=rtc_…``: a second socket on a call, which sees its events and may send it commands.
+"""A second socket on a call (``/v1/realtime?call_id=…``, ``/v1/live/sessions/ID/attach``): it sees the call's events
+and may send it commands, in the call's own dialect.
 
 For a backend that watches a page's call, or runs its tools. It leaves without ending the call, and ends with it. The
 call is one of its own: made with its key, or with a client secret that its key made.
@@ -12,22 +13,24 @@ from contextlib import aclosing
 from fastapi import WebSocket
 
 from app.auth import caller_of
+from app.ids import elsewhere
+from app.realtime.protocol.dialect import Dialect
 from app.service import Closed, Service
 from app.telemetry import audit
 from app.transports.disconnect import Disconnect, first
-from app.transports.webrtc.call import Call
-from app.transports.webrtc.calls import Calls
+from app.transports.open_calls import Call, OpenCalls
 from app.transports.websocket import SocketTransport, accept, deny
 
 
-async def sideband(socket: WebSocket, service: Service, calls: Calls) -> None:
-    """One connection, from the handshake to the close."""
-    id = socket.query_params["call_id"]
+async def sideband(socket: WebSocket, service: Service, calls: OpenCalls, id: str, kind: type[Dialect]) -> None:
+    """One connection to the call of that id, from the handshake to the close; the call speaks that ``kind``."""
     call = calls.find(id, caller_of(socket.scope))
-    if call is None:
-        await deny(socket, 404, "call_not_found", f"There is no call {id[:64]!r}, or it is over.")
+    if call is None or not isinstance(call.connection.resumable.dialect, kind):
+        gone = elsewhere(id, service.settings.name)
+        await deny(socket, 404, "call_not_found", f"There is no call {id[:64]!r}, or it is over.{gone}")
         return
     transport = SocketTransport(socket, service)
+    transport.channel.dialect = call.connection.resumable.dialect
     try:
         with call.listening(transport.channel, service.settings.limits.sidebands):
             await accept(socket)

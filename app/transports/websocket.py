@@ -171,7 +171,7 @@ async def _in_line(transport: SocketTransport, service: Service, waiter: Waiter)
             others = [
                 tasks.create_task(transport.channel.write(), name="write"),
                 tasks.create_task(transport.collect(), name="collect"),
-                tasks.create_task(_end_with_server(service), name="watch"),
+                tasks.create_task(end_with_server(service), name="watch"),
             ]
             await waiter.called.wait()
             for task in others:
@@ -182,6 +182,6 @@ async def _in_line(transport: SocketTransport, service: Service, waiter: Waiter)
         raise Closed("server_full", f"No session became free within {wait_s:g} s.") from None
 
 
-async def _end_with_server(service: Service) -> None:
+async def end_with_server(service: Service) -> None:
     await service.draining.wait()
     raise Disconnect(GOING_AWAY, "the server is shutting down", "goodbye")

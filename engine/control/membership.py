@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 STEPS = 5  # a step may take so many times its usual time before the worker counts as hung
 FIRST_PENALTY_S, LAST_PENALTY_S = 0.5, 30.0
 STEADY_S = 60.0  # a worker that lives so long has not been flapping
+ON_DISK_S = 5.0  # the longest wait for a disk in which a worker is not counted as hung
 LONELY_S = 1.0  # the longest penalty of a worker that has no stand-in
 
 
@@ -47,6 +48,8 @@ class Life:
     """The processor time it had had when it was last heard of; None where nobody can tell."""
     excused_s: float = 0.0
     """The part of its wait for a processor since then that was given back."""
+    on_disk_s: float = 0.0
+    """The part of its wait for a disk since then that was given back."""
     steps: int = 0
     queues: dict[str, int] = field(default_factory=dict[str, int])
     step_s: dict[str, float] = field(default_factory=dict[str, float])
@@ -120,7 +123,7 @@ class Membership:
         now_s = self._now()
         if beat.steps != life.steps or not any(beat.queues.values()):
             life.moved_s = now_s
-        life.last_seen_s, life.spent, life.excused_s = now_s, spent, 0.0
+        life.last_seen_s, life.spent, life.excused_s, life.on_disk_s = now_s, spent, 0.0, 0.0
         life.steps, life.queues, life.step_s, life.remembered = beat.steps, beat.queues, beat.step_s, beat.remembered
         life.unavailable = beat.unavailable
         return life
@@ -149,8 +152,8 @@ class Membership:
         return self._planned_s
 
     def look(self, spent: Callable[[str], ProcessorTime | None] = lambda worker: None) -> list[Loss]:
-        """Return the workers that have to be let go by now. Time for which a worker has waited for a processor is no
-        silence of its own.
+        """Return the workers that have to be let go by now. Time for which a worker has waited for a processor, or for
+        a disk, is no silence of its own.
 
         If this very call comes late, the caller was held up, and heard nobody meanwhile: that is nobody's fault.
         Everyone gets that time again, and an interval for what lies unread.
@@ -169,6 +172,9 @@ class Membership:
             had = _since_seen(life, spent(id))
             if had is not None:
                 _excuse(life, had.waited_s)
+                if had.on_disk and self._deadline_s(life) <= now_s and life.on_disk_s < ON_DISK_S:
+                    life.on_disk_s += self._spec.interval_s
+                    _give_back(life, self._spec.interval_s)
             if self._deadline_s(life) <= now_s:
                 lost.append(Loss(id, self._why(life, now_s) + _described(had)))
         for loss in lost:
@@ -220,7 +226,7 @@ def _since_seen(life: Life, spent: ProcessorTime | None) -> ProcessorTime | None
     """Return the processor time that a worker has had since it was last heard of; None where nobody can tell."""
     if spent is None or life.spent is None:
         return None
-    return ProcessorTime(spent.computed_s - life.spent.computed_s, spent.waited_s - life.spent.waited_s)
+    return ProcessorTime(spent.computed_s - life.spent.computed_s, spent.waited_s - life.spent.waited_s, spent.on_disk)
 
 
 def _excuse(life: Life, waited_s: float) -> None:
@@ -243,6 +249,7 @@ def _described(had: ProcessorTime | None) -> str:
     if had is None:
         return ""
     did = f"computed for {had.computed_s:.1f} s and waited for a processor for {had.waited_s:.1f} s"
+    did += ", and waits for a disk" if had.on_disk else ""
     return f" (since it was last heard of, it has {did})"
 
 

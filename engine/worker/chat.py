@@ -15,12 +15,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-from transformers import AutoTokenizer
+from jinja2 import TemplateError
 
 from engine.core import AudioPart, ImagePart, Message, TextPart, Tool, ToolCallPart, ToolResultPart, VideoPart
 from engine.errors import RequestError, WeightsError
 from engine.worker.llm.checkpoint import template_in
+from engine.worker.template import Template
+from engine.worker.tokenizer import plain_of, read_tokenizer, role_tokens
 
 _HELD = re.compile("\ue000(\\d+)\ue001")  # stands for a user's words while the template is rendered
 _VOCABULARY = ("tokenizer.json", "vocab.json", "merges.txt", "added_tokens.json", "tokenizer.model")
@@ -46,20 +47,20 @@ class Chat:
     """A checkpoint's template and tokenizer."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            self._whole: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        except (OSError, ValueError) as error:
-            raise WeightsError(f"{folder}: has no tokenizer that can be read ({error})") from None
+        self._whole = read_tokenizer(folder)
+        self._plain = plain_of(self._whole)
         self.tokenizer = tokenizer_of(folder)
-        self._template = self._whole.chat_template or template_in(folder)
-        if not self._template:
+        if not (text := template_in(folder)):
             raise WeightsError(f"{folder}: has no chat template")
-        backend = json.loads(self._whole.backend_tokenizer.to_str())
-        self.added: dict[str, int] = {token["content"]: token["id"] for token in backend["added_tokens"]}
-        self._plain = Tokenizer.from_str(json.dumps({**backend, "added_tokens": [], "post_processor": None}))
+        try:
+            self._template = Template(text, role_tokens(folder))
+        except ValueError as error:
+            raise WeightsError(f"{folder}: has a chat template that is no Jinja ({error})") from None
+        tokens = self._whole.get_added_tokens_decoder()
+        self.added: dict[str, int] = {token.content: id for id, token in tokens.items()}
         longest = sorted(self.added, key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, longest)))
-        dated = "strftime_now" in self._template  # its result is another every day
+        dated = "strftime_now" in text  # its result is another every day
         self._outline = self._outlined if dated else lru_cache(OUTLINES)(self._outlined)
         self._known = lru_cache(TEXTS)(self._encoded)
 
@@ -82,9 +83,10 @@ class Chat:
     def _outlined(self, conversation: str) -> Outline:
         """Render messages and tools (as JSON) by the template, with the words held back."""
         shown, tools = json.loads(conversation)
-        text = self._whole.apply_chat_template(
-            shown, tools=tools or None, chat_template=self._template, tokenize=False, add_generation_prompt=True
-        )
+        try:
+            text = self._template.render(shown, tools or None)
+        except TemplateError as error:
+            raise RequestError(f"messages: the template of this model refuses them: {error}") from None
         pieces: list[str | tuple[int, ...] | Held] = []
         for i, piece in enumerate(_HELD.split(text)):
             pieces += [Held(int(piece))] if i % 2 else self._marked(piece)
@@ -114,7 +116,7 @@ class Chat:
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of ids; special tokens have none."""
-        return self._whole.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return self._whole.decode(list(ids), skip_special_tokens=True)
 
     def _tool(self, tool: Tool) -> dict[str, Any]:
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
@@ -138,6 +140,11 @@ class Pieces:
         if text.endswith("�") and len(self._ids) < LONGEST_CHARACTER:
             return "", []
         return self.flush()
+
+    @property
+    def held(self) -> list[int]:
+        """The ids of a character that is incomplete."""
+        return list(self._ids)
 
     @property
     def whole(self) -> bool:

@@ -80,7 +80,10 @@ class Worker:
     def beat(self, id: str) -> wire.Beat:
         """Report how the worker gets on, for the server, which chooses a replica for each request."""
         now_s = self._clock()
-        moving = [(run, req) for run, group, req in self._stepping() if req.in_step or run.ready(group, req, now_s)]
+        stepping = self._stepping()
+        moving = [
+            (run, req) for run, group, req in stepping if req.in_step or req.waits or run.ready(group, req, now_s)
+        ]
         queues = dict.fromkeys(self.stages, 0) | Counter(req.info.name for _, req in moving if not req.in_step)
         kept = {name: getattr(stage, "prefixes", None) for name, stage in self.stages.items()}
         remembered = {name: prefixes.counts for name, prefixes in kept.items() if isinstance(prefixes, Prefixes)}
@@ -155,17 +158,17 @@ class Worker:
         match message:
             case wire.Open():
                 self._open(message)
-            case wire.Feed(run, chunk) if self._has(run):
+            case wire.Feed(run, chunk) if run in self._runs:
                 self._runs[run][0].feed(chunk)
-            case wire.End(run) if self._has(run):
+            case wire.End(run) if run in self._runs:
                 self._runs[run][0].commit(self._clock())
-            case wire.Grant(run, n) if self._has(run):
+            case wire.Grant(run, n) if run in self._runs:
                 self._runs[run][0].grant(n)
-            case wire.Playout(run, state, skipped_s) if self._has(run):
+            case wire.Playout(run, state, skipped_s) if run in self._runs:
                 self._runs[run][0].report(state, self._clock() - skipped_s)
             case wire.Prepare():
                 self._prepare(message)
-            case wire.Close(run) if self._has(run):
+            case wire.Close(run) if run in self._runs:
                 self._close(*self._runs[run])
             case wire.Close(run):
                 self._preparing.drop(run)
@@ -178,9 +181,6 @@ class Worker:
         stage, request = self.stages.get(message.stage), message.request
         if isinstance(stage, Preparer) and not getattr(stage, "unavailable", ""):
             self._preparing.begin(self._group, message.run, request.session, stage.prepare(request))
-
-    def _has(self, run: str) -> bool:
-        return run in self._runs
 
     def _open(self, message: wire.Open) -> None:
         assert self._group is not None
@@ -229,6 +229,7 @@ class Worker:
             self._forget(run)
             for name, slot in taken:
                 self._release(name, slot)
+                self._try_again(name)
 
     def _forget(self, run: Run) -> None:
         """Drop what the stages keep for a run that is over, but for one that a step has in its hands: native work that
@@ -238,10 +239,8 @@ class Worker:
         the collector, which does not know how large they are.
         """
         run.inputs.set_reader(None)
-        for group in run.groups:
-            for req in group.reqs:
-                if not req.in_step:
-                    req.state, req.group = None, ()
+        for req in [req for group in run.groups for req in group.reqs if not req.in_step]:
+            req.state, req.group = None, ()
 
     def _release(self, name: str, slot: int) -> None:
         """Give a slot up; one that is in a step under way is free when that has returned."""
@@ -250,6 +249,12 @@ class Worker:
             under_way.released.append(slot)
         else:
             self._free[name].put_nowait(slot)
+
+    def _try_again(self, name: str) -> None:
+        """A request of a stage is over: there may be room for those that wait."""
+        for req in [req for _, _, req in self._stepping() if req.waits and req.info.name == name]:
+            req.waits = False
+            self._wake()
 
     def _host(self, stage: Stage, run: Run, slots: Mapping[str, int]) -> None:
         """Have a stage open a request in each of its roles. Raises what the stage raises."""
@@ -260,18 +265,11 @@ class Worker:
         )
         reqs = [
             StageRequest(
-                run.request,
-                slot,
-                pace,
-                role,
-                kept=kept,
-                info=info,
-                listener=run.listener,
-                alone=run.recovery.alone,
-                whole=run.recovery.whole,
+                run.request, slot, pace, role, kept=kept, info=info, listener=run.listener,
+                alone=run.recovery.alone, whole=run.recovery.whole,
             )
             for role, slot in slots.items()
-        ]
+        ]  # fmt: skip
         run.host(stage, reqs)
         for req in reqs:
             stage.open(req)
@@ -344,6 +342,8 @@ class Worker:
         req.stepped = True
         try:
             run.stepped(group, req, result, computed.began_s, computed.ended_s)
+            if req.done:
+                self._try_again(req.info.name)
         except EngineError as error:
             run.fail(error)
         except Exception as error:  # noqa: BLE001 - a result that is none ends its request, never the loop

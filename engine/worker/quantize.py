@@ -22,6 +22,7 @@ from torch import Tensor
 
 from engine.errors import ConfigError, WeightsError
 from engine.worker.nn.quantization import BITS
+from engine.worker.nn.quantized import in_halves
 from engine.worker.nn.weights import INDEX, WHOLE, read_json
 
 LAYERS = r"(?!.*code_predictor)(.*\.)?model\.layers\.\d+\.(self_attn|mlp)\.(.*\.)?(q|k|v|o|gate|up|down)_proj"
@@ -141,9 +142,7 @@ def rounded(weight: Tensor, bits: int, group: int) -> tuple[Tensor, Tensor]:
 def packed(numbers: Tensor, bits: int) -> Tensor:
     """Signed numbers int8 [out, in] in words of 32 bits, the first one lowest [out, in · bits / 32]."""
     whole = (numbers.to(torch.int16) + (1 << (bits - 1))).to(torch.uint8)
-    if bits == 4:
-        low, high = whole.unflatten(1, (-1, 2)).unbind(-1)
-        whole = low | (high << 4)
+    whole = in_halves(whole) if bits == 4 else whole
     return torch.nn.functional.pad(whole, (0, -whole.shape[1] % 4)).contiguous().view(torch.int32)
 
 

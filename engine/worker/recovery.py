@@ -68,7 +68,8 @@ class Recovery:
         info, single = req.info, len(req.roles) == 1
         if isinstance(chunk, Checkpoint):
             if single:
-                self._unsent.append(Checkpoint(chunk.state, info.name, dict(req.made)))
+                covers = {} if info.replay == "continue" else dict(req.made)  # it gives all of it again
+                self._unsent.append(Checkpoint(chunk.state, info.name, covers))
             return None
         count(req.made, chunk)
         if chunk.kind not in info.checkpoints:

@@ -119,12 +119,12 @@ class Run:
                     req.consumed.clear()
                     await req.consumed.wait()
                 req.pending.append(item)
-                req.silent_steps = 0
+                req.silent_steps, req.waits = 0, False
                 self._wake()
         while req.in_step:
             req.consumed.clear()
             await req.consumed.wait()
-        req.ended = True
+        req.ended, req.waits = True, False
         self._wake()
 
     def ready(self, group: Group, req: StageRequest, now_s: float) -> bool:
@@ -154,7 +154,7 @@ class Run:
         if isinstance(chunks, EngineError):
             raise chunks
         req.consumed.set()
-        if not chunks:
+        if not chunks and not req.waits:
             self._check_silence(req)
         else:
             req.silent_steps = 0

@@ -23,10 +23,10 @@ class StageRequest:
     """One request at a stage in one of its roles, from its lease to its end.
 
     ``pending`` holds the items that the stage's adapter made of the upstream's chunks and the stage has not consumed;
-    ``ended`` says that no more will come. The stage writes three fields in ``step``: ``needs_input``, that it cannot
-    step this request again before something more (or the end) arrives, ``done``, that it has nothing left to emit, and
-    ``cut``. ``slot`` is a number in [0, info.slots) that no other open request of the stage has: the index into
-    preallocated state (KV, conv tails).
+    ``ended`` says that no more will come. The stage writes four fields in ``step``: ``needs_input``, that it cannot
+    step this request again before something more (or the end) arrives, ``done``, that it has nothing left to emit,
+    ``cut``, and ``waits``. ``slot`` is a number in [0, info.slots) that no other open request of the stage has: the
+    index into preallocated state (KV, conv tails).
 
     ``kept`` is what the stage checkpointed on a replica that was lost: the chunks of its info's ``checkpoints``, which
     are passed on again as they are, and its last Checkpoint. A stage may go on behind that state, as if it had given
@@ -44,6 +44,8 @@ class StageRequest:
     done: bool = False
     cut: bool = False
     """Whether it is done before all was said, since the stage has no room for more: the answer's finish is "length"."""
+    waits: bool = False
+    """Whether the stage has no room for it now: it steps again once another request there is over, or more comes in."""
     closed: bool = False
     """Whether nobody waits for it any more: a step of it that is under way may stop."""
     kept: Sequence[Chunk] = ()
@@ -80,7 +82,7 @@ class StageRequest:
     @property
     def ready(self) -> bool:
         """Whether a step of it would do something."""
-        return not self.done and (bool(self.pending) or self.ended or not self.needs_input)
+        return not (self.done or self.waits) and (bool(self.pending) or self.ended or not self.needs_input)
 
     @property
     def checkpoint(self) -> Mapping[str, Any] | None:

@@ -55,6 +55,13 @@ ROWS: dict[tuple[str, str], Door] = {
     ("GET", "/v1/realtime/ice-servers"): "session",
     ("WEBSOCKET", "/v1/realtime"): "session",
     ("GET", "/v1/realtime"): "key",  # says that a proxy left the upgrade out
+    ("WEBSOCKET", "/v1/live/sessions"): "key",
+    ("WEBSOCKET", "/v1/live/sessions/{session_id}/attach"): "key",
+    ("GET", "/v1/live/sessions"): "key",  # the same
+    ("POST", "/v1/live/sessions"): "key",
+    ("POST", "/v1/live/sessions/{session_id}/hangup"): "key",
+    ("POST", "/v1/live/sessions/{session_id}/{what}"): "key",
+    ("GET", "/v1/live/sessions/{session_id}/{what}"): "key",
     ("GET", "/admin/workers"): "admin",
     ("POST", "/admin/scale"): "admin",
     ("POST", "/admin/restart"): "admin",
@@ -112,9 +119,10 @@ async def asked(server: Running, method: str, path: str, key: str | None) -> int
     """The status that a request gets; it asks for nothing that could be done."""
     headers = {"authorization": f"Bearer {key}"} if key is not None else {}
     path = path.replace("{call_id}", "rtc_none").replace("{id}", "none")
+    path = path.replace("{session_id}", "live_none").replace("{what}", "fork")
     if method == "WEBSOCKET":
         try:
-            async with connect(server.ws, additional_headers=headers):
+            async with connect(f"ws://127.0.0.1:{server.port}{path}", additional_headers=headers):
                 return 101
         except InvalidStatus as refused:
             return refused.response.status_code

@@ -1,41 +1,19 @@
-"""app/SETTINGS.md names every key of the ``server:`` section with its default."""
+"""What app/SETTINGS.md says of the ``server:`` section; tests/test_reference.py holds its tables to the code."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from app.settings import IceServer, Limits, Settings, TurnSettings, settings_of
+from app.settings import Limits, settings_of
 from engine import ConfigError
 
 PAGE = (Path(__file__).parents[2] / "app" / "SETTINGS.md").read_text(encoding="utf-8")
-ROW = re.compile(r"^\| `(\w+)` \| (?:`(.+?)`|(none)|) ?\| (.+) \|$", re.MULTILINE)
-
-
-def written(one: Field[Any]) -> str:
-    """The default of a field, as the page writes it."""
-    if one.default is MISSING:
-        return ""
-    if one.default in (None, ()):
-        return "none"
-    return f"{one.default:g}" if isinstance(one.default, float) else yaml.safe_dump(one.default).split()[0]
-
-
-def expected() -> Iterator[tuple[str, str]]:
-    for kind in (Settings, IceServer, TurnSettings, Limits):
-        for one in fields(kind):
-            yield one.name, written(one)
-
-
-def test_every_key_is_there_once_with_its_default() -> None:
-    rows = [(name, value or none) for name, value, none, _ in ROW.findall(PAGE)]
-    assert sorted(rows) == sorted(expected())
 
 
 def test_the_example_is_a_section_that_is_taken() -> None:
@@ -48,3 +26,25 @@ def test_every_limit_is_above_0_as_the_page_says() -> None:
     for one in fields(Limits):
         with pytest.raises(ConfigError, match=f"server.limits.{one.name}: must be above 0"):
             settings_of({"limits": {one.name: 0}})
+
+
+@pytest.mark.parametrize(
+    ("entry", "where"),
+    [
+        ({"url": "docs.example/mcp"}, "server.mcp\\[0\\].url"),
+        ({"url": "https://me:key@docs.example/mcp"}, "server.mcp\\[0\\].url"),
+        ({"url": "https://docs.example/mcp#x"}, "server.mcp\\[0\\].url"),
+        ({"url": "https://docs.example/mcp", "timeout_s": 0}, "server.mcp\\[0\\].timeout_s"),
+        ({"url": "https://docs.example/mcp", "privat": True}, "did you mean 'private'"),
+        ({}, "server.mcp\\[0\\].url: missing"),
+    ],
+)
+def test_mcp_servers_that_are_none(entry: dict[str, Any], where: str) -> None:
+    with pytest.raises(ConfigError, match=where):
+        settings_of({"mcp": [entry]})
+
+
+def test_mcp_servers_need_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.settings.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'parley\[mcp\]'"):
+        settings_of({"mcp": [{"url": "https://docs.example/mcp"}]})

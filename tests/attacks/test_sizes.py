@@ -34,12 +34,12 @@ READ = (  # at neither door: the server's nor the worker's
 )
 WHOLE_FILES = "from app import images; images._only_picture = lambda image: image.data\n"
 UNCOUNTED_NAMES = (
-    "from app.realtime import session\n"
+    "from app.realtime import item_edits\n"
     "from app.realtime.conversation import conversation\n"
     "from app.realtime.output import request_builder\n"
     "from app.realtime.protocol import wire_items\n"
     "conversation.size_of = lambda item: 0\n"
-    "session.check_items = lambda items, model, param: None\n"
+    "item_edits.check_items = lambda items, model, param: None\n"
     "request_builder.check_items = lambda items, model, param: None\n"
     "wire_items._MAX_NAME = 1 << 30\n"
 )

@@ -17,6 +17,7 @@ from engine.chunk import Chunk, Speech, Text
 from engine.core import ANSWER, IN_WRITING
 from engine.shared_memory import LEAST_BYTES, SharedMemory
 from tests.engine.fakes import turns, until
+from tests.guard.gates import segments
 
 AT_ONCE = 12  # more than there are slots for: some are left while they wait for one
 PATIENCE_S = 0.3
@@ -104,7 +105,7 @@ def kept(engine: Engine) -> dict[str, int]:
     return {
         "tasks": len(asyncio.all_tasks()),
         "files": len(files),
-        "shared memory": sum(file.startswith(("/memfd:", "/dev/shm/")) for file in files) + len(os.listdir("/dev/shm")),
+        "shared memory": sum(file.startswith(("/memfd:", "/dev/shm/")) for file in files) + len(segments()),
         "leases": sum(len(member.leases) for member in members),
         "waiters": sum(pool.waiting for pool in engine._fleet.pools.values()),
         "runs": sum(worker.runs for worker in workers),

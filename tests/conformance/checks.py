@@ -22,7 +22,7 @@ SPREAD_S = 0.7
 
 def check(scenario: str, report: Report, speech_s: float) -> None:
     assert not report.errors
-    (CHECKS | OVER_HTTP | OVER_RESPONSES)[scenario](report, speech_s)
+    (CHECKS | LIVE | OVER_HTTP | OVER_MCP | OVER_RESPONSES)[scenario](report, speech_s)
 
 
 def _text(report: Report, speech_s: float) -> None:
@@ -100,6 +100,14 @@ def _response_next(report: Report, speech_s: float) -> None:
     assert report.transcript == f"I said: {WORDS}"
 
 
+def _mcp(report: Report, speech_s: float) -> None:
+    assert report.call == {"name": "forecast", "arguments": '{"city": "Oslo"}'}
+    assert report.transcript == "The tool says: sunny in Oslo"
+
+
+OVER_MCP: dict[str, Callable[[Report, float], None]] = {"mcp": _mcp, "mcp_approved": _mcp}
+"""With tools of an MCP server, which the server calls."""
+
 OVER_RESPONSES: dict[str, Callable[[Report, float], None]] = {
     "response": _response,
     "response_tool": _response_tool,
@@ -111,6 +119,14 @@ OVER_HTTP: dict[str, Callable[[Report, float], None]] = {
     "speech": _speech,
     "transcription": _transcription,
 }
+
+LIVE: dict[str, Callable[[Report, float], None]] = {
+    "live_text": _text,
+    "live_voice": _voice,
+    "live_tool": _tool,
+    "live_barge_in": _barge_in,
+}
+"""Over Live, whose clients get a stream: seconds are of what can be heard in it."""
 
 CHECKS: dict[str, Callable[[Report, float], None]] = {
     "text": _text,

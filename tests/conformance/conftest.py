@@ -23,6 +23,7 @@ from app.settings import Settings
 from app.tls import AUTO, certificate_of
 from engine.resampler import resample
 from tests.conformance.environments import RECIPES, Client
+from tests.conformance.forecasts import forecasts
 from tests.conformance.part import RATE_HZ, Report, Task
 
 SPOKEN = RECIPES.parents[0] / "data" / "spoken" / "in_020.ogg"
@@ -37,6 +38,8 @@ class Place:
     plain: str
     secure: str
     certificate: Path
+    tools: str = ""
+    """The MCP server that clients may use there."""
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +65,18 @@ def short(tmp_path: Path) -> Generator[Place]:
     with subject.running(str(config)) as plain:
         base = plain.url.partition("//")[2]
         yield Place(base, base, tmp_path)
+
+
+@pytest.fixture
+def hosting(tmp_path: Path) -> Generator[Place]:
+    """The scripted family, beside an MCP server whose tools it may call; ``calls`` says which it did."""
+    with forecasts() as url:
+        config = tmp_path / "hosting.yaml"
+        spec = (RECIPES.parents[1] / "configs" / "script.yaml").read_text()
+        config.write_text(f"{spec}\nserver: {{mcp: [{{url: '{url}', private: true}}]}}\n")
+        with subject.running(str(config)) as plain:
+            base = plain.url.partition("//")[2]
+            yield Place(base, base, tmp_path, url)
 
 
 @contextmanager
@@ -97,7 +112,7 @@ def _play(client: Client, scenario: str, place: Place, recording: str) -> Report
     environment = client.environment
     if not environment.ready:
         pytest.skip(f"{client.name} is not made: python tests/conformance/environments.py {environment.name}")
-    task = Task(scenario, place.secure if client.insists_on_tls else place.plain, recording)
+    task = Task(scenario, place.secure if client.insists_on_tls else place.plain, recording, place.tools)
     command = [environment.tool, str(_program(client)), json.dumps(asdict(task))]
     surroundings = _surroundings() | {"NODE_EXTRA_CA_CERTS": str(place.certificate)}
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, env=surroundings)

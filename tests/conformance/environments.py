@@ -121,8 +121,8 @@ class Environment:
 class Client:
     """One way of using what an environment holds: a program in its recipe.
 
-    ``client.*`` and ``client_VARIANT.*`` hold Realtime sessions, ``over_http.*`` uses the HTTP API, and
-    ``over_responses.*`` its newest part, ``/v1/responses``.
+    ``client.*`` and ``client_VARIANT.*`` hold Realtime sessions, ``live.*`` Live ones, ``over_http.*`` uses the HTTP
+    API, ``over_responses.*`` its newest part, ``/v1/responses``, and ``over_mcp.*`` that with an MCP server's tools.
     """
 
     environment: Environment
@@ -131,7 +131,7 @@ class Client:
     @property
     def name(self) -> str:
         variant = Path(self.program).stem.removeprefix("client")
-        return self.environment.name + (f"_{variant}" if variant.startswith("over_") else variant)
+        return self.environment.name + (f"_{variant}" if variant.startswith(("over_", "live")) else variant)
 
     @property
     def insists_on_tls(self) -> bool:

@@ -7,6 +7,7 @@ export const PHRASE = "say: the quick brown fox";
 export const WORDS = PHRASE.slice("say: ".length);
 export const LONG = "long 200";
 export const TOOL_CALL = 'tool get_weather {"city": "Oslo"}';
+export const HOSTED_CALL = 'tool forecast {"city": "Oslo"}';
 export const RECALL = "said";
 export const ENOUGH_S = 2.0;
 

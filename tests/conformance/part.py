@@ -11,12 +11,14 @@ import json
 import sys
 import time
 import wave
+from array import array
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 RATE_HZ = 24_000
+LOUD = 500
 PIECE_BYTES = RATE_HZ // 50 * 2  # 20 ms of 16 bits
 TIMEOUT_S = 40.0
 
@@ -24,6 +26,7 @@ PHRASE = "say: the quick brown fox"
 WORDS = PHRASE.removeprefix("say: ")
 LONG = "long 200"
 TOOL_CALL = 'tool get_weather {"city": "Oslo"}'
+HOSTED_CALL = 'tool forecast {"city": "Oslo"}'
 RECALL = "said"
 """What the user types; the scripted family knows these."""
 
@@ -40,10 +43,16 @@ class Task:
     """``host:port``"""
     speech: str
     """A file of int16 samples at RATE_HZ."""
+    tools: str = ""
+    """The address of an MCP server, where the scenario has one."""
 
     @property
     def realtime(self) -> str:
         return f"ws://{self.base}/v1/realtime"
+
+    @property
+    def live(self) -> str:
+        return f"ws://{self.base}/v1/live/sessions"
 
 
 @dataclass
@@ -111,6 +120,14 @@ def riff(pcm: bytes) -> bytes:
         out.setframerate(RATE_HZ)
         out.writeframes(pcm)
     return file.getvalue()
+
+
+def audible_s(audio: bytes | bytearray) -> float:
+    """Seconds of pieces in which something can be heard."""
+    samples = array("h", bytes(audio))
+    size = PIECE_BYTES // 2
+    blocks = (samples[at : at + size] for at in range(0, len(samples), size))
+    return sum(0.02 for block in blocks if max(block) > LOUD or min(block) < -LOUD)
 
 
 def seconds(audio: bytes | bytearray) -> float:

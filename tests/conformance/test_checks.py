@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conformance import environments
-from tests.conformance.checks import CHECKS, OVER_HTTP, OVER_RESPONSES, check
+from tests.conformance.checks import CHECKS, OVER_HTTP, OVER_MCP, OVER_RESPONSES, check
 from tests.conformance.part import RATE_HZ, Report, riff
 
 SPEECH_S = 1.5
@@ -44,6 +44,13 @@ GOOD = {
         call={"name": "get_weather", "arguments": {"city": "Oslo"}},
     ),
     "response_next": Report(transcript="I said: the quick brown fox"),
+    **{
+        scenario: Report(
+            transcript="The tool says: sunny in Oslo",
+            call={"name": "forecast", "arguments": '{"city": "Oslo"}'},
+        )
+        for scenario in OVER_MCP
+    },
 }  # fmt: skip
 BAD: list[tuple[str, dict[str, Any]]] = [
     ("text", {"transcript": "the quick brown"}),
@@ -72,10 +79,12 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("response_tool", {"call": {}}),
     ("response_tool", {"transcript": "The tool says:"}),
     ("response_next", {"transcript": "I said: nothing"}),
+    ("mcp", {"call": {}}),
+    ("mcp_approved", {"transcript": "The tool says:"}),
 ]
 
 
-@pytest.mark.parametrize("scenario", [*CHECKS, *OVER_HTTP, *OVER_RESPONSES])
+@pytest.mark.parametrize("scenario", [*CHECKS, *OVER_HTTP, *OVER_RESPONSES, *OVER_MCP])
 def test_a_good_report_is_taken(scenario: str) -> None:
     check(scenario, GOOD[scenario], SPEECH_S)
 

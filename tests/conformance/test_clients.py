@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.checks import CHECKS, OVER_HTTP, OVER_RESPONSES, check
+from tests.conformance.checks import CHECKS, LIVE, OVER_HTTP, OVER_MCP, OVER_RESPONSES, check
 from tests.conformance.conftest import SAID, Place, Play
 from tests.conformance.environments import Client, clients
 from tests.conformance.part import PHRASE
@@ -15,9 +15,19 @@ CLIENTS = [pytest.param(client, id=client.name) for client in clients()]
 HTTP_CLIENTS = [pytest.param(client, id=client.name) for client in clients("over_http*")]
 CASES = [
     pytest.param(client, scenario, id=f"{client.name}-{scenario}")
-    for programs, scenarios in (("client*", CHECKS), ("over_http*", OVER_HTTP), ("over_responses*", OVER_RESPONSES))
+    for programs, scenarios in (
+        ("client*", CHECKS),
+        ("live*", LIVE),
+        ("over_http*", OVER_HTTP),
+        ("over_responses*", OVER_RESPONSES),
+    )
     for client in clients(programs)
     for scenario in scenarios
+]
+HOSTED = [
+    pytest.param(client, scenario, id=f"{client.name}-{scenario}")
+    for client in clients("over_mcp*")
+    for scenario in OVER_MCP
 ]
 
 
@@ -25,6 +35,13 @@ CASES = [
 def test_a_client(client: Client, scenario: str, script: Place, speech: tuple[str, float], play: Play) -> None:
     recording, speech_s = speech
     check(scenario, play(client, scenario, script, recording), speech_s)
+
+
+@pytest.mark.parametrize(("client", "scenario"), HOSTED)
+def test_tools_of_an_mcp_server(
+    client: Client, scenario: str, hosting: Place, speech: tuple[str, float], play: Play
+) -> None:
+    check(scenario, play(client, scenario, hosting, speech[0]), speech[1])
 
 
 @pytest.mark.parametrize("client", HTTP_CLIENTS)

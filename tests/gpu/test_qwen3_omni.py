@@ -120,6 +120,21 @@ def test_sixteen_interleaved_answers_are_those_they_would_be_alone(checkpoint: F
     assert alike(together, alone) >= 15
 
 
+@pytest.mark.parametrize("graphs", ["auto", "off"])
+def test_requests_that_share_a_cache_say_what_each_says_in_a_full_context(graphs: str, checkpoint: Folder) -> None:
+    """Some wait for room, and slots move under graphs that were captured before."""
+    folder = checkpoint("deep")
+    full = answers(stages(folder, DEVICE, slots=8, context=512, graphs=graphs), asked(8))
+    line = stages(folder, DEVICE, slots=8, context=512, cache_tokens=640, graphs=graphs)
+    moved = list[Any]()
+    for stage in line[:2]:
+        cache: Any = stage.net.cache  # type: ignore[attr-defined]
+        move = cache._move
+        cache._move = lambda one, move=move: moved.append(one) or move(one)
+    assert alike(answers(line, asked(8)), full) >= 7
+    assert moved
+
+
 def test_bfloat16_stays_near_a_cpus_float32(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first logits of the thinker, and of a talker that is told what to say."""
     first: dict[str, dict[int, torch.Tensor]] = {}

@@ -30,6 +30,9 @@ LOOKS_FOR_IDLE = 15
 BUSY = 0.3
 """Share of all processors that others may take beside a test that measures time."""
 SHARED_MEMORY = Path("/dev/shm")
+NOT_OURS = ("sem.", "jack_db-", "libpod_", "faketime_")
+"""Semaphores are unlinked by their makers at once; JACK's library makes a folder for good when PortAudio first asks it
+for a player, and podman a file at its first start."""
 number = itertools.count()
 """Of the test, for a file of its own."""
 
@@ -176,10 +179,15 @@ def _address(descriptor: int) -> str:
 
 def _shared_memory() -> set[str]:
     """Segments that one of our processes holds or nobody does; a neighbour's test may have its own."""
+    names = segments()
+    return names - _held_elsewhere() if names else names
+
+
+def segments() -> set[str]:
+    """The names in shared memory of the whole machine, less those of system libraries."""
     if not SHARED_MEMORY.is_dir():
         return set()
-    names = {name for name in os.listdir(SHARED_MEMORY) if not name.startswith("sem.")}
-    return names - _held_elsewhere() if names else names
+    return {name for name in os.listdir(SHARED_MEMORY) if not name.startswith(NOT_OURS)}
 
 
 def _held_elsewhere() -> set[str]:

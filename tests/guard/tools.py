@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
-PROGRAMS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "node": ("node",), "gpu": ("nvidia-smi",)}
+PROGRAMS = {
+    "chromium": ("chromium", "chromium-browser", "google-chrome"),
+    "node": ("node",),
+    "gpu": ("nvidia-smi",),
+    "nginx": ("nginx",),
+    "haproxy": ("haproxy",),
+    "namespaces": ("unshare",),
+    "faketime": ("faketime",),
+}
 """Each tool, and the programs of which one is enough."""
 
 WEB = Path(__file__).parents[2] / "web"
@@ -20,4 +29,6 @@ def missing(tool: str) -> str | None:
         return f"{tool} is not installed (looked for {', '.join(programs)})"
     if tool == "node" and not INSTALLED.is_file():
         return "node has not got the page's packages (`make test` fetches them with npm; or: cd web && npm ci)"
+    if tool == "namespaces" and subprocess.run(["unshare", "-rmn", "true"], capture_output=True).returncode:
+        return "this user may make no namespaces (`unshare -rmn true` fails)"
     return None

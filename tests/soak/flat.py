@@ -73,7 +73,7 @@ def _over(last: Sample, name: str, bounds: dict[str, int]) -> bool:
 
 
 def _look(server: Subject) -> Sample:
-    page = _metrics(server)
+    page = metrics(server)
     root = psutil.Process(server.pid)
     memory = files = threads = 0
     for process in (root, *root.children(recursive=True)):
@@ -86,7 +86,8 @@ def _look(server: Subject) -> Sample:
     return Sample(memory / 1e6, files, threads, tasks, sessions, leased)
 
 
-def _metrics(server: Subject) -> dict[str, float]:
+def metrics(server: Subject) -> dict[str, float]:
+    """Its figures by name, labels included."""
     with urlopen(server.url.replace("ws", "http", 1) + "/metrics", timeout=10) as page:
         lines = page.read().decode().splitlines()
     return {match[1]: float(match[2]) for line in lines if (match := re.fullmatch(r"([^# ]\S*) (\S+)", line))}

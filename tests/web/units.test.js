@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { RealtimeClient } from "../../web/src/client";
 import { Conversation } from "../../web/src/conversation";
 import { FirstSoundClock } from "../../web/src/first_sound";
+import { merged, picked } from "../../web/src/merge";
 import { fromBase64, quantize, toBase64 } from "../../web/src/pcm";
 import { CAPACITY, SampleQueue } from "../../web/src/queue";
 import { Resampler } from "../../web/src/resample";
@@ -13,6 +14,7 @@ import { refusal } from "../../web/src/server";
 import { SpokenText } from "../../web/src/spoken_text";
 import { Subtitles } from "../../web/src/subtitles";
 import { TalkKey } from "../../web/src/talk_key";
+import { Tools } from "../../web/src/tools";
 
 const TO_HZ = 24_000;
 
@@ -164,7 +166,7 @@ test("a cancel that comes too late is no trouble, and a refused question frees t
   ask(client, "one");
   say("error", { error: { code: "x", message: "no", event_id: sent.at(-1).event_id } });
   assert.equal(client.answering, false);
-  assert.deepEqual(told, [["refused", "The server could not answer this: ask again."]]);
+  assert.deepEqual(told, [["refused", "The server could not answer this: ask again.", "no"]]);
   types();
   ask(client, "two");
   assert.deepEqual(types(), ["conversation.item.create", "response.create"]);
@@ -412,4 +414,51 @@ test("who has their share of a server is told so, and is not asked for another k
   const told = (code) => new Response(JSON.stringify({ error: { code, message: "The key 'me' has its share." } }), { status: 429 });
   assert.equal((await refusal(told("share_full"), "a key")).code, "full");
   assert.equal((await refusal(told("too_many_wrong_keys"), "a key")).code, "key");
+});
+
+test("settings are merged in depth, but for lists, null, and objects of another type", () => {
+  const under = { a: { b: { type: "x", old: 1 }, list: [1, 2], kept: { deep: true } }, gone: { c: 1 } };
+  const over = { a: { b: { type: "y" }, list: [3], kept: { more: 1 } }, gone: null, left: undefined };
+  assert.deepEqual(merged(under, over), { a: { b: { type: "y" }, list: [3], kept: { deep: true, more: 1 } }, gone: null });
+  assert.deepEqual(merged({ a: { type: "x", b: 1 } }, { a: { c: 2 } }), { a: { type: "x", b: 1, c: 2 } });
+  assert.deepEqual(under.a.list, [1, 2]);
+  const whole = { audio: { input: { turns: { type: "x", b: 1 }, rest: 1 } }, more: 2 };
+  assert.deepEqual(picked(whole, { audio: { input: { turns: { b: 2 } } } }), { audio: { input: { turns: { type: "x", b: 1 } } } });
+});
+
+test("a tool's call ends in one result, whatever the tool does, and in none once its conversation is over", async () => {
+  const [results, problems] = [[], []];
+  let asked = 0;
+  const tools = new Tools({
+    result: (id, output) => results.push([id, output]),
+    goOn: () => (asked += tools.due()),
+    trouble: ({ message }) => problems.push(message),
+  });
+  const call = (name, call_id, text = "{}") => tools.call({ type: "function_call", id: "", name, call_id, arguments: text });
+  tools.add("nothing", {}, () => undefined, {});
+  tools.add("throws", {}, async () => Promise.reject(new Error("broken")), {});
+  tools.add("circle", {}, () => { const one = {}; return (one.one = one); }, {});
+  await call("nothing", "1");
+  await call("throws", "2");
+  await call("circle", "3");
+  await call("nothing", "4", "{half");
+  await call("unknown", "5");
+  assert.deepEqual(results.slice(0, 2), [["1", "done"], ["2", '{"error":"broken"}']]);
+  assert.match(results[2][1], /circular/i);
+  assert.match(results[3][1], /no JSON: \{half/);
+  assert.equal(results.length, 4);
+  assert.equal(problems.length, 3);
+  assert.equal(asked, 4);
+
+  let signal;
+  tools.add("hangs", {}, (_, context) => new Promise(() => (signal = context.signal)), {});
+  const [hanging, other] = [call("hangs", "6"), call("nothing", "7")];
+  await other;
+  assert.equal(asked, 4, "the model goes on when the last of its calls has its result");
+  tools.reset();
+  await hanging;
+  assert.equal(signal.aborted, true);
+  assert.equal(results.length, 5);
+  assert.throws(() => tools.add("two words", {}, () => 1, {}), /letters, digits/);
+  assert.throws(() => tools.add("none", {}, undefined, {}), /no function/);
 });

@@ -180,17 +180,16 @@ def test_other_weights_would_be_noticed(tmp_path: Path, stage: Thinker) -> None:
     assert np.abs(stage._net.advance([0], [ids], [0]) - wanted).max() > 0.1
 
 
-@pytest.mark.parametrize("batch", [1, 8])
-def test_a_step_late_in_a_conversation_takes_little_longer_than_an_early_one(stage: Thinker, batch: int) -> None:
-    """What lies behind it is read, not copied for every head that looks at it: that took 1.8 and 8 times as long."""
-    slots, ids = list(range(batch)), [[WORD]] * batch
+def test_a_step_late_in_a_conversation_takes_little_longer_than_an_early_one(stage: Thinker) -> None:
+    """What lies behind it is read, not copied for every head that looks at it: in a batch that took 8 times as long."""
+    slots, ids = list(range(8)), [[WORD]] * 8
     taken_s: dict[int, list[float]] = {20: [], 380: []}
     for _ in range(60):
         for past, times in taken_s.items():
             begun_s = time.thread_time()
-            stage._net.advance(slots, ids, [past] * batch)
+            stage._net.advance(slots, ids, [past] * 8)
             times.append(time.thread_time() - begun_s)
-    assert min(taken_s[380]) < (1.5 if batch == 1 else 4) * min(taken_s[20])
+    assert min(taken_s[380]) < 4 * min(taken_s[20])
 
 
 def test_a_batch_of_conversations_of_different_lengths_computes_what_each_alone_does(stage: Thinker) -> None:

@@ -1,1 +1,1 @@
-export{a as Problem,n as STEPS,t as Trial,r as VoiceClient,i as devices,o as problemOf}from"./library-BFzHdc7J.js";
+export{o as Problem,n as STEPS,t as Trial,r as VoiceClient,a as devices,i as keyFrom,s as problemOf}from"./library-BzCmoCvT.js";

@@ -6,7 +6,7 @@
  */
 
 import { idFor, sentenceOf, type Purpose } from "./refusals";
-import type { ClientEvent, Ledger, Mark, Refused, Response, ServerEvent, Session } from "./wire";
+import type { ClientEvent, FunctionCall, Ledger, Mark, OutputItem, Refused, Response, ServerEvent, Session } from "./wire";
 
 /** The events of the conversation. Items are the protocol's ids. */
 export interface ClientEvents {
@@ -33,8 +33,10 @@ export interface ClientEvents {
   cut(item: string, text: string | null): void;
   /** The answer is complete; `answering` already speaks of the next one. */
   answerDone(outcome: Outcome): void;
-  /** A sentence for the user. */
-  refused(sentence: string): void;
+  /** The model calls a function. */
+  called(call: FunctionCall): void;
+  /** A sentence for the user, and the server's own for a developer. */
+  refused(sentence: string, reason?: string): void;
 }
 
 export interface Outcome {
@@ -99,6 +101,18 @@ export class RealtimeClient {
     this.whenFree({ type: "response.create", event_id: this.idFor("ask") });
   }
 
+  /** The result of a function that the model called. */
+  giveResult(call_id: string, output: string): void {
+    const item = { type: "function_call_output", call_id, output };
+    this.whenFree({ type: "conversation.item.create", event_id: this.idFor("item"), item });
+  }
+
+  /** An event of the page's own; a `response.create` waits its turn. */
+  pass(event: ClientEvent): void {
+    if (event.type === "response.create") this.whenFree({ event_id: this.idFor("ask"), ...event });
+    else this.events.send(event);
+  }
+
   /** Forget what the microphone gave so far: a turn begins. */
   beginTurn(): void {
     this.cancel();
@@ -136,7 +150,8 @@ export class RealtimeClient {
         return this.events.session(event.session);
       case "session.updated":
         this.events.session(event.session);
-        return this.events.ready();
+        this.events.ready();
+        return this.release(); // what a lost line did not take
       case "input_audio_buffer.speech_started":
         this.silenced ||= this.answer === "under way"; // the server cancels its answer by itself: interrupt_response
         return this.events.speechStarted(event.item_id);
@@ -175,6 +190,9 @@ export class RealtimeClient {
         this.goOn();
         if (!this.silenced && event.item.type === "message") this.events.answerItem(event.item.id);
         return;
+      case "response.output_item.done":
+        if (!this.silenced && isCall(event.item)) this.events.called(event.item);
+        return;
       case "response.output_audio_transcript.delta":
       case "response.output_text.delta":
         this.goOn();
@@ -204,9 +222,10 @@ export class RealtimeClient {
 
   private release(): void {
     while (!this.answering) {
-      const event = this.held.shift();
-      if (event === undefined) return;
-      if (this.events.send(event) && event.type === "response.create") {
+      const event = this.held[0];
+      if (event === undefined || !this.events.send(event)) return;
+      this.held.shift();
+      if (event.type === "response.create") {
         this.answer = "asked";
         this.asked = event["event_id"] as string;
       }
@@ -235,7 +254,7 @@ export class RealtimeClient {
       return this.events.nothingSaid();
     }
     const sentence = sentenceOf(error);
-    if (sentence !== null) this.events.refused(sentence);
+    if (sentence !== null) this.events.refused(sentence, error.message);
   }
 
   /** The server was answering what the user said: that answer gives way, and the question comes behind it. */
@@ -248,4 +267,9 @@ export class RealtimeClient {
   private idFor(purpose: Purpose): string {
     return idFor(purpose, ++this.count);
   }
+}
+
+/** A call that is whole: one that was cut off has half of its arguments. */
+function isCall(item: OutputItem): item is FunctionCall {
+  return item.type === "function_call" && item.status !== "incomplete";
 }

@@ -1,7 +1,7 @@
 /** A line that comes back by itself when it is lost, as long as it is wanted. Knows nothing of what goes over it. */
 
-import { dial, type Wanted } from "./dial";
-import type { Line, LineEvents, Place } from "./line";
+import { dial, type Places, type Wanted } from "./dial";
+import type { Line, LineEvents } from "./line";
 import type { Player } from "./player";
 import type { Ticket } from "./resume";
 import { Problem, problemOf, type Code } from "./problem";
@@ -14,7 +14,7 @@ export interface ConnectionEvents extends Omit<LineEvents, "closed"> {
 }
 
 const RETRY_MS = [500, 1000, 2000, 4000, 8000]; // then 8 s for ever
-const FINAL: ReadonlySet<Code> = new Set(["key", "origin", "refused"]); // would be said again
+const FINAL: ReadonlySet<Code> = new Set(["key", "origin", "insecure", "refused"]); // would be said again
 
 export class Connection {
   /** The open line. */
@@ -26,7 +26,7 @@ export class Connection {
 
   constructor(
     private readonly player: Player,
-    private readonly place: () => Place,
+    private readonly places: Places,
     private readonly wanted: () => Wanted,
     private readonly ticket: () => Ticket | null,
     private readonly events: ConnectionEvents,
@@ -75,7 +75,7 @@ export class Connection {
     const closed = (problem: Problem) => current() && this.fail(problem);
     try {
       const wanted = this.noCall !== null ? "websocket" : this.wanted();
-      const { line, fellBack } = await dial(wanted, this.ticket(), this.place(), this.player, { ...guarded, closed });
+      const { line, fellBack } = await dial(wanted, this.ticket(), this.places, this.player, { ...guarded, closed });
       if (!current()) return line.close(); // the user thought better of it meanwhile
       this.noCall ??= fellBack;
       this.line = line;

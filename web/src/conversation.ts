@@ -4,12 +4,14 @@
  * An interruption silences the loudspeaker first and tells the server after. Knows no device and no connection.
  */
 
+import { AnswerTexts } from "./answer_texts";
 import { RealtimeClient, type Outcome, type Saying } from "./client";
 import { FirstSoundClock } from "./first_sound";
 import type { Line } from "./line";
 import { Problem } from "./problem";
 import { Subtitles, type Playhead } from "./subtitles";
-import type { ServerEvent, Session } from "./wire";
+import { Tools } from "./tools";
+import type { ClientEvent, ServerEvent, Session } from "./wire";
 import type { VoiceEvents } from "./voice_events";
 
 /** Tells one of VoiceClient's events. */
@@ -29,6 +31,9 @@ export class Conversation {
   private readonly clock: FirstSoundClock;
   private readonly client: RealtimeClient;
   private readonly subtitles: Subtitles;
+  private readonly texts: AnswerTexts;
+  /** The functions that the model may call. */
+  readonly tools: Tools;
   private answerItem: string | null = null; // what the answer under way, or last complete, is called
   private aligned = false; // the server tells how far its voice is
   private complete = false; // the answer to the last turn is; what is left of it is its sound
@@ -39,7 +44,13 @@ export class Conversation {
     private readonly events: ConversationEvents,
   ) {
     this.clock = new FirstSoundClock((figure) => tell("firstSound", figure));
-    this.subtitles = new Subtitles((item, text) => tell("text", "answer", item, text, false));
+    this.subtitles = new Subtitles((item, text) => this.texts.piece(item, text));
+    this.texts = new AnswerTexts((item, text, final) => tell("text", "answer", item, text, final));
+    this.tools = new Tools({
+      result: (call, output) => this.client.giveResult(call, output),
+      goOn: () => this.goOn(),
+      trouble: (problem) => events.trouble(problem),
+    });
     this.client = new RealtimeClient({
       send: (event) => this.line?.send(event) ?? false,
       session: (session) => this.sessionTold(session),
@@ -52,11 +63,12 @@ export class Conversation {
       hearing: (item, text) => tell("hearing", item, text),
       answerStarted: () => this.answerStarted(),
       answerItem: (item) => this.answerNamed(item),
-      answerText: (item, delta, spoken) => (spoken ? this.subtitles.text(item, delta) : tell("text", "answer", item, delta, false)),
+      answerText: (item, delta, spoken) => (spoken ? this.subtitles.text(item, delta) : this.texts.piece(item, delta)),
       answerMarks: (item, marks) => this.subtitles.mark(item, marks),
-      cut: (item, text) => tell("cut", item, text),
+      cut: (item, text) => this.cut(item, text),
+      called: (call) => void this.tools.call(call),
       answerDone: (outcome) => this.answerDone(outcome),
-      refused: (sentence) => events.trouble(new Problem("refused", sentence)),
+      refused: (sentence, reason) => events.trouble(new Problem("refused", sentence, reason)),
     });
   }
 
@@ -72,6 +84,12 @@ export class Conversation {
 
   receive(event: ServerEvent): void {
     this.client.receive(event);
+  }
+
+  /** An event of the page's own. */
+  pass(event: ClientEvent): void {
+    if (event.type === "response.cancel") this.stop();
+    else this.client.pass(event);
   }
 
   configure(session: object): void {
@@ -129,18 +147,22 @@ export class Conversation {
   playingChanged(): void {
     if (this.answering) return;
     this.subtitles.flush();
+    this.texts.settle();
     if (this.complete) this.clock.forget();
   }
 
   /** Tell what waits for its sound. */
   leave(): void {
     this.subtitles.flush();
+    this.texts.settle(true);
   }
 
   /** The line is gone, and with it what was under way. */
   reset(): void {
     this.line = this.answerItem = this.shown = null;
     this.subtitles.drop();
+    this.texts.settle(true);
+    this.tools.reset();
     this.userSpeaking = false;
     this.clock.forget();
     this.client.reset();
@@ -182,6 +204,8 @@ export class Conversation {
 
   private answerStarted(): void {
     this.answerItem = null;
+    this.texts.settle(true);
+    this.tools.seen();
     this.line?.resume();
     this.tell("change");
   }
@@ -193,6 +217,7 @@ export class Conversation {
 
   private answerNamed(item: string): void {
     this.answerItem = item;
+    this.texts.begin(item);
     if (this.aligned && this.line?.tellsPlayed) this.subtitles.begin(item);
   }
 
@@ -202,9 +227,11 @@ export class Conversation {
     this.complete = outcome.status !== "cancelled";
     if (!this.answering) {
       this.subtitles.flush();
+      this.texts.settle();
       // One without a ledger made no sound, and none will come; over a call, one that did may be about to play.
       if (this.complete && outcome.ledger === null) this.clock.forget();
     }
+    this.goOn();
     this.tell("answerDone");
     this.tell("change");
   }
@@ -215,9 +242,24 @@ export class Conversation {
     const item = this.answerItem;
     this.answerItem = null;
     this.subtitles.drop();
+    if (item !== null) this.texts.interrupted(item);
+    this.texts.settle();
     if (item !== null) this.tell("interrupted", item);
+    const serverTells = this.line?.kind === "webrtc" && this.line.playing; // what was heard
     void this.line?.silence().then((heard) => {
       if (heard !== null) this.client.truncate(heard.item, heard.ms);
+      else if (!serverTells) this.texts.settle(true);
     });
+  }
+
+  /** Only so much of an interrupted answer was heard. */
+  private cut(item: string, heard: string | null): void {
+    this.tell("cut", item, heard);
+    this.texts.cut(item, heard);
+  }
+
+  /** The model has its functions' results: let it answer, unless the user's next words do. */
+  private goOn(): void {
+    if (!this.client.answering && !this.userSpeaking && this.tools.due()) this.client.respond();
   }
 }

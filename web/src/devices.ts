@@ -1,5 +1,6 @@
 /** The browser's microphones, cameras and loudspeakers: which there are, and the user's consent to one. */
 
+import { HOME } from "./home";
 import { Problem } from "./problem";
 
 export type DeviceKind = "audio" | "video";
@@ -40,6 +41,9 @@ export async function ask(kind: DeviceKind, constraints: MediaTrackConstraints):
 
 /** This page's address keeps browsers from opening a device. */
 export function insecure(noun: string): Problem {
+  if (HOME === null || new URL(HOME).origin !== location.origin) {
+    return new Problem("insecure", `Browsers open a ${noun} only on https or localhost: open this page by https. Typing works as it is.`);
+  }
   const how = `start the server with \`parley serve --https auto\`, then open https://${location.host} instead. Typing works as it is.`;
   return new Problem("insecure", `Browsers open a ${noun} only on https or localhost: ${how}`);
 }

@@ -1,6 +1,6 @@
 /** Opens the line that is wanted; when a call does not come about, a socket, and says why. */
 
-import type { Line, LineEvents, LineKind, Place } from "./line";
+import { isLoopback, type Line, type LineEvents, type LineKind, type Place } from "./line";
 import type { Player } from "./player";
 import type { Ticket } from "./resume";
 import { Problem, type Code } from "./problem";
@@ -14,8 +14,15 @@ import { openWebSocket } from "./websocket";
 export type Wanted = LineKind | "auto";
 
 /** A refusal that a socket would meet too. */
-const COMMON: ReadonlySet<Code> = new Set(["unreachable", "starting", "key", "origin"]);
-const LOOPBACK = /^(localhost|127\..*|\[::1\])$/;
+const COMMON: ReadonlySet<Code> = new Set(["unreachable", "starting", "key", "origin", "insecure"]);
+
+/** The server's address, and a key to it. */
+export interface Places {
+  /** With the key of the last line: it alone may reach that one's session. */
+  last(): Place;
+  /** With a key for a new session. Throws a Problem. */
+  next(): Promise<Place>;
+}
 
 export interface Dialled {
   readonly line: Line;
@@ -27,12 +34,13 @@ export interface Dialled {
 export async function dial(
   wanted: Wanted,
   ticket: Ticket | null,
-  place: Place,
+  places: Places,
   player: Player,
   events: LineEvents,
 ): Promise<Dialled> {
-  const back = ticket === null ? null : await goBack(ticket, place, player, events);
+  const back = ticket === null ? null : await goBack(ticket, places.last(), player, events);
   if (back !== null) return { line: back, fellBack: null };
+  const place = await places.next();
   const kind = wanted === "auto" ? shortest(place) : wanted;
   if (kind === "websocket") return { line: await openWebSocket(place, player, events), fellBack: null };
   try {
@@ -55,5 +63,5 @@ async function goBack(ticket: Ticket, place: Place, player: Player, events: Line
 }
 
 function shortest(place: Place): LineKind {
-  return LOOPBACK.test(place.server.hostname) ? "websocket" : "webrtc";
+  return isLoopback(place.server) ? "websocket" : "webrtc";
 }

@@ -14,6 +14,17 @@ export class Emitter<E extends { [K in keyof E]: (...values: never[]) => void }>
   }
 
   protected emit<K extends keyof E>(name: K, ...values: Parameters<E[K]>): void {
-    for (const handler of this.handlers[name] ?? []) handler(...values);
+    for (const handler of this.handlers[name] ?? []) {
+      try {
+        handler(...values);
+      } catch (error) {
+        globalThis.reportError?.(error); // a page's own mistake: the conversation goes on, and the console tells
+      }
+    }
+  }
+
+  /** Whether anybody listens to it. */
+  protected listened(name: keyof E): boolean {
+    return (this.handlers[name]?.size ?? 0) > 0;
   }
 }

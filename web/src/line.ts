@@ -16,6 +16,10 @@ export interface Place {
   readonly model: string | null;
 }
 
+export function isLoopback({ hostname }: URL): boolean {
+  return /^(localhost|127\..*|\[::1\])$/.test(hostname);
+}
+
 /** Sound that has left the queue of an answer's item is heard, in ms. */
 export interface Heard {
   readonly item: string;

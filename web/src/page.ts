@@ -46,8 +46,8 @@ voice.on("spoke", (item) => {
 });
 voice.on("text", (who, item, text, final) => {
   welcome.hidden = true;
-  if (final) captions.complete(item, who, text);
-  else captions.append(item, who, text);
+  if (final && who === "user") captions.complete(item, who, text);
+  else if (!final) captions.append(item, who, text);
   if (!voice.answering) captions.settle("answer"); // its last words are shown when they are heard, behind its end
 });
 voice.on("hearing", (item, text) => {

@@ -10,13 +10,15 @@ export type Code =
   | "unreachable"
   | "starting"
   | "key"
+  | "no-key" // the page's own server gave none
   | "origin"
   | "full"
   | "refused"
   | "no-calls" // the server takes no WebRTC calls
   | "ice"
   | "lost"
-  | "sound";
+  | "sound"
+  | "tool"; // a function of the page's own, called by the model
 
 export class Problem extends Error {
   override name = "Problem";
@@ -24,8 +26,9 @@ export class Problem extends Error {
   constructor(
     readonly code: Code,
     message: string,
+    cause?: unknown,
   ) {
-    super(message);
+    super(message, cause === undefined ? undefined : { cause });
   }
 }
 

@@ -1,12 +1,12 @@
 /** The server's word about itself over plain HTTP, and why it takes no conversation. */
 
-import type { Place } from "./line";
+import { isLoopback, type Place } from "./line";
 import { Problem } from "./problem";
 import type { Loaded } from "./wire";
 
 const TIMEOUT_MS = 5_000;
-const NO_KEY = "The server asks for a key: type it in the settings, then start again.";
-const WRONG_KEY = "The server does not take this key: correct it in the settings, then start again.";
+const NO_KEY = "The server asks for a key: enter it, then start again.";
+const WRONG_KEY = "The server does not take this key, which is wrong or has expired: enter another, then start again.";
 
 export interface Health {
   readonly status: string;
@@ -67,17 +67,22 @@ function busy(code: string | undefined, reason: string): Problem {
   return full ? new Problem("full", `The server has no room now (${reason})`) : new Problem("starting", reason);
 }
 
+const NO_SOCKET =
+  "The server opened no conversation. It may be full: try again in a moment. A proxy in front of it must pass the headers Upgrade and Connection on.";
+
 /** A browser does not tell why it got no WebSocket: ask around. `reason` is what the close said, if anything. */
 export async function whyRefused(place: Place, reason: string): Promise<Problem> {
   try {
     const { status } = await health(place);
     if (status !== "ready") return new Problem("starting", `The server is ${status}: wait a moment.`);
     await iceServers(place);
+    const asked = await get(place, "v1/realtime/ice-servers", { method: "POST" }); // which names the page's origin, as a socket does
+    if (asked.status === 403) return await refusal(asked, place.key);
   } catch (problem) {
     return problem as Problem;
   }
-  const guess = reason || "it may be full, or a proxy in between lets no WebSocket through";
-  return new Problem("full", `The server opened no conversation (${guess}): try again in a moment.`);
+  if (reason) return new Problem("full", `The server opened no conversation (${reason}): try again in a moment.`);
+  return new Problem("full", NO_SOCKET);
 }
 
 /** A request with the key, bounded in time. Throws a Problem when nothing answers. */
@@ -86,6 +91,21 @@ export async function get(place: Place, path: string, init: RequestInit = {}): P
   try {
     return await fetch(new URL(path, place.server), { ...init, headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
   } catch {
-    throw new Problem("unreachable", `No server answers at ${place.server.host}: start it, or check the network.`);
+    throw await unreachable(place.server);
   }
+}
+
+/** A browser does not tell a page why it reaches no server of another origin: look what can be seen. */
+async function unreachable(server: URL): Promise<Problem> {
+  if (location.protocol === "https:" && server.protocol === "http:" && !isLoopback(server)) {
+    return new Problem("insecure", `Browsers let no https page speak with ${server.origin}: start that server with \`--https auto\` or behind a proxy.`);
+  }
+  const nobody = new Problem("unreachable", `No server answers at ${server.host}: start it, or check the network.`);
+  if (server.origin === location.origin) return nobody;
+  const signal = AbortSignal.timeout(TIMEOUT_MS);
+  return fetch(new URL("health", server), { mode: "no-cors", signal }).then(() => foreign(server), () => nobody);
+}
+
+function foreign(server: URL): Problem {
+  return new Problem("origin", `The server at ${server.host} takes no pages of ${location.origin}: add that to its server.allowed_origins.`);
 }

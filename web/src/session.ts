@@ -1,30 +1,36 @@
-/** The session's settings that a conversation begins with, and those that change in its course. */
+/** The session's settings: those that a conversation begins with, in the protocol's words. */
+
+import { merged, type Settings } from "./merge";
+import type { SessionSettings, VoiceOptions } from "./voice_events";
 
 /** The haste with which a pause ends the user's turn: `low` waits longest, `auto` is the server's choice. */
 export type Eagerness = "low" | "medium" | "high" | "auto";
 
-/** The user's wishes about the answers; null: the server's choice. */
-export interface Wishes {
-  readonly voice: string | null;
-  readonly eagerness: Eagerness;
-  readonly instructions: string | null;
+/** What an answer needs to be heard and shown as it is spoken. */
+const OURS: Settings = {
+  parley: { resume: true, alignment: true, partials: true },
+  output_modalities: ["audio"],
+  audio: { input: { transcription: { model: "default" } } },
+};
+
+/** The settings that a client is made with; those of `session` come last. */
+export function sessionOf({ voice, eagerness = "auto", instructions, session = {} }: VoiceOptions): Settings {
+  let all = merged(OURS, turnsBy(eagerness));
+  if (voice) all = merged(all, voiceOf(voice));
+  if (instructions != null) all = merged(all, { instructions });
+  return merged(all, session);
 }
 
-/** `handsFree`: the server finds the turns, else the client says them; `more` is merged over it, in the protocol's words. */
-export function sessionOf(handsFree: boolean, wishes: Wishes, more: object = {}): object {
-  return {
-    parley: { resume: true, alignment: true, partials: true },
-    output_modalities: ["audio"],
-    ...(wishes.instructions !== null && { instructions: wishes.instructions }),
-    audio: {
-      input: { transcription: { model: "default" }, turn_detection: turnsOf(handsFree, wishes.eagerness) },
-      ...(wishes.voice && { output: { voice: wishes.voice } }),
-    },
-    ...more,
-  };
+/** As they go to the server: with the page's functions, and without turn detection where a key ends the turns. */
+export function settled(session: Settings, handsFree: boolean, tools: readonly object[]): Settings {
+  const all = handsFree ? session : merged(session, { audio: { input: { turn_detection: null } } });
+  return tools.length === 0 ? all : { ...all, tools: [...tools, ...((all["tools"] as object[] | undefined) ?? [])] };
 }
 
-/** The side that ends a turn. */
-export function turnsOf(handsFree: boolean, eagerness: Eagerness): object | null {
-  return handsFree ? { type: "semantic_vad", eagerness, create_response: true, interrupt_response: true } : null;
+export function turnsBy(eagerness: Eagerness): SessionSettings {
+  return { audio: { input: { turn_detection: { type: "semantic_vad", eagerness, create_response: true, interrupt_response: true } } } };
+}
+
+export function voiceOf(voice: string): SessionSettings {
+  return { audio: { output: { voice } } };
 }

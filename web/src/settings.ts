@@ -70,7 +70,7 @@ export class Settings {
     if (told !== null) this.voice.setInstructions((instructions.value = told));
     if (speaker) void this.voice.useSpeaker(speaker).catch(() => choose({ speaker: "" })); // it is not here any more
     dialog.querySelector<HTMLInputElement>(`[value=${handsFree ? "hands-free" : "hold"}]`)!.checked = true;
-    key.value = this.voice.key ?? "";
+    key.value = (recalled("key") as string | null) ?? "";
   }
 
   private setMode(handsFree: boolean): void {

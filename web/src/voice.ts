@@ -5,27 +5,34 @@ import { Conversation } from "./conversation";
 import type { Wanted } from "./dial";
 import { Emitter } from "./emitter";
 import { Floor } from "./floor";
+import { HOME } from "./home";
 import { Inputs } from "./inputs";
+import { keyOf } from "./key";
 import type { Line, LineKind, Place } from "./line";
+import { merged, picked, type Settings } from "./merge";
 import { pictureOf, STILL_CHARS } from "./picture";
 import { Player } from "./player";
 import { Problem, problemOf } from "./problem";
 import { Resume, type Ticket } from "./resume";
 import { Sayings } from "./sayings";
 import { loaded } from "./server";
-import { sessionOf, turnsOf, type Eagerness, type Wishes } from "./session";
-import type { VoiceEvents, VoiceOptions, VoiceState, Who } from "./voice_events";
-import type { Loaded } from "./wire";
+import type { Arguments, Schema } from "./schema";
+import { sessionOf, settled, turnsBy, voiceOf, type Eagerness } from "./session";
+import type { ToolContext, ToolOptions } from "./tools";
+import type { Key, SessionSettings, VoiceEvents, VoiceOptions, VoiceState, Who } from "./voice_events";
+import type { ClientEvent, Loaded } from "./wire";
 
 const PICTURE_CHARS = 1_000_000;
 const ENVELOPE = 1_000; // what an event adds to the picture in it
-const HERE = import.meta.url;
+const MOST_WAITING = 64; // events of a page before its session is there
+const NO_SERVER = new Problem("refused", 'Name the voice server: new VoiceClient({ server: "https://…" }).');
 const TOO_MUCH = new Problem("refused", "Too much already waits for the connection: ask again once it is there.");
 
 export class VoiceClient extends Emitter<VoiceEvents> {
   /** The transport of the next connection. */
   transport: Wanted;
-  key: string | null;
+  key: Key;
+  private secret: string | null = null; // what the key's function gave last
   private readonly server: URL;
   private readonly player: Player;
   /** The microphone and the camera. */
@@ -43,14 +50,15 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private configured = false; // the server has taken the session's settings
   private queued = false; // the server is full, and this client stands in line
   private broken = false; // the last trouble was the line's
-  private wishes: Wishes;
+  private session: Settings; // as it is wanted
+  private waiting: ClientEvent[] = []; // the page's own, until the session is there
 
   constructor(private readonly options: VoiceOptions = {}) {
     super();
-    this.server = new URL(options.server ?? new URL(".", HERE), location.href);
+    this.server = serverOf(options.server ?? HOME);
     this.transport = options.transport ?? "auto";
     this.key = options.key ?? null;
-    this.wishes = { voice: options.voice ?? null, eagerness: options.eagerness ?? "auto", instructions: options.instructions ?? null };
+    this.session = sessionOf(options);
     this.player = new Player(options.audio ?? new Audio());
     this.conversation = this.makeConversation();
     this.connection = this.makeConnection();
@@ -69,7 +77,8 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   /** The server's address, and the key to it. */
   get place(): Place {
-    return { server: this.server, key: this.key, model: this.options.model ?? null };
+    const key = typeof this.key === "function" ? this.secret : this.key;
+    return { server: this.server, key, model: this.options.model ?? null };
   }
 
   get transportUsed(): LineKind | null {
@@ -138,8 +147,42 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   /** The model that is loaded, its voices, and what one may ask it; needs no conversation. Throws a Problem. */
-  loaded(): Promise<Loaded | null> {
-    return loaded(this.place);
+  async loaded(): Promise<Loaded | null> {
+    return loaded(typeof this.key === "function" && this.secret === null ? await this.locate() : this.place);
+  }
+
+  /**
+   * Let the model call a function of this page. `schema` is the JSON Schema of the arguments, with a `description` of
+   * the tool; what `run` returns, or throws, is the model's to speak of. Takes the place of a tool of the same name; may
+   * come in the midst of a conversation. What is returned takes the tool away. Throws a Problem.
+   */
+  tool<const S extends Schema>(
+    name: string,
+    schema: S,
+    run: (args: Arguments<S>, context: ToolContext) => unknown,
+    options: ToolOptions = {},
+  ): () => void {
+    const { tools } = this.conversation;
+    tools.add(name, schema, run, options);
+    this.change({ tools: [] });
+    return () => {
+      tools.remove(name);
+      this.change({ tools: [] });
+    };
+  }
+
+  /** Send an event of the protocol; it waits for the session, if there is none yet. */
+  send(event: ClientEvent): void {
+    if (event.type === "session.update") return this.configure((event["session"] ?? {}) as SessionSettings);
+    if (this.configured) return this.conversation.pass(event);
+    if (this.waiting.length < MOST_WAITING) this.waiting.push(event);
+    else this.trouble(TOO_MUCH);
+  }
+
+  /** Lay settings over those of this conversation, and of later ones. */
+  configure(settings: SessionSettings): void {
+    this.session = merged(this.session, settings);
+    this.change(settings);
   }
 
   /** A file as a picture for `ask`, small enough for the line. Throws a Problem. */
@@ -161,19 +204,17 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   setHandsFree(handsFree: boolean): void {
     this.conversation.userSpeaking = false;
     this.floor.setHandsFree(handsFree);
-    this.change({ audio: { input: { turn_detection: turnsOf(handsFree, this.wishes.eagerness) } } });
+    this.change({ audio: { input: { turn_detection: null } } });
   }
 
   /** The haste with which a pause ends the user's turn. */
   setEagerness(eagerness: Eagerness): void {
-    this.wishes = { ...this.wishes, eagerness };
-    this.change({ audio: { input: { turn_detection: turnsOf(this.handsFree, eagerness) } } });
+    this.configure(turnsBy(eagerness));
   }
 
   /** The model's instructions, from the next answer on. */
   setInstructions(instructions: string): void {
-    this.wishes = { ...this.wishes, instructions };
-    this.change({ instructions });
+    this.configure({ instructions });
   }
 
   /** The user holds the key: what is said from now on is a turn. */
@@ -196,6 +237,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.resume.restore(null);
     this.inputs.close();
     this.sayings.take();
+    this.waiting = [];
     this.floor.mute(false);
     this.reset();
     this.emit("change");
@@ -217,8 +259,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   /** Be answered by this voice; a conversation that has sounded keeps its own. */
   useVoice(voice: string): void {
-    this.wishes = { ...this.wishes, voice };
-    this.change({ audio: { output: { voice } } });
+    this.configure(voiceOf(voice));
   }
 
   private get line(): Line | null {
@@ -228,13 +269,16 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private makeConversation(): Conversation {
     return new Conversation((name, ...values) => this.emit(name, ...values), {
       ready: () => this.ready(),
-      trouble: (problem) => this.trouble(problem),
+      trouble: (problem) => {
+        this.trouble(problem);
+        if (!this.configured && this.line?.resumed === false) this.end(); // without its settings there is no session
+      },
       speechStarted: (item) => this.look(item),
     });
   }
 
   private makeConnection(): Connection {
-    return new Connection(this.player, () => this.place, () => this.transport, () => this.resume.ticket, {
+    return new Connection(this.player, { last: () => this.place, next: () => this.locate() }, () => this.transport, () => this.resume.ticket, {
       opened: (line, fellBack) => this.opened(line, fellBack),
       lost: (problem, retry_ms) => this.lost(problem, retry_ms),
       received: (event) => {
@@ -266,18 +310,24 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     if (!line.resumed) this.conversation.reset();
     this.conversation.line = line;
     this.emit("line", line.kind, fellBack, line.resumed);
-    if (!line.resumed) this.configure();
+    if (!line.resumed) this.conversation.configure(this.settings);
     this.sayWaiting();
     void this.inputs.attach(line).catch((error: unknown) => this.trouble(problemOf(error, "Opening the microphone")));
   }
 
-  private configure(): void {
-    this.conversation.configure(sessionOf(this.handsFree, this.wishes, this.options.session));
+  private get settings(): Settings {
+    return settled(this.session, this.handsFree, this.conversation.tools.settings);
   }
 
-  /** One setting of a conversation that goes on: the others stay as they are. */
-  private change(setting: object): void {
-    if (this.configured) this.conversation.configure(setting);
+  /** Settings of a conversation that goes on, by their names: the others stay as they are. */
+  private change(named: Settings): void {
+    if (this.configured) this.conversation.configure(picked({ tools: [], ...this.settings }, named));
+  }
+
+  /** The server, with a key for a new session. Throws a Problem. */
+  private async locate(): Promise<Place> {
+    if (typeof this.key === "function") this.secret = await keyOf(this.key);
+    return this.place;
   }
 
   private ready(): void {
@@ -296,7 +346,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     if (retry_ms === null) this.end();
     else void this.inputs.attach(null);
     this.broken = true;
-    this.emit("problem", problem, retry_ms);
+    this.trouble(problem, retry_ms);
     this.emit("change");
   }
 
@@ -308,6 +358,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   private sayWaiting(): void {
     if (!this.configured || this.conversation.line === null) return; // a session that is taken up again may tell first
+    for (const event of this.waiting.splice(0)) this.conversation.pass(event);
     for (const saying of this.sayings.take()) this.conversation.say(saying);
   }
 
@@ -322,7 +373,21 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.look(null);
   }
 
-  private trouble(problem: Problem): void {
-    this.emit("problem", problem, null);
+  private trouble(problem: Problem, retry_ms: number | null = null): void {
+    if (!this.listened("problem")) console.error(`${problem.name}: ${problem.message}`, problem.cause ?? "");
+    this.emit("problem", problem, retry_ms);
   }
+}
+
+/** A server's root, with a slash at its end. Throws a Problem. */
+function serverOf(server: string | URL | null): URL {
+  if (server === null) throw NO_SERVER;
+  const url = URL.canParse(String(server), location.href) ? new URL(server, location.href) : null;
+  if (url === null || !/^(https?|wss?):$/.test(url.protocol)) {
+    throw new Problem("refused", `This is no address of a voice server: ${String(server)}. One looks like https://….`);
+  }
+  url.protocol = url.protocol.replace("ws", "http");
+  if (!url.pathname.endsWith("/")) url.pathname += "/";
+  url.search = url.hash = "";
+  return url;
 }

@@ -25,8 +25,9 @@ export interface VoiceEvents {
   /** The state, a device or anything else that a getter shows changed. */
   change(): void;
   /**
-   * `final`: all of it (of a user, empty: nothing was understood), else the next piece. An answer's words come as they
-   * are heard, where the server tells how far its voice is; else as they are made.
+   * `final`: all of it, once (of a user, empty: nothing was understood; of an interrupted answer: what was heard), else
+   * the next piece. An answer's words come as they are heard, where the server tells how far its voice is; else as they
+   * are made.
    */
   text(who: Who, item: string, text: string, final: boolean): void;
   /** All of the user's words so far; a later event may take words back, and `text` has the last word. */
@@ -54,7 +55,8 @@ export interface VoiceEvents {
 export interface VoiceOptions {
   /** The server's root; by default where the library came from. */
   readonly server?: string | URL;
-  readonly key?: string | null;
+  /** A function is asked anew for each connection: `keyFrom("/voice-key")` gets a short-lived key from your own server. */
+  readonly key?: Key;
   readonly model?: string | null;
   /** "webrtc", and "auto" to another machine: a call, and where none comes about a WebSocket. */
   readonly transport?: Wanted;
@@ -68,6 +70,29 @@ export interface VoiceOptions {
   readonly eagerness?: Eagerness;
   /** The model's instructions, in plain words. */
   readonly instructions?: string | null;
-  /** More of the session's settings, in the protocol's words. */
-  readonly session?: object;
+  /** More of the session's settings, in the protocol's words, laid over the library's own. */
+  readonly session?: SessionSettings;
+}
+
+/** The key to a server; null: it asks for none. */
+export type Key = string | null | (() => string | null | Promise<string | null>);
+
+/** Settings of a session, in the protocol's words: those that are asked for most; the server knows others. */
+export interface SessionSettings {
+  readonly instructions?: string;
+  readonly output_modalities?: readonly ("audio" | "text")[];
+  readonly max_output_tokens?: number | "inf";
+  readonly temperature?: number;
+  readonly tool_choice?: "auto" | "none" | "required" | { readonly [field: string]: unknown };
+  readonly tools?: readonly object[];
+  readonly audio?: {
+    readonly input?: {
+      readonly noise_reduction?: { readonly type: "near_field" | "far_field" } | null;
+      readonly transcription?: { readonly model?: string; readonly language?: string; readonly prompt?: string } | null;
+      readonly turn_detection?: { readonly type: "semantic_vad" | "server_vad"; readonly [field: string]: unknown } | null;
+      readonly [field: string]: unknown;
+    };
+    readonly output?: { readonly voice?: string; readonly speed?: number; readonly [field: string]: unknown };
+  };
+  readonly [field: string]: unknown;
 }

@@ -137,7 +137,12 @@ class Call implements Line {
 
   send(event: ClientEvent): boolean {
     if (this.channel.readyState !== "open") return false;
-    this.channel.send(JSON.stringify(event));
+    const text = JSON.stringify(event);
+    if (3 * text.length > this.maxBytes && new TextEncoder().encode(text).length > this.maxBytes) {
+      this.events.trouble(new Problem("refused", `This is more than a call can carry (${event.type}): make it shorter.`));
+      return true; // another line would take no more
+    }
+    this.channel.send(text);
     this.events.sent(event);
     return true;
   }

@@ -13,6 +13,7 @@ export type ServerEvent =
   | { type: "parley.input_audio_transcription.partial"; item_id: string; transcript: string }
   | { type: "response.created"; response: Response }
   | { type: "response.output_item.added"; item: OutputItem }
+  | { type: "response.output_item.done"; item: OutputItem }
   | { type: "response.output_audio.delta"; item_id: string; delta: string }
   | { type: "response.output_audio_transcript.delta"; item_id: string; delta: string }
   | { type: "response.output_text.delta"; item_id: string; delta: string }
@@ -74,6 +75,16 @@ export interface Response {
 export interface OutputItem {
   readonly id: string;
   readonly type: string;
+  readonly status?: string;
+}
+
+/** An output item: the model calls a function of the client's. */
+export interface FunctionCall extends OutputItem {
+  readonly type: "function_call";
+  readonly name: string;
+  readonly call_id: string;
+  /** JSON, as the model wrote it. */
+  readonly arguments: string;
 }
 
 /** The parts of the server's time to its first audio, in ms; `ahead_ms` of it passed before the user's turn was over. */

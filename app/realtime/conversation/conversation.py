@@ -12,10 +12,13 @@ from dataclasses import replace
 from app.memory import MemoryFull, Room
 from app.realtime.conversation.sizes import size_of
 from app.realtime.protocol import (
+    ApprovalRequestItem,
+    ApprovalResponseItem,
     AssistantAudio,
     CallItem,
     CallOutputItem,
     Content,
+    HostedCallItem,
     Item,
     MessageItem,
     Picture,
@@ -212,11 +215,29 @@ def prompt(instructions: str, items: tuple[Item, ...]) -> tuple[Message, ...]:
     """Return the messages that the engine is asked with. Items in progress, or broken off before anything was heard,
     are left out."""
     system = (Message("system", (TextPart(instructions),)),) if instructions else ()
-    messages = (_message(item) for item in items)
-    return (*system, *(message for message in messages if message is not None))
+    return (*system, *(message for item in items for message in _messages(item)))
 
 
-def _message(item: Item) -> Message | None:
+def _messages(item: Item) -> tuple[Message, ...]:
+    match item:
+        case HostedCallItem(id=id, function=function, arguments=arguments):
+            return () if item.result is None else _call_and_result(id, function, arguments, item.result)
+        case ApprovalResponseItem(approve=False, request=ApprovalRequestItem() as request, reason=reason):
+            denied = f"The user did not approve this call{f': {reason}' if reason else '.'}"
+            return _call_and_result(request.id, request.function, request.arguments, denied)
+        case ToolListItem() | ApprovalRequestItem() | ApprovalResponseItem():
+            return ()
+        case _:
+            message = _message(item)
+            return () if message is None else (message,)
+
+
+def _call_and_result(id: str, function: str, arguments: str, result: str) -> tuple[Message, ...]:
+    call = Message("assistant", (ToolCallPart(function, arguments, id),))
+    return call, Message("tool", (ToolResultPart(id, result),))
+
+
+def _message(item: MessageItem | CallItem | CallOutputItem) -> Message | None:
     match item:
         case MessageItem(role=role, content=content):
             film = next((part for part in content if isinstance(part, Video) and part.times_s), None)
@@ -228,8 +249,6 @@ def _message(item: Item) -> Message | None:
             return Message("assistant", (ToolCallPart(item.name, item.arguments, item.call_id),))
         case CallOutputItem():
             return Message("tool", (ToolResultPart(item.call_id, item.output),))
-        case ToolListItem():
-            return None
 
 
 def _parts(content: Content, film: Video | None) -> tuple[Part, ...]:

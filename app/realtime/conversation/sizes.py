@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from sys import getsizeof
 
+import orjson
+
 from app.realtime.protocol import (
+    ApprovalRequestItem,
+    ApprovalResponseItem,
     AssistantAudio,
     CallItem,
     CallOutputItem,
     Content,
+    HostedCallItem,
     Item,
     MessageItem,
     Picture,
@@ -36,8 +41,14 @@ def size_of(item: Item) -> int:
             return ITEM + sum(map(getsizeof, (id, call_id, name, arguments)))
         case CallOutputItem(id=id, call_id=call_id, output=output):
             return ITEM + sum(map(getsizeof, (id, call_id, output)))
-        case ToolListItem(id=id, server_label=label):
-            return ITEM + getsizeof(id) + getsizeof(label)
+        case ToolListItem(id=id, server_label=label, tools=tools):
+            return ITEM + getsizeof(id) + getsizeof(label) + 2 * len(orjson.dumps(tools))
+        case HostedCallItem():
+            return ITEM + sum(map(getsizeof, (item.id, item.arguments, item.result)))
+        case ApprovalRequestItem(id=id, arguments=arguments):
+            return ITEM + getsizeof(id) + getsizeof(arguments)
+        case ApprovalResponseItem(id=id, approval_request_id=request_id, reason=reason):
+            return ITEM + sum(map(getsizeof, (id, request_id, reason)))
 
 
 def content_size(content: Content) -> int:
@@ -79,7 +90,11 @@ def chars_of(item: Item) -> int:
             return len(name) + len(arguments)
         case CallOutputItem(output=output):
             return len(output)
-        case ToolListItem():
+        case HostedCallItem(function=function, arguments=arguments):
+            return len(function) + len(arguments) + len(item.result or "")
+        case ApprovalResponseItem(reason=reason):
+            return len(reason or "")
+        case ToolListItem() | ApprovalRequestItem():
             return 0
 
 

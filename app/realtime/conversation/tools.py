@@ -1,7 +1,7 @@
 """The tools that a client offers: functions, which it runs itself; every other kind the server would have to run.
 
-None of those is served. An MCP server is told to have failed, as the protocol has it, other kinds are refused in one
-sentence, and whatever came with them holds. Stateless.
+Of those MCP servers are served where the operator named them; another one is told to have failed, as the protocol has
+it. Other kinds are refused in one sentence, and whatever came with them holds. Stateless.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from app.ids import new_id
 from app.realtime.conversation.conversation import Conversation
-from app.realtime.protocol import ServerEvent, ToolListItem, ToolServerFailed
+from app.realtime.protocol import ServerEvent, ToolListBegun, ToolListDone, ToolListItem
 from app.refusal import Refusal
 from app.telemetry import log
 
@@ -27,6 +27,8 @@ class Offer:
     patch: dict[str, Any]
     servers: tuple[str, ...] = ()
     """The labels of MCP servers."""
+    entries: tuple[tuple[int, dict[str, Any]], ...] = ()
+    """The entries of MCP servers, and their places among the tools."""
     refusal: Refusal | None = None
     """The refusal of other kinds of tools, for once the rest was obeyed."""
 
@@ -44,13 +46,14 @@ def functions_only(patch: dict[str, Any], path: str) -> Offer:
         if kind == "mcp"
     )
     servers = tuple(dict.fromkeys(labels))[:MOST_SERVERS]
-    return Offer(_with_choice({**patch, "tools": kept}), servers, _refusal(kinds, path))
+    entries = ((i, tool) for i, tool in enumerate(cast("list[Any]", tools)) if kinds[i] == "mcp")
+    return Offer(_with_choice({**patch, "tools": kept}), servers, tuple(entries)[:MOST_SERVERS], _refusal(kinds, path))
 
 
 def report_tool_servers(
     servers: tuple[str, ...], conversation: Conversation, emit: Callable[[ServerEvent], None], session_id: str
 ) -> None:
-    """MCP servers are not asked for their tools: each is told once to have failed, while there is room for its list."""
+    """These MCP servers are not asked for their tools: each is told once to have failed, while there is room."""
     listed = {item.server_label for item in conversation.items if isinstance(item, ToolListItem)}
     for label in servers:
         if label in listed:
@@ -58,9 +61,11 @@ def report_tool_servers(
         log("session.mcp_not_served", session=session_id)
         item = ToolListItem(id=new_id("mcpl"), server_label=label)
         try:
-            emit(ToolServerFailed(item, conversation.add(item)))
+            previous_id = conversation.add(item)
         except Refusal:
             return
+        emit(ToolListBegun(item, previous_id))
+        emit(ToolListDone(item, previous_id, failed=True))
 
 
 def _kind(tool: Any) -> str:

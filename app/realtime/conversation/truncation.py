@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.realtime.conversation.model_context import tools_size
+from app.realtime.conversation.model_context import json_size, tools_size
+from app.realtime.conversation.sizes import chars_of
 from app.realtime.protocol import (
+    ApprovalRequestItem,
+    ApprovalResponseItem,
     AssistantAudio,
     CallItem,
     CallOutputItem,
     Content,
+    HostedCallItem,
     Item,
     MessageItem,
     Picture,
@@ -25,7 +29,7 @@ from app.realtime.protocol import (
     Video,
 )
 from app.refusal import Refusal
-from engine import MIC_RATE_HZ, ModelInfo, TokenIds
+from engine import MIC_RATE_HZ, ModelInfo, TokenIds, Tool
 
 Rule = str | RetentionRatio
 """The protocol's ``truncation``: ``auto``, ``disabled``, or how much to keep."""
@@ -45,12 +49,14 @@ class Truncation:
         self._first: str | None = None
         self._dearness = 1.0
 
-    def fit(self, rule: Rule, items: tuple[Item, ...], options: ResponseOptions) -> tuple[Item, ...]:
+    def fit(
+        self, rule: Rule, items: tuple[Item, ...], options: ResponseOptions, hosted: tuple[Tool, ...] = ()
+    ) -> tuple[Item, ...]:
         """The items that the prompt is made of: all, or the newest turns. Raises Refusal if it must not be cut.
 
         The last turn stays, however long: whether it can be answered is for the model to say.
         """
-        turns, room = _turns(items), self._room(rule, options)
+        turns, room = _turns(items), self._room(rule, options, json_size(hosted) if hosted else 0)
         start = next((i for i, turn in enumerate(turns) if turn[0].id == self._first), 0)
         kept = turns[start:]
         costs = [self._tokens(turn) for turn in kept]
@@ -71,13 +77,14 @@ class Truncation:
         """The model found the prompt too long after all: be stricter from now on."""
         self._dearness *= _TIGHTER
 
-    def _room(self, rule: Rule, options: ResponseOptions) -> float:
-        """Tokens for the conversation, beside the instructions, the tools and the answer."""
+    def _room(self, rule: Rule, options: ResponseOptions, hosted: int) -> float:
+        """Tokens for the conversation, beside the instructions, the tools and the answer. ``hosted`` is the size of
+        tools that the server runs."""
         context, cost = self._model.context, self._model.cost
         response = context // 3
         if options.max_output_tokens != "inf":
             response = min(response, options.max_output_tokens)
-        received = len(options.instructions) + tools_size(options)
+        received = len(options.instructions) + tools_size(options) + hosted
         room = context - response - cost.instruction * received * self._dearness
         limits = rule.token_limits if isinstance(rule, RetentionRatio) else None
         if limits is not None and limits.post_instructions is not None:
@@ -98,7 +105,9 @@ class Truncation:
                 return cost.message + cost.character * len(name + arguments)
             case CallOutputItem(output=output):
                 return cost.message + cost.character * len(output)
-            case ToolListItem():
+            case HostedCallItem():
+                return 2 * cost.message + cost.character * chars_of(item)
+            case ToolListItem() | ApprovalRequestItem() | ApprovalResponseItem():
                 return 0.0
 
     def _content_cost(self, content: Content) -> float:

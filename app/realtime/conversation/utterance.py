@@ -54,6 +54,10 @@ class Utterance:
         """All that was said up to the present pause, once ears have heard it: half of it would look unfinished."""
         self.whole: bool | None = None
         """Whether those words are all of a request, where the ears can say."""
+        self.confident: bool | None = None
+        """Whether the ears are sure of them; None before they have heard all up to the present pause."""
+        self.final_words = ""
+        """The words that the ears came to in the end, sure or not, a request or not."""
         self.silence_ms: float | None = None
         """Milliseconds that its speaker had been silent when it was found to be over; None where that was not found."""
         self._limit, self._camera, self._film = limit_samples, camera, film
@@ -155,11 +159,12 @@ class Utterance:
 
     def resume(self) -> None:
         """The user goes on."""
-        self._end, self.words, self.whole, self._so_far = None, "", None, ""
+        self._end, self.words, self.final_words, self.whole, self.confident, self._so_far = None, "", "", None, None, ""
 
-    def understand(self, words: str, final: bool, whole: bool | None) -> None:
+    def understand(self, words: str, final: bool, whole: bool | None, confident: bool = True) -> None:
         """Take the ears' words: while they listen, or all of them. Where they are no request, ``words`` is ""."""
         if final:
+            self.confident, self.final_words = confident, words
             self.words, self.whole, self._so_far = words if whole is not False else self._so_far, whole, ""
         else:
             self._so_far = words

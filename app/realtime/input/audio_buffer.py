@@ -15,10 +15,12 @@ from app.media import MediaError
 from app.realtime.conversation import Utterance
 from app.realtime.input.camera_buffer import MAX_FRAME_BYTES, CameraBuffer
 from app.realtime.input.endpointing import fall
+from app.realtime.input.noise_reduction import FRAME, cleaner
+from app.realtime.input.overlap import PATIENCE_MS, Overlap
 from app.realtime.input.recent_audio import RecentAudio
 from app.realtime.input.speculation import Speculation
+from app.realtime.input.turn_config import turn_config
 from app.realtime.input.turn_detector import (
-    TurnConfig,
     TurnDetector,
     VoiceEvent,
     VoicePaused,
@@ -30,6 +32,7 @@ from app.realtime.input.turn_detector import (
 )
 from app.realtime.input.turn_events import (
     IdleTimedOut,
+    OverlapStarted,
     TurnCommitted,
     TurnDropped,
     TurnEvent,
@@ -46,7 +49,6 @@ from app.realtime.protocol import (
     Decoder,
     Options,
     SemanticVad,
-    ServerVad,
     rate_of,
     sample_count,
 )
@@ -60,11 +62,8 @@ from engine.resampler import Resampler
 STEP = 512
 """Samples that are judged at once: a chunk of the voice activity detector, 32 ms."""
 
-HAND_PAUSE_MS = 1000
-"""Silence after which an answer is begun at the latest while the user holds a key."""
-
-NEVER_MS = 24 * 3_600_000
-"""Milliseconds beyond any session's life."""
+PIECE = 16 * FRAME
+"""Samples that are cleaned of noise at once, where that is asked for: five steps, a millisecond of work."""
 
 SHORTEST_S = 0.1
 """The protocol's least audio for a commit."""
@@ -75,15 +74,26 @@ class InputAudioBuffer:
     raises is passed on."""
 
     def __init__(
-        self, context: SessionContext, options: Options, emit: Callable[[TurnEvent], None], loop_time: LoopTime
+        self,
+        context: SessionContext,
+        options: Options,
+        emit: Callable[[TurnEvent], None],
+        loop_time: LoopTime,
+        overlap_ms: int = 0,
     ) -> None:
         self._context, self._options, self._emit, self._loop_time = context, options, emit, loop_time
         self.speculation = Speculation(context.turns.guess_ms)
+        self.muted = False
+        """Whether the microphone counts as silent."""
+        self._overlap_ms = overlap_ms  # how long speech must last that is no back-channel to an answer
+        self._overlap: Overlap | None = None  # what is said over an answer, until it is known whether it is a turn
+        self._answer_plays = False  # whether the listener hears an answer
         model = context.engine.model
         self._feed, self._film = model.camera, "video" in model.abilities
         self._camera = CameraBuffer(1 / context.camera.fps)
         self._limit = int(context.limits.audio_s * MIC_RATE_HZ)
         self._decoder = Decoder(options.audio.input.format)
+        self._noise = cleaner(None)
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._recent = RecentAudio()
         self._utterance: Utterance | None = None
@@ -91,6 +101,7 @@ class InputAudioBuffer:
         self._detector_start = 0  # the session's position at which the detector began to count
         self._falling = 0.0  # the fall of the user's voice before the present pause
         self._quiet_from: int | None = None  # the position where the last answer ended; None while somebody speaks
+        self._reduce_noise()
         self.configure(options)
 
     def configure(self, options: Options) -> None:
@@ -103,6 +114,8 @@ class InputAudioBuffer:
             self._drop_turn()
             self._detector = TurnDetector(vad=self._context.vad())
             self._detector_start = self._recent.position
+        if options.audio.input.noise_reduction != before.audio.input.noise_reduction:
+            self._reduce_noise()
         self._tune()
 
     async def append(self, data: bytes) -> None:
@@ -122,10 +135,14 @@ class InputAudioBuffer:
     async def add_samples(self, pcm: Pcm) -> None:
         """Take int16 [samples] at MIC_RATE_HZ. Raises Refusal."""
         self._check_room(len(pcm))
+        pcm = np.zeros_like(pcm) if self.muted else pcm
         self._loop_time.begin()
-        for at in range(0, len(pcm), STEP):
-            self._add_step(pcm[at : at + STEP])
-            await self._loop_time.pause()
+        for start in range(0, len(pcm), PIECE):
+            piece = pcm[start : start + PIECE]
+            clean = self._noise.clean(piece)
+            for at in range(0, len(piece), STEP):
+                self._add_step(piece[at : at + STEP], clean[at : at + STEP])
+                await self._loop_time.pause()
 
     def commit(self) -> None:
         """End the turn because the client says so. Raises Refusal if there is too little of it."""
@@ -135,6 +152,8 @@ class InputAudioBuffer:
             message = f"A turn needs {SHORTEST_S * 1000:.0f} ms of audio; the buffer holds {held_ms} ms."
             raise Refusal("input_audio_buffer_commit_empty", message)
         self._detector.reset()
+        if self._overlap is not None:
+            self.take_turn()
         self._end(utterance, TurnCommitted(utterance))
 
     async def add_encoded_frame(self, url: str) -> None:
@@ -151,6 +170,12 @@ class InputAudioBuffer:
         self._camera.add_frame(frame, self._context.now(), self._recent.position)
         if self._utterance is not None:
             self._show(self._utterance)
+
+    def take_turn(self) -> None:
+        """Take what is said over an answer for a turn."""
+        self._overlap = None
+        if self._utterance is not None:
+            self._emit(TurnStarted(self._utterance, to_ms(self._utterance.start)))
 
     def clear(self) -> None:
         """Forget everything since the last turn."""
@@ -169,12 +194,14 @@ class InputAudioBuffer:
 
         Their echo is not the user.
         """
+        self._answer_plays = True
         if not self._by_hand:
             pcm = (np.clip(samples, -1, 1) * 32767).astype(np.int16)
             self._detector.playing(self._echo.push(pcm))
 
     def playback_stopped(self) -> None:
         """The listener hears nothing of the samples that were not played yet."""
+        self._answer_plays = False
         self._detector.stopped()
 
     def response_started(self) -> None:
@@ -183,6 +210,7 @@ class InputAudioBuffer:
 
     def response_ended(self, left_s: float) -> None:
         """The answer is over, and heard in ``left_s`` seconds: from then on the user may be silent for too long."""
+        self._answer_plays = False
         self._quiet_from = self._recent.position + round(left_s * MIC_RATE_HZ)
 
     @property
@@ -200,41 +228,23 @@ class InputAudioBuffer:
 
     def _tune(self) -> None:
         """Set the detector by the session's settings, the user's words so far, and earlier speculation's success."""
-        detection, turns = self._options.audio.input.turn_detection, self._context.turns
-        if detection is None:  # it finds only when to listen, and when to begin an answer: no silence ends the turn
-            self._detector.config = TurnConfig(
-                silence_duration_ms=NEVER_MS,
-                min_speech_ms=turns.min_speech_ms,
-                echo_guard=False,
-                pause_ms=self.speculation.pause_ms(HAND_PAUSE_MS) if turns.guess_ms else NEVER_MS,
-            )
-            return
-        silence_ms = self._silence_ms(detection)
-        self._detector.config = TurnConfig(
-            detection.threshold,
-            detection.prefix_padding_ms,
-            silence_ms,
-            turns.min_speech_ms,
-            turns.echo_guard,
-            self.speculation.pause_ms(silence_ms) if self._options.auto_responds else silence_ms,
-        )
+        said = self._utterance
+        moment = Moment() if said is None else Moment(said.so_far, self._falling, said.whole, said.listening)
+        overlap_ms = self._overlap_ms if self._answer_plays else 0  # whoever listens says "mm-hm"
+        self._detector.config = turn_config(self._options, self._context, self.speculation, moment, overlap_ms)
 
-    def _silence_ms(self, detection: ServerVad | SemanticVad) -> int:
-        """The silence that ends the turn, as things stand."""
-        match detection:
-            case ServerVad(silence_duration_ms=silence_ms):
-                return silence_ms
-            case SemanticVad():
-                said = self._utterance
-                moment = Moment() if said is None else Moment(said.so_far, self._falling, said.whole, said.listening)
-                return self._context.judge.silence_ms(moment, detection.waits)
+    def _reduce_noise(self) -> None:
+        """Clean what comes from now on as the session's settings say."""
+        wanted = self._options.audio.input.noise_reduction
+        self._noise = cleaner(None) if wanted is None else cleaner(wanted.type, wanted.strength)
 
-    def _add_step(self, pcm: Pcm) -> None:
+    def _add_step(self, pcm: Pcm, clean: Pcm) -> None:
+        """Find turns in the sound as it is; the ears get as much of it cleaned."""
         if not self._by_hand:
-            self._find_turns(pcm)
+            self._find_turns(pcm, clean)
         elif self._utterance is not None:
-            self._recent.push(pcm, 0)
-            self._utterance.push(pcm)
+            self._recent.push(clean, 0)
+            self._utterance.push(clean)
             self._find_voice(self._utterance, pcm)
 
     def _find_voice(self, utterance: Utterance, pcm: Pcm) -> None:
@@ -254,15 +264,19 @@ class InputAudioBuffer:
                     pass
         self._tune()
 
-    def _find_turns(self, pcm: Pcm) -> None:
+    def _find_turns(self, pcm: Pcm, clean: Pcm) -> None:
         config = self._detector.config
-        keep_ms = config.prefix_padding_ms + config.min_speech_ms + 100
-        self._recent.push(pcm, max(to_samples(keep_ms), self._quiet_samples()))
+        keep_ms = config.prefix_padding_ms + max(config.min_speech_ms, self._overlap_ms) + 100
+        self._recent.push(clean, max(to_samples(keep_ms), self._quiet_samples()))
         if self._utterance is not None:
-            self._push(self._utterance, pcm)
-            self._tune()  # more may have been understood
+            self._push(self._utterance, clean)
+        if self._utterance is not None or self._overlap_ms:
+            self._tune()  # more may have been understood, or an answer has begun or ended
         for event in self._detector.feed(pcm):
+            if self._overlap is not None:
+                self._overlap.follow(event)
             self._on_voice(event)
+        self._weigh(to_ms(self._detector.position))
         self._check_idle()
 
     def _quiet_samples(self) -> int:
@@ -307,6 +321,7 @@ class InputAudioBuffer:
                     self._show(self._utterance)
                 self._tune()
             case VoiceStopped(audio_end_ms=end_ms, speech_end_ms=speech_end_ms):
+                self._weigh(end_ms + PATIENCE_MS)  # it is over: what is known has to do
                 if self._utterance is not None:
                     self._utterance.silence_ms = end_ms - speech_end_ms
                     end = self._detector_start + to_samples(end_ms)
@@ -319,7 +334,24 @@ class InputAudioBuffer:
         self._falling, self._quiet_from = 0.0, None
         utterance.push(self._recent.since(start))
         self._show(utterance)
-        self._emit(TurnStarted(utterance, to_ms(start)))
+        if self._overlap_ms and self._answer_plays:
+            self._overlap = Overlap(to_ms(self._detector.position) - self._overlap_ms)
+            self._emit(OverlapStarted(utterance))
+        else:
+            self._emit(TurnStarted(utterance, to_ms(start)))
+
+    def _weigh(self, now_ms: int) -> None:
+        """Let what is said over an answer be a turn, or nothing, once it can be told."""
+        if self._overlap is None or self._utterance is None:
+            return
+        match self._overlap.is_turn(self._utterance, now_ms):
+            case True:
+                self.take_turn()
+            case False:
+                self._detector.reset()
+                self._drop_turn()
+            case None:
+                pass
 
     def _judge_fall(self, utterance: Utterance, end_ms: int) -> None:
         """Judge how the voice ended, where the judge of the pause wants to know."""
@@ -344,6 +376,7 @@ class InputAudioBuffer:
                 utterance.add_frame(frame, position)
 
     def _drop_turn(self) -> None:
+        self._overlap = None
         if self._utterance is not None:
             self._utterance.close()
             self._utterance = None

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.realtime.input.babble_floor import BabbleFloor
 from app.realtime.input.echo_guard import EchoGuard
 from app.realtime.ports import Vad
 from engine.core import MIC_RATE_HZ, Pcm, Wave
@@ -42,11 +43,14 @@ _LOUDER = 2.0  # in power: sound after a silent chunk that is no louder than thi
 
 @dataclass(frozen=True, slots=True)
 class TurnConfig:
-    """The protocol's ``server_vad`` settings, and three of ours.
+    """The protocol's ``server_vad`` settings, and four of ours.
 
     ``threshold`` is the speech probability from which a chunk counts as speech. ``min_speech_ms`` of it in a row start
     a turn (a click is shorter); ``echo_guard`` says whether what plays is told apart from the user; after ``pause_ms``
     of silence the turn may be over (no such event where that is not shorter than the silence that ends it).
+    ``overlap_ms`` is what a start needs where that is more: the speech that goes on may be softer than what plays.
+    A voice less than ``margin_db`` above those that never pause is not the user's, in their turn half of it; 0: every
+    voice is.
     """
 
     threshold: float = 0.5
@@ -55,6 +59,8 @@ class TurnConfig:
     min_speech_ms: int = 64
     echo_guard: bool = True
     pause_ms: int = 10_000
+    overlap_ms: int = 0
+    margin_db: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,7 @@ class TurnDetector:
         self.config = config or TurnConfig()
         self._vad = vad or Silero()
         self._echo = EchoGuard(CHUNK)
+        self._babble = BabbleFloor()
         self._pending: Pcm = np.empty(0, np.int16)  # fewer than CHUNK samples, not judged yet
         self._judged = 0  # samples that were
         self._speaking = self._paused = False
@@ -146,8 +153,10 @@ class TurnDetector:
     def _judge(self, pcm: Pcm) -> VoiceEvent | None:
         start, self._judged = self._judged, self._judged + CHUNK
         chunk: Wave = np.divide(pcm, 32768, dtype=np.float32)
-        audible = self._echo.lets_through(chunk, start) or not self.config.echo_guard
+        audible = self._sounds or self._echo.lets_through(chunk, start) or not self.config.echo_guard
         probability = self._vad.probability(chunk) if audible else 0.0
+        if self._is_babble(chunk, probability):
+            probability = 0.0
         if not self._speaking:
             return self._before(probability)
         if probability < max(self.config.threshold - _HYSTERESIS, 0.01):
@@ -156,6 +165,17 @@ class TurnDetector:
             self._paused = False
             return VoiceResumed()
         return self._after(self._judged)
+
+    @property
+    def _sounds(self) -> bool:
+        """Whether there is so much speech before a start that it is no click, and no echo."""
+        return 0 < self._voiced >= to_samples(self.config.min_speech_ms)
+
+    def _is_babble(self, chunk: Wave, probability: float) -> bool:
+        """Whether the voice in a chunk is one of those that are always there."""
+        margin_db = self.config.margin_db / (2 if self._speaking else 1)
+        voiced = probability >= self.config.threshold - _HYSTERESIS
+        return margin_db > 0 and self._babble.above_db(chunk, voiced) < margin_db
 
     def _within(self, ahead: Pcm) -> list[VoiceEvent | None]:
         """Return what the silence decides before the next chunk is whole: ``ahead`` is its beginning, or all of it.
@@ -172,7 +192,7 @@ class TurnDetector:
 
     def _before(self, probability: float) -> VoiceStarted | None:
         self._voiced = self._voiced + CHUNK if probability >= self.config.threshold else 0
-        if not self._voiced or self._voiced < to_samples(self.config.min_speech_ms):
+        if not self._sounds or self._voiced < to_samples(self.config.overlap_ms):
             return None
         start = max(self._floor, self._judged - self._voiced - to_samples(self.config.prefix_padding_ms))
         self._speaking, self._voiced, self._speech_end = True, 0, self._judged

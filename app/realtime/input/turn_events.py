@@ -19,6 +19,13 @@ class TurnStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class OverlapStarted:
+    """The user says something over an answer: ``TurnStarted`` follows, or ``TurnDropped`` if it was no turn."""
+
+    utterance: Utterance
+
+
+@dataclass(frozen=True, slots=True)
 class VoiceBuffered:
     """A voice can be heard in a buffer that the client commits itself."""
 
@@ -61,9 +68,18 @@ class IdleTimedOut:
 
 @dataclass(frozen=True, slots=True)
 class TurnDropped:
-    """The open turn is forgotten: the client cleared the buffer, or switched turn detection on or off."""
+    """The open turn is forgotten: the client cleared the buffer, or switched turn detection on or off; or it was a
+    listener's word, and is none."""
 
 
 TurnEvent = (
-    TurnStarted | VoiceBuffered | TurnPaused | TurnResumed | TurnStopped | TurnCommitted | IdleTimedOut | TurnDropped
+    TurnStarted
+    | OverlapStarted
+    | VoiceBuffered
+    | TurnPaused
+    | TurnResumed
+    | TurnStopped
+    | TurnCommitted
+    | IdleTimedOut
+    | TurnDropped
 )

@@ -94,6 +94,11 @@ class Playout:
         self._waiting.clear()
         self._ended = True
 
+    def resume(self, now_s: float) -> None:
+        """Send what follows at once: the listener has run dry because it was meant to be so."""
+        if self._dry_at_s is not None and self._dry_at_s < now_s:
+            self._dry_at_s = None
+
     def rewind(self, since_s: float, lag_s: float = 0.0) -> int:
         """Send again, at once, what the listener would have heard after that moment. Returns how many samples it is."""
         unplayed, samples = self.unplayed_s(since_s, lag_s) * SPEAKER_RATE_HZ, 0

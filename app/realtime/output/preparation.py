@@ -54,7 +54,10 @@ class Preparation:
         """Open the request that will answer a turn which is still being spoken.
 
         A ``preemptible`` one is given up where others wait for the engine: nobody knows when such a turn will end.
+        Where one listens to the turn already, it goes on.
         """
+        if self.task is not None and self.task.utterance is utterance:
+            return
         self.drop_committed()
         if not self._ahead:
             return

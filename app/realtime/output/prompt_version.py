@@ -15,3 +15,5 @@ class PromptVersion(NamedTuple):
     options: Options
     watched: bool
     """Whether the turn that is being spoken is a film, of speech and of what the camera sees."""
+    tools: tuple[str, ...] = ()
+    """The tools of MCP servers, by their names in prompts."""

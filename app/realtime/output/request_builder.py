@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.realtime.conversation import Truncation, Utterance, check_items, prompt
-from app.realtime.protocol import Item, MessageItem, Options, ResponseOptions, ToolListItem, UserAudio
+from app.realtime.protocol import HostedItem, Item, MessageItem, Options, ResponseOptions, UserAudio
 from app.realtime.session_context import SessionContext
 from engine import ANSWER, IN_WRITING, Request, Tool
 
@@ -28,11 +28,12 @@ class RequestBuilder:
         items: tuple[Item, ...],
         utterance: Utterance | None,
         preemptible: bool,
+        hosted: tuple[Tool, ...] = (),
     ) -> Request:
         """``items`` are what the answer is about, cut to the model's context, and the ``utterance`` after them, if it
-        comes while it is spoken. Raises Refusal if cutting is forbidden, or the last turn alone is longer than any
-        context."""
-        fitting = self.truncation.fit(session.truncation, items, options)
+        comes while it is spoken; ``hosted`` are tools that the server runs. Raises Refusal if cutting is forbidden, or
+        the last turn alone is longer than any context."""
+        fitting = self.truncation.fit(session.truncation, items, options, hosted)
         check_items(fitting, self._context.engine.model, None)
         limits, asked = self._context.limits, options.max_output_tokens
         return Request(
@@ -45,7 +46,7 @@ class RequestBuilder:
             wants=ANSWER if options.speaks else IN_WRITING,
             voice=self._context.voice(options.voice),
             speed=options.audio.output.speed,
-            tools=tuple(Tool(tool.name, tool.description or "", tool.parameters or {}) for tool in options.tools),
+            tools=(*(Tool(one.name, one.description or "", one.parameters or {}) for one in options.tools), *hosted),
             tool_choice=_choice(options.tool_choice),
             max_text_tokens=limits.answer_tokens if asked == "inf" else min(asked, limits.answer_tokens),
             max_audio_s=limits.answer_s,
@@ -54,7 +55,7 @@ class RequestBuilder:
 
 def last_untranscribed(items: tuple[Item, ...]) -> str | None:
     """The item whose speech the answer's ears will transcribe: the last one, if no one has yet."""
-    last = next((item for item in reversed(items) if not isinstance(item, ToolListItem)), None)
+    last = next((item for item in reversed(items) if not isinstance(item, HostedItem)), None)
     if isinstance(last, MessageItem) and any(
         isinstance(part, UserAudio) and part.transcript is None for part in last.content
     ):

@@ -11,9 +11,12 @@ from dataclasses import replace
 
 from app.ids import new_id
 from app.realtime.conversation import Conversation
+from app.realtime.output.hosted_tools import Hosting
 from app.realtime.output.playout import Packet
 from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import (
+    ApprovalRequested,
+    ApprovalRequestItem,
     AssistantAudio,
     AudioAlignment,
     AudioDelta,
@@ -22,6 +25,12 @@ from app.realtime.protocol import (
     CallDone,
     CallItem,
     Encoder,
+    HostedCallCreated,
+    HostedCallDelta,
+    HostedCallDone,
+    HostedCallError,
+    HostedCallItem,
+    HostedCallWritten,
     Item,
     ItemTruncated,
     MessageCreated,
@@ -57,8 +66,10 @@ class Response:
         model: ModelInfo,
         emit: Callable[[ServerEvent], None],
         profile: PlayoutProfile = SOCKET,
+        hosting: Hosting | None = None,
     ) -> None:
         self.id = new_id("resp")
+        self._hosting = hosting
         self._conversation, self._model, self._emit, self.profile = conversation, model, emit, profile
         self._playing = False
         self._encoder = Encoder(SpeakerFormat() if profile.plays else options.audio.output.format)
@@ -133,7 +144,13 @@ class Response:
         if not self.closed and piece:
             call = self._call_open(name, call_id)
             call.arguments += piece
-            self._emit(CallDelta(call.ref, call.item.call_id, piece))
+            match call.item:
+                case CallItem():
+                    self._emit(CallDelta(call.ref, call.call_id, piece))
+                case HostedCallItem():
+                    self._emit(HostedCallDelta(call.ref, piece))
+                case ApprovalRequestItem():
+                    pass  # the client sees it once it is whole
 
     def call(self, name: str, arguments: str, call_id: str) -> None:
         """The model asks for a function; ``arguments`` are all of them, the pieces told before included."""
@@ -236,28 +253,56 @@ class Response:
 
     def _call_open(self, name: str, call_id: str) -> _Call:
         """One call after the other: another one's pieces end the one before."""
-        if self._call is not None and call_id in ("", self._call.item.call_id):
+        if self._call is not None and call_id in ("", self._call.call_id):
             return self._call
         if self._call is not None:
             self._close_call("completed", self._call.arguments)
-        item = CallItem(
-            id=new_id("item"), call_id=call_id or new_id("call"), name=name, arguments="", status="in_progress"
-        )
+        call_id = call_id or new_id("call")
+        item = _call_item(name, call_id, self._hosting)
+        if isinstance(item, ApprovalRequestItem):
+            self._call = _Call(self._ref(item.id), call_id, item, None)
+            return self._call
+        previous = self._added(item)
+        self._call = _Call(self._ref(item.id), call_id, item, previous)
+        created = CallCreated if isinstance(item, CallItem) else HostedCallCreated
+        self._emit(created(self._call.ref, item, previous))  # pyright: ignore[reportArgumentType]
+        return self._call
+
+    def _added(self, item: Item) -> str | None:
+        """Put an item behind the answer's others, and the conversation's; the id before it there."""
         previous = None if self._conversation is None else self._conversation.add(item)
         self._output.append(item)
-        self._call = _Call(self._ref(item.id), item, previous)
-        self._emit(CallCreated(self._call.ref, item, previous))
-        return self._call
+        return previous
 
     def _close_call(self, status: Status, arguments: str) -> None:
         call, self._call = self._call, None
         if call is None:
             return
         item = replace(call.item, arguments=arguments, status=status)
+        if isinstance(item, ApprovalRequestItem):
+            if status == "completed":
+                previous = self._added(item)
+                self._emit(ApprovalRequested(self._ref(item.id), item, previous))
+            return
         self._output[call.ref.index] = item
         if self._conversation is not None:
             self._conversation.put(item)
-        self._emit(CallDone(call.ref, item, call.previous_id))
+        if isinstance(item, CallItem):
+            self._emit(CallDone(call.ref, item, call.previous_id))
+        else:
+            self._close_hosted_call(call, item)
+
+    def _close_hosted_call(self, call: _Call, item: HostedCallItem) -> None:
+        """A call that is whole is run from now on; one that was cut off has failed."""
+        self._emit(HostedCallWritten(call.ref, item))
+        if item.status == "completed" and self._hosting is not None:
+            self._hosting.run(item, call.ref, call.previous_id)
+            return
+        failed = replace(item, error=HostedCallError("protocol_error", -32603, "The answer was cut off."))
+        self._output[call.ref.index] = failed
+        if self._conversation is not None:
+            self._conversation.put(failed)
+        self._emit(HostedCallDone(call.ref, failed, call.previous_id))
 
     def _close_message(self, message: _Message, status: Status, played_samples: int | None) -> None:
         if status == "completed" and (rest := self._encoder.flush()):
@@ -291,6 +336,19 @@ class _Message:
 class _Call:
     """The function call that is being made; ``arguments`` so far."""
 
-    def __init__(self, ref: OutputItemRef, item: CallItem, previous_id: str | None) -> None:
-        self.ref, self.item, self.previous_id = ref, item, previous_id
+    def __init__(self, ref: OutputItemRef, call_id: str, item: _CallItem, previous_id: str | None) -> None:
+        self.ref, self.call_id, self.item, self.previous_id = ref, call_id, item, previous_id
         self.arguments = ""
+
+
+_CallItem = CallItem | HostedCallItem | ApprovalRequestItem
+
+
+def _call_item(name: str, call_id: str, hosting: Hosting | None) -> _CallItem:
+    """The item of a call: the client's to run, the server's, or one that the client has to approve."""
+    tool = None if hosting is None else hosting.functions.get(name)
+    if tool is None:
+        return CallItem(id=new_id("item"), call_id=call_id, name=name, arguments="", status="in_progress")
+    kind, prefix = (ApprovalRequestItem, "mcpr") if tool.needs_approval else (HostedCallItem, "mcp")
+    label = tool.server.entry.server_label
+    return kind(id=new_id(prefix), server_label=label, name=tool.name, function=name, arguments="")

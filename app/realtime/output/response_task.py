@@ -86,6 +86,7 @@ class ResponseTask:
         self._news = asyncio.Event()
         self._present = asyncio.Event()
         self._present.set()
+        self._paused = False  # nothing is sent: the listener says something, and it may be no more than "mm-hm"
         self._opened = asyncio.Event()
         self._finish = "stop"
         self._speculative_since_s: float | None = None  # since when the answer is made although the turn may go on
@@ -154,6 +155,18 @@ class ResponseTask:
         else:
             self._present.clear()
         self._news.set()
+
+    def pause(self) -> bool:
+        """Send nothing until ``resume``. Returns whether there may be more of it to be sent."""
+        self._paused = self.active
+        return self._paused
+
+    def resume(self) -> None:
+        """Go on where it was paused, if it was."""
+        if self._paused:
+            self._paused = False
+            self.playout.resume(self._now())
+            self._news.set()
 
     def rewind(self, since_s: float) -> bool:
         """Have the sound sent again that would have been heard after that moment. Returns whether there is any of
@@ -264,7 +277,8 @@ class ResponseTask:
     def _hear(self, transcript: Transcript, listener: Listener) -> None:
         """Pass on what the user says: it is known before the answer begins, and while they speak."""
         if self.utterance is not None:
-            self.utterance.understand(transcript.text, transcript.final, transcript.complete)
+            so_far = (transcript.text, transcript.final, transcript.complete, transcript.confident)
+            self.utterance.understand(*so_far)
         if self.input_item_id is not None:
             listener.on_partial_transcript(self.input_item_id, transcript.text)
 
@@ -307,7 +321,7 @@ class ResponseTask:
             self._news.clear()
             if self.playout.drained:
                 return
-            due_in_s = self.playout.due_in_s(self._now()) if self._present.is_set() else None
+            due_in_s = self.playout.due_in_s(self._now()) if self._sends else None
             alarm = None if due_in_s is None else loop.call_later(due_in_s, self._news.set)
             try:
                 await self._news.wait()
@@ -315,8 +329,12 @@ class ResponseTask:
                 if alarm is not None:
                     alarm.cancel()
 
+    @property
+    def _sends(self) -> bool:
+        return self._present.is_set() and not self._paused
+
     def _send_due(self, listener: Listener) -> None:
-        while self._present.is_set() and (packet := self.playout.take(self._now())) is not None:
+        while self._sends and (packet := self.playout.take(self._now())) is not None:
             if self.timing.first_sent_s is None:
                 self.timing.first_sent_s = self._now()
                 if self._chunks is not None:

@@ -19,6 +19,7 @@ from app.realtime.conversation import (
     report_tool_servers,
     size_of,
 )
+from app.realtime.output.hosted_tools import HostedTools
 from app.realtime.output.output_events import (
     FirstSoundTook,
     OutputEvent,
@@ -80,6 +81,8 @@ class Responses:
         self._changed = asyncio.Event()
         self._away = False
         self._requests = RequestBuilder(session_id, context)
+        self.hosted = HostedTools(session_id, context.tool_servers, conversation, emit)
+        """The tools that the server runs."""
         self.transcripts = Transcripts(session_id, context, conversation, options, emit)
         self.preparation = Preparation(self, conversation, self.transcripts, notify, context.turns.ahead)
 
@@ -90,6 +93,7 @@ class Responses:
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """Run all answers in ``tasks``; before the first command."""
         self._tasks = self.transcripts.tasks = tasks
+        self.hosted.start(tasks)
 
     @property
     def busy(self) -> bool:
@@ -107,13 +111,17 @@ class Responses:
             log("response.unknown_fields", session=self._session_id, fields=listed(unknown))
         if event.kept and self._current is not None and self._current.active:
             self._refuse_second(self._current)
-        task = self.preparation.take_committed(options) if event.kept and event.inputs is None else None
+        own_tools = "tools" in event.patch  # in the place of the session's
+        usual = event.kept and event.inputs is None and not own_tools
+        task = self.preparation.take_committed(options) if usual else None
         if task is None:
             self._check_number()
             items = await self._inputs(event)
-            task = self._task(options, items, None, event.kept)
+            task = self._task(options, items, None, event.kept, labels=offer.servers if own_tools else None)
             task.size = 0 if event.inputs is None else sum(map(size_of, items))
-        report_tool_servers(offer.servers, self._conversation, self._emit, self._session_id)
+        known = {tool.server.entry.server_label for tool in self.hosted.listed()}
+        unknown_servers = tuple(label for label in offer.servers if label not in known)
+        report_tool_servers(unknown_servers, self._conversation, self._emit, self._session_id)
         self._begin(task, kept=event.kept)
         if offer.refusal is not None:
             raise offer.refusal
@@ -140,6 +148,21 @@ class Responses:
             self._current.interrupted()
             self._notify(PlaybackStopped())
 
+    def pause_for(self, utterance: Utterance) -> bool:
+        """Send nothing more of the conversation's answer until it is clear whether this is a turn, and listen.
+
+        Returns whether there is such an answer.
+        """
+        if not self.options.auto_responds or self._current is None or not self._current.pause():
+            return False
+        self.preparation.begin(utterance)
+        return True
+
+    def resume(self) -> None:
+        """Let the answer that is paused go on."""
+        if self._current is not None:
+            self._current.resume()
+
     def answer(self, utterance: Utterance, interrupt: bool) -> None:
         """Begin the answer to a turn that is over and in the conversation.
 
@@ -159,6 +182,13 @@ class Responses:
             task = self._task(self._usual, self._conversation.items, None)
         task.timing.turn_ms = utterance.silence_ms
         self._begin(task, kept=True)
+
+    def answer_soon(self) -> None:
+        """Answer what the conversation holds: now, or once the answer that is under way is over. Raises Refusal."""
+        if self._current is None or not self._current.active:
+            self._begin(self._task(self._usual, self._conversation.items, None), kept=True)
+        elif self._after is None or self._after.done():
+            self._after = self._tasks.create_task(self._answer_after(self._current), name="answer_after")
 
     def set_present(self, present: bool) -> None:
         """Whether the client is there: an answer waits for a client that may come back."""
@@ -180,6 +210,7 @@ class Responses:
         if self._after is not None:
             self._after.cancel()
         self.transcripts.leave()
+        self.hosted.leave()
 
     def forget(self) -> None:
         """The session is over, and so is all that was under way."""
@@ -221,7 +252,8 @@ class Responses:
     def prompt_version(self, utterance: Utterance | None) -> PromptVersion:
         """Return the version of the prompt that would be made now."""
         watched = utterance is not None and utterance.watched
-        return PromptVersion(self._conversation.revision, self.options, watched)
+        tools = tuple(self.hosted.hosting(()).functions)
+        return PromptVersion(self._conversation.revision, self.options, watched, tools)
 
     def _all(self) -> list[ResponseTask]:
         return [task for task in (self._current, self.preparation.task, *self._aside) if task is not None]
@@ -337,11 +369,18 @@ class Responses:
         utterance: Utterance | None,
         kept: bool = True,
         preemptible: bool = False,
+        labels: tuple[str, ...] | None = None,
     ) -> ResponseTask:
-        """An answer about ``items``, or about ``utterance`` after them. Raises Refusal."""
+        """An answer about ``items``, or about ``utterance`` after them. Raises Refusal.
+
+        It has the session's MCP tools, or of these only those of ``labels``; where the conversation does not keep it
+        it has none, since a result would have no place.
+        """
         conversation = self._conversation if kept else None
-        response = Response(options, conversation, self._context.engine.model, self._emit, self._profile)
-        request = self._requests.build(response.id, options, self.options, items, utterance, preemptible)
+        hosting = self.hosted.hosting([tool.name for tool in options.tools], labels if kept else ())
+        tools = tuple(tool.tool for tool in hosting.functions.values())
+        response = Response(options, conversation, self._context.engine.model, self._emit, self._profile, hosting)
+        request = self._requests.build(response.id, options, self.options, items, utterance, preemptible, tools)
         input_item_id = last_untranscribed(items) if utterance is None else utterance.item_id
         version, now = self.prompt_version(utterance), self._context.now
         return ResponseTask(response, request, utterance, input_item_id, version, now)

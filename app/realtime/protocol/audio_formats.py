@@ -41,12 +41,16 @@ class Decoder:
 class Encoder:
     """One answer's float32 [samples] at SPEAKER_RATE_HZ, in order, to bytes."""
 
-    def __init__(self, format: SpeakerFormat | PcmuFormat | PcmaFormat) -> None:
+    def __init__(self, format: SpeakerFormat | Format) -> None:
         self._format = format
         self._resampler = Resampler(SPEAKER_RATE_HZ, rate_of(format))
 
     def push(self, wave: Wave) -> bytes:
-        return self._encode(self._resampler.push((np.clip(wave, -1, 1) * 32767).astype(np.int16)))
+        return self.push_pcm((np.clip(wave, -1, 1) * 32767).astype(np.int16))
+
+    def push_pcm(self, pcm: Pcm) -> bytes:
+        """The same of int16."""
+        return self._encode(self._resampler.push(pcm))
 
     def flush(self) -> bytes:
         """Return what the resampler held back, about 1 ms."""
@@ -54,7 +58,7 @@ class Encoder:
 
     def _encode(self, pcm: Pcm) -> bytes:
         match self._format:
-            case SpeakerFormat():
+            case SpeakerFormat() | PcmFormat():
                 return pcm.astype("<i2").tobytes()
             case PcmuFormat():
                 return g711.encode_ulaw(pcm)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.realtime.protocol.items import CallItem, CallOutputItem, Speaker, Text
+from app.realtime.protocol.items import ApprovalResponseItem, CallItem, CallOutputItem, Speaker, Text
 from app.refusal import Refusal
 
 
@@ -71,7 +71,7 @@ class ItemReference:
     id: str
 
 
-NewItem = RawMessage | CallItem | CallOutputItem
+NewItem = RawMessage | CallItem | CallOutputItem | ApprovalResponseItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,13 @@ class PlayoutDelay:
     have it."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPressed:
+    """A key of a telephone: 0 to 9, ``*``, ``#``, A to D; only transports that are telephones have it."""
+
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +175,28 @@ class CancelResponse:
     response_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MuteInput:
+    """The microphone counts as silent from now on, or (``muted`` is False) as it is again."""
+
+    muted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AddContext:
+    """Put ``item`` behind the conversation, if there is one. With ``answer`` it is answered: now, or once the answer
+    that is under way is over. ``purpose`` is the client's word for it."""
+
+    item: NewItem | None
+    answer: bool
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """End the session, with one last event."""
+
+
 ClientEvent = (
     UpdateSession
     | AppendAudio
@@ -175,6 +204,7 @@ ClientEvent = (
     | CameraFrame
     | EncodedCameraFrame
     | PlayoutDelay
+    | KeyPressed
     | CommitAudio
     | ClearAudio
     | ClearOutputAudio
@@ -184,6 +214,9 @@ ClientEvent = (
     | TruncateItem
     | CreateResponse
     | CancelResponse
+    | MuteInput
+    | AddContext
+    | CloseSession
 )
 
 

@@ -132,10 +132,64 @@ class CallOutputItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolListItem:
-    """The tools of an MCP server that the client named: none, since it is not asked for them."""
+    """The tools of an MCP server that the client named, as the protocol shows them; none until they are listed."""
 
     id: str
     server_label: str
+    tools: tuple[dict[str, Any], ...] = ()
 
 
-Item = MessageItem | CallItem | CallOutputItem | ToolListItem
+@dataclass(frozen=True, slots=True)
+class HostedCallError:
+    kind: Literal["protocol_error", "tool_execution_error", "http_error"]
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedCallItem:
+    """The server itself runs a tool of an MCP server; ``function`` is the tool's name in prompts."""
+
+    id: str
+    server_label: str
+    name: str
+    function: str
+    arguments: str
+    approval_request_id: str | None = None
+    output: str | None = None
+    error: HostedCallError | None = None
+    status: Status = "in_progress"
+    """``completed``: all of the arguments are there."""
+
+    @property
+    def result(self) -> str | None:
+        """The result as the thinker reads it; None until there is one."""
+        return self.output if self.error is None else f"Error: {self.error.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequestItem:
+    """A call that the client has to approve before the server runs it."""
+
+    id: str
+    server_label: str
+    name: str
+    function: str
+    arguments: str
+    status: Status = "in_progress"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalResponseItem:
+    """The client's answer to such a ``request``."""
+
+    id: str
+    approval_request_id: str
+    approve: bool
+    reason: str | None = None
+    request: ApprovalRequestItem | None = None
+
+
+HostedItem = ToolListItem | HostedCallItem | ApprovalRequestItem | ApprovalResponseItem
+"""Items of tools that the server runs."""
+Item = MessageItem | CallItem | CallOutputItem | HostedItem

@@ -46,7 +46,10 @@ class Transcription(Struct, frozen=True):
 
 
 class NoiseReduction(Struct, frozen=True):
-    """Echoed only: the ears take the microphone as it is."""
+    """A voice in front counts as the user's, and the ears hear it with less noise (noise_reduction.py).
+
+    ``far_field`` lifts a voice that is far away, too. ``strength`` is ours: 0 is nothing.
+    """
 
     type: Literal["near_field", "far_field"] = "near_field"
     strength: Annotated[float, Meta(ge=0, le=1)] = 1.0

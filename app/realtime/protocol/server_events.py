@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.realtime.protocol.items import CallItem, Item, MessageItem, ToolListItem
+from app.realtime.protocol.client_events import AddContext, MuteInput
+from app.realtime.protocol.items import ApprovalRequestItem, CallItem, HostedCallItem, Item, MessageItem, ToolListItem
 from app.realtime.protocol.options import Options, ResponseOptions
 from app.refusal import Refusal
 
@@ -39,6 +40,8 @@ class SessionView:
     options: Options
     loaded: Mapping[str, Any]
     """The model and voice that really serve, whatever names the client asked for."""
+    tool_servers: tuple[Mapping[str, Any], ...] = ()
+    """The MCP servers among its tools, as the client sees them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,22 @@ class SessionCreated:
 @dataclass(frozen=True, slots=True)
 class SessionUpdated:
     session: SessionView
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """The client closed the session: this is its last event."""
+
+    session: SessionView
+    event_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Obeyed:
+    """A command whose only effect is inside was obeyed; ``event_id`` is the client's name for it."""
+
+    event: MuteInput | AddContext
+    event_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +112,14 @@ class AudioCleared:
 
 
 @dataclass(frozen=True, slots=True)
+class DtmfReceived:
+    """A key of the caller's telephone, at a time in seconds since 1970."""
+
+    key: str
+    at_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class ItemAdded:
     """An item that is complete as it comes."""
 
@@ -101,11 +128,20 @@ class ItemAdded:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolServerFailed:
-    """An MCP server whose tools the session can't have: its list stays empty."""
+class ToolListBegun:
+    """An MCP server is asked for its tools."""
 
     item: ToolListItem
     previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolListDone:
+    """The server has listed its tools, or ``failed`` to."""
+
+    item: ToolListItem
+    previous_id: str | None
+    failed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +264,14 @@ class AudioDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class SoundPlayed:
+    """The next sound left for the listener by the transport itself, as no event: ``samples`` at SPEAKER_RATE_HZ."""
+
+    ref: OutputItemRef
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
 class AudioAlignment:
     """The voice's place in its text: (ms of the item's sound, characters that are spoken by then), both rising.
 
@@ -292,6 +336,64 @@ class CallDone:
 
 
 @dataclass(frozen=True, slots=True)
+class HostedCallCreated:
+    """The thinker begins to call a tool that the server runs."""
+
+    ref: OutputItemRef
+    item: HostedCallItem
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HostedCallDelta:
+    """The next characters of such a call's arguments."""
+
+    ref: OutputItemRef
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostedCallWritten:
+    """The thinker has written all of the call, as far as it will."""
+
+    ref: OutputItemRef
+    item: HostedCallItem
+
+
+@dataclass(frozen=True, slots=True)
+class HostedCallBegun:
+    """The server runs the call."""
+
+    ref: OutputItemRef
+
+
+@dataclass(frozen=True, slots=True)
+class HostedCallDone:
+    """The call has its result."""
+
+    ref: OutputItemRef
+    item: HostedCallItem
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HostedCallApproved:
+    """A call that the client approved is in the conversation, and is run next."""
+
+    item: HostedCallItem
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequested:
+    """The thinker asks for a call that the client has to approve."""
+
+    ref: OutputItemRef
+    item: ApprovalRequestItem
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseDone:
     response: ResponseView
 
@@ -304,19 +406,31 @@ class Error:
     event_id: str | None
 
 
-SessionEvent = SessionCreated | SessionUpdated | QueueUpdated | RateLimits | Error
+SessionEvent = SessionCreated | SessionUpdated | SessionEnded | Obeyed | QueueUpdated | RateLimits | Error
 InputEvent = (
     SpeechStarted
     | SpeechStopped
     | TimeoutTriggered
     | AudioCommitted
     | AudioCleared
+    | DtmfReceived
     | TranscriptionPartial
     | TranscriptionCompleted
     | TranscriptionFailed
 )
-ItemEvent = ItemAdded | ItemRetrieved | ItemDeleted | ItemTruncated | ToolServerFailed
+ItemEvent = ItemAdded | ItemRetrieved | ItemDeleted | ItemTruncated
 ResponseEvent = ResponseCreated | MessageCreated | TextDelta | AudioDelta | AudioAlignment | MessageDone | ResponseDone
 CallEvent = CallCreated | CallDelta | CallDone
-PlaybackEvent = OutputAudioStarted | OutputAudioStopped | OutputAudioCleared
-ServerEvent = SessionEvent | InputEvent | ItemEvent | ResponseEvent | CallEvent | PlaybackEvent
+HostedToolEvent = (
+    ToolListBegun
+    | ToolListDone
+    | HostedCallCreated
+    | HostedCallDelta
+    | HostedCallWritten
+    | HostedCallBegun
+    | HostedCallDone
+    | HostedCallApproved
+    | ApprovalRequested
+)
+PlaybackEvent = SoundPlayed | OutputAudioStarted | OutputAudioStopped | OutputAudioCleared
+ServerEvent = SessionEvent | InputEvent | ItemEvent | ResponseEvent | CallEvent | HostedToolEvent | PlaybackEvent

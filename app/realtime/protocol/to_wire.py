@@ -23,7 +23,9 @@ from app.realtime.protocol.server_events import (
     CallDelta,
     CallDone,
     CallEvent,
+    DtmfReceived,
     Error,
+    HostedToolEvent,
     InputEvent,
     ItemAdded,
     ItemDeleted,
@@ -32,6 +34,7 @@ from app.realtime.protocol.server_events import (
     ItemTruncated,
     MessageCreated,
     MessageDone,
+    Obeyed,
     OutputAudioCleared,
     OutputAudioStarted,
     OutputAudioStopped,
@@ -45,19 +48,21 @@ from app.realtime.protocol.server_events import (
     ResponseView,
     ServerEvent,
     SessionCreated,
+    SessionEnded,
     SessionEvent,
     SessionUpdated,
     SessionView,
+    SoundPlayed,
     SpeechStarted,
     SpeechStopped,
     TextDelta,
     TimeoutTriggered,
-    ToolServerFailed,
     TranscriptionCompleted,
     TranscriptionFailed,
     TranscriptionPartial,
     Usage,
 )
+from app.realtime.protocol.wire_hosted import hosted_events
 from app.realtime.protocol.wire_items import encode_item
 
 WireEvent = dict[str, Any]
@@ -87,24 +92,28 @@ def _wire_events(event: ServerEvent) -> list[WireEvent]:
     if isinstance(event, CallEvent):
         return _call_events(event)
     if isinstance(event, PlaybackEvent):
-        return [_playback_event(event)]
-    return [_session_event(event)]
+        return _playback_events(event)
+    if isinstance(event, HostedToolEvent):
+        return hosted_events(event, _item_event)
+    return _session_events(event)
 
 
-def _session_event(event: SessionEvent) -> WireEvent:
+def _session_events(event: SessionEvent) -> list[WireEvent]:
     match event:
         case SessionCreated(session):  # and no conversation.created: the next event is the reply to session.update
-            return {"type": "session.created", "session": encode_session(session)}
+            return [{"type": "session.created", "session": encode_session(session)}]
         case SessionUpdated(session):
-            return {"type": "session.updated", "session": encode_session(session)}
+            return [{"type": "session.updated", "session": encode_session(session)}]
+        case SessionEnded() | Obeyed():  # of commands that this dialect does not have
+            return []
         case QueueUpdated(position):  # ours, not the protocol's: only a client that asked to wait gets it
-            return {"type": "parley.queue.updated", "position": position}
+            return [{"type": "parley.queue.updated", "position": position}]
         case RateLimits(limit, remaining):
             requests = {"name": "requests", "limit": limit, "remaining": remaining, "reset_seconds": 0.0}
-            return {"type": "rate_limits.updated", "rate_limits": [requests]}
+            return [{"type": "rate_limits.updated", "rate_limits": [requests]}]
         case Error(refusal, event_id):
             error = {"type": refusal.kind, "code": refusal.code, "message": str(refusal), "param": refusal.param}
-            return {"type": "error", "error": {**error, "event_id": event_id}}
+            return [{"type": "error", "error": {**error, "event_id": event_id}}]
         case _:
             assert_never(event)
 
@@ -122,6 +131,8 @@ def _input_events(event: InputEvent) -> list[WireEvent]:
             return [{"type": "input_audio_buffer.committed", "item_id": item_id, "previous_item_id": previous_id}]
         case AudioCleared():
             return [{"type": "input_audio_buffer.cleared"}]
+        case DtmfReceived(key, at_s):
+            return [{"type": "input_audio_buffer.dtmf_event_received", "event": key, "received_at": at_s}]
         case TranscriptionPartial(item_id, transcript, final):  # ours: only a client that asked for it gets it
             partial = {"item_id": item_id, "transcript": transcript, "final": final}
             return [{"type": "parley.input_audio_transcription.partial", **partial}]
@@ -156,21 +167,20 @@ def _item_events(event: ItemEvent) -> list[WireEvent]:
         case ItemTruncated(item_id, content_index, audio_end_ms, played_text):
             where = {"item_id": item_id, "content_index": content_index, "audio_end_ms": audio_end_ms}
             return [{"type": "conversation.item.truncated", **where, "parley": {"heard_text": played_text}}]
-        case ToolServerFailed(item, previous_id):  # a list of tools that is begun, and fails
-            moments = [{"type": f"mcp_list_tools.{one}", "item_id": item.id} for one in ("in_progress", "failed")]
-            return [_item_event("added", item, previous_id), *moments, _item_event("done", item, previous_id)]
         case _:
             assert_never(event)
 
 
-def _playback_event(event: PlaybackEvent) -> WireEvent:
+def _playback_events(event: PlaybackEvent) -> list[WireEvent]:
     match event:
+        case SoundPlayed():
+            return []
         case OutputAudioStarted(response_id):
-            return {"type": "output_audio_buffer.started", "response_id": response_id}
+            return [{"type": "output_audio_buffer.started", "response_id": response_id}]
         case OutputAudioStopped(response_id):
-            return {"type": "output_audio_buffer.stopped", "response_id": response_id}
+            return [{"type": "output_audio_buffer.stopped", "response_id": response_id}]
         case OutputAudioCleared(response_id):
-            return {"type": "output_audio_buffer.cleared", "response_id": response_id}
+            return [{"type": "output_audio_buffer.cleared", "response_id": response_id}]
         case _:
             assert_never(event)
 
@@ -259,6 +269,7 @@ def _called(ref: OutputItemRef, call_id: str) -> WireEvent:
 def encode_session(view: SessionView) -> WireEvent:
     """A session object."""
     options: WireEvent = msgspec.to_builtins(view.options)
+    options["tools"] += view.tool_servers
     kind = "realtime.session"
     if not view.options.can_respond:
         kind = "realtime.transcription_session"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, assert_never, cast
+from typing import Annotated, Any, Literal, assert_never, cast
 
 import msgspec
 import orjson
 import pybase64
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from app.ids import new_id
 from app.images import MAX_IMAGE_BYTES
@@ -22,19 +22,21 @@ from app.realtime.protocol.client_events import (
     RawVideo,
 )
 from app.realtime.protocol.items import (
+    ApprovalResponseItem,
     AssistantAudio,
     CallItem,
     CallOutputItem,
     Content,
+    HostedItem,
     Item,
     MessageItem,
     Picture,
     Speaker,
     Text,
-    ToolListItem,
     UserAudio,
     Video,
 )
+from app.realtime.protocol.wire_hosted import encode_hosted
 from app.refusal import Refusal
 
 _MAX_PARTS = 64
@@ -74,6 +76,13 @@ class _CallOutput(Struct, frozen=True):
     id: str | None = None
 
 
+class _ApprovalResponse(Struct, frozen=True):
+    approval_request_id: str
+    approve: bool
+    reason: Annotated[str, Meta(max_length=2000)] | None = None
+    id: str | None = None
+
+
 def decode_item(tree: dict[str, Any], path: str) -> NewItem:
     """A client's item; one without an id gets one. Raises Refusal that names the field."""
     match tree.get("type"):
@@ -92,6 +101,13 @@ def decode_item(tree: dict[str, Any], path: str) -> NewItem:
             output = _convert(tree, _CallOutput, path)
             _name(output.call_id, f"{path}.call_id")
             return CallOutputItem(id=_id(output.id, path), call_id=output.call_id, output=output.output)
+        case "mcp_approval_response":
+            response = _convert(tree, _ApprovalResponse, path)
+            request_id = _name(response.approval_request_id, f"{path}.approval_request_id")
+            reason = response.reason
+            return ApprovalResponseItem(
+                id=_id(response.id, path), approval_request_id=request_id, approve=response.approve, reason=reason
+            )
         case other:
             raise Refusal("invalid_value", f"{path}.type {other!r:.60} is no item that is served here.", f"{path}.type")
 
@@ -111,8 +127,8 @@ def encode_item(item: Item, sounds: tuple[bytes, ...] | None = None) -> dict[str
 
     ``sounds`` are then what was heard in it, part by part (``audio_formats.sounds_of``).
     """
-    if isinstance(item, ToolListItem):
-        return {"id": item.id, "type": "mcp_list_tools", "server_label": item.server_label, "tools": []}
+    if isinstance(item, HostedItem):
+        return encode_hosted(item)
     head = {"id": item.id, "object": "realtime.item", "status": item.status}
     match item:
         case MessageItem(role=role, content=content):

@@ -29,11 +29,16 @@ to the longest pause that any turn detection waits for. A spike of 200 ms is no 
 
 class AudioReceiver:
     """The place where aiortc puts the packets of one receiver. ``on_samples`` takes int16 at ``rate_hz`` and never
-    waits."""
+    waits; ``decode`` makes them of a payload, and of None where one is lost."""
 
-    def __init__(self, on_samples: Callable[[Pcm], None], rate_hz: int = MIC_RATE_HZ) -> None:
+    def __init__(
+        self,
+        on_samples: Callable[[Pcm], None],
+        rate_hz: int = MIC_RATE_HZ,
+        decode: Callable[[bytes | None], Pcm] | None = None,
+    ) -> None:
         self._on_samples, self._rate_hz = on_samples, rate_hz
-        self._jitter, self._decoder = Jitter(), Decoder(rate_hz)
+        self._jitter, self._decode_one = Jitter(), decode or Decoder(rate_hz).decode
         self._ssrc: int | None = None
         self._quiet_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -65,7 +70,7 @@ class AudioReceiver:
 
     def _decode(self, payloads: list[bytes | None]) -> None:
         for payload in payloads:
-            self._on_samples(self._decoder.decode(payload))
+            self._on_samples(self._decode_one(payload))
 
     def _again_in(self, seconds: float) -> None:
         if self._timer is not None:

@@ -14,8 +14,9 @@ from app.refusal import Refusal
 from app.service import Closed, Service
 from app.telemetry import log_failure
 from app.transports.connection import Opening
+from app.transports.open_calls import OpenCalls
 from app.transports.resumable_session import ResumableSessions
-from app.transports.webrtc.call import Call
+from app.transports.webrtc.call import PeerCall
 from app.transports.webrtc.peer_connection import PeerConnection
 
 Answered = asyncio.Future[tuple[str, str]]
@@ -26,13 +27,15 @@ Work = Callable[[Answered], Coroutine[Any, Any, None]]
 
 
 class Calls:
-    """``open`` before the first call; leaving it ends those that are left."""
+    """``open`` before the first call; leaving it ends those that are left, of ``open_calls`` all."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._calls: dict[str, Call] = {}
+    def __init__(self, service: Service, open_calls: OpenCalls) -> None:
+        self.server = service.settings.name
+        """The server's name, which stands in the ids of its calls."""
+        self._service, self._open_calls = service, open_calls
+        self._calls: dict[str, PeerCall] = {}
         self._offers = 0  # whose clients have not connected yet
-        self._sessions = ResumableSessions()
+        self._sessions = ResumableSessions(self.server)
         self._tasks: asyncio.TaskGroup | None = None
 
     @asynccontextmanager
@@ -42,17 +45,19 @@ class Calls:
             try:
                 yield
             finally:
-                for call in self._calls.values():
-                    call.connection.hang_up("the server is gone")
+                self._open_calls.hang_up("the server is gone")
 
     async def begin(
         self, offer: str, start: dict[str, Any] | None, model: str = "", maker: Caller | None = None
     ) -> tuple[str, str]:
         """A call for an SDP offer: its id, and the answer. Raises Refusal, and Closed where there is no room."""
+        return await self.open_for(offer, Opening(maker or Caller(), model, start), new_id("rtc", self.server))
+
+    async def open_for(self, offer: str, opening: Opening, id: str) -> tuple[str, str]:
+        """Begin a call of that id, on those terms, as ``begin`` does."""
         limit = self._service.settings.limits.calls
         if len(self._calls) >= limit:
             raise Closed("server_full", f"All {limit} calls are taken; try again later.")
-        id, opening = new_id("rtc"), Opening(maker or Caller(), model, start)
         return await self._rooted(id, lambda answer: self._serve(id, offer, answer, opening))
 
     async def resume(self, offer: str, token: str, after: str, caller: Caller) -> tuple[str, str]:
@@ -60,11 +65,6 @@ class Calls:
         resumable, number = self._sessions.find(token, after, caller)
         call = next(one for one in self._calls.values() if one.connection.resumable is resumable)
         return await self._rooted(call.id, lambda answer: self._join(call, offer, answer, number, caller))
-
-    def find(self, id: str, caller: Caller) -> Call | None:
-        """The call of this id, while it lasts, for those whose it is: its id stands in logs, and is no secret."""
-        call = self._calls.get(id)
-        return call if call is not None and caller.reaches(call.maker) else None
 
     async def _rooted(self, id: str, work: Work) -> tuple[str, str]:
         """Begin ``work`` in the calls' group, and wait for the answer that it gives."""
@@ -91,15 +91,16 @@ class Calls:
             self._service.admit(maker) as context,
             self._offer(maker) as connected,
         ):
-            call = self._calls[id] = Call(id, self._service, context, self._sessions, opening)
+            call = self._calls[id] = PeerCall(id, self._service, context, self._sessions, opening)
             try:
-                if await _accepted(call.peer, connected, offer, id, answer):
-                    await call.connection.run("call", call=id)
+                with self._open_calls.add(call):
+                    if await _accepted(call.peer, connected, offer, id, answer):
+                        await call.connection.run("call", call=id)
             finally:
                 del self._calls[id]
                 await call.peer.free()
 
-    async def _join(self, call: Call, offer: str, answer: Answered, after: int, caller: Caller) -> None:
+    async def _join(self, call: PeerCall, offer: str, answer: Answered, after: int, caller: Caller) -> None:
         with self._offer(caller) as connected:
             peer = call.new_peer()
             try:

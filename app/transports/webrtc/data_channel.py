@@ -8,8 +8,8 @@ from typing import Any
 from aiortc import RTCDataChannel
 from aiortc.exceptions import InvalidStateError
 
+from app.realtime.protocol.dialect import REALTIME, Dialect
 from app.realtime.protocol.server_events import Error
-from app.realtime.protocol.to_wire import encode
 from app.refusal import Broken
 from app.transports.disconnect import Disconnect
 
@@ -20,8 +20,8 @@ UNSENT_BYTES = 1 << 20
 class DataChannel:
     """The client's data channel for text. A caller of ``send`` bounds how long the client may take nothing."""
 
-    def __init__(self, channel: RTCDataChannel) -> None:
-        self._channel = channel
+    def __init__(self, channel: RTCDataChannel, dialect: Dialect = REALTIME) -> None:
+        self._channel, self._dialect = channel, dialect
         self._taken = asyncio.Event()
         channel.bufferedAmountLowThreshold = UNSENT_BYTES // 2
         channel.on("bufferedamountlow", self._taken.set)
@@ -49,7 +49,7 @@ class DataChannel:
         try:
             self._channel.send(text)
         except ValueError:  # what the peer takes in one message is part of its offer
-            for other in encode(_too_long(len(text))):
+            for other in self._dialect.encode(_too_long(len(text))):
                 self._channel.send(other)
 
 

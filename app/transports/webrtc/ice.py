@@ -22,6 +22,7 @@ from aioice.ice import StunProtocol, relayed_candidate, server_reflexive_candida
 from aioice.turn import UDP_SOCKET_BUFFER_SIZE
 
 from app.settings import Settings
+from app.telemetry import log
 from app.transports.webrtc import aioice_compat, aiortc_compat
 
 SIZES = range(1, 1473)
@@ -195,4 +196,15 @@ async def _answered(
     done, late = await asyncio.wait(asked, timeout=SERVERS_S)
     for task in late:
         task.cancel()
+    if connection.turn_server is not None and (asked[-1] in late or asked[-1].exception() is not None):
+        _log_no_relay(connection, None if asked[-1] in late else asked[-1].exception())
     return [task.result() for task in done if task.exception() is None]
+
+
+def _log_no_relay(connection: Any, error: BaseException | None) -> None:
+    """Tell the operator why a TURN server gives no address, and what to do."""
+    host, port = connection.turn_server
+    hint = "see that it runs, and that its port is open, or correct server.ice_servers"
+    if isinstance(error, stun.TransactionFailed):
+        hint = "its secret, or username and credential, must be those of server.ice_servers"
+    log("call.no_relay", server=f"{host}:{port}", error=str(error or "no answer"), hint=hint)

@@ -18,20 +18,21 @@ from aiortc.rtcconfiguration import RTCIceTransportPolicy
 from aiortc.rtcrtpsender import RTCRtpSender
 
 from app.realtime.protocol.client_events import CameraFrame, InputSamples, Received
+from app.realtime.protocol.dialect import REALTIME, Dialect
 from app.realtime.protocol.server_events import Error
 from app.refusal import Refusal
 from app.service import Closed
 from app.settings import Settings
 from app.slices import LoopTime
 from app.telemetry import log
-from app.transports.channel import Channel, decode_message
+from app.transports.channel import Channel
 from app.transports.disconnect import SLOW, TOO_LARGE, Disconnect
+from app.transports.inbox import Inbox
 from app.transports.webrtc.audio_receiver import AudioReceiver
 from app.transports.webrtc.camera import Camera, ignore
 from app.transports.webrtc.data_channel import DataChannel
 from app.transports.webrtc.guard import guard_connecting, guard_datagrams
 from app.transports.webrtc.ice import close_ports, use_ports
-from app.transports.webrtc.inbox import Inbox
 from app.transports.webrtc.messages import bound_messages
 from app.transports.webrtc.offer import checked
 from app.transports.webrtc.opus_track import OpusTrack
@@ -53,13 +54,13 @@ class PeerConnection:
 
     def __init__(
         self, id: str, settings: Settings, inbox: Inbox, loop_time: LoopTime, feed: CameraFeed,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.monotonic, dialect: Dialect = REALTIME,
     ) -> None:  # fmt: skip
         self._id, self._settings, self._loop_time = id, settings, loop_time
         self._inbox, self._gone = inbox, asyncio.Event()
         self._send_timeout_s = settings.limits.send_timeout_s
         self._opened = asyncio.Event()
-        self.channel = Channel(self, settings.limits, loop_time, sound=self, opened=self._opened)
+        self.channel = Channel(self, settings.limits, loop_time, sound=self, opened=self._opened, dialect=dialect)
         """The link to which the call's events go, and from which its client's come."""
         self.connected: Callable[[], None] = lambda: None
         """Called when its client has connected."""
@@ -191,7 +192,7 @@ class PeerConnection:
         self._end(Disconnect(TOO_LARGE, message, "goodbye"))
 
     def _said(self, message: str | bytes) -> None:
-        self._inbox.put(decode_message(message), len(message))
+        self._inbox.put(self.channel.decode(message), len(message))
 
     def _seen(self) -> None:
         self.last_seen_s = self._now()
@@ -218,7 +219,7 @@ class PeerConnection:
         if self._data_channel is None:
             channel.on("message", self._said)
             channel.on("close", lambda: self._end(Disconnect(1000, "the client closed the data channel")))
-            self._data_channel = DataChannel(channel)
+            self._data_channel = DataChannel(channel, self.channel.dialect)
             self._opened.set()
 
     async def _measure(self) -> None:

@@ -24,9 +24,15 @@ def processor_time(pid: int) -> ProcessorTime | None:
     for."""
     try:
         computed_ns, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
-        return ProcessorTime(int(computed_ns) / 1e9, int(waited_ns) / 1e9 + stolen_s())
-    except (OSError, ValueError):
+        on_disk = uninterruptible(Path(f"/proc/{pid}/stat").read_text())
+        return ProcessorTime(int(computed_ns) / 1e9, int(waited_ns) / 1e9 + stolen_s(), on_disk)
+    except (OSError, ValueError, IndexError):
         return None
+
+
+def uninterruptible(stat: str) -> bool:
+    """Whether Linux's line about a process says so: it waits for a disk, or a page. Its name may hold anything."""
+    return stat.rpartition(")")[2].split()[0] == "D"
 
 
 def stolen_s(file: Path = Path("/proc/stat")) -> float:

@@ -71,7 +71,7 @@ def read_checkpoint(folder: Path, template: bool = True) -> Checkpoint:
     if not folder.is_dir():
         what = "must be a checkpoint's folder, not a file" if folder.exists() else "there is no such folder"
         raise WeightsError(f"{folder}: {what}")
-    config = _json(folder / "config.json")
+    config = json_in(folder / "config.json")
     if config is None:
         raise WeightsError(f"{folder}: holds no config.json, so it is no checkpoint as Hugging Face lays them out")
     files = next((found for pattern in _WEIGHTS if (found := sorted(folder.glob(pattern)))), [])
@@ -98,7 +98,7 @@ def _templates(folder: Path) -> Iterator[str]:
     if file.is_file():
         yield file.read_text(encoding="utf-8", errors="replace")
     for name in ("chat_template.json", "tokenizer_config.json"):
-        match (_json(folder / name) or {}).get("chat_template"):
+        match (json_in(folder / name) or {}).get("chat_template"):
             case str() as text:
                 yield text
             case list() as several:
@@ -108,7 +108,7 @@ def _templates(folder: Path) -> Iterator[str]:
                 pass
 
 
-def _json(file: Path) -> dict[str, Any] | None:
+def json_in(file: Path) -> dict[str, Any] | None:
     """An object in a file; None without the file. Raises WeightsError."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])

@@ -38,6 +38,7 @@ class ModelOptions:
     temperature: float | None = None
     """The temperature where a request names none; None leaves the model's own."""
     top_p: float | None = None
+    """The share of likely tokens that are drawn from, where a request names none; None leaves the model's own."""
     instructions_suffix: str = SPOKEN
     """The text that stands behind the instructions of every conversation; empty for nothing."""
 

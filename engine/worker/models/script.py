@@ -16,6 +16,7 @@ the user's text       the answer
 anything else         "You said: " and the text
 ====================  ==================================================================
 
+Of a text in paragraphs the last one counts: some clients put what they ask behind instructions of their own.
 Where a tool must be called, an answer that calls none is refused. A codec frame is 40 ms; a word lasts
 ``frames_per_word`` (6). It is a tone that begins with its first frame, at full loudness, and ends half a frame before
 its last one does: word n (from 0) is heard from n * frames_per_word * 40 ms on, in a recording too.
@@ -208,7 +209,7 @@ def _last_text(request: Request) -> str:
     transcripts = [part.transcript for part in parts if isinstance(part, AudioPart) and part.transcript is not None]
     if transcripts:
         return f"say: I heard {' '.join(transcripts)}."
-    return f"say: The tool says: {' '.join(results)}" if results else _text(parts)
+    return f"say: The tool says: {' '.join(results)}" if results else _text(parts).rpartition("\n\n")[2]
 
 
 def _text(parts: Sequence[Part]) -> str:

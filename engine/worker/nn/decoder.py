@@ -41,10 +41,10 @@ class Decoder:
         ]
         self.norm = read("norm.weight", config.hidden_size)
 
-    def cache(self, slots: int, length: int) -> KvSlots:
-        """A cache for this stack."""
+    def cache(self, slots: int, length: int, positions: int | None = None) -> KvSlots:
+        """A cache for this stack, whose slots share so many ``positions``, or have ``length`` each."""
         heads = self.config.num_key_value_heads
-        return KvSlots(len(self.layers), slots, heads, length, self.head_dim, self.device, self.dtype)
+        return KvSlots(len(self.layers), slots, heads, length, self.head_dim, self.device, self.dtype, positions)
 
     def append(
         self, batch: Batch, cache: KvSlots, tap: int = -1, added: Sequence[Tensor] = ()
@@ -53,9 +53,9 @@ class Decoder:
         too."""
         counts, positions = batch.counts, np.concatenate(batch.positions, 1)
         if min(counts) == max(counts):
-            shape, where = (len(batch), counts[0]), CachePositions.of(batch.slots, batch.starts, counts[0], self.device)
+            shape, where = (len(batch), counts[0]), CachePositions.of(cache, batch.slots, batch.starts, counts[0])
         else:
-            shape, where = (1, sum(counts)), VarlenBatch(batch.slots, batch.starts, counts, self.device)
+            shape, where = (1, sum(counts)), VarlenBatch(cache, batch.slots, batch.starts, counts)
         angles = self.rope(to_device(positions, self.device).view(len(positions), *shape), self.dtype)
         x = torch.cat(batch.embeddings).view(*shape, -1)
         hidden, tapped = self.forward(x, angles, where, cache, tap, [one.view(*shape, -1) for one in added])

@@ -44,9 +44,9 @@ class Plan:
 def plan(kind: Callable[[StageConfig], Any], config: StageConfig) -> Plan:
     """Build a stage of shapes, and add up what it holds. Raises what building it raises."""
     stage = kind(replace(config, device=META))
-    tensors = {id(one): (one, cached) for one, cached in _tensors(stage, False, set()) if one.device.type == META}
-    caches = sum(one.nbytes for one, cached in tensors.values() if cached)
-    weights = sum(one.nbytes for one, cached in tensors.values() if not cached)
+    found = [(one.nbytes, cached) for one, cached in _tensors(stage, False, set()) if one.device.type == META]
+    caches = sum(size for size, cached in found if cached)
+    weights = sum(size for size, cached in found if not cached)
     prefixes = getattr(stage, "prefixes", None)
     return Plan(weights, caches, prefixes.budget if prefixes is not None else 0)
 
@@ -74,7 +74,7 @@ def check_room(
         raise WeightsError(
             f"The device {device} has {there / 1e9:.1f} GB free, and {', '.join(plans)} need {needed / 1e9:.1f} "
             f"({parts}; {WORK / 1e9:.0f} to compute in). Take a quantized checkpoint (`parley quantize`), lower "
-            "max_batch, options.context or options.remember_mb, or give a stage to another device."
+            "max_batch, options.cache_tokens, options.context or options.remember_mb, or give a stage another device."
         )
 
 

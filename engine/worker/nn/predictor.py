@@ -77,7 +77,7 @@ class Predictor:
             starts = [(0, 2), *((at, 1) for at in range(2, self.groups))]
             self._plans[batch] = [
                 (
-                    CachePositions.of(slots, [at] * batch, count, device),
+                    CachePositions.of(self.cache, slots, [at] * batch, count),
                     decoder.rope(torch.arange(at, at + count, device=device)[None].float(), decoder.dtype),
                 )
                 for at, count in starts

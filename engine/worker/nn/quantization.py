@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from engine.worker.nn.quantized import QuantizedWeight, halves
+from engine.worker.nn.quantized import QuantizedWeight, halves, in_halves
 
 BITS = (4, 8)
 MARKS = ("qweight", "weight_packed", "weight_scale", "weight_scale_inv")
@@ -91,8 +91,7 @@ _Parts = tuple[Tensor, Tensor, Tensor | None, Tensor | None, int]
 def _awq(how: Quantization, layer: Layer, outputs: int, width: int) -> _Parts:
     """Numbers [in, out / 8] and zeros [groups, out / 8] in packed, scales [groups, out]."""
     numbers, zeros = (_columns(layer.raw(name)) for name in ("qweight", "qzeros"))
-    low, high = numbers.T.unflatten(-1, (-1, 2)).unbind(-1)
-    return low | (high << 4), layer.raw("scales").T.contiguous(), zeros.T.contiguous(), None, 4
+    return in_halves(numbers.T), layer.raw("scales").T.contiguous(), zeros.T.contiguous(), None, 4
 
 
 def _columns(packed: Tensor) -> Tensor:

@@ -137,3 +137,9 @@ def _alike(one: Tensor | None, other: Tensor | None) -> bool:
 def halves(numbers: Tensor) -> Tensor:
     """Two numbers of four bits from each byte, the low half first."""
     return torch.stack((numbers & 15, numbers >> 4), -1).flatten(-2)
+
+
+def in_halves(numbers: Tensor) -> Tensor:
+    """Numbers of four bits, uint8 [..., even], two to a byte: what ``halves`` takes apart."""
+    low, high = numbers.unflatten(-1, (-1, 2)).unbind(-1)
+    return low | (high << 4)

@@ -124,11 +124,7 @@ def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
 
 
 def draw(logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor, codebook: int = 0) -> Tensor:
-    """One id for each row of ``logits`` [batch, ids]; FAILED where a row holds NaN.
-
-    Top-k and top-p keep what is most likely, the least likely of them at the end of the number line that ``uniforms``
-    points into: so a small change of the logits seldom changes the draw.
-    """
+    """One id for each row of ``logits`` [batch, ids]; FAILED where a row holds NaN."""
     logits = logits.float()
     best = logits.argmax(-1)
     if not params.all_greedy:
@@ -136,15 +132,26 @@ def draw(logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor,
     return torch.where(logits.isnan().any(-1), FAILED, best)
 
 
-def _drawn(logits: Tensor, params: BatchSamplingParams, points: Tensor) -> Tensor:
+def number_line(logits: Tensor, params: BatchSamplingParams) -> tuple[Tensor, Tensor]:
+    """The ids that top-k and top-p keep, and where each one's share of the number line ends [batch, kept].
+
+    They lie in the order of the ids. In that of their likelihood, two that are as likely as each other would change
+    places with the last bit of a logit, which another batch rounds otherwise.
+    """
     kept = logits.shape[-1]
     top, ids = torch.topk(logits, min(params.max_top_k or kept, kept), -1)
     ranks = torch.arange(top.shape[-1], device=top.device)
-    top = (top / params.temperature).masked_fill(ranks >= params.top_k, -torch.inf)
-    ends = top.softmax(-1).cumsum(-1)
-    starts = torch.cat((torch.zeros_like(ends[:, :1]), ends[:, :-1]), -1)
-    whole = torch.where((starts < params.top_p) | (ranks == 0), ends, 0).amax(-1, keepdim=True)
-    pick = (ends <= points[:, None] * whole).sum(-1, keepdim=True).clamp(max=top.shape[-1] - 1)
+    shares = (top / params.temperature).masked_fill(ranks >= params.top_k, -torch.inf).softmax(-1)
+    starts = torch.cat((torch.zeros_like(shares[:, :1]), shares.cumsum(-1)[:, :-1]), -1)
+    shares = torch.where((starts < params.top_p) | (ranks == 0), shares, 0)
+    ids, order = ids.sort(-1)
+    return ids, shares.gather(-1, order).cumsum(-1)
+
+
+def _drawn(logits: Tensor, params: BatchSamplingParams, points: Tensor) -> Tensor:
+    ids, ends = number_line(logits, params)
+    whole = ends[:, -1:]
+    pick = ((ends <= points[:, None] * whole) & (ends < whole)).sum(-1, keepdim=True)
     return ids.gather(-1, pick)[:, 0]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
 from engine.errors import WeightsError
 from engine.worker.nn.quantization import MARKS, Quantization, quantization_of
@@ -221,16 +221,6 @@ class Reader:
                 "full only: take a checkpoint that leaves it as it was"
             )
         return found
-
-    def fill(self, module: nn.Module) -> nn.Module:
-        """Give a module that was built without memory its weights, and return it ready to compute.
-
-        What the files don't hold (tables that a module computes for itself) must be real already.
-        """
-        wanted = module.state_dict()
-        state = {name: self(name, *tensor.shape) for name, tensor in wanted.items()}
-        module.load_state_dict(state, assign=True)
-        return module.to(self.device).eval().requires_grad_(False)
 
 
 def read_json(file: Path) -> dict[str, Any]:

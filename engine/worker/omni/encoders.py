@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.worker.nn.device import to_device
-from engine.worker.nn.encoders import encoder
+from engine.worker.nn.encoder import Grid
 from engine.worker.nn.weights import Reader
 from engine.worker.omni.block import Block, Picture
 from engine.worker.omni.prompt import Prompt
@@ -23,14 +23,23 @@ Embedded = tuple[Tensor, list[Tensor], Seen]
 """Embeddings [ids, width] of a prompt, what deepstack adds to the first layers, and what is seen in rows to come."""
 
 
-class Encoders:
-    """Transformers' own modules, of the classes that a family names, with the checkpoint's weights."""
+AudioEncoder = Callable[[Tensor, Sequence[int]], Tensor]
+"""Frames [mels, frames] of sounds, which have such lengths, to rows [rows, width]."""
+VisionEncoder = Callable[[Tensor, Sequence[Grid]], list[Tensor]]
+"""Patches [patches, values] of pictures to rows [cells, width], and to those of deepstack."""
 
-    def __init__(self, source: Source, read: Reader, ears: type[Any], eyes: type[Any]) -> None:
+
+class Encoders:
+    """The networks that a family names, with the checkpoint's weights."""
+
+    def __init__(
+        self, source: Source, read: Reader, ears: Callable[[Reader, Any], AudioEncoder],
+        eyes: Callable[[Reader, Any], VisionEncoder],
+    ) -> None:  # fmt: skip
         config = source.config.thinker_config
         self._source = source
-        self.ears = encoder(ears, config.audio_config, read.below("audio_tower"))
-        self.eyes = encoder(eyes, config.vision_config, read.below("visual"))
+        self.ears = ears(read.below("audio_tower"), config.audio_config)
+        self.eyes = eyes(read.below("visual"), config.vision_config)
 
     def embed(self, embed_tokens: Tensor, asked: Sequence[tuple[Prompt, int, Seen]]) -> list[Embedded]:
         """Make the rows of prompts, of which so many are computed already, and so much is known that is seen.
@@ -74,9 +83,8 @@ class Encoders:
         if new:
             device, dtype = self._source.device, self._source.dtype
             pixels = torch.cat([one.pixels for one in new.values()]).to(device, dtype)
-            seen = self.eyes(pixels, grid_thw=to_device([(1, *one.patches) for one in new.values()], device))
+            features = self.eyes(pixels, [one.patches for one in new.values()])
             cells = [math.prod(one.grid) for one in new.values()]
-            features = seen.pooler_output, *(getattr(seen, "deepstack_features", None) or ())
             found |= zip(new, zip(*(one.split(cells) for one in features), strict=True), strict=True)
         return found
 
@@ -105,10 +113,10 @@ class Encoders:
         """Encode windows [mels, frames], padded to ``whole``, as rows [rows, width]."""
         short = max(mel.shape[1] for mel in mels) < whole
         given = [*mels, *([torch.zeros(len(mels[0]), whole)] if short else [])]
-        lengths = to_device([mel.shape[1] for mel in given], self._source.device)
-        embeddings = self.ears(torch.cat(given, 1).to(self._source.device, self._source.dtype), feature_lens=lengths)
+        lengths = [mel.shape[1] for mel in given]
+        embeddings = self.ears(torch.cat(given, 1).to(self._source.device, self._source.dtype), lengths)
         count = sum(self._source.audio.tokens(mel.shape[1]) for mel in mels)
-        return embeddings.last_hidden_state[:count]
+        return embeddings[:count]
 
 
 def _left(prompt: Prompt, computed: int) -> list[tuple[int, Block]]:

@@ -1,6 +1,6 @@
 """The sounds and pictures of a conversation, as the encoders take them.
 
-Pictures are prepared by transformers' own processor. A video is its frames, two of them a row block, each block at its
+A picture is its patches. A video is its frames, two of them a row block, each block at its
 time; with its sound, blocks and sounds take turns by their times. Knows no tokenizer and no template.
 """
 
@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from engine.core import AudioPart, ImagePart, Part, VideoPart
 from engine.errors import RequestError
 from engine.worker.omni.block import Block, Picture, named
 from engine.worker.omni.film import CAMERA, Film, StreamingFilm
+from engine.worker.omni.pictures import PicturePatches
 from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import AudioLayout, MelFrontend, StreamingMel
 
@@ -39,19 +39,14 @@ class MediaProcessor:
         self._held = 0
         self._lock = threading.Lock()  # prompts are made in threads
         self.frontend = MelFrontend(settings, audio)
-        names = ("patch_size", "merge_size", "temporal_patch_size", "image_mean", "image_std")
-        sizes = ("size", "min_pixels", "max_pixels")
-        self._settings = {name: settings[name] for name in names if settings.get(name)}
-        self._eyes: Any = self._processor(**{name: settings[name] for name in sizes if settings.get(name)})
+        self._settings = settings
+        self._eyes = PicturePatches(settings)
         self.audio, self.positions, self.merge = audio, positions, merge
 
-    def _processor(self, **sizes: Any) -> Any:
-        return Qwen2VLImageProcessorPil(**self._settings, **sizes)
-
     @cached_property
-    def _video_eyes(self) -> Any:
-        cell = (self._settings["patch_size"] * self.merge) ** 2
-        return self._processor(size={name: cells * cell for name, cells in VIDEO_CELLS.items()})
+    def _video_eyes(self) -> PicturePatches:
+        cell = (self._eyes.patch * self.merge) ** 2
+        return PicturePatches(self._settings, {name: cells * cell for name, cells in VIDEO_CELLS.items()})
 
     def listen(self) -> StreamingMel:
         """Begin to listen to a sound that is still being spoken."""
@@ -105,7 +100,7 @@ class MediaProcessor:
                 return self._film(part, self.frontend.whole(np.asarray(pcm), silence))
             case VideoPart():
                 pictures = self._pictures(name, *self._video(np.asarray(part.frames)))
-                times = self.positions.times(len(pictures), self._video_eyes.temporal_patch_size / part.fps)
+                times = self.positions.times(len(pictures), self._video_eyes.times / part.fps)
                 return (Block(name).seeing(pictures, times),)
             case _:
                 return self.frontend.whole(np.asarray(pcm), silence)
@@ -133,20 +128,18 @@ class MediaProcessor:
         return [Picture(name + step * cells, own, (high, wide), self.merge) for step, own in steps]
 
     def _picture(self, pixels: NDArray[np.uint8]) -> tuple[Tensor, tuple[int, ...]]:
-        found = self._eyes(images=[pixels], return_tensors="pt")
-        return found["pixel_values"], tuple(found["image_grid_thw"][0].tolist())
+        patches, grid = self._eyes([pixels])
+        return patches, (1, *grid)
 
     def _video(self, frames: NDArray[np.uint8]) -> tuple[Tensor, tuple[int, ...]]:
         """Every frame as a picture, which fills both times of its patches; then two frames share each patch."""
-        eyes = self._video_eyes
-        found = eyes(images=list(frames), return_tensors="pt")
-        _, high, wide = found["image_grid_thw"][0].tolist()
-        patches = found["pixel_values"].view(len(frames), high * wide, 3, eyes.temporal_patch_size, -1)
-        short = -len(frames) % eyes.temporal_patch_size
-        patches = torch.cat((patches, patches[-1:].expand(short, -1, -1, -1, -1)))
-        turns = [patches[at :: eyes.temporal_patch_size, :, :, at] for at in range(eyes.temporal_patch_size)]
+        times = self._video_eyes.times
+        pixels, (high, wide) = self._video_eyes(frames)
+        patches = pixels.view(len(frames), high * wide, 3, times, -1)
+        patches = torch.cat((patches, patches[-1:].expand(-len(frames) % times, -1, -1, -1, -1)))
+        turns = [patches[at::times, :, :, at] for at in range(times)]
         whole = torch.stack(turns, 3)
-        return whole.reshape(-1, found["pixel_values"].shape[1]), (len(whole), high, wide)
+        return whole.reshape(-1, pixels.shape[1]), (len(whole), high, wide)
 
     def _check(self, part: Part) -> None:
         """Raises RequestError for what cannot be heard or seen; before anything of its size is done."""

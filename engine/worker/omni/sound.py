@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import WhisperFeatureExtractor
 
 from engine.core import MIC_RATE_HZ
 from engine.errors import RequestError
+from engine.worker.nn.mel import mel_filters
 from engine.worker.omni.block import Block, Picture, named
 
 FRAMES_PER_S = 100  # mel frames: the extractor's hop is 160 samples in all of these checkpoints
@@ -59,9 +59,8 @@ class MelFrontend:
     """Samples to windows of features: the arithmetic of transformers' WhisperFeatureExtractor, frame for frame."""
 
     def __init__(self, settings: dict[str, Any], layout: AudioLayout) -> None:
-        extractor: Any = WhisperFeatureExtractor.from_dict(settings)
-        self._filters = torch.from_numpy(extractor.mel_filters).float().T
-        self._size, self.hop = int(extractor.n_fft), int(extractor.hop_length)
+        self._size, self.hop = int(settings.get("n_fft", 400)), int(settings.get("hop_length", 160))
+        self._filters = mel_filters(int(settings.get("feature_size", 80)), self._size, MIC_RATE_HZ)
         self.layout, self.window = layout, layout.window
 
     @property

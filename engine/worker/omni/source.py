@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
@@ -13,6 +12,7 @@ import torch
 from engine.core import Request
 from engine.errors import ConfigError, RequestError, WeightsError
 from engine.worker.nn.device import settle
+from engine.worker.nn.settings import settings_of
 from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
 from engine.worker.omni.marks import Marks
 from engine.worker.omni.positions import RopePositions
@@ -29,21 +29,30 @@ THINKER = 0  # the thinker's stream of randomness; a family numbers its others f
 
 
 class Source(ABC):
-    """The checkpoint as every stage sees it. A family names itself, its architecture, its config and its options."""
+    """The checkpoint as every stage sees it. A family names itself, its architecture, its defaults and its options."""
 
     family: ClassVar[str]
     architecture: ClassVar[str]
-    config_class: ClassVar[Any]
+    defaults: ClassVar[Mapping[str, Any]]
+    """The fields of config.json that its stages read, with the values of those that a file leaves out."""
     files: ClassVar[tuple[str, ...]] = ()
     """Files of the checkpoint beside those that all have."""
-    options: ClassVar[frozenset[str]] = frozenset({"context", "graphs", "piece", "remember_mb"})
+    options: ClassVar[frozenset[str]] = frozenset({"cache_tokens", "context", "graphs", "piece", "remember_mb"})
+    """The ``options`` of the stages.
+
+    ``context``: positions that a request may have, of its prompt and its answer. ``cache_tokens``: positions that all
+    requests of the thinker share, at least one context; each gets as many as its prompt and its longest answer need
+    (``max_output_tokens``, at most ``server.limits.answer_tokens``), and who finds no room waits in its turn. Without
+    it every request has a full context. The talker's requests share as many full ones (``shared``). ``piece``: tokens
+    of prompts that one step takes in. ``remember_mb``: megabytes of computed prompts that thinker and talker keep each.
+    ``graphs``: whether a decode step is one CUDA graph: ``auto`` (where there is a GPU), ``on`` or ``off``.
+    """
 
     def __init__(self, config: StageConfig) -> None:
         torch.set_num_threads(config.threads)
         folder = find(config.weights, self.files)
         self.checkpoint = Checkpoint(folder, self.architecture)
-        logging.getLogger("transformers.modeling_rope_utils").setLevel(logging.ERROR)  # it does not know M-RoPE's keys
-        self.config: Any = self.config_class.from_pretrained(folder, local_files_only=True)
+        self.config: Any = settings_of(self.checkpoint.config, self.defaults)
         self.device = torch.device(f"cuda:{config.device}" if config.device.isdigit() else config.device)
         if config.dtype not in DTYPES:
             raise WeightsError(f"dtype: {config.dtype!r} is neither float32 nor bfloat16")
@@ -52,6 +61,8 @@ class Source(ABC):
             raise ConfigError(f"options: {', '.join(unknown)}: unknown; there are {', '.join(sorted(self.options))}")
         self.folder, self.slots = folder, config.slots
         self.context = int(config.options.get("context", min(CONTEXT, self.text.max_position_embeddings)))
+        self.cache_tokens = self._cache_tokens(config.options.get("cache_tokens"))
+        """Positions that all requests of the thinker share; None: each has a full context."""
         self.piece = int(config.options.get("piece", PIECE))
         self.remembered = int(float(config.options.get("remember_mb", REMEMBER_MB)) * 2**20)
         settle(self.device)
@@ -83,6 +94,19 @@ class Source(ABC):
     def talker_feed(self) -> TalkerFeed:
         """Return what the thinker tells the talker."""
 
+    def _cache_tokens(self, wanted: Any) -> int | None:
+        if wanted is not None and int(wanted) < self.context:
+            raise ConfigError(
+                f"options.cache_tokens: {wanted} positions are less than one context of {self.context}; "
+                "raise cache_tokens, or lower options.context."
+            )
+        return None if wanted is None else int(wanted)
+
+    def shared(self, length: int) -> int | None:
+        """Positions that requests share in a stage where each may use so many: of as many full ones as
+        ``cache_tokens`` are full contexts."""
+        return None if self.cache_tokens is None else self.cache_tokens * length // self.context
+
     def _static(self, wanted: Any) -> bool:
         wanted = GRAPHS.get(wanted, wanted) if isinstance(wanted, str) else wanted
         if wanted not in list(GRAPHS.values()):
@@ -91,7 +115,7 @@ class Source(ABC):
 
     @cached_property
     def text(self) -> Any:
-        """The text model's config; the config's own attributes take microseconds each."""
+        """The text model's config."""
         return self.config.thinker_config.text_config
 
     def reader(self, prefix: str, dtype: torch.dtype | None = None) -> Reader:

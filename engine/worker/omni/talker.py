@@ -20,6 +20,7 @@ from engine.errors import EngineError, WeightsError
 from engine.worker.codec_frames import frames_of
 from engine.worker.nn.sampler import SamplingParams
 from engine.worker.nn.slots import Batch
+from engine.worker.omni.room import Room
 from engine.worker.omni.source import Source
 from engine.worker.omni.talker_feed import TextEnd
 from engine.worker.prefix import Prefixes, shared
@@ -50,6 +51,8 @@ class Speech(speech.Speech):
     names: list[int] = field(default_factory=list[int])
     num_cached_tokens: int = 0
     usage: Usage | None = None
+    pieces: list[Any] = field(default_factory=list[Any])
+    """Pieces of the prompt that were taken, while they may have to be taken anew."""
     unkept: bool = False
     """Whether the prompt is still to be kept for the session: when the first frame is on its way to be sound."""
 
@@ -71,8 +74,6 @@ class Talker(stage.Talker[Net]):
     frame_s: ClassVar[float]
     num_lead: ClassVar[int]
     """Rows with which the talker's own turn begins."""
-    room: int
-    """Rows that fit into a slot."""
     prefixes: Prefixes[PrefixKV]
 
     @classmethod
@@ -93,7 +94,7 @@ class Talker(stage.Talker[Net]):
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no talker; host the thinker alone")
         self.net = self.net_class(source)
-        self.piece, self.room = source.piece, self.net.room
+        self.piece, self.room = source.piece, Room(self.net.cache, _give_up)
         self.prefixes = Prefixes(source.remembered)
         generation = source.generation
         self.sampled = {
@@ -119,6 +120,8 @@ class Talker(stage.Talker[Net]):
         """Take note of how the talker's own turn begins. Raises StageFailed."""
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        if self.net.cache.shared:
+            self._make_room(reqs)
         for req in to_keep([req for req in reqs if req.state.frames]):  # behind the first sound
             self._remember(req)
         results = super().step(reqs)
@@ -127,9 +130,25 @@ class Talker(stage.Talker[Net]):
                 self._remember(req)
         return results
 
+    def _make_room(self, reqs: Sequence[StageRequest]) -> None:
+        """Make room for what requests may use before they speak; those whose prompt is known come first."""
+        hearing = [req for req in reqs if req.pending and not req.state.prepared]
+        leads = {id(req): any(isinstance(item, self.lead_class) for item in req.pending) for req in hearing}
+        for req in sorted(hearing, key=lambda req: leads[id(req)], reverse=True):
+            pieces = [item for item in req.pending if isinstance(item, self.prompt_class)]
+            positions = max([len(req.state.names), *(item.at + len(item.names) for item in pieces)])
+            more = self.num_lead + self._most_frames(req, positions) if leads[id(req)] else 0
+            self.room.take(req, positions + more, leads[id(req)])
+
+    def _most_frames(self, req: StageRequest, positions: int) -> int:
+        """Frames that may be spoken behind so many positions of the prompt."""
+        return min(frames_of(req.request.max_audio_s, self.frame_s), self.net.room - positions - self.num_lead)
+
     def prefill(self, req: StageRequest, batch: Batch) -> int:
         """Take in what comes before the text, up to one piece of the prompt; how many rows that had."""
         speech, computed = req.state, 0
+        if req.waits:
+            return 0
         while req.pending and isinstance(item := req.pending[0], (self.prompt_class, self.lead_class)):
             if isinstance(item, self.prompt_class) and computed:
                 break
@@ -138,12 +157,13 @@ class Talker(stage.Talker[Net]):
                 continue  # sent again by another thinker, in place of one that was lost
             if isinstance(item, self.prompt_class):
                 computed = self._hear(req, batch, item)
+                speech.pieces.append(item)
             else:
                 self.lead(req, item)
                 speech.position = item.position
                 speech.prepared = speech.unkept = True
-                most = frames_of(req.request.max_audio_s, self.frame_s)
-                speech.limit = min(most, self.room - speech.num_computed_tokens - self.num_lead)
+                speech.limit = self._most_frames(req, speech.num_computed_tokens)
+                speech.pieces.clear()
         return computed
 
     def taken(self, req: StageRequest, item: Any) -> int | None:
@@ -206,3 +226,11 @@ class Talker(stage.Talker[Net]):
         if speech.num_cached_tokens < len(speech.names):
             prefix = PrefixKV(*self.net.cache.copy(req.slot, len(speech.names)))
             self.prefixes.keep(req.request.session, speech.names, prefix, prefix.keys.nbytes + prefix.values.nbytes)
+
+
+def _give_up(req: StageRequest) -> None:
+    """Forget what was heard of a prompt: its pieces are taken in anew."""
+    speech: Speech = req.state
+    req.pending.extendleft(reversed(speech.pieces))
+    speech.pieces, speech.names = [], []
+    speech.num_computed_tokens = speech.num_cached_tokens = 0

@@ -1,9 +1,8 @@
-"""The thinker: what is heard, seen and read, to text and tool calls, and to the rows from which the talker speaks."""
+"""The thinker: what is heard, seen and read, to text and tool calls, and to what the talker speaks from."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
@@ -14,18 +13,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.chunk import Chunk, Speech, Tensors, Text, ToolCall, Usage, VideoFrame, kinds
+from engine.chunk import Chunk, Speech, Text, ToolCall, Usage, VideoFrame, kinds
 from engine.core import Facets, StageInfo, TokenCost
 from engine.errors import EngineError, StageFailed
 from engine.worker.chat import Pieces, tokenizer_of
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import FAILED, SamplingParams
 from engine.worker.nn.slots import Batch
+from engine.worker.omni.answer_writer import AnswerWriter
 from engine.worker.omni.encoders import Encoders
 from engine.worker.omni.film import CAMERA
 from engine.worker.omni.prompt import Prompt
 from engine.worker.omni.prompt_cache import PromptCache
 from engine.worker.omni.prompter import Prompter
+from engine.worker.omni.room import Room
 from engine.worker.omni.source import Source
 from engine.worker.omni.talker_feed import TextEnd
 from engine.worker.omni.thinker_net import ThinkerNet
@@ -75,10 +76,11 @@ class Thinker:
         self.net = self.net_class(source, read)
         self.prefixes: Prefixes[PrefixKV] = Prefixes(source.remembered)
         self.cache = PromptCache(self.net.cache, self.prefixes, self.feed)
+        self.room = Room(self.net.cache, lambda req: req.state.give_up())
         self.encoders = Encoders(source, read, self.ears, self.eyes)
         ends = source.generation.get("eos_token_id", self.chat.added.get("<|im_end|>"))
         self.ends = frozenset(ends if isinstance(ends, list) else [ends])
-        self.calls = self.chat.added.get("<tool_call>"), self.chat.added.get("</tool_call>")
+        self.writer = AnswerWriter(self.chat, self.feed, self.ends, resumes=self.info.replay == "continue")
 
     def open(self, req: StageRequest) -> None:
         request, defaults = req.request, self.source.generation
@@ -96,10 +98,13 @@ class Thinker:
 
     def _kept(self, req: StageRequest) -> deque[int]:
         """The tokens of an answer that was begun elsewhere: they are written again, and the rest behind them."""
-        ids = deque(id for chunk in req.kept if isinstance(chunk, Text | ToolCall) for id in chunk.token_ids)
+        ids = [id for chunk in req.kept if isinstance(chunk, Text | ToolCall) for id in chunk.token_ids]
+        call = req.checkpoint
+        if call is not None and len(ids) < call["start"] + len(call["ids"]):
+            ids[call["start"] :] = call["ids"]  # the voice was told that it is silent from here on
         if req.whole and req.kept:
             ids.append(next(iter(self.ends)))
-        return ids
+        return deque(ids)
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async with aclosing(self.prompter.prompts(req.request, inputs)) as prompts:
@@ -113,11 +118,19 @@ class Thinker:
             if req.pending and (error := guarded(self, req, self._begin)):
                 results[id(req)] = error
         sane = [req for req in reqs if id(req) not in results]
+        for req in sorted(sane, key=lambda req: req.state.whole, reverse=True):
+            if error := guarded(self, req, self._enter):
+                results[id(req)] = error
+        sane = [req for req in sane if id(req) not in results and not req.waits]
         for req in to_keep([req for req in sane if not req.state.unspoken]):  # behind the first sound
             self.cache.remember(req)
         results |= self._read(sane)
-        writing = [req for req in reqs if req.state.writing and id(req) not in results]
-        free = sorted((req for req in writing if req.state.script is None), key=by_slot)
+        writing = [req for req in sane if req.state.writing and id(req) not in results]
+        unscripted = sorted((req for req in writing if req.state.script is None), key=by_slot)
+        known = [req for req in unscripted if req.kept and req.state.kept]
+        free = [req for req in unscripted if req not in known]
+        if known:
+            results |= self._follow(known)
         if free:
             written = zip(free, self._write(free), strict=True)
             results |= {id(req): guarded(self, req, self._take, id_) for req, id_ in written}
@@ -135,18 +148,27 @@ class Thinker:
         prompt: Prompt = req.pending.pop()
         req.pending.clear()  # an earlier state of it
         self.cache.rewind(thought, prompt)
-        thought.prompt, thought.embeddings, thought.deep = prompt, None, []
-        self.cache.recall(req, prompt)
+        thought.prompt, thought.embeddings, thought.deep, thought.fresh = prompt, None, [], True
         if prompt.whole:
             thought.limit = min(thought.limit, self.source.context - len(prompt.ids))
         if prompt.script is not None:
             thought.script = deque(prompt.script)
             thought.limit = len(thought.script) + 1
 
+    def _enter(self, req: StageRequest) -> None:
+        """Make room for what the request may use, and take over what its session has of the prompt."""
+        thought: Thought = req.state
+        if not thought.fresh and not thought.reading:
+            return
+        assert thought.prompt is not None
+        if self.room.take(req, thought.most_positions, thought.prompt.whole) and thought.fresh:
+            thought.fresh = False
+            self.cache.recall(req, thought.prompt)
+
     def _read(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk] | EngineError]:
         """Prefill the next pieces of prompts as one batch; encoding what is heard and seen is its own step."""
         pieces: list[Piece] = []
-        room = self.source.piece  # rows a step: the voices that speak wait for no more
+        room = self.source.piece  # positions a step: the voices that speak wait for no more
         reading = [req for req in reqs if req.state.reading]
         encoded = self._encode_together(reading)
         results: dict[int, list[Chunk] | EngineError] = {**encoded}
@@ -169,7 +191,7 @@ class Thinker:
         return results | self._prefill(pieces) if pieces else results
 
     def _encode_together(self, reading: Sequence[StageRequest]) -> dict[int, list[Chunk]]:
-        """Encode what several prompts hear in the step that takes them in, on a GPU, to which many rows are as one."""
+        """Encode what several prompts hear in the step that takes them in, on a GPU, to which many are as one."""
         if self.source.device.type == "cpu":
             return {}
         sizes = itertools.accumulate(len(req.state.prompt.ids) - req.state.num_computed_tokens for req in reading)
@@ -178,7 +200,7 @@ class Thinker:
         return self._encode(fresh) if fresh else {}
 
     def _encode(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk]]:
-        """Make rows of their prompts; the chunks for the talker of those that were recalled."""
+        """Make input embeddings of their prompts; the chunks for the talker of those that were recalled."""
         asked = [(req.state.prompt, req.state.num_computed_tokens, req.state.seen) for req in reqs]
         for req, embedded in zip(reqs, self.encoders.embed(self.net.embed_tokens, asked), strict=True):
             req.state.embeddings, req.state.deep, req.state.seen = embedded
@@ -231,7 +253,7 @@ class Thinker:
         return failed
 
     def _taken(self, pieces: Sequence[Piece], hidden: Tensor) -> list[NDArray[np.float32]]:
-        """Return for each piece the hidden rows that the talker takes; the device is asked once for all."""
+        """Return for each piece the hidden states that the talker takes; the device is asked once for all."""
         counts = [piece.span.stop - piece.span.start for piece in pieces]
         firsts = np.cumsum([0, *counts[:-1]])
         wanted = [self.feed.hidden_indices(piece.req.state.prompt, piece.span) - piece.span.start for piece in pieces]
@@ -255,71 +277,55 @@ class Thinker:
             self.cache.remember(req)  # the user's words so far: should they be answered anew, they are known
         return self._emit(req, piece, hidden)
 
+    def _follow(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk] | EngineError]:
+        """Take in tokens that a lost replica had written, a piece of them in one forward: nothing is drawn."""
+        batch, counts = Batch(), list[int]()
+        for req in reqs:
+            thought: Thought = req.state
+            ids = [thought.last, *itertools.islice(thought.kept, self.source.piece // len(reqs))]
+            counts.append(max(1, len(ids) - 1))
+            embeddings = self.net.embed_tokens[to_device(ids[: counts[-1]], self.source.device)]
+            batch.add(req.slot, thought.num_computed_tokens, embeddings, thought.positions(counts[-1]))
+        consumed = np.split(self.net.follow(batch).float().cpu().numpy(), np.cumsum(counts[:-1]))
+        return {id(req): guarded(self, req, self._followed, own) for req, own in zip(reqs, consumed, strict=True)}
+
+    def _followed(self, req: StageRequest, hidden: NDArray[np.float32]) -> list[Chunk] | EngineError:
+        """Write known tokens again, one behind each of these hidden states that were computed."""
+        thought: Thought = req.state
+        thought.ate(len(hidden))
+        chunks: list[Chunk] = []
+        for row in hidden:
+            self._ate(req, row)
+            taken = self._take(req, thought.kept[0])
+            assert not isinstance(taken, EngineError)
+            chunks += taken
+            if req.done:
+                break
+        return chunks
+
+    def _ate(self, req: StageRequest, row: NDArray[np.float32]) -> None:
+        """A token of the answer is in the cache; what came of it, of which the talker may take some."""
+
     def _write(self, reqs: Sequence[StageRequest]) -> list[int]:
         """One token for each request, in one forward."""
         thoughts: list[Thought] = [req.state for req in reqs]
         inputs = [one.decode_input(req.slot) for req, one in zip(reqs, thoughts, strict=True)]
         for thought in thoughts:
-            thought.num_computed_tokens += 1
-            thought.position += 1
+            thought.ate(1)
         return self.net.write(inputs)
 
     def _take(self, req: StageRequest, token: int) -> list[Chunk] | EngineError:
-        """Make chunks of a new token: text for the client, a row for the talker, the usage with the last."""
+        """Make chunks of a token that was drawn, or was known."""
         thought: Thought = req.state
         if token == FAILED:
             self.net.cache.clear(req.slot)
             return StageFailed("the thinker's logits are not numbers")
         if thought.kept:
             token = thought.kept.popleft()
-        thought.last = token
-        thought.output_ids.append(token)
-        last = token in self.ends or thought.num_output_tokens >= thought.limit
-        chunks = thought.speak() if thought.pieces.whole else []
-        chunks += [] if token in self.ends else self._word(req, token, spoken=not last)
-        if last:
-            chunks += [*self._text(thought, *thought.pieces.flush()), *thought.speak()]
-            chunks.append(self._usage(req, token))
+        chunks = self.writer.write(req, token)
+        if req.done:
             self.cache.remember(req)
-            req.done = True
         return chunks
-
-    def _word(self, req: StageRequest, token: int, spoken: bool) -> list[Chunk]:
-        thought: Thought = req.state
-        opened, closed = self.calls
-        if thought.call is not None:
-            thought.call.append(token)
-            return self._call(req) if token == closed else []
-        if token == opened:
-            thought.call = [token]
-            end = [Tensors.of(TextEnd())] if req.request.speaks else []
-            return [*self._text(thought, *thought.pieces.flush()), *thought.speak(), *end]
-        chunks = self._text(thought, *thought.pieces.feed(token))
-        if spoken and req.request.speaks and not thought.called:
-            thought.unspoken += self.feed.drawn(token, thought.characters)
-        return [*chunks, *thought.speak()] if chunks else []
-
-    def _text(self, thought: Thought, text: str, ids: list[int]) -> list[Chunk]:
-        start, thought.characters = thought.characters, thought.characters + len(text)
-        return [Text(text, start, tuple(ids))] if ids else []
-
-    def _call(self, req: StageRequest) -> list[Chunk]:
-        """A whole tool call (JSON between its marks); what is none is shown as the text it is."""
-        thought: Thought = req.state
-        ids, thought.call, thought.called = thought.call or [], None, True
-        try:
-            call = json.loads(self.chat.text(ids[1:-1]))
-            name, arguments = str(call["name"]), json.dumps(call.get("arguments", {}))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return self._text(thought, self.chat.text(ids), ids)
-        return [ToolCall(f"call_{req.request.id}_{thought.num_output_tokens}", name, arguments, tuple(ids))]
-
-    def _usage(self, req: StageRequest, token: int) -> Usage:
-        thought: Thought = req.state
-        assert thought.prompt is not None
-        finish = "length" if token not in self.ends else "tool" if thought.called else "stop"
-        prompt_ids = tuple(thought.prompt.ids.tolist()) if req.request.dump else ()
-        return Usage(len(thought.prompt.ids), thought.num_output_tokens, finish=finish, prompt_ids=prompt_ids)
 
 
 def _extend(piece: Piece, result: list[Chunk] | EngineError, failed: dict[int, EngineError]) -> None:

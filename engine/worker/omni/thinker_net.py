@@ -30,7 +30,7 @@ class ThinkerNet:
         tied = source.config.thinker_config.tie_word_embeddings
         self.head: Weight = self.embed_tokens if tied else read.linear(("lm_head",), size[:1], size[1])
         self.decoder = Decoder(read.below("model"), source.text)
-        self.cache = self.decoder.cache(source.slots + source.static, source.context)
+        self.cache = self.decoder.cache(source.slots + source.static, source.context, source.cache_tokens)
         self.tap = source.talker_feed.tap
         self.top_k: int = source.generation.get("top_k", 20)
         self.graphs: CudaGraphRunner | None = None
@@ -42,11 +42,15 @@ class ThinkerNet:
         """See Decoder.append; the second are the rows of layer ``tap``."""
         return self.decoder.append(batch, self.cache, self.tap, added)
 
+    def follow(self, batch: Batch) -> Tensor:
+        """Take in tokens that are known; the rows [all, width] of which a talker may take some."""
+        return self.append(batch, [])[0]
+
     def write(self, inputs: Sequence[DecodeInput]) -> list[int]:
         """Take in a token for each slot, and the token behind it; FAILED from what is no number."""
         if self.graphs is not None:
             return self.graphs(inputs)[:, 0].tolist()
-        where = CachePositions.of([one.slot for one in inputs], [one.start for one in inputs], 1, self.device)
+        where = CachePositions.of(self.cache, [one.slot for one in inputs], [one.start for one in inputs], 1)
         tokens = to_device([one.token for one in inputs], self.device)
         positions = to_device([one.position for one in inputs], self.device)
         hidden = self._forward(tokens, positions, where)
@@ -65,6 +69,6 @@ class ThinkerNet:
 
     def _step(self, batch: DecodeBatch, bucket: int) -> Tensor:
         """``write`` as a graph captures it: tokens [batch, 1]."""
-        where = DecodeSlots.of(batch.slots, batch.starts, bucket, self.dtype)
+        where = DecodeSlots.of(self.cache, batch.slots, batch.starts, bucket)
         hidden = self._forward(batch.tokens, batch.positions, where)
         return draw(linear(hidden, self.head), batch.params, THINKER, batch.steps)[:, None]

@@ -51,6 +51,8 @@ class Thought:
     seen: dict[int, tuple[Tensor, ...]] = field(default_factory=dict[int, tuple[Tensor, ...]])
     """The encoder's rows of pictures that are not in the cache, by the pictures' names."""
     hidden: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
+    fresh: bool = False
+    """Whether the session may have some of the prompt, and was not asked for it yet."""
     num_computed_tokens: int = 0
     num_sent: int = 0
     position: float = 0.0
@@ -77,10 +79,31 @@ class Thought:
     def num_output_tokens(self) -> int:
         return len(self.output_ids)
 
+    def positions(self, count: int) -> NDArray[np.float32]:
+        """Return the rope positions [3, count] of the next rows, where all axes agree."""
+        return np.broadcast_to(np.arange(count, dtype=np.float32) + np.float32(self.position), (3, count))
+
+    def ate(self, count: int) -> None:
+        """Count so many more rows of the answer that are in the cache."""
+        self.num_computed_tokens += count
+        self.position += count
+
     def decode_input(self, slot: int) -> DecodeInput:
         """Return what the request brings to the next decode step."""
         step = self.num_output_tokens
         return DecodeInput(slot, self.num_computed_tokens, self.last, step, self.position, self.params)
+
+    @property
+    def most_positions(self) -> int:
+        """Positions of the cache that it may use; of a prompt that is still being spoken, those that are known."""
+        assert self.prompt is not None
+        writes = self.whole and self.script is None
+        return len(self.prompt.ids) + (self.limit if writes else 0)
+
+    def give_up(self) -> None:
+        """Forget what was computed of the prompt: it is computed anew."""
+        self.embeddings, self.deep, self.seen, self.hidden = None, [], {}, []
+        self.num_computed_tokens, self.num_sent, self.fresh = 0, 0, True
 
     @property
     def reading(self) -> bool:
@@ -91,9 +114,14 @@ class Thought:
         return self.num_computed_tokens < len(prompt.ids) or (bool(prompt.ahead) and self.embeddings is None)
 
     @property
+    def whole(self) -> bool:
+        """Whether all of the prompt is known."""
+        return self.prompt is not None and self.prompt.whole
+
+    @property
     def writing(self) -> bool:
         """Whether all of the prompt is in the cache."""
-        return self.prompt is not None and self.prompt.whole and not self.reading
+        return self.whole and not self.reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ class TalkerShape:
 
 
 class TalkerNet(ABC):
-    """A checkpoint's talker. ``room`` rows fit into a slot. A family's ``capture`` is called once all is read."""
+    """A checkpoint's talker. ``room`` rows fit into a slot; where all share so many ``positions``, no
+    more than those. A family's ``capture`` is called once all is read."""
 
     codes: Tensor
     """The embeddings [codes, width] of a frame's first code."""
@@ -55,13 +56,15 @@ class TalkerNet(ABC):
     groups = 1
     """Codes of a frame."""
 
-    def __init__(self, read: Reader, shape: TalkerShape, room: int, slots: int, static: bool) -> None:
+    def __init__(
+        self, read: Reader, shape: TalkerShape, room: int, slots: int, static: bool, positions: int | None = None
+    ) -> None:
         self.shape, self.room, decoder = shape, room, shape.decoder
         self.device, self.dtype, self.width = read.device, read.dtype, int(decoder.hidden_size)
         self.head = read("codec_head.weight", decoder.vocab_size, self.width)
         self.decoder = Decoder(read.below("model"), decoder)
         own = slots + static  # of the last one, and of its row below, nobody's steps are
-        self.cache = self.decoder.cache(own, room)
+        self.cache = self.decoder.cache(own, room, positions)
         self.seen_codes = torch.zeros(own, decoder.vocab_size, device=self.device, dtype=torch.bool)
         self.last_frame_embed = torch.zeros(own, self.width, device=self.device, dtype=self.dtype)
         self.true = torch.ones((), device=self.device, dtype=torch.bool)  # Python's own True would be copied there
@@ -124,7 +127,7 @@ class TalkerNet(ABC):
         """``speak`` as a graph captures it: codes [batch, groups]."""
         row = self.last_frame_embed[batch.slots] + self.batch_embeddings(batch)
         angles = self.decoder.rope(batch.positions.expand(3, -1)[..., None], self.dtype)
-        where = DecodeSlots.of(batch.slots, batch.starts, bucket, self.dtype)
+        where = DecodeSlots.of(self.cache, batch.slots, batch.starts, bucket)
         hidden, _ = self.decoder.forward(row[:, None], angles, where, self.cache)
         return self._frames(batch.slots, hidden[:, 0], batch.params, batch.steps)
 

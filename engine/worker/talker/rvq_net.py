@@ -40,8 +40,11 @@ class TalkerNet(net.TalkerNet):
     touched.
     """
 
-    def __init__(self, read: Reader, shape: TalkerShape, embed_tokens: Tensor, room: int, slots: int, static: bool):
-        super().__init__(read, shape, room, slots, static)
+    def __init__(
+        self, read: Reader, shape: TalkerShape, embed_tokens: Tensor, room: int, slots: int, static: bool,
+        positions: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(read, shape, room, slots, static, positions)
         codes = int(shape.decoder.vocab_size)
         self.embed_tokens = embed_tokens if self.device.type == "cpu" else embed_tokens.to(self.device, self.dtype)
         self.project_text = Projection(read.below("text_projection"), shape.text_width, shape.text_inner, self.width)

@@ -168,3 +168,14 @@ async def test_a_server_answers_everybody_as_it_answers_one() -> None:
     assert [figure.value for figure in report.figures(exact=True)[:4]] == [0.0] * 4
     report.show(Console(width=200, file=(shown := StringIO())))
     assert "20 a second" in shown.getvalue()
+
+
+def test_an_answer_that_differs_says_from_where_on() -> None:
+    alone = tone("one")
+    other, longer = alone.copy(), np.append(alone, alone)
+    other[1200:] += 0.5
+    answers = tuple(Answer(0.0, 0, ended_s=1.0) for _ in range(3))
+    for answer, wave in zip(answers, (alone, other, longer), strict=True):
+        answer.player.receive(0.5, wave)
+    load = Load(KIND, "3 at once", 1, answers, (alone,))
+    assert load.partings == ["default voice, question 1 from 0.05 s", "default voice, question 1 from 0.10 s"]

@@ -98,7 +98,7 @@ async def test_an_answer_that_fails_is_kept_with_what_the_server_said(
             yield ["SpeechStarted", "error: it was lost"]
 
     @asynccontextmanager
-    async def failing(target: Target) -> AsyncGenerator[Any]:
+    async def failing(target: Target, silence_s: float) -> AsyncGenerator[Any]:
         nonlocal opened
         opened += 1
         if opened == 3:

@@ -97,7 +97,8 @@ def test_a_call_ends_the_text_before_it() -> None:
     events, growing = told([Text("a", 0), ToolCallDelta("c", "f", "{}"), ToolCall("c", "f", "{}"), Text("b", 1)])
     assert types(events)[5:9] == ["output_text.done", "content_part.done", "output_item.done", "output_item.added"]
     assert [item["type"] for item in rebuilt(events)] == ["message", "function_call", "message"]
-    assert growing.message().parts == (TextPart("a"), ToolCallPart("f", "{}", "c"), TextPart("b"))
+    (said,) = growing.messages()
+    assert said.parts == (TextPart("a"), ToolCallPart("f", "{}", "c"), TextPart("b"))
 
 
 def test_a_call_that_comes_whole_has_one_delta() -> None:
@@ -108,14 +109,14 @@ def test_a_call_that_comes_whole_has_one_delta() -> None:
 def test_a_call_that_was_cut_off_is_told_and_is_no_turn() -> None:
     events, growing = told([Text("a", 0), ToolCallDelta("c", "f", '{"a')], finish="length")
     assert rebuilt(events)[1]["status"] == "incomplete"
-    assert growing.message().parts == (TextPart("a"),)
+    assert [message.parts for message in growing.messages()] == [(TextPart("a"),)]
 
 
 def test_an_answer_of_nothing_is_a_response_too() -> None:
     nothing: list[Output] = [Usage(1, 0), Audio(np.zeros(4, np.float32)), Codes(np.zeros((1, 1), np.int16))]
     events, growing = told(nothing)
     assert types(events) == ["created", "in_progress", "completed"]
-    assert growing.message().parts == ()
+    assert growing.messages() == ()
 
 
 @pytest.mark.parametrize(

@@ -281,6 +281,10 @@ async def test_an_answer_at_its_limit_is_incomplete(server: Running) -> None:
     assert len(server.service.kept) == 2  # it is a turn of the conversation
 
 
+def allowing(*names: str) -> dict[str, Any]:
+    return {"type": "allowed_tools", "tools": [{"type": "function", "name": name} for name in names]}
+
+
 async def test_an_answer_that_breaks_fails_whole_or_streamed(server: Running) -> None:
     broken = await post(server, input="fail")
     assert (broken.status_code, broken.json()["error"]["code"]) == (500, "stage_failed")
@@ -291,6 +295,19 @@ async def test_an_answer_that_breaks_fails_whole_or_streamed(server: Running) ->
     assert "this answer fails" in body["error"]["message"]
     assert body["output"][0]["status"] == "incomplete"
     assert len(server.service.kept) == 0
+
+
+async def test_of_its_tools_a_request_may_allow_some(server: Running, asked: list[EngineRequest]) -> None:
+    date = {**TIME, "name": "date"}
+    allowed = {**allowing("date"), "mode": "auto"}
+    answer = await whole(server, input="tool date {}", tools=[TIME, date], tool_choice=allowed)
+    assert (answer["output"][0]["type"], answer["output"][0]["name"]) == ("function_call", "date")
+    assert (answer["tool_choice"], [tool["name"] for tool in answer["tools"]]) == (allowed, ["time", "date"])
+    await whole(server, input="tool date {}", tools=[TIME, date], tool_choice={**allowed, "mode": "required"})
+    assert [([tool.name for tool in one.offers], one.must_call) for one in asked] == [
+        (["date"], False),
+        (["date"], True),
+    ]
 
 
 async def test_an_answer_that_is_refused_at_once_is_an_ordinary_error(server: Running) -> None:
@@ -349,6 +366,13 @@ def said(*parts: Any) -> dict[str, Any]:
         ({"tool_choice": {"type": "mcp", "name": "x"}}, 400, "unsupported_value", "tool_choice.type"),
         ({"tool_choice": {"type": "function", "name": "x"}}, 400, "invalid_value", "tool_choice"),
         ({"tool_choice": "required"}, 400, "invalid_value", "tool_choice"),
+        ({"tools": [TIME], "tool_choice": allowing("date")}, 400, "invalid_value", "tool_choice.tools.0.name"),
+        (
+            {"tool_choice": {"type": "allowed_tools", "tools": []}},
+            400,
+            "invalid_value",
+            "tool_choice.tools",
+        ),
         ({"max_output_tokens": 0}, 400, "invalid_value", "max_output_tokens"),
         ({"metadata": {"x": "y" * 513}}, 400, "invalid_value", "metadata.x"),
         ({"metadata": {str(i): "y" for i in range(17)}}, 400, "invalid_value", "metadata"),

@@ -18,7 +18,7 @@ from app.realtime.protocol.items import AssistantAudio, MessageItem, Picture
 from app.realtime.session import Session
 from tests.app.realtime.test_session import FakeEngine, Talk, check_order
 
-PROFILE = PlayoutProfile(lead_s=0.04, packet_s=0.02, plays=True, lag_s=lambda: 0.01)
+PROFILE = PlayoutProfile(lead_s=0.04, packet_s=0.02, plays=True, streams_input=True, lag_s=lambda: 0.01)
 SOUND = ("response.output_audio.delta",)
 RED = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"

@@ -717,7 +717,7 @@ async def test_long_sound_is_made_ready_off_the_loop(
         threads.add(threading.get_ident())
         return sounds_of(item)
 
-    monkeypatch.setattr("app.realtime.session.sounds_of", seen)
+    monkeypatch.setattr("app.realtime.item_edits.sounds_of", seen)
     async with talking() as talk:
         sound = UserAudio(np.zeros(seconds * 16_000, np.int16))
         talk.session._conversation.add(MessageItem(id="mine", role="user", content=(sound,)))

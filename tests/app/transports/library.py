@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,33 @@ class Part:
 
 
 def parameters(owner: Any, name: str) -> str | None:
-    """The parameters of a method, or of a module's function; None where there is none of that name."""
+    """The parameters of a method, or of a module's function; None where there is none of that name.
+
+    Of a class it is what its source says: importing ``sse_starlette`` puts a method of its own into uvicorn's class.
+    """
+    if isinstance(owner, type) and (written := _written(owner, name)):
+        arguments = written.args
+        every = [*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg]
+        names = [one.arg for one in every if one][1:]
+        return " ".join((["async"] if isinstance(written, ast.AsyncFunctionDef) else []) + names)
     function: Callable[..., Any] | None = getattr(owner, name, None)
     if not callable(function):
         return None
     names = list(inspect.signature(function).parameters)[isinstance(owner, type) :]
     return " ".join((["async"] if inspect.iscoroutinefunction(function) else []) + names)
+
+
+def _written(owner: type, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The definition of a method in the source of its class, or of the nearest base that has one."""
+    for kind in owner.__mro__[:-1]:
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+        except (OSError, TypeError):  # written in C
+            continue
+        for node in cast(ast.ClassDef, tree.body[0]).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+                return node
+    return None
 
 
 def check_version(library: str, read: str) -> None:

@@ -23,7 +23,7 @@ from app.transports.connection import Connection, Opening
 from app.transports.disconnect import Disconnect
 from app.transports.resumable_session import ResumableSessions
 
-PROFILE = PlayoutProfile(lead_s=0.04, packet_s=0.02, plays=True)
+PROFILE = PlayoutProfile(lead_s=0.04, packet_s=0.02, plays=True, streams_input=True)
 MOST_WAITING = 64 * 1024
 """Bytes on their way: sound that would come later than so many is left out, as on a bad line."""
 

@@ -13,7 +13,6 @@ from app import images
 from app.realtime.conversation import raw_items
 from app.realtime.protocol import from_wire
 from app.slices import LONG_BYTES
-from app.transports import channel
 from tests.app.rig import Client, Running, silence
 from tests.app.test_images import png
 
@@ -32,7 +31,7 @@ def recorded(read: Any, threads: Threads, loop: int) -> Any:
 @pytest.fixture
 def messages(monkeypatch: pytest.MonkeyPatch) -> Threads:
     threads: Threads = []
-    monkeypatch.setattr(channel, "decode", recorded(from_wire.decode, threads, threading.get_ident()))
+    monkeypatch.setattr(from_wire, "decode", recorded(from_wire.decode, threads, threading.get_ident()))
     return threads
 
 

@@ -76,6 +76,18 @@ def test_what_is_extended_is_as_it_was_read() -> None:
     check_parts(HTTP, SOCKET, SERVER, FLOW)
 
 
+def test_what_another_library_patched_is_still_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        UvicornServer, "handle_exit", staticmethod(lambda *args, **kwargs: None)
+    )  # as sse_starlette does
+    check_parts(SERVER)
+
+
+def test_a_method_with_other_parameters_is_a_change() -> None:
+    with pytest.raises(AssertionError, match=r"handle_exit\(number\) is now \(sig frame\)"):
+        check_parts(Part(UvicornServer, {"handle_exit": "number"}))
+
+
 @pytest.mark.parametrize(("ours", "part"), [(HttpProtocol, HTTP), (SocketProtocol, SOCKET), (Server, SERVER)])
 def test_every_method_that_is_overridden_was_read(ours: type, part: Part) -> None:
     overridden = {name for name in vars(ours) if callable(getattr(part.kind, name, None)) and not name.startswith("__")}

@@ -175,4 +175,5 @@ async def truncation(user: User, task: part.Task) -> None:
 
 SCENARIOS = {"text": text, "voice": speak, "tool": tool, "barge_in": barge_in, "truncate": truncation}
 
-part.run(play)
+if __name__ == "__main__":
+    part.run(play)

@@ -197,4 +197,5 @@ SCENARIOS = {"text": text, "voice": speak, "tool": text, "barge_in": barge_in, "
 
 logger.remove()
 logger.add(sys.stderr, level="INFO")
-part.run(play)
+if __name__ == "__main__":
+    part.run(play)

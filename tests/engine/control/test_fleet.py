@@ -270,6 +270,11 @@ def test_the_system_tells_how_long_a_process_waited_for_a_processor() -> None:
     assert local.processor_time(2**22 + 1) is None
 
 
+def test_a_process_that_waits_for_a_disk_is_told_by_its_line() -> None:
+    assert local.uninterruptible("7 (a) D (b) D 1 7 7")
+    assert not local.uninterruptible("7 (a) D (b) S 1 7 7")
+
+
 def test_what_a_host_took_from_this_machine_is_told_by_the_system(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  96896 25715 23401 312146 1346 0 436 219 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from engine.config import HeartbeatSpec
-from engine.control.membership import LAST_PENALTY_S, LONELY_S, STEADY_S, Loss, Membership
+from engine.control.membership import LAST_PENALTY_S, LONELY_S, ON_DISK_S, STEADY_S, Loss, Membership
 from engine.core import ProcessorTime, Remembered
 from engine.wire import Beat, Blocking
 
@@ -255,6 +255,26 @@ def test_waiting_for_a_processor_is_no_silence(members: Membership, clock: Clock
     assert members.due_s == pytest.approx(clock.now_s + 0.7)
     clock.now_s = members.due_s
     assert [loss.worker for loss in members.look(having_waited(5.7))] == [id], "and no time counts twice"
+
+
+def test_waiting_for_a_disk_is_no_silence_for_a_while(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    members.beat(id, beat(id, steps=1, queue=1), ProcessorTime(1.0, 5.0))
+    begun_s, lost = clock.now_s, list[Loss]()
+    while not lost:
+        clock.now_s = members.due_s
+        lost = members.look(lambda worker: ProcessorTime(1.0, 5.0, on_disk=True))
+    assert clock.now_s - begun_s == pytest.approx(TIMEOUT_S + ON_DISK_S)
+    assert lost[0].why.endswith("waited for a processor for 0.0 s, and waits for a disk)")
+
+
+def test_who_has_its_page_again_is_watched_again(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    members.beat(id, beat(id, steps=1, queue=1), ProcessorTime(1.0, 5.0))
+    clock.now_s = members.due_s
+    assert members.look(lambda worker: ProcessorTime(1.0, 5.0, on_disk=True)) == []
+    clock.now_s = members.due_s
+    assert [loss.worker for loss in members.look(having_waited(5.0))] == [id]
 
 
 def test_a_loss_tells_what_the_worker_did_meanwhile(members: Membership, clock: Clock) -> None:

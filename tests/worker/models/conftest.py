@@ -29,8 +29,8 @@ SIZES = {
 
 @pytest.fixture(scope="session", autouse=True)
 def no_config_is_written_out() -> Iterator[None]:
-    """Transformers makes a text of each config that it reads, for a log that nobody reads: two thirds of what it takes
-    to start a tiny engine."""
+    """Transformers makes a text of each config that it reads, for a log that nobody reads: the most that it takes to
+    read one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PreTrainedConfig, "__repr__", object.__repr__)
         yield

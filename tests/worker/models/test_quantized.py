@@ -185,7 +185,9 @@ def test_four_bits_take_a_fourth_of_the_memory(tmp_path: Path, monkeypatch: pyte
     experts, heads, attention = 128 * 3 * 2048 * 768, 152064 * 2048, 2048 * 128 * (32 + 4 + 4 + 32)
     scales = (experts + heads + attention) // 128 * 2
     assert full.weights - few.weights == (experts + attention) * 3 // 2 + heads - scales
-    assert full.caches == few.caches == 2 * 16 * 4 * 8192 * 128 * 2, "keys and values, in bfloat16"
+    assert full.caches == few.caches == 2 * 16 * 4 * 8192 * 128 * 2 + 16 * 8, (
+        "keys and values, in bfloat16; where slots begin"
+    )
     assert full.remembered == 100 * 2**20
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine import Engine, EngineSpec, Sampling, WorkerSpec
-from engine.chunk import Text, ToolCall, Usage
+from engine.chunk import Codes, Text, ToolCall, Usage
 from engine.config import HeartbeatSpec
-from engine.core import IN_WRITING
+from engine.core import IN_WRITING, Tool
 from engine.worker.chat import Chat
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.stage import StageConfig
@@ -25,6 +26,7 @@ from tests.oracles.talk import request
 pytestmark = pytest.mark.usefixtures("one_thread")
 TURNS: list[Turn] = [("user", ["Hello, how are you today?"])]
 TOKENS = 40
+SILENT = -1
 
 
 @dataclass
@@ -32,6 +34,7 @@ class Given:
     texts: list[Text] = field(default_factory=list)
     others: list[Any] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
+    codes: list[Any] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -59,6 +62,8 @@ async def given(engine: Engine, lost_after: int | None, seed: int = 3, **fields:
                 if len(found.texts) == lost_after:
                     before = len(found.ids)
                     assert lose(engine, "thinker")
+            elif isinstance(chunk, Codes):
+                found.codes.append(chunk.frames)
             elif isinstance(chunk, Usage | ToolCall):
                 found.others.append(chunk)
     return found, before
@@ -101,9 +106,10 @@ async def test_what_was_given_is_kept_and_the_rest_is_behind_it(
 
 
 def spied(patch: pytest.MonkeyPatch) -> dict[int, list[int]]:
-    """The text's tokens that each request at the talker was given."""
+    """The text's tokens that each request at the talker was given, and SILENT where it was told to stop."""
     from engine.worker.models.qwen3_omni import talker
     from engine.worker.models.qwen3_omni.speakable import TextToken, read
+    from engine.worker.omni.talker_feed import TextEnd
 
     given: dict[int, list[int]] = {}
     adapt = talker.Talker.adapt
@@ -114,8 +120,8 @@ def spied(patch: pytest.MonkeyPatch) -> dict[int, list[int]]:
         async def noted() -> Any:
             async for chunk in inputs:
                 token = read(chunk)
-                if isinstance(token, TextToken):
-                    ids.append(token.id)
+                if isinstance(token, TextToken | TextEnd):
+                    ids.append(token.id if isinstance(token, TextToken) else SILENT)
                 yield chunk
 
         upstream: Any = noted()
@@ -124,6 +130,60 @@ def spied(patch: pytest.MonkeyPatch) -> dict[int, list[int]]:
 
     patch.setattr(talker.Talker, "adapt", spying)
     return given
+
+
+async def test_what_was_given_is_prefilled_and_spoken_on_as_if_nothing_had_happened(
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float32, where a successor draws the same: so the rows that it prefills are those that were written."""
+    monkeypatch.setattr("engine.worker.omni.thinker.replay_of", lambda dtype: "continue")
+    written: list[int] = []
+    write = Thinker._write
+    monkeypatch.setattr(Thinker, "_write", lambda self, reqs: written.append(len(reqs)) or write(self, reqs))
+    async with Engine(spec(checkpoint("plain"), "float32")) as engine:
+        reference, _ = await given(engine, None)
+        alone = sum(written)
+        found, before = await given(engine, 12)
+    assert (found.text, found.ids, found.others) == (reference.text, reference.ids, reference.others)
+    assert np.array_equal(np.concatenate(found.codes), np.concatenate(reference.codes))
+    assert before > 8
+    assert sum(written) <= 2 * alone + 3, "tokens that were given are written once, and not again one by one"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_call_that_silenced_the_voice_goes_on(
+    kept: bool, checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although its successor would say more instead: nobody would hear that, as happens without what was kept."""
+    chat, lives = Chat(checkpoint("plain")), list[Any]()
+    words, more = (chat.encode(text) for text in ("One moment.", " Or hello there, I am well."))
+    call = [chat.added["<tool_call>"], *chat.encode('{"name": "city", "arguments": {}}'), chat.added["</tool_call>"]]
+    end = chat.added["<|im_end|>"]
+    take = Thinker._take
+
+    def drawn(self: Thinker, req: StageRequest, token: int) -> Any:
+        thought = req.state
+        if thought not in lives:
+            lives.append(thought)
+        if thought.call is not None:
+            if len(thought.call) == 4 and len(lives) == 1:
+                assert lose(engine, "thinker")
+            token = call[len(thought.call)]
+        else:
+            wanted = [*words, *([call[0]] if thought is lives[0] else [*more, end])]
+            token = end if thought.called else wanted[thought.num_output_tokens]
+        return take(self, req, token)
+
+    monkeypatch.setattr(Thinker, "_take", drawn)
+    if not kept:
+        monkeypatch.setattr(StageRequest, "checkpoint", None)
+    spoken = spied(monkeypatch)
+    async with Engine(spec(checkpoint("plain"))) as engine:
+        found, _ = await given(engine, None, tools=(Tool("city", "", {}),))
+    calls = [one.arguments for one in found.others if isinstance(one, ToolCall)]
+    assert len(lives) == 2
+    assert (found.text == "One moment." and calls == ["{}"]) == kept
+    assert (list(spoken.values())[-1] == [id for one in found.texts for id in one.token_ids] + [SILENT]) == kept
 
 
 async def test_without_what_was_kept_two_answers_would_be_spliced(

@@ -35,7 +35,7 @@ def spec(folder: Path) -> EngineSpec:
 async def said(engine: Engine, lost: bool) -> tuple[list[list[int]], np.ndarray]:
     """The frames and the sound of an answer, in which the voice's replica is lost when most of it has been given."""
     codes, waves = list[list[int]](), list[np.ndarray]()
-    asked = request("t", TURNS, 30, FRAMES, sampling=Sampling(temperature=0.9, seed=3))
+    asked = request("t", TURNS, 30, FRAMES, sampling=Sampling(temperature=0.9, seed=1))
     async with engine.open(asked) as chunks:
         async for chunk in chunks:
             if isinstance(chunk, Codes):

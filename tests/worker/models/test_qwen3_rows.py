@@ -44,7 +44,7 @@ async def asked(folder: Path, ends: frozenset[int], patch: pytest.MonkeyPatch) -
 
     def ending(self: Any, place: StageConfig) -> None:
         make(self, place)
-        self.ends = ends or self.ends
+        self.ends = self.writer.ends = ends or self.ends
 
     async def noting(self: Any, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async with aclosing(adapt(self, req, inputs)) as chunks:

@@ -11,7 +11,7 @@ import torch
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner, doubled
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
-from engine.worker.nn.slots import CachePositions, VarlenBatch, attended
+from engine.worker.nn.slots import CachePositions, KvSlots, VarlenBatch, attended
 from tests.worker.nn.test_blocks import CPU
 
 HOWS = [SamplingParams(2**64 - 1, True, 0.7, 20, 0.95), SamplingParams(2**63, False, 0.0, 0, 0.1), SamplingParams(3)]
@@ -117,17 +117,24 @@ def test_queries_that_share_a_head_are_its_rows(heads: tuple[int, int]) -> None:
 def test_pieces_of_one_size_are_one_attention_elsewhere_than_on_a_cpu() -> None:
     """A slot may come twice: what comes later sees what came before."""
     slots, starts, counts = [2, 0, 2, 3, 3], [4, 0, 9, 1, 4], [5, 5, 5, 3, 3]
-    apart = VarlenBatch(slots, starts, counts, CPU)
-    together = VarlenBatch(slots, starts, counts, CPU)
-    groups = [CachePositions.of([2, 0, 2], [4, 0, 9], 5, CPU), CachePositions.of([3, 3], [1, 4], 3, CPU)]
-    together.__dict__["_parts"] = groups
-    elsewhere = VarlenBatch(slots, starts, counts, torch.device("meta"))._parts
+    caches = [KvSlots(1, 5, 2, 20, 8, CPU, torch.float32) for _ in range(2)]
+    apart, together = (VarlenBatch(cache, slots, starts, counts) for cache in caches)
+    groups = [
+        CachePositions.of(caches[1], [2, 0, 2], [4, 0, 9], 5),
+        CachePositions.of(caches[1], [3, 3], [1, 4], 3),
+    ]
+    together.__dict__["parts"] = groups
+    meta = KvSlots(1, 5, 2, 20, 8, torch.device("meta"), torch.float32)
+    elsewhere = VarlenBatch(meta, slots, starts, counts).parts
     assert [part.at.shape for part in elsewhere] == [part.at.shape for part in groups]
     dice = torch.Generator().manual_seed(4)
     query = torch.randn(1, 4, sum(counts), 8, generator=dice)
     key, value = torch.randn(2, 1, 2, sum(counts), 8, generator=dice)
-    caches = [tuple(torch.ones(2, 5, 2, 20, 8)) for _ in range(2)]
-    one, other = (rows.mix(query, key, value, *cache) for rows, cache in zip((apart, together), caches, strict=True))
+    one, other = (
+        rows.mix(query, key, value, cache.keys[0], cache.values[0])
+        for rows, cache in zip((apart, together), caches, strict=True)
+    )
     assert torch.allclose(one, other, atol=1e-6)
-    assert all(torch.equal(*both) for both in zip(*caches, strict=True))
-    assert len(apart._parts) == 5
+    assert torch.equal(caches[0].keys, caches[1].keys)
+    assert torch.equal(caches[0].values, caches[1].values)
+    assert len(apart.parts) == 5

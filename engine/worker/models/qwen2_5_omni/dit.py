@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import ECAPA_TimeDelayNet
 
 from engine.worker.models.qwen2_5_omni.source import Voice
+from engine.worker.nn.ecapa import Ecapa
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.weights import Reader
 
@@ -40,9 +40,7 @@ class Dit:
         whole = read("input_embed.proj.weight", width, sum(sizes))
         self.from_mel, self.from_voice, self.from_codes, self.from_speaker = whole.split(sizes, 1)
         self.bias = read("input_embed.proj.bias", width)
-        with torch.device("meta"):
-            encoder = ECAPA_TimeDelayNet(config)
-        self._encoder: Any = read.below("input_embed.spk_encoder").fill(encoder)
+        self._encoder = Ecapa(read.below("input_embed.spk_encoder"), config)
         self.times = _Times(read.below("time_embed.time_mlp"), width)
         self.layers = [
             _Layer(read.below(f"transformer_blocks.{i}"), config, i in config.look_backward_layers,
@@ -56,7 +54,7 @@ class Dit:
     def voice_row(self, voice: Voice) -> Tensor:
         """The part of every row [2, width] that comes of a voice: with it, and without."""
         speaker, mel = voice.speaker.to(self.device), voice.mel.to(self.device)
-        spoken = self._encoder(torch.stack((mel, torch.zeros_like(mel)))) @ self.from_voice.T
+        spoken = self._encoder(torch.stack((mel, torch.zeros_like(mel))).transpose(1, 2)) @ self.from_voice.T
         return spoken + torch.stack((speaker @ self.from_speaker.T, torch.zeros_like(spoken[1])))
 
     def sample(self, noise: Tensor, codes: Tensor, voices: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Qwen2_5OmniConfig
 
 from engine.errors import WeightsError
+from engine.worker.models.qwen2_5_omni.defaults import DEFAULTS
 from engine.worker.models.qwen2_5_omni.feed import Feed
 from engine.worker.models.qwen2_5_omni.positions import PairedPositions
 from engine.worker.nn.weights import read_json
@@ -41,11 +40,10 @@ class Source(source.Source):
 
     family = "qwen2_5_omni"
     architecture = "Qwen2_5OmniForConditionalGeneration"
-    config_class = Qwen2_5OmniConfig
+    defaults = DEFAULTS
     files = (VOICES,)
 
     def __init__(self, config: StageConfig) -> None:
-        logging.getLogger("transformers.configuration_utils").setLevel(logging.ERROR)  # text ids are no codes: it warns
         super().__init__(config)
         for decoder in (self.text, self.config.talker_config):  # Qwen2's layers, which the config does not tell
             decoder.qkv_bias, decoder.head_norms = True, False

@@ -38,7 +38,8 @@ class TalkerNet(net.TalkerNet):
             decoder=config, begin=config.tts_codec_start_token_id, end=config.tts_codec_end_token_id,
             penalty=generation.get("talker_repetition_penalty", 1.05), top_k=generation.get("talker_top_k", 40),
         )  # fmt: skip
-        super().__init__(read, shape, source.context + ANSWER_FRAMES, source.slots, source.static)
+        room = source.context + ANSWER_FRAMES
+        super().__init__(read, shape, room, source.slots, source.static, source.shared(room))
         projection = read.below("thinker_to_talker_proj")
         self.projection = projection("weight", self.width, wide), projection("bias", self.width)
         self.codes = F.linear(read("model.embed_tokens.weight", config.vocab_size, wide), self.projection[0])

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from transformers.models.qwen2_5_omni import modeling_qwen2_5_omni as reference
 
+from engine.worker.models.qwen2_5_omni.encoders import AudioEncoder, VisionEncoder
 from engine.worker.models.qwen2_5_omni.feed import ReplyRow
 from engine.worker.models.qwen2_5_omni.source import Source
 from engine.worker.nn.device import to_device
-from engine.worker.nn.slots import CachePositions, DecodeSlots
+from engine.worker.nn.slots import Batch, CachePositions, DecodeSlots
 from engine.worker.nn.weights import Reader
 from engine.worker.omni import source, thinker, thinker_net
 from engine.worker.omni.thought import Thought
@@ -32,12 +34,15 @@ class ThinkerNet(thinker_net.ThinkerNet):
         self.reply[where.index] = hidden + self.embed_tokens[tokens]
         return hidden
 
+    def follow(self, batch: Batch) -> Tensor:
+        return super().follow(batch) + torch.cat(batch.embeddings)
+
 
 class Thinker(thinker.Thinker):
     """Text out, token by token; a token goes to the talker as a row, once it was eaten."""
 
     source_class, net_class = Source, ThinkerNet
-    ears, eyes = reference.Qwen2_5OmniAudioEncoder, reference.Qwen2_5OmniVisionEncoder
+    ears, eyes = AudioEncoder, VisionEncoder
     net: ThinkerNet
 
     def _begin(self, req: StageRequest) -> None:
@@ -53,8 +58,14 @@ class Thinker(thinker.Thinker):
             return tokens
         slots = to_device([req.slot for req in reqs], self.source.device)
         for req, row in zip(reqs, self.net.reply[slots].float().cpu().numpy(), strict=True):
-            thought: Thought = req.state
-            thought.hidden.append(row[None])
-            if req.request.speaks and thought.call is None and not thought.called:
-                thought.unspoken.append(ReplyRow(row, thought.characters))
+            self._ate(req, row)
         return tokens
+
+    def _ate(self, req: StageRequest, row: NDArray[np.float32]) -> None:
+        """Have the talker say the token."""
+        thought: Thought = req.state
+        if not self.source.voices:
+            return
+        thought.hidden.append(row[None])
+        if req.request.speaks and thought.call is None and not thought.called:
+            thought.unspoken.append(ReplyRow(row, thought.characters))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from transformers import Qwen3OmniMoeConfig
-
 from engine.errors import WeightsError
+from engine.worker.models.qwen3_omni.defaults import DEFAULTS
 from engine.worker.models.qwen3_omni.feed import Feed
 from engine.worker.models.qwen3_omni.marks import Marks
 from engine.worker.omni import source
@@ -23,7 +22,7 @@ class Source(source.Source):
 
     family = "qwen3_omni"
     architecture = "Qwen3OmniMoeForConditionalGeneration"
-    config_class = Qwen3OmniMoeConfig
+    defaults = DEFAULTS
     options = source.Source.options | {"window_s"}
 
     def __init__(self, config: StageConfig) -> None:

@@ -37,7 +37,8 @@ class TalkerNet(rvq_net.TalkerNet):
         )
         inner = config.thinker_hidden_size, text.intermediate_size, text.hidden_size
         self.project_hidden = Projection(read.below("hidden_projection"), *inner)
-        super().__init__(read, shape, table, source.context + ANSWER_FRAMES, source.slots, source.static)
+        room = source.context + ANSWER_FRAMES
+        super().__init__(read, shape, table, room, source.slots, source.static, source.shared(room))
 
     def user_embeddings(self, ids: NDArray[np.int64], media: NDArray[np.float32]) -> Tensor:
         """Rows of a user's turn: words by their embedding, sounds and pictures by what was thought ``media``."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as reference
-
+from engine.worker.models.qwen3_omni.encoders import AudioEncoder, VisionEncoder
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.omni import thinker
 
@@ -12,4 +11,4 @@ class Thinker(thinker.Thinker):
     """Text out, token by token; each token to be spoken goes to the talker by its id."""
 
     source_class = Source
-    ears, eyes = reference.Qwen3OmniMoeAudioEncoder, reference.Qwen3OmniMoeVisionEncoder
+    ears, eyes = AudioEncoder, VisionEncoder

@@ -6,17 +6,13 @@ text. Knows no stage.
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-from transformers import Qwen2Tokenizer
-
-from engine.errors import WeightsError
+from engine.worker.tokenizer import plain_of, read_tokenizer
 
 LONGEST = 1024
 """Characters that are held back at most: a row of more without a place to cut is cut where it is."""
@@ -34,12 +30,7 @@ class TextIds:
     """A checkpoint's tokenizer for text alone: no mark of the model becomes a token of its own."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            whole: Any = Qwen2Tokenizer.from_pretrained(folder, local_files_only=True)
-            backend = json.loads(whole.backend_tokenizer.to_str())
-        except (OSError, ValueError, AttributeError) as error:
-            raise WeightsError(f"{folder}: has no tokenizer that can be read ({error})") from None
-        self._plain: Any = Tokenizer.from_str(json.dumps({**backend, "added_tokens": [], "post_processor": None}))
+        self._plain = plain_of(read_tokenizer(folder))
 
     def __call__(self, text: str) -> list[int]:
         return list(self._plain.encode(text, add_special_tokens=False).ids)

@@ -107,3 +107,13 @@ def test_what_is_kept_reaches_back_far_enough_and_not_much_further(sizes: list[i
     start = min(len(whole), max(len(whole) - keep, since))
     assert recent.since(start).tolist() == whole[start:].tolist()
     assert len(recent.since(0)) <= keep + 50
+
+
+def test_who_goes_on_has_not_been_heard_to_the_end() -> None:
+    turn = Utterance(1000)
+    turn.understand("hello", False, None)
+    assert turn.confident is None
+    turn.understand("hello", True, None, confident=False)
+    assert turn.confident is False
+    turn.resume()
+    assert turn.confident is None

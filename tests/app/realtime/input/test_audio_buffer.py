@@ -5,9 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
-from app.realtime.input import InputAudioBuffer, TurnEvent, TurnPaused, TurnResumed, TurnStarted
+from app.realtime.input import (
+    InputAudioBuffer,
+    TurnCommitted,
+    TurnEvent,
+    TurnPaused,
+    TurnResumed,
+    TurnStarted,
+    TurnStopped,
+)
 from app.realtime.ports import Eagerness, Moment
 from app.realtime.protocol.options import Options, session_options
 from app.realtime.session_context import SessionContext
@@ -32,10 +41,11 @@ class Judge:
 class Listening:
     """A buffer with the context of a session, whose events are kept."""
 
-    def __init__(self, **detection: Any) -> None:
+    def __init__(self, noise_reduction: Any = None, **detection: Any) -> None:
         self.judge, self.events = Judge(), list[TurnEvent]()
         context: SessionContext = dataclasses.replace(Talk(FakeEngine()).session._context, judge=self.judge)
-        options, _ = session_options(Options(), {"audio": {"input": {"turn_detection": detection}}})
+        input = {"turn_detection": detection or None, "noise_reduction": noise_reduction}
+        options, _ = session_options(Options(), {"audio": {"input": input}})
         self.buffer = InputAudioBuffer(context, options, self.events.append, context.loop_time())
 
     async def append(self, *pieces: Any) -> None:
@@ -95,3 +105,29 @@ async def test_a_silence_that_its_session_refused_is_not_found_again_and_again()
         except Refusal:
             continue
     assert len(refused) == 1
+
+
+NEAR = {"type": "near_field"}
+
+
+@pytest.mark.parametrize("wanted", [None, NEAR])
+async def test_the_ears_hear_less_noise_where_that_is_asked_for(wanted: Any) -> None:
+    pytest.importorskip("webrtc_noise_gain")
+    listening = Listening(noise_reduction=wanted)  # the client ends the turn
+    noise = np.random.default_rng(3).normal(0, 900, 3 * 24_000).astype(np.int16)
+    await listening.append(*(noise[at : at + 480] for at in range(0, len(noise), 480)))
+    listening.buffer.commit()
+    (turn,) = [event.utterance for event in listening.events if isinstance(event, TurnCommitted)]
+    assert turn.seconds == pytest.approx(3, abs=0.05)
+    sent = float(np.square(noise.astype(float)).mean()) * 16 / 24  # what 16 kHz can carry of it
+    assert (float(np.square(turn.pcm[16_000:].astype(float)).mean()) < sent / 6) is (wanted is not None)
+
+
+@pytest.mark.parametrize("wanted", [None, NEAR])
+async def test_a_sound_that_does_not_end_is_no_user_where_noise_is_to_be_reduced(wanted: Any) -> None:
+    listening = Listening(noise_reduction=wanted, type="server_vad")
+    for _ in range(8):
+        await listening.append(tone(1.0))
+    kinds = [type(event) for event in listening.events]
+    assert kinds[0] is TurnStarted
+    assert (TurnStopped in kinds) is (wanted is not None)

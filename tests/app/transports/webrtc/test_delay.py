@@ -99,8 +99,8 @@ async def measuring(
             aiortc_compat.inside(receiver).jitter_buffer = Ear(JitterBuffer(capacity=16, prefetch=4), one.note)
         else:
             aiortc_compat.inside(receiver).jitter_buffer = ears
-            decode = ears._decoder.decode
-            ears._decoder.decode = lambda payload: (decode(payload), one.note(payload))[0]
+            decode = ears._decode_one
+            ears._decode_one = lambda payload: (decode(payload), one.note(payload))[0]
 
     monkeypatch.setattr(AudioReceiver, "attach", attach)
     try:

@@ -15,8 +15,8 @@ import pytest
 
 from app.pace import MESSAGE_BYTES, Pace
 from app.realtime.protocol.client_events import CommitAudio, InputSamples, Received
+from app.transports.inbox import MAX_BYTES, MAX_MESSAGES, Inbox
 from app.transports.webrtc.data_channel import UNSENT_BYTES
-from app.transports.webrtc.inbox import MAX_BYTES, MAX_MESSAGES, Inbox
 from tests.app.rig import Running, silence, tone
 from tests.app.transports.webrtc.caller import Caller, calling
 from tests.app.transports.webrtc.relay import relaying

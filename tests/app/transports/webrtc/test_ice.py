@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from struct import pack
-from typing import Any
+from typing import Any, cast
 
 import aioice.ice
 import httpx
@@ -220,6 +220,45 @@ async def test_calls_through_a_relay_only_tell_nothing_where_there_is_none(
         assert "127.0.0.1" not in refused.text
         assert told[0]["credential"]
         assert "north" not in str(told)
+
+
+class RefusingTurn(asyncio.DatagramProtocol):
+    """A TURN server that takes no name and no password."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        asked = stun.parse_message(data)
+        refusal = stun.Message(asked.message_method, stun.Class.ERROR, asked.transaction_id)
+        refusal.attributes |= {"ERROR-CODE": (401, "Unauthorized"), "REALM": "north", "NONCE": b"once"}
+        self.transport.sendto(bytes(refusal), addr)
+
+
+async def test_a_turn_server_that_refuses_the_password_is_one_line_that_says_what_to_correct(
+    serve_with: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "app.transports.webrtc.ice.log", lambda event, **fields: lines.append({"event": event, **fields})
+    )
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(RefusingTurn, local_addr=("127.0.0.1", 0))
+    port = transport.get_extra_info("sockname")[1]
+    servers = [{"urls": [f"turn:127.0.0.1:{port}"], "username": "parley", "credential": "wrong"}]
+    async with serve_with(ice_servers=servers) as server:
+        caller = Caller(server)
+        async with httpx.AsyncClient(base_url=server.http) as http:
+            headers = {"content-type": "application/sdp"}
+            answer = await http.post("/v1/realtime/calls", content=await caller.offer(), headers=headers)
+            assert answer.status_code == 201, "the call may find another way"
+        await caller.hang_up()
+    transport.close()
+    (line,) = lines
+    assert (line["event"], line["server"]) == ("call.no_relay", f"127.0.0.1:{port}")
+    assert "401" in line["error"]
+    assert "must be those of server.ice_servers" in line["hint"]
+    assert "wrong" not in str(line), "a log line holds no password"
 
 
 async def test_an_offer_that_nobody_follows_ends_soon(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

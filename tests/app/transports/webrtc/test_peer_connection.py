@@ -13,7 +13,7 @@ from aiortc import RTCConfiguration, RTCPeerConnection
 from app.pace import Pace
 from app.settings import Settings
 from app.slices import LoopTime, Slices
-from app.transports.webrtc.inbox import Inbox
+from app.transports.inbox import Inbox
 from app.transports.webrtc.peer_connection import PeerConnection
 from engine import CameraFeed
 

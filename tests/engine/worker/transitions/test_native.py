@@ -31,6 +31,7 @@ from engine.worker.models.qwen2_5_omni.thinker import Thinker
 from engine.worker.models.qwen3_tts import code2wav as native_frames
 from engine.worker.models.qwen3_tts.talker import Recording
 from engine.worker.nn.sampler import SamplingParams
+from engine.worker.omni.answer_writer import AnswerWriter
 from engine.worker.omni.marks import Marks
 from engine.worker.omni.prompt import Prompt, TalkerRows
 from engine.worker.omni.thought import Thought
@@ -96,8 +97,9 @@ def thought(rng: Rng, prompt_ids: Ids, drawn: Sequence[int], rows: NDArray[np.fl
     talker = TalkerRows(np.arange(count), np.zeros((3, count), np.float32), prompt_ids)
     prompt = Prompt(prompt_ids, np.zeros((3, count), np.float32), prompt_ids, talker)
     thinker: Any = object.__new__(Thinker)
-    thinker.ends, thinker.calls, thinker.net = frozenset({STOP}), (None, None), Net(drawn[1:], rows[count:])
+    thinker.net = Net(drawn[1:], rows[count:])
     thinker.feed = Feed(Marks(audio=-2, image=-2, video=-2, audio_start=-2, audio_end=-2), True)
+    thinker.writer = AnswerWriter(cast(Any, SimpleNamespace(added={})), thinker.feed, {STOP}, resumes=False)
     thinker.source = SimpleNamespace(voices={"one": None}, device=torch.device("cpu"))
     thinker.cache = SimpleNamespace(remember=lambda req: None)
     req = StageRequest(request(), 0, cast(Any, None))

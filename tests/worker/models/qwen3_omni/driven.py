@@ -53,7 +53,8 @@ async def drive(line: Sequence[Stage], asked: Sequence[Request], device: Device 
         async with aclosing(stage.adapt(req, inputs)) as rows:
             async for row in rows:
                 req.pending.append(row)
-        req.ended = True
+                req.waits = False
+        req.ended, req.waits = True, False
 
     def step(at: int, stage: Stage, ready: list[int]) -> None:
         if device is not None:
@@ -68,6 +69,13 @@ async def drive(line: Sequence[Stage], asked: Sequence[Request], device: Device 
                     streams[i][at + 1].put(chunk)
             if reqs[i][at].done and at + 1 < len(line):
                 streams[i][at + 1].close()
+            if reqs[i][at].done:
+                make_room(at)
+
+    def make_room(at: int) -> None:
+        """Have those step again that found no room at a stage, as a worker does."""
+        for row in reqs:
+            row[at].waits = False
 
     def note(i: int, chunk: Any) -> None:
         if isinstance(chunk, Text):

@@ -66,7 +66,8 @@ async def test_logits_that_are_no_numbers_fail_their_own_request(
         reqs = batch if stage == "thinker" else [req for req, _ in more[0]]
         for req in reqs:
             if req.request.id == "ill" and req.state.num_computed_tokens > 5:
-                self.net.cache.values[:, req.slot, :, :3] = float("nan")
+                begin = self.net.cache.begin(req.slot)
+                self.net.cache.values[:, :, begin : begin + 3] = float("nan")
         return sane(self, batch, *more)
 
     turns = PROMPTS["text"]

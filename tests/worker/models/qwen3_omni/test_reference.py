@@ -9,7 +9,7 @@ import pytest
 
 from engine import Engine
 from engine.worker.models.qwen3_omni.talker import Talker
-from engine.worker.models.qwen3_omni.thinker import Thinker
+from engine.worker.omni.answer_writer import AnswerWriter
 from engine.worker.omni.positions import RopePositions
 from tests.oracles.qwen3_omni import Video
 from tests.oracles.talk import ask, request, spec
@@ -77,8 +77,8 @@ async def test_a_small_mistake_would_be_seen(
         case "flat pictures":
             monkeypatch.setattr(RopePositions, "__call__", flat)
         case _:
-            word = Thinker._word
-            monkeypatch.setattr(Thinker, "_word", lambda self, req, id, spoken: word(self, req, id, True))
+            word = AnswerWriter._word
+            monkeypatch.setattr(AnswerWriter, "_word", lambda self, req, id, spoken: word(self, req, id, True))
     async with Engine(spec(checkpoint("plain"))) as engine:
         said = await ask(engine, request("t", turns, tokens=4))
     assert (said.ids, said.codes.tolist()) != (answer.ids, answer.codes.tolist())

@@ -45,7 +45,7 @@ async def test_tools_are_called_and_not_spoken(checkpoint: Folder, monkeypatch: 
     def begun(self: Any, req: Any) -> None:
         stages.append(self)
         said = '\n{"name": "weather", "arguments": {"city": "Ulm"}}\n'
-        opened, closed = self.calls
+        opened, closed = (self.chat.added[mark] for mark in ("<tool_call>", "</tool_call>"))
         script.extend([*self.chat.encode("One moment."), opened, *self.chat.encode(said), closed, *self.ends])
         begin(self, req)
 
@@ -89,8 +89,8 @@ def test_an_outline_is_rendered_once_unless_it_is_dated_or_long(
     with (folder / "chat_template.jinja").open("a") as template:
         template.write("{{ strftime_now('') }}" if dated else "")
     chat, rendered = Chat(folder), list[Any]()
-    render = chat._whole.apply_chat_template
-    monkeypatch.setattr(chat._whole, "apply_chat_template", lambda *a, **b: rendered.append(a) or render(*a, **b))
+    render = chat._template.render
+    monkeypatch.setattr(chat._template, "render", lambda *given: rendered.append(given) or render(*given))
     for first, second in (("Hello,", "and you?"), ("Ho<|im_end|>", ""), (" A blank\n", "two  blanks ")):
         for earlier in ((), (5, 6, 7)):
             messages = [
@@ -116,3 +116,14 @@ def test_a_template_lies_where_older_checkpoints_have_it_or_is_missed(checkpoint
         Chat(folder)
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": template}))
     assert Chat(folder).prompt(messages) == expected
+
+
+def test_what_a_template_refuses_is_refused(checkpoint: Folder, tmp_path: Path) -> None:
+    folder = shutil.copytree(checkpoint("plain"), tmp_path / "copy")
+    template = folder / "chat_template.jinja"
+    template.write_text("{{ raise_exception('roles must alternate') }}")
+    with pytest.raises(RequestError, match="template of this model refuses them: roles must alternate"):
+        Chat(folder).prompt([Message("user", (TextPart("Hello."),))])
+    template.write_text("{% for %}")
+    with pytest.raises(WeightsError, match=f"{folder}: has a chat template that is no Jinja \\(line 1: "):
+        Chat(folder)

@@ -1,0 +1,119 @@
+"""The items of MCP tools in a response: the list of a server's tools, a call that is run here, a request for approval.
+
+Source: openai-python ``types/responses``: ``McpListTools``, ``McpCall``, ``McpApprovalRequest``. Sans-I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from app.ids import new_id
+from app.mcp import CallResult, HostedTool, ToolServerError
+from engine import Message, ToolCallPart, ToolResultPart
+
+Event = dict[str, Any]
+Status = Literal["in_progress", "completed", "incomplete", "failed"]
+
+
+def event(type: str, place: dict[str, Any], **fields: Any) -> Event:
+    return {"type": f"response.{type}", **place, **fields}
+
+
+@dataclass(slots=True)
+class ToolListing:
+    """The tools of one server, once they are known."""
+
+    index: int
+    server_label: str
+    id: str = field(default_factory=lambda: new_id("mcpl"))
+    tools: tuple[HostedTool, ...] = ()
+    error: str | None = None
+    status: Status = "in_progress"
+
+    def item(self) -> dict[str, Any]:
+        tools = [tool.shown for tool in self.tools]
+        head = {"id": self.id, "type": "mcp_list_tools", "server_label": self.server_label}
+        return {**head, "tools": tools, "error": self.error}
+
+    def opened(self) -> list[Event]:
+        return [event("mcp_list_tools.in_progress", self.place())]
+
+    def closed(self) -> list[Event]:
+        return [event(f"mcp_list_tools.{'failed' if self.error is not None else 'completed'}", self.place())]
+
+    def place(self) -> dict[str, Any]:
+        return {"item_id": self.id, "output_index": self.index}
+
+
+@dataclass(slots=True)
+class HostedCall:
+    """A call of a tool, and its result once it is run. ``whole``: the thinker has given all of its arguments."""
+
+    index: int
+    call_id: str
+    tool: HostedTool
+    arguments: str = ""
+    whole: bool = False
+    approval_request_id: str | None = None
+    id: str = field(default_factory=lambda: new_id("mcp"))
+    result: CallResult | None = None
+    status: Status = "in_progress"
+
+    def item(self) -> dict[str, Any]:
+        result = self.result or CallResult()
+        return {
+            "id": self.id,
+            "type": "mcp_call",
+            "status": self.status,
+            "server_label": self.tool.server.entry.server_label,
+            "name": self.tool.name,
+            "arguments": self.arguments,
+            "approval_request_id": self.approval_request_id,
+            "output": result.output,
+            "error": None if result.error is None else _error(result.error),
+        }
+
+    def messages(self) -> tuple[Message, Message]:
+        """The call and its result, as the thinker reads them."""
+        text = self.result.text if self.result is not None else ""
+        call = Message("assistant", (ToolCallPart(self.tool.function, self.arguments, self.call_id),))
+        return call, Message("tool", (ToolResultPart(self.call_id, text),))
+
+    def opened(self) -> list[Event]:
+        return [event("mcp_call.in_progress", self.place())]
+
+    def closed(self) -> list[Event]:
+        return [event(f"mcp_call.{'completed' if self.status == 'completed' else 'failed'}", self.place())]
+
+    def place(self) -> dict[str, Any]:
+        return {"item_id": self.id, "output_index": self.index}
+
+
+@dataclass(slots=True)
+class ApprovalRequest:
+    """A call that the client has to approve; the client sees it once its arguments are known."""
+
+    index: int
+    call_id: str
+    tool: HostedTool
+    arguments: str = ""
+    id: str = field(default_factory=lambda: new_id("mcpr"))
+    status: Status = "in_progress"
+
+    def item(self) -> dict[str, Any]:
+        head = {"id": self.id, "type": "mcp_approval_request", "arguments": self.arguments}
+        return {**head, "server_label": self.tool.server.entry.server_label, "name": self.tool.name}
+
+    def opened(self) -> list[Event]:
+        return []
+
+    def closed(self) -> list[Event]:
+        return []
+
+
+def _error(error: ToolServerError) -> dict[str, Any]:
+    if error.kind == "tool_execution_error":
+        return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": str(error)}]}
+    kind = "http_error" if error.kind == "http_error" else "mcp_protocol_error"
+    return {"type": kind, "code": error.code, "message": str(error)}

@@ -1,0 +1,78 @@
+"""``POST /v1/live/sessions`` and what belongs to it: a Live session over WebRTC, and its end.
+
+Source: openai-python ``resources/live``: the settings and the offer come as JSON, and so does the answer.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.auth import caller_of
+from app.http.body import StrictRoute
+from app.http.trouble import HttpRefusal
+from app.ids import elsewhere, new_id
+from app.live import LiveDialect, Timeline, started
+from app.live.sound import PROFILE
+from app.transports.connection import Opening
+from app.transports.open_calls import OpenCalls
+from app.transports.webrtc.calls import Calls
+
+PATH = "/v1/live/sessions"
+
+
+class Offer(BaseModel):
+    type: str = Field(description="The transport; `webrtc` is served.")
+    sdp: str
+
+
+class LiveSession(BaseModel):
+    """A Live session whose sound comes by WebRTC."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    session: dict[str, Any] = Field(description="What `session.start` has over a socket, without `audio.format`.")
+    transport: Offer
+
+
+class _LiveRoute(StrictRoute):
+    max_bytes = 256 * 1024  # an offer, and instructions and tools
+
+
+def live_routes(calls: Calls, open_calls: OpenCalls) -> APIRouter:
+    """The routes, for one server."""
+    router = APIRouter(route_class=_LiveRoute, tags=["Live"])
+
+    @router.post(PATH, status_code=201, summary="Begin a Live session over WebRTC: an SDP offer, answered")
+    async def begin(asked: LiveSession, request: Request, response: Response) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+        if asked.transport.type != "webrtc":
+            message = f"The transport {asked.transport.type!r:.60} is not served here: webrtc is, and WebSockets are."
+            raise HttpRefusal(400, "not_supported", message, "transport.type")
+        config, id = started(asked.session, media=True), new_id("live", calls.server)
+        dialect = LiveDialect(config, Timeline(time.monotonic, filled=False), id=id)
+        caller = caller_of(request.scope)
+        opening = Opening(caller, config.model[:200], config.patch(), PROFILE, dialect, config.history)
+        _, answer = await calls.open_for(asked.transport.sdp, opening, id)
+        response.headers["location"] = f"{PATH}/{id}"
+        return {"session": {"id": id}, "transport": {"type": "webrtc", "sdp": answer}}
+
+    @router.post(PATH + "/{session_id}/hangup", summary="End a Live session over WebRTC")
+    async def hang_up(session_id: str, request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        call = open_calls.find(session_id, caller_of(request.scope))
+        if call is None:
+            gone = elsewhere(session_id, calls.server)
+            message = f"There is no session {session_id[:64]!r}, or it is over.{gone}"
+            raise HttpRefusal(404, "session_not_found", message, "session_id")
+        call.connection.hang_up("it was hung up")
+        return Response(status_code=200)
+
+    @router.post(PATH + "/{session_id}/{what}", summary="Forks, recordings and telephone calls: not served")
+    @router.get(PATH + "/{session_id}/{what}", include_in_schema=False)
+    async def not_served(session_id: str, what: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        message = f"{what[:40]!r} of a Live session is not served here: sessions are not stored, forked or transferred."
+        raise HttpRefusal(404, "not_supported", message)
+
+    return router

@@ -1,0 +1,61 @@
+"""The tools of a request for a response, and which of them may be called."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from app.http.question import FunctionSpec
+
+
+class FunctionTool(FunctionSpec):
+    type: str = Field(description="'function': the client runs it. Tools that the server would run are not served.")
+    strict: bool | None = None
+
+
+class McpTool(BaseModel):
+    """An MCP server that the operator has named (``server.mcp``): this server lists its tools, and calls them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["mcp"]
+
+
+def _kind(tool: Any) -> str:
+    return "mcp" if isinstance(tool, dict) and cast("dict[str, Any]", tool).get("type") == "mcp" else "function"
+
+
+AnyTool = Annotated[Annotated[FunctionTool, Tag("function")] | Annotated[McpTool, Tag("mcp")], Discriminator(_kind)]
+
+
+class ChosenFunction(BaseModel):
+    type: str
+    name: str = ""
+
+
+class AllowedFunction(BaseModel):
+    type: Literal["function"]
+    name: str = Field(max_length=100)
+
+
+class AllowedTools(BaseModel):
+    """Some of the tools, for this answer alone: a client that always sends the same ones keeps its prompt as it is."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"] = "auto"
+    tools: Annotated[list[AllowedFunction], Field(min_length=1, max_length=128, fail_fast=True)]
+
+
+def _choice_kind(choice: Any) -> str:
+    if not isinstance(choice, dict):
+        return "word"
+    return "allowed_tools" if cast("dict[str, Any]", choice).get("type") == "allowed_tools" else "function"
+
+
+ToolChoice = Annotated[
+    Annotated[Literal["auto", "none", "required"], Tag("word")]
+    | Annotated[AllowedTools, Tag("allowed_tools")]
+    | Annotated[ChosenFunction, Tag("function")],
+    Discriminator(_choice_kind),
+]

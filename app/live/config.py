@@ -1,0 +1,246 @@
+"""A Live session's settings: checked as they come, shown as they hold, and given to the session's core in its own.
+
+Source: openai-python ``types/live``: ``SessionConfig``, ``SessionUpdateConfig``, ``SessionResource``. What the server
+does not do is refused in one sentence; fields that nobody knows are left out. Stateless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, cast
+
+import msgspec
+from msgspec import Meta, Struct
+
+from app.ids import new_id
+from app.realtime.protocol import Format, RawMessage, Text
+from app.realtime.protocol.options import PcmaFormat, PcmFormat, PcmuFormat
+from app.refusal import Refusal
+
+MOST_ITEMS = 128
+"""The protocol's limit on the messages of ``input``."""
+
+DELEGATE = "delegate_to_application"
+"""The function that the thinker calls where the client has no other backend: the session makes a delegation of it."""
+_DELEGATE: dict[str, Any] = {
+    "type": "function",
+    "name": DELEGATE,
+    "description": "Hand the user's request to the application, which can look things up and act. Call it for whatever "
+    "you do not know or can't do yourself; its result is what the application answers.",
+    "parameters": {"type": "object", "properties": {}},
+}
+
+
+class _Output(Struct, frozen=True):
+    voice: str | dict[str, Any] | None = None
+
+
+class _Audio(Struct, frozen=True):
+    format: PcmFormat | PcmuFormat | PcmaFormat | None = None
+    output: _Output | None = None
+
+
+class _Part(Struct, frozen=True):
+    text: str
+    type: Literal["input_text", "output_text", "text"] = "input_text"
+
+
+class _Message(Struct, frozen=True):
+    role: Literal["developer", "user", "assistant"]
+    content: Annotated[list[_Part], Meta(min_length=1, max_length=1)]
+
+
+class _Responses(Struct, frozen=True, omit_defaults=True):
+    """The settings of the backend, as far as they are checked; the rest is shown as it came."""
+
+    model: str | None = None
+    instructions: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: dict[str, Any] | None = None
+    text: dict[str, Any] | None = None
+    service_tier: str | None = None
+    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+
+
+class _Delegation(Struct, frozen=True, omit_defaults=True):
+    type: Literal["client", "responses"]
+    responses: _Responses | None = None
+    acknowledgement_delay_ms: Annotated[int, Meta(ge=0)] | None = None
+
+
+class _Session(Struct, frozen=True):
+    model: str
+    audio: _Audio | None = None
+    delegation: _Delegation | None = None
+    input: Annotated[list[_Message], Meta(max_length=MOST_ITEMS)] | None = None
+    instructions: str | None = None
+
+
+class _Update(Struct, frozen=True):
+    delegation: _Delegation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveConfig:
+    """The settings of one session, as they hold."""
+
+    model: str
+    format: Format | None
+    """None where the transport has the sound."""
+    voice: str | dict[str, Any]
+    instructions: str
+    delegation: _Delegation
+    history: tuple[RawMessage, ...] = ()
+    """Messages that were said before the session."""
+
+    @property
+    def target(self) -> Literal["client", "responses"]:
+        """Return who does what the thinker delegates."""
+        return self.delegation.type
+
+    def patch(self) -> dict[str, Any]:
+        """The same as the settings of the session's core."""
+        output = {"voice": self.voice} if self.voice else {}
+        return {
+            "model": self.model[:200],
+            "audio": {
+                "input": {"format": msgspec.to_builtins(self.format or PcmFormat()), "transcription": {}},
+                "output": output,
+            },
+            "parley": {"alignment": True},
+            **self.backend(),
+        }
+
+    def updated(self, session: dict[str, Any]) -> tuple[LiveConfig, dict[str, Any]]:
+        """The settings after a ``session.update``, and the change for the session's core. Raises Refusal."""
+        _check_served(session)
+        change = _convert(session, _Update).delegation
+        if change is None:
+            return self, {}
+        if change.type != self.delegation.type:
+            message = f"The delegation stays {self.delegation.type!r}: it is chosen by session.start."
+            raise Refusal("invalid_value", message, "session.delegation.type")
+        fields = {**_given(self.delegation), **_given(change)}
+        if change.responses is not None:
+            before = self.delegation.responses or _Responses()
+            fields["responses"] = _Responses(**{**_given(before), **_given(change.responses)})
+        config = replace(self, delegation=_Delegation(**fields))
+        return config, config.backend()
+
+    def shown(self) -> dict[str, Any]:
+        """The session as its client sees it, without what the session itself knows."""
+        output = {"output": {"voice": self.voice}} if self.voice else {}
+        format = {} if self.format is None else {"format": _shown_format(self.format)}
+        history = [{"type": "message", "role": _ROLES[one.role], "content": [_shown_part(one)]} for one in self.history]
+        return {
+            "model": self.model,
+            "status": "active",
+            "audio": {**format, **output},
+            "delegation": msgspec.to_builtins(self.delegation),
+            "instructions": self.instructions,
+            "input": history,
+            "store": False,
+        }
+
+    def backend(self) -> dict[str, Any]:
+        """The settings that may change after the start."""
+        backend = self.delegation.responses or _Responses()
+        texts = (self.instructions, backend.instructions)
+        return {
+            "instructions": "\n\n".join(text for text in texts if text),
+            "tools": [_DELEGATE] if self.target == "client" else (backend.tools or []),
+            "tool_choice": backend.tool_choice or "auto",
+            "max_output_tokens": min(backend.max_output_tokens or _MOST_TOKENS, _MOST_TOKENS),
+        }
+
+
+_MOST_TOKENS = 4096
+_ROLES = {"system": "developer", "user": "user", "assistant": "assistant"}
+
+
+def started(session: dict[str, Any], media: bool = False) -> LiveConfig:
+    """The settings of a ``session.start``, or of a session whose sound is ``media`` beside it. Raises Refusal."""
+    _check_served(session)
+    asked = _convert(session, _Session)
+    audio = asked.audio or _Audio()
+    if media and audio.format is not None:
+        path = "session.audio.format"
+        raise Refusal("invalid_value", f"{path} is for sockets: here the offer has the format.", path)
+    delegation = asked.delegation or _Delegation("client")
+    if delegation.type == "responses" and (delegation.responses is None or not delegation.responses.model):
+        path = "session.delegation.responses.model"
+        raise Refusal("missing_required_parameter", f"{path} is missing.", path)
+    return LiveConfig(
+        model=asked.model,
+        format=None if media else audio.format or PcmFormat(),
+        voice=(audio.output.voice if audio.output else None) or "",
+        instructions=asked.instructions or "",
+        delegation=delegation,
+        history=tuple(_message(one) for one in asked.input or []),
+    )
+
+
+def _message(message: _Message) -> RawMessage:
+    role = "system" if message.role == "developer" else message.role
+    return RawMessage(new_id("item"), role, (Text(message.content[0].text),))
+
+
+def _shown_part(message: RawMessage) -> dict[str, Any]:
+    (part,) = message.content
+    assert isinstance(part, Text)
+    return {"type": "output_text" if message.role == "assistant" else "input_text", "text": part.text}
+
+
+def _shown_format(format: Format) -> dict[str, Any]:
+    fields = msgspec.to_builtins(format)
+    return {"rate": 8000, **fields}
+
+
+def _check_served(session: dict[str, Any]) -> None:
+    """Raises Refusal for what this server does not do."""
+    delegation = session.get("delegation")
+    if isinstance(delegation, dict):
+        _check_delegation(cast("dict[str, Any]", delegation))
+    if session.get("triggers"):
+        _refuse("session.triggers", "Triggers of decisions are")
+    if session.get("store"):
+        _refuse("session.store", "Stored sessions, and their forks and recordings, are")
+    if session.get("client"):
+        _refuse("session.client", "Permissions of a data channel are")
+
+
+def _check_delegation(delegation: dict[str, Any]) -> None:
+    if delegation.get("type") == "decisions":
+        _refuse("session.delegation.type", "Decisions are")
+    responses = delegation.get("responses")
+    backend = cast("dict[str, Any]", responses) if isinstance(responses, dict) else {}
+    tools = backend.get("tools")
+    for i, tool in enumerate(cast("list[Any]", tools) if isinstance(tools, list) else []):
+        kind = cast("dict[str, Any]", tool).get("type") if isinstance(tool, dict) else None
+        if kind != "function":
+            path = f"session.delegation.responses.tools[{i}].type"
+            _refuse(path, f"Hosted tools (here {kind!r:.60}) are", "; only functions, which the client runs")
+    choice = backend.get("tool_choice")
+    if isinstance(choice, dict) and cast("dict[str, Any]", choice).get("type") != "function":
+        _refuse("session.delegation.responses.tool_choice", "Choices of hosted tools are")
+
+
+def _refuse(path: str, what: str, more: str = "") -> None:
+    raise Refusal("not_supported", f"{what} not served here{more}.", path)
+
+
+def _given(struct: Struct) -> dict[str, Any]:
+    """The fields that were given."""
+    return {name: value for name in struct.__struct_fields__ if (value := getattr(struct, name)) is not None}
+
+
+def _convert(session: dict[str, Any], kind: Any) -> Any:
+    try:
+        return msgspec.convert(session, kind)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        code = "missing_required_parameter" if "missing required" in what else "invalid_value"
+        path = f"session{where.rstrip('`')}"
+        raise Refusal(code, f"{path}: {what}.", path) from None

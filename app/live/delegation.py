@@ -1,0 +1,73 @@
+"""Delegated work as a Live client sees it: the events of Responses, each in an envelope that names its delegation.
+
+Source: openai-python ``types/live/response_event``. Our thinker is the backend and the voice's words at once, so a
+delegation is told of where the thinker calls a function, and where the client asks for a response itself. Sans-I/O.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from app.http.answering import Figures
+from app.http.response_events import Event, GrowingResponse
+from app.http.trouble import HttpRefusal
+from app.realtime.protocol import ResponseView, Usage
+from engine import Text, ToolCall, ToolCallDelta
+
+_EMPTY = {"output": [], "tools": [], "instructions": None}
+"""Snapshots hold no contents: the events between them do."""
+
+
+class DelegatedResponse:
+    """One response of the backend. ``delegation_id`` is None where the client began it without any delegation."""
+
+    def __init__(self, view: ResponseView, model: str, delegation_id: str | None) -> None:
+        self.delegation_id = delegation_id
+        self.called = False
+        """Whether it calls a function, so that a continuation follows."""
+        head = {
+            "id": view.id, "object": "response", "created_at": int(time.time()), "model": model,
+            "parallel_tool_calls": True, "tool_choice": view.options.tool_choice, **_EMPTY,
+        }  # fmt: skip
+        self._growing = GrowingResponse(head)
+
+    def begin(self) -> list[Event]:
+        return self._wrapped(self._growing.begin())
+
+    def text(self, text: str) -> list[Event]:
+        return self._wrapped(self._growing.take(Text(text, 0)))
+
+    def call_piece(self, call_id: str, name: str, text: str) -> list[Event]:
+        self.called = True
+        return self._wrapped(self._growing.take(ToolCallDelta(call_id, name, text)))
+
+    def call(self, call_id: str, name: str, arguments: str) -> list[Event]:
+        self.called = True
+        return self._wrapped(self._growing.take(ToolCall(call_id, name, arguments)))
+
+    def end(self, view: ResponseView) -> list[Event]:
+        """The response is over. One that the user interrupted is whole: the backend goes on when its voice is cut."""
+        if view.outcome == "failed":
+            code, message = view.error or ("server_error", "The answer failed.")
+            return self._wrapped(self._growing.fail(HttpRefusal(500, code, message)))
+        return self._wrapped(self._growing.end(_figures(view)))
+
+    def _wrapped(self, events: list[Event]) -> list[Event]:
+        return [
+            {"type": "response.event", "delegation_id": self.delegation_id, "event": _lean(event)} for event in events
+        ]
+
+
+def _lean(event: Event) -> Event:
+    if "response" not in event:
+        return event
+    response: dict[str, Any] = {**event["response"], **_EMPTY}
+    return {**event, "response": response}
+
+
+def _figures(view: ResponseView) -> Figures:
+    used, finish = view.usage or Usage(), "length" if view.outcome == "incomplete" else "stop"
+    return Figures(
+        finish=finish, input_tokens=used.input_tokens, cached_tokens=used.cached_tokens, text_tokens=used.text_tokens
+    )

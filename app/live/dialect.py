@@ -1,0 +1,310 @@
+"""The OpenAI Live protocol as a dialect of one session: its words both ways, and what it remembers between them.
+
+Source: openai-python ``types/live``. Live tells of no turns, items and parts: a session is two streams of sound, words
+with their place on the timeline, and delegations. Knows no socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, TypeVar, assert_never
+
+from app.ids import new_id
+from app.live import from_wire
+from app.live.config import DELEGATE, LiveConfig
+from app.live.delegation import DelegatedResponse
+from app.live.from_wire import Commentary, Instructions, Misread, Said, Start, Thinking, Update
+from app.live.timeline import Fragment, SpokenText, Timeline, after
+from app.live.to_wire import Wire, answers, delegation, error, text_of, transcript
+from app.realtime.protocol import (
+    AudioAlignment,
+    CallCreated,
+    CallDelta,
+    CallDone,
+    CallOutputItem,
+    Error,
+    MessageDone,
+    OutputItemRef,
+    Received,
+    ResponseCreated,
+    ResponseDone,
+    ResponseView,
+    ServerEvent,
+    SessionView,
+    TextDelta,
+    TranscriptionCompleted,
+)
+from app.realtime.protocol.client_events import AddContext, ClientEvent, MuteInput, UpdateSession
+from app.realtime.protocol.server_events import (
+    CallEvent,
+    Obeyed,
+    QueueUpdated,
+    ResponseEvent,
+    SessionCreated,
+    SessionEnded,
+    SessionEvent,
+    SessionUpdated,
+    SoundPlayed,
+    SpeechStarted,
+    SpeechStopped,
+)
+from app.refusal import Refusal
+
+T = TypeVar("T")
+Reason = Literal["close_requested", "expired", "connection_lost"]
+
+ENDS: dict[str, Reason] = {
+    "session_expired": "expired", "server_shutting_down": "connection_lost", "key_withdrawn": "connection_lost"
+}  # fmt: skip
+"""The reason that a client is given, by the code with which the server ends its session."""
+
+MOST_REMEMBERED = 64
+"""Turns, answers and delegations that are remembered: the few under way, and those whose end is yet to come."""
+
+
+class LiveDialect:
+    """The dialect of one session. ``timeline`` is the one that its sound moves along; ``start_id`` is the client's name
+    for its ``session.start``, and ``id`` that of the session, where it has one from elsewhere."""
+
+    def __init__(
+        self, config: LiveConfig, timeline: Timeline, start_id: str | None = None, id: str | None = None
+    ) -> None:
+        self._id = id
+        self.config, self._proposed = config, config
+        self.timeline, self._start_id = timeline, start_id
+        self._view: SessionView | None = None
+        self._turns: dict[str, list[int]] = {}  # where a turn begins and ends, in ms
+        self._spoken: dict[str, SpokenText] = {}  # by item
+        self._has_heard = self._has_spoken = False
+        self._responses: dict[str, DelegatedResponse] = {}  # those under way that are delegated, by their id
+        self._created: dict[str, ResponseView] = {}  # those under way that are not, or not yet
+        self._continues = False  # whether the client asked for the next response
+        self._chain: str | None = None  # the delegation that a continuation belongs to
+        self._calls: dict[str, str] = {}  # the calls behind delegations to the client, by the delegation's id
+
+    def decode(self, text: str) -> Received:
+        try:
+            event_id, said = from_wire.parse(text)
+        except Misread as misread:
+            return Received(misread.refusal, misread.event_id)
+        try:
+            return Received(self._event(said), event_id)
+        except Refusal as refusal:
+            return Received(refusal, event_id)
+
+    def encode(self, event: ServerEvent, numbers: Iterator[int] | None = None) -> list[str]:
+        return [text_of(wire) for wire in self._wire_events(event)]
+
+    def _event(self, said: Said) -> ClientEvent:
+        match said:
+            case Start():
+                raise Refusal("session_already_started", "The session has been started already.", "type")
+            case Update(session):
+                self._proposed, patch = self._proposed.updated(session)
+                return UpdateSession(patch)
+            case Commentary(content, delegation_id):
+                self._check_delegation(delegation_id)
+                return AddContext(self._commentary(content, delegation_id), answer=True, purpose="commentary")
+            case Thinking(content, delegation_id):
+                self._check_delegation(delegation_id)
+                return AddContext(from_wire.message("system", content), answer=False, purpose="thinking")
+            case Instructions(content, delegation_id):
+                self._check_delegation(delegation_id)
+                return AddContext(from_wire.message("system", content), answer=False, purpose="instructions")
+            case from_wire.CreateItem() | from_wire.CreateResponse():
+                if self.config.target != "responses":
+                    message = "The session delegates to its client: answer with session.commentary.append."
+                    raise Refusal("invalid_event", message, "type")
+                self._continues = self._continues or isinstance(said, from_wire.CreateResponse)
+                return from_wire.plain(said)
+            case _:
+                return from_wire.plain(said)
+
+    def _check_delegation(self, id: str | None) -> None:
+        if id is not None and id not in self._calls:
+            raise Refusal("delegation_not_found", f"The client has no delegation {id[:64]!r}.", "delegation_id")
+
+    def _commentary(self, content: str, delegation_id: str | None) -> Any:
+        """Words to speak of: the result of a delegation is that of the thinker's call, other words are a message."""
+        call_id = self._calls.get(delegation_id or "", "")
+        if call_id:
+            self._calls[delegation_id or ""] = ""  # what follows is said of the same, but the call has its result
+            return CallOutputItem(id=new_id("item"), call_id=call_id, output=content)
+        return from_wire.message("user", content)
+
+    def _wire_events(self, event: ServerEvent) -> list[Wire]:
+        if isinstance(event, SessionEvent):
+            return self._session_events(event)
+        if isinstance(event, SoundPlayed):
+            return self._played(event)
+        if isinstance(event, ResponseEvent):
+            return self._response_events(event)
+        if isinstance(event, CallEvent):
+            return self._call_events(event)
+        match event:
+            case SpeechStarted(item_id, at_ms):
+                _remember(self._turns, item_id, [at_ms, at_ms])
+            case SpeechStopped(item_id, at_ms) if item_id in self._turns:
+                self._turns[item_id][1] = at_ms
+            case TranscriptionCompleted():
+                return self._heard(event)
+            case _:  # turns, items and the playing of answers are no matter of Live
+                pass
+        return []
+
+    def _session_events(self, event: SessionEvent) -> list[Wire]:
+        match event:
+            case SessionCreated(view):
+                return [{"type": "session.started", "session": self._session(view), **answers(self._start_id)}]
+            case SessionUpdated(view):
+                self.config = self._proposed
+                return [{"type": "session.updated", "session": self._session(view)}]
+            case SessionEnded(view, event_id):
+                self._view = view
+                return [{**self._closed("close_requested"), **answers(event_id)}]
+            case Obeyed(obeyed, event_id):
+                return [{**one, **answers(event_id)} for one in self._acknowledged(obeyed)]
+            case QueueUpdated(place):
+                message = f"The server is full; this session is number {place} in line."
+                return [{"type": "info", "code": "waiting", "message": message}]
+            case Error(refusal, event_id):
+                return self._errors(refusal, event_id)
+            case _:
+                return []
+
+    def _errors(self, refusal: Refusal, event_id: str | None) -> list[Wire]:
+        told = [error(refusal, event_id)]
+        if refusal.code not in ENDS or self._view is None:
+            return told
+        return [*(told if ENDS[refusal.code] != "expired" else []), self._closed(ENDS[refusal.code])]
+
+    def _acknowledged(self, event: MuteInput | AddContext) -> list[Wire]:
+        match event:
+            case MuteInput(muted):
+                return [{"type": f"session.input_audio.{'muted' if muted else 'unmuted'}"}]
+            case AddContext(purpose="commentary" | "thinking" | "instructions" as purpose):
+                now_ms = self.timeline.now_ms
+                return [{"type": f"session.{purpose}.appended", "start_ms": now_ms, "end_ms": now_ms}]
+            case AddContext():
+                return []
+            case _:
+                assert_never(event)
+
+    def _heard(self, event: TranscriptionCompleted) -> list[Wire]:
+        """The user's words: all of a turn at once, since earlier ones may have been revised."""
+        now_ms = self.timeline.now_ms
+        start_ms, end_ms = self._turns.pop(event.item_id, None) or [now_ms - round(event.seconds * 1000), now_ms]
+        if not event.transcript:
+            return []
+        begun, self._has_heard = self._has_heard, True
+        fragment = Fragment(after(event.transcript, begun), max(0, start_ms), max(0, start_ms, end_ms))
+        return [transcript("input", fragment)]
+
+    def _played(self, event: SoundPlayed) -> list[Wire]:
+        span = self.timeline.add(event.samples)
+        return self._fragments(self._spoken_text(event.ref).played(*span))
+
+    def _response_events(self, event: ResponseEvent) -> list[Wire]:
+        match event:
+            case ResponseCreated(view):
+                return self._begun(view)
+            case TextDelta(ref, text):
+                self._spoken_text(ref).text += text
+                told = [] if ref.spoken else self._fragments(self._spoken_text(ref).end())
+                delegated = self._responses.get(ref.response_id)
+                return [*told, *(delegated.text(text) if delegated else [])]
+            case AudioAlignment(ref, marks):
+                self._spoken_text(ref).marks += marks
+                return []
+            case MessageDone(ref, item):
+                spoken = self._spoken.pop(ref.item_id, SpokenText())
+                return self._fragments(spoken.end()) if item.status == "completed" else []
+            case ResponseDone(view):
+                return self._ended(view)
+            case _:
+                return []
+
+    def _begun(self, view: ResponseView) -> list[Wire]:
+        """A response that the client asked for is delegated work, or goes on with it."""
+        continues, self._continues = self._continues, False
+        if not continues:
+            _remember(self._created, view.id, view)
+            return []
+        delegated = DelegatedResponse(view, self.config.model, self._chain)
+        _remember(self._responses, view.id, delegated)
+        return delegated.begin()
+
+    def _ended(self, view: ResponseView) -> list[Wire]:
+        self._created.pop(view.id, None)
+        delegated = self._responses.pop(view.id, None)
+        used = {"type": "session.usage.updated", "usage": self._usage()}
+        if delegated is None:
+            return [used]
+        self._chain = delegated.delegation_id if delegated.called else None
+        return [*delegated.end(view), used]
+
+    def _call_events(self, event: CallEvent) -> list[Wire]:
+        if self.config.target == "client":
+            return self._delegated_to_client(event)
+        delegated, told = self._responses.get(event.ref.response_id), list[Wire]()
+        if delegated is None:
+            delegated, told = self._delegated(event.ref)
+        if delegated.delegation_id is None:  # of a response that the client began
+            delegated.delegation_id, created = self._delegation("responses", event.ref.response_id)
+            told = [*told, created]
+        match event:
+            case CallCreated(_, item):
+                return [*told, *delegated.call_piece(item.call_id, item.name, "")]
+            case CallDelta(_, call_id, text):
+                return [*told, *delegated.call_piece(call_id, "", text)]
+            case CallDone(_, item) if item.status == "completed":
+                return [*told, *delegated.call(item.call_id, item.name, item.arguments)]
+            case CallDone():
+                return told
+
+    def _delegated(self, ref: OutputItemRef) -> tuple[DelegatedResponse, list[Wire]]:
+        """An answer turns out to be delegated work, at its first call."""
+        id, created = self._delegation("responses", ref.response_id)
+        delegated = DelegatedResponse(self._created.pop(ref.response_id), self.config.model, id)
+        _remember(self._responses, ref.response_id, delegated)
+        return delegated, [created, *delegated.begin()]
+
+    def _delegated_to_client(self, event: CallEvent) -> list[Wire]:
+        if not isinstance(event, CallDone) or event.item.name != DELEGATE or event.item.status != "completed":
+            return []
+        id, created = self._delegation("client", None)
+        _remember(self._calls, id, event.item.call_id)
+        return [created]
+
+    def _delegation(self, target: str, response_id: str | None) -> tuple[str, Wire]:
+        id = new_id("dlg")
+        return id, delegation(id, target, response_id, self.timeline.now_ms)
+
+    def _spoken_text(self, ref: OutputItemRef) -> SpokenText:
+        if ref.item_id not in self._spoken:
+            _remember(self._spoken, ref.item_id, SpokenText(begun=self._has_spoken))
+            self._has_spoken = True
+        return self._spoken[ref.item_id]
+
+    def _fragments(self, fragments: list[Fragment]) -> list[Wire]:
+        return [transcript("output", one) for one in fragments]
+
+    def _session(self, view: SessionView) -> Wire:
+        self._view = view
+        return {"id": self._id or view.id, "expires_at": view.expires_at_s, **self.config.shown()}
+
+    def _closed(self, reason: Reason) -> Wire:
+        assert self._view is not None
+        self.timeline.over = True
+        return {
+            "type": "session.closed", "reason": reason, "session": self._session(self._view), "usage": self._usage()
+        }  # fmt: skip
+
+    def _usage(self) -> Wire:
+        return {"seconds": round(self.timeline.now_s, 3)}
+
+
+def _remember(known: dict[str, T], key: str, value: T) -> None:
+    known[key] = value
+    while len(known) > MOST_REMEMBERED:
+        del known[next(iter(known))]

@@ -1,0 +1,180 @@
+"""The OpenAI Live protocol, on its way in: a client event's JSON text to an event of ours.
+
+Source: openai-python ``types/live/client_event``. Stateless.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta, Struct
+
+from app import strict_json
+from app.ids import new_id
+from app.media import MediaError, decode_base64
+from app.realtime.protocol import NewItem, RawMessage, Text
+from app.realtime.protocol.client_events import AddContext, AppendAudio, ClientEvent, CloseSession, MuteInput
+from app.realtime.protocol.from_wire import MAX_AUDIO_CHARS
+from app.realtime.protocol.wire_items import decode_item
+from app.refusal import Refusal
+
+MOST_CONTEXT_CHARS = 8_000
+"""Characters of one append: the protocol has 500 tokens, which are fewer in any language."""
+
+
+class Start(Struct, frozen=True, tag_field="type", tag="session.start"):
+    session: dict[str, Any]
+
+
+class Update(Struct, frozen=True, tag_field="type", tag="session.update"):
+    session: dict[str, Any]
+
+
+class Append(Struct, frozen=True, tag_field="type", tag="session.input_audio.append"):
+    audio: str
+
+
+class Mute(Struct, frozen=True, tag_field="type", tag="session.input_audio.mute"):
+    pass
+
+
+class Unmute(Struct, frozen=True, tag_field="type", tag="session.input_audio.unmute"):
+    pass
+
+
+_Content = Annotated[str, Meta(min_length=1, max_length=MOST_CONTEXT_CHARS)]
+
+
+class Commentary(Struct, frozen=True, tag_field="type", tag="session.commentary.append"):
+    content: _Content
+    delegation_id: str | None = None
+
+
+class Thinking(Struct, frozen=True, tag_field="type", tag="session.thinking.append"):
+    content: _Content
+    delegation_id: str | None = None
+
+
+class Instructions(Struct, frozen=True, tag_field="type", tag="session.instructions.append"):
+    content: _Content
+    delegation_id: str | None = None
+
+
+class CreateItem(Struct, frozen=True, tag_field="type", tag="response.item.create"):
+    item: dict[str, Any]
+
+
+class CreateResponse(Struct, frozen=True, tag_field="type", tag="response.create"):
+    pass
+
+
+class Close(Struct, frozen=True, tag_field="type", tag="session.close"):
+    pass
+
+
+Said = (
+    Start | Update | Append | Mute | Unmute
+    | Commentary | Thinking | Instructions | CreateItem | CreateResponse | Close
+)  # fmt: skip
+
+_KINDS: dict[str, type[Struct]] = {
+    str(kind.__struct_config__.tag): kind
+    for kind in (
+        Start, Update, Append, Mute, Unmute,
+        Commentary, Thinking, Instructions, CreateItem, CreateResponse, Close,
+    )
+}  # fmt: skip
+
+_NOT_SERVED = {
+    "session.output_audio.fixture.play": "Audio fixtures are",
+    "decision.create": "Decisions are",
+    "decision.item.create": "Decisions are",
+    "decision.item.delete": "Decisions are",
+    "transport.dtmf.send": "Telephone calls are",
+}
+
+
+def parse(text: str) -> tuple[str | None, Said]:
+    """The client's name for its event, and the event. Raises Misread."""
+    try:
+        tree = strict_json.decode(text)
+    except strict_json.BadJson as error:
+        raise Misread(Refusal("invalid_json", f"The message is not valid JSON: {error}."), None) from None
+    if not isinstance(tree, dict):
+        raise Misread(Refusal("invalid_event", "An event is a JSON object with a 'type'."), None)
+    event = cast("dict[str, Any]", tree)
+    name = event.get("event_id")
+    event_id = name[:512] if isinstance(name, str) else None
+    try:
+        return event_id, _said(event)
+    except Refusal as refusal:
+        raise Misread(refusal, event_id) from None
+
+
+class Misread(Exception):
+    """The message is no event; ``refusal`` says why."""
+
+    def __init__(self, refusal: Refusal, event_id: str | None) -> None:
+        super().__init__(str(refusal))
+        self.refusal, self.event_id = refusal, event_id
+
+
+def _said(event: dict[str, Any]) -> Said:
+    kind = event.get("type")
+    if not isinstance(kind, str):
+        raise Refusal("missing_required_parameter", "The event has no 'type'.", "type")
+    if kind in _NOT_SERVED:
+        raise Refusal("not_supported", f"{_NOT_SERVED[kind]} not served here.", "type")
+    if kind not in _KINDS:
+        message = f"There is no client event {kind[:100]!r} in a Live session; Realtime's are for /v1/realtime."
+        raise Refusal("unknown_event", message, "type")
+    try:
+        return msgspec.convert(event, _KINDS[kind])  # pyright: ignore[reportReturnType]
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$.")
+        code = "missing_required_parameter" if "missing required" in what else "invalid_type"
+        raise Refusal(code, f"{kind}: {what}.", where.rstrip("`") or None) from None
+
+
+def plain(said: Append | Mute | Unmute | CreateItem | CreateResponse | Close) -> ClientEvent:
+    """The event of ours, where nothing has to be known of the session. Raises Refusal."""
+    match said:
+        case Append(audio):
+            return AppendAudio(_sound(audio))
+        case Mute() | Unmute():
+            return MuteInput(isinstance(said, Mute))
+        case CreateItem(item):
+            return AddContext(_item(item), answer=False, purpose="item")
+        case CreateResponse():
+            return AddContext(None, answer=True, purpose="response")
+        case Close():
+            return CloseSession()
+
+
+def message(role: str, text: str) -> NewItem:
+    """Words for the conversation."""
+    return RawMessage(new_id("item"), "user" if role == "user" else "system", (Text(text),))
+
+
+def _item(tree: dict[str, Any]) -> NewItem:
+    """An input item of Responses, whose messages may be a text, and whose developers are the system."""
+    item: dict[str, Any] = {"type": "message", **tree}
+    if item.get("role") == "developer":
+        item["role"] = "system"
+    if item["type"] == "message" and isinstance(item.get("content"), str):
+        item["content"] = [{"type": "input_text", "text": item["content"]}]
+    if item["type"] == "function_call_output" and isinstance(item.get("output"), list):
+        parts = cast("list[Any]", item["output"])
+        texts = (cast("dict[str, Any]", one).get("text") for one in parts if isinstance(one, dict))
+        item["output"] = "".join(text for text in texts if isinstance(text, str))
+    return decode_item(item, "item")
+
+
+def _sound(audio: str) -> bytes:
+    if len(audio) > MAX_AUDIO_CHARS:
+        raise Refusal("invalid_value", "audio is longer than 15 MiB; append it in pieces.", "audio")
+    try:
+        return decode_base64(audio)
+    except MediaError as error:
+        raise Refusal("invalid_value", f"audio: {error}.", "audio") from None

@@ -1,0 +1,102 @@
+"""One visit to an MCP server, with the SDK: connect, ask, leave. Bounded in time and in bytes; nothing stays open.
+
+The SDK's own check of a result against the tool's schema is not used: that schema is the server's, and what it costs
+to check is, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import httpx2
+import mcp_types
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from app.mcp.transport import MOST_BYTES, PinnedTransport
+from app.mcp.trouble import ToolServerError
+
+T = TypeVar("T")
+CONNECT_S = 5.0
+GOODBYE_S = 2.0
+MOST_PAGES = 16
+"""Pages of a list of tools."""
+
+logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it logs what servers send; ours are ids, counts and times
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs addresses that clients name
+
+
+async def visit(
+    url: str, address: str, headers: dict[str, str], timeout_s: float, ask: Callable[[ClientSession], Awaitable[T]]
+) -> T:
+    """The result of ``ask`` in a session of its own. Raises ToolServerError alone."""
+    transport = PinnedTransport(httpx2.URL(url), address)
+    timeout = httpx2.Timeout(None, connect=CONNECT_S)
+    sent = {**headers, "accept-encoding": "identity", "user-agent": "parley"}
+    try:
+        async with asyncio.timeout(timeout_s):
+            async with httpx2.AsyncClient(transport=transport, headers=sent, timeout=timeout, trust_env=False) as http:
+                result = await _asked(url, http, ask)
+                await _leave(url, http, transport.session_id)
+                return result
+    except TimeoutError:
+        raise ToolServerError(f"The MCP server has not answered within {timeout_s:g} s.") from None
+    except (MCPError, httpx2.HTTPError, ValidationError, RuntimeError, OSError, ExceptionGroup) as error:
+        raise transport.failure or _named(error) from None
+
+
+async def _asked(url: str, http: httpx2.AsyncClient, ask: Callable[[ClientSession], Awaitable[T]]) -> T:
+    streams = streamable_http_client(url, http_client=http, terminate_on_close=False, max_sse_event_size=MOST_BYTES)
+    async with streams as (received, sent), ClientSession(received, sent) as session:
+        await session.initialize()
+        return await ask(session)
+
+
+async def _leave(url: str, http: httpx2.AsyncClient, session_id: str | None) -> None:
+    """End the session, as a polite client does; what comes of it is not waited for long."""
+    if session_id is None:
+        return
+    try:
+        async with asyncio.timeout(GOODBYE_S):
+            await http.delete(url, headers={"mcp-session-id": session_id})
+    except (TimeoutError, httpx2.HTTPError):
+        pass
+
+
+def _named(error: Exception) -> ToolServerError:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    match error:
+        case ToolServerError():
+            return error
+        case MCPError():
+            return ToolServerError(f"The MCP server refuses: {error.error.message[:500]}", code=error.error.code)
+        case httpx2.ConnectError() | httpx2.ConnectTimeout():
+            return ToolServerError("The MCP server can't be reached.")
+        case ValidationError():
+            return ToolServerError("The MCP server's answer is not what the protocol says.")
+        case _:
+            return ToolServerError("The connection to the MCP server broke off.")
+
+
+async def list_tools(session: ClientSession) -> list[mcp_types.Tool]:
+    """All tools that the server has."""
+    tools: list[mcp_types.Tool] = []
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        params = mcp_types.PaginatedRequestParams(cursor=cursor)
+        page = await session.send_request(mcp_types.ListToolsRequest(params=params), mcp_types.ListToolsResult)
+        tools += page.tools
+        if (cursor := page.next_cursor) is None:
+            return tools
+    raise ToolServerError(f"The MCP server's list of tools has more than {MOST_PAGES} pages.")
+
+
+async def call_tool(session: ClientSession, name: str, arguments: dict[str, object]) -> mcp_types.CallToolResult:
+    params = mcp_types.CallToolRequestParams(name=name, arguments=arguments)
+    return await session.send_request(mcp_types.CallToolRequest(params=params), mcp_types.CallToolResult)

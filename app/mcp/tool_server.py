@@ -1,0 +1,257 @@
+"""The MCP servers that the operator named, as a client uses them: their tools, and calls of them.
+
+What a server says is bounded and checked here, so that both protocols can hand it on. Knows neither of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import orjson
+
+from app.mcp.entry import ToolServerEntry, read_entry
+from app.mcp.transport import resolve, trusted
+from app.mcp.trouble import ToolServerError
+from app.refusal import Refusal
+from app.settings import McpServer
+from app.telemetry import audit
+from engine import Tool
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+    from mcp_types import Tool as ServedTool
+
+MOST_SERVERS = 8
+"""Servers of one client."""
+MOST_TOOLS = 64
+"""Tools of one server that a client may have: each is in the prompt of every answer."""
+MOST_LISTED = 64 << 10
+"""Bytes of their names, descriptions and schemas."""
+MOST_OUTPUT = 64 << 10
+"""Characters of a result, which the thinker has to read; a longer one is an error that it is told."""
+MOST_VISITS = 64
+"""Visits of all clients to all servers at a time; each may hold as much as a server may send."""
+MOST_CALLS = 16
+"""Calls of one answer: a thinker that asks for more has to answer with what it knows."""
+
+_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class HostedTool:
+    """A tool of a server. ``function`` is its name in the prompt."""
+
+    server: ToolServer
+    name: str
+    function: str
+    description: str
+    input_schema: dict[str, Any]
+    annotations: dict[str, Any]
+    size: int
+
+    @property
+    def needs_approval(self) -> bool:
+        return self.server.entry.needs_approval(self.name, self.read_only)
+
+    @property
+    def read_only(self) -> bool:
+        return self.annotations.get("readOnlyHint") is True
+
+    @property
+    def tool(self) -> Tool:
+        """The function of the prompt."""
+        return Tool(self.function, self.description, self.input_schema)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The tool as the protocols list it."""
+        head = {"name": self.name, "description": self.description, "input_schema": self.input_schema}
+        return {**head, "annotations": self.annotations or None}
+
+    async def call(self, arguments: str) -> CallResult:
+        return await self.server.call(self.name, arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """A call's output, or its error."""
+
+    output: str | None = None
+    error: ToolServerError | None = None
+
+    @property
+    def text(self) -> str:
+        """The result as the thinker reads it."""
+        return self.output or "" if self.error is None else f"Error: {self.error}"
+
+
+class Visits:
+    """The visits that go on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def one(self) -> Generator[None]:
+        """Count one more while the block lasts. Raises ToolServerError where it is one too many."""
+        if self.count >= MOST_VISITS:
+            raise ToolServerError("Too many MCP servers are being asked; try again soon.")
+        self.count += 1
+        try:
+            yield
+        finally:
+            self.count -= 1
+
+
+class ToolServer:
+    """One server, for one client. Its address is resolved at the first visit, and stays."""
+
+    def __init__(self, entry: ToolServerEntry, setting: McpServer, visits: Visits) -> None:
+        self.entry, self._setting, self._visits = entry, setting, visits
+        self._address: str | None = None
+
+    async def list_tools(self) -> tuple[HostedTool, ...]:
+        """The tools that the client allows. Raises ToolServerError."""
+        from app.mcp.client import list_tools
+
+        served = await self._visit(list_tools)
+        tools = {one.name: one for one in map(self._hosted, served) if self.entry.allows(one.name, one.read_only)}
+        if len(tools) > MOST_TOOLS:
+            raise ToolServerError(f"The MCP server has more than {MOST_TOOLS} tools; choose some by allowed_tools.")
+        if sum(tool.size for tool in tools.values()) > MOST_LISTED:
+            raise ToolServerError(
+                f"The tools of the MCP server take more than {MOST_LISTED >> 10} kB; choose some by allowed_tools."
+            )
+        audit("mcp.listed", server=self.entry.server_label, tools=len(tools))
+        return tuple(tools.values())
+
+    async def call(self, name: str, arguments: str) -> CallResult:
+        """Call a tool; what goes wrong is the result."""
+        from app.mcp.client import call_tool
+
+        try:
+            result = await self._visit(partial(call_tool, name=name, arguments=_object(arguments)))
+            outcome = CallResult(_output(result))
+        except ToolServerError as error:
+            outcome = CallResult(error=error)
+        status = "completed" if outcome.error is None else outcome.error.kind
+        audit("mcp.called", server=self.entry.server_label, status=status, characters=len(outcome.text))
+        return outcome
+
+    async def _visit(self, ask: Any) -> Any:
+        from app.mcp.client import visit
+
+        url, timeout_s = self._setting.url, self._setting.timeout_s  # as the operator wrote it, not the client
+        with self._visits.one():
+            if self._address is None:
+                self._address = await resolve(httpx2.URL(url), self._setting.private, timeout_s)
+            return await visit(url, self._address, self.entry.sent_headers, timeout_s, ask)
+
+    def _hosted(self, served: ServedTool) -> HostedTool:
+        """Raises ToolServerError for a tool that no prompt can hold."""
+        if not _NAME.fullmatch(served.name):
+            raise ToolServerError("The MCP server has a tool whose name is none that the protocol allows.")
+        if served.input_schema.get("type") != "object":
+            raise ToolServerError(f"The MCP server's tool {served.name!r} has a schema that is no object's.")
+        annotations = (
+            {} if served.annotations is None else served.annotations.model_dump(by_alias=True, exclude_none=True)
+        )
+        description = served.description or ""
+        size = len(served.name) + len(description) + len(orjson.dumps([served.input_schema, annotations]))
+        return HostedTool(
+            self, served.name, _function(served.name), description, served.input_schema, annotations, size
+        )
+
+
+class ToolServers:
+    """The servers that the operator named; none, unless ``server.mcp`` has some."""
+
+    def __init__(self, named: tuple[McpServer, ...] = ()) -> None:
+        self._named = {_place(one.url): one for one in named}
+        self._visits = Visits()
+        if named:  # now, not while others speak: the SDK is a second of imports
+            import_module("app.mcp.client")
+            trusted()
+
+    @property
+    def visits(self) -> int:
+        """The visits that go on, of all clients."""
+        return self._visits.count
+
+    def read(self, tree: dict[str, Any], path: str) -> ToolServer:
+        """The server of a client's entry. Raises Refusal, also where the operator did not name it."""
+        entry = read_entry(tree, path)
+        try:
+            setting = self._named.get(_place(entry.server_url))
+        except httpx2.InvalidURL:
+            setting = None
+        if setting is None:
+            message = f"{path}.server_url is no MCP server that this server's operator has named (server.mcp)."
+            raise Refusal("unsupported_value", message, f"{path}.server_url")
+        return ToolServer(entry, setting, self._visits)
+
+    def names(self, tree: dict[str, Any]) -> bool:
+        """Whether the operator named any server at the entry's address."""
+        url = tree.get("server_url")
+        try:
+            return isinstance(url, str) and _place(url) in self._named
+        except httpx2.InvalidURL:
+            return False
+
+
+def functions_of(tools: Iterable[HostedTool], taken: Iterable[str]) -> Mapping[str, HostedTool]:
+    """Tools by their names in a prompt; one whose name is ``taken`` goes by its server's label, too."""
+    known, functions = set(taken), dict[str, HostedTool]()
+    for tool in tools:
+        for name in (tool.function, _function(f"{tool.server.entry.server_label}_{tool.name}")):
+            if name not in known:
+                known.add(name)
+                functions[name] = replace(tool, function=name)
+                break
+    return functions
+
+
+def _function(name: str) -> str:
+    """A name that every thinker takes."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
+
+
+def _place(text: str) -> tuple[str, str, int | None, bytes]:
+    """An address, however it is written. Raises httpx2.InvalidURL."""
+    url = httpx2.URL(text)
+    if url.userinfo or url.fragment or not url.host:
+        raise httpx2.InvalidURL("an MCP server's address has a host, no user and no fragment")
+    return url.scheme, url.host, url.port, url.raw_path.rstrip(b"/")
+
+
+def _object(arguments: str) -> dict[str, object]:
+    """Raises ToolServerError for arguments that are no JSON object."""
+    try:
+        made: object = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        made = None
+    if not isinstance(made, dict):
+        raise ToolServerError("The arguments of the call are no JSON object.", code=-32602)
+    return made
+
+
+def _output(result: CallToolResult) -> str:
+    """A result as text. Raises ToolServerError for one that is an error, or too long."""
+    pieces = [block.text if block.type == "text" else f"[{block.type}]" for block in result.content]
+    if not pieces and result.structured_content is not None:
+        pieces = [orjson.dumps(result.structured_content).decode()]
+    text = "\n".join(pieces)
+    if len(text) > MOST_OUTPUT:
+        raise ToolServerError(
+            f"The result has {len(text)} characters, of at most {MOST_OUTPUT}.", "tool_execution_error"
+        )
+    if result.is_error:
+        raise ToolServerError(text or "The tool failed.", "tool_execution_error")
+    return text

@@ -1,0 +1,16 @@
+"""The error of an MCP server, in the three kinds that the protocols tell apart."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Kind = Literal["protocol_error", "tool_execution_error", "http_error"]
+
+
+class ToolServerError(Exception):
+    """``str(error)`` is one sentence; ``code`` is JSON-RPC's, or HTTP's for an ``http_error``."""
+
+    def __init__(self, message: str, kind: Kind = "protocol_error", code: int = -32603) -> None:
+        super().__init__(message)
+        self.kind: Kind = kind
+        self.code = code

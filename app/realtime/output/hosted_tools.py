@@ -1,0 +1,213 @@
+"""The MCP servers of one session: their tools, listed beside the conversation, and their calls, beside the answers.
+
+A call outlives the answer that asked for it: its result becomes an item's, which the next answer has. As the protocol
+has it, the client asks for that answer. Knows no wire format and no socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.ids import new_id
+from app.mcp import (
+    MOST_CALLS,
+    MOST_SERVERS,
+    CallResult,
+    HostedTool,
+    ToolServer,
+    ToolServerError,
+    ToolServers,
+    functions_of,
+)
+from app.realtime.conversation import Conversation, Offer, report_tool_servers
+from app.realtime.protocol import (
+    ApprovalRequestItem,
+    ApprovalResponseItem,
+    HostedCallApproved,
+    HostedCallBegun,
+    HostedCallDone,
+    HostedCallError,
+    HostedCallItem,
+    OutputItemRef,
+    ServerEvent,
+    ToolListBegun,
+    ToolListDone,
+    ToolListItem,
+)
+from app.refusal import Refusal
+from app.telemetry import log
+
+
+@dataclass(slots=True)
+class _Served:
+    """A server, and its tools once it has listed them."""
+
+    server: ToolServer
+    tools: tuple[HostedTool, ...] = ()
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """The tools of one answer, by their names in its prompt, and ``run``, which takes a call that is whole."""
+
+    functions: Mapping[str, HostedTool]
+    run: Callable[[HostedCallItem, OutputItemRef, str | None], None]
+
+
+class HostedTools:
+    """``emit`` never waits. What goes on is bounded: so many lists and calls at a time as an answer may make calls."""
+
+    def __init__(
+        self, session_id: str, servers: ToolServers, conversation: Conversation, emit: Callable[[ServerEvent], None]
+    ) -> None:
+        self._session_id, self._servers, self._conversation, self._emit = session_id, servers, conversation, emit
+        self._served: dict[str, _Served] = {}
+        self._unserved: tuple[str, ...] = ()
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._group: asyncio.TaskGroup | None = None
+
+    def read(self, offer: Offer) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
+        """The servers of a client's tools, and the labels of those that the operator did not name. Raises Refusal."""
+        served = [(i, tree) for i, tree in offer.entries if self._servers.names(tree)]
+        servers = tuple(self._servers.read(tree, f"session.tools[{i}]") for i, tree in served)
+        labels = {server.entry.server_label for server in servers}
+        if len(labels) < len(servers):
+            raise Refusal("invalid_value", "Two MCP servers have the same server_label.", "session.tools")
+        if len(servers) > MOST_SERVERS:
+            raise Refusal("invalid_value", f"At most {MOST_SERVERS} MCP servers serve a session.", "session.tools")
+        return servers, tuple(label for label in offer.servers if label not in labels)
+
+    def configure(self, servers: Sequence[ToolServer], unserved: Sequence[str]) -> None:
+        """Have these servers. One that is new, or has other settings, is asked for its tools by ``list_new``;
+        ``unserved`` are labels of others, which that reports to have failed."""
+        self._unserved = tuple(unserved)
+        before, self._served = self._served, {}
+        for server in servers:
+            known = before.get(server.entry.server_label)
+            same = known is not None and known.server.entry == server.entry
+            self._served[server.entry.server_label] = known if same and known is not None else _Served(server)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """List and call in ``group`` from now on."""
+        self._group = group
+        self.list_new()
+
+    def leave(self) -> None:
+        """The client is gone."""
+        for task in self._under_way:
+            task.cancel()
+
+    @property
+    def shown(self) -> tuple[dict[str, Any], ...]:
+        """The servers as the client sees them among its tools."""
+        return tuple(one.server.entry.shown for one in self._served.values())
+
+    def listed(self) -> tuple[HostedTool, ...]:
+        """All tools that are known by now."""
+        return tuple(tool for one in self._served.values() for tool in one.tools)
+
+    def hosting(self, taken: Sequence[str], labels: Sequence[str] | None = None) -> Hosting:
+        """The tools of an answer whose other functions are ``taken``; only those of the ``labels``, if there are any
+        given."""
+        tools = [one for one in self.listed() if labels is None or one.server.entry.server_label in labels]
+        return Hosting(functions_of(tools, taken), self.run)
+
+    def run(self, item: HostedCallItem, ref: OutputItemRef, previous_id: str | None) -> None:
+        """Run a call that the thinker asks for; its result becomes the item's."""
+        self._begin(self._call(item, ref, previous_id), f"mcp-call:{item.id}")
+
+    def checked(self, response: ApprovalResponseItem) -> ApprovalResponseItem:
+        """The client's answer to a request for approval. Raises Refusal where there is no such request, or it is
+        answered."""
+        items, id = self._conversation.items, response.approval_request_id
+        request = next((one for one in items if isinstance(one, ApprovalRequestItem) and one.id == id), None)
+        if request is None:
+            raise Refusal("invalid_value", f"There is no approval request {id!r}.", "item.approval_request_id")
+        if any(isinstance(one, ApprovalResponseItem) and one.approval_request_id == id for one in items):
+            message = f"The approval request {id!r} is answered already."
+            raise Refusal("invalid_value", message, "item.approval_request_id")
+        return replace(response, request=request)
+
+    def answered(self, response: ApprovalResponseItem) -> None:
+        """A request for approval is answered: run the call, if it is approved. Raises Refusal if there is no room."""
+        request = response.request
+        if request is None or not response.approve:
+            return
+        item = HostedCallItem(
+            id=new_id("mcp"),
+            server_label=request.server_label,
+            name=request.name,
+            function=request.function,
+            arguments=request.arguments,
+            approval_request_id=request.id,
+            status="completed",
+        )
+        previous = self._conversation.add(item)
+        self._emit(HostedCallApproved(item, previous))
+        self.run(item, OutputItemRef("", item.id, 0, True, False), previous)
+
+    def list_new(self) -> None:
+        """Ask the servers that were not asked yet, once the session runs and while the conversation has room."""
+        report_tool_servers(self._unserved, self._conversation, self._emit, self._session_id)
+        self._unserved = ()
+        for one in self._served.values():
+            if self._group is None or one.begun:
+                continue
+            one.begun = True
+            item = ToolListItem(id=new_id("mcpl"), server_label=one.server.entry.server_label)
+            try:
+                previous = self._conversation.add(item)
+            except Refusal:
+                return
+            self._emit(ToolListBegun(item, previous))
+            self._begin(self._list(one, item, previous), f"mcp-list:{item.id}")
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        assert self._group is not None
+        task = self._group.create_task(work, name=name)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    def _check_number(self) -> None:
+        if len(self._under_way) > MOST_CALLS:
+            raise ToolServerError("Too many lists and calls of MCP tools go on in this session.")
+
+    async def _list(self, one: _Served, item: ToolListItem, previous: str | None) -> None:
+        failed = False
+        try:
+            self._check_number()
+            one.tools = await one.server.list_tools()
+            item = replace(item, tools=tuple(tool.shown for tool in one.tools))
+            self._conversation.check_room(sum(tool.size for tool in one.tools))
+        except (ToolServerError, Refusal) as error:
+            one.tools, item, failed = (), replace(item, tools=()), True
+            log("session.mcp_failed", session=self._session_id, server=item.server_label, reason=str(error)[:200])
+        self._conversation.put(item)
+        self._emit(ToolListDone(item, previous, failed))
+
+    async def _call(self, item: HostedCallItem, ref: OutputItemRef, previous: str | None) -> None:
+        self._emit(HostedCallBegun(ref))
+        try:
+            self._check_number()
+            result = await self._tool(item).call(item.arguments)
+            self._conversation.check_room(len(result.text))
+        except ToolServerError as error:
+            result = CallResult(error=error)
+        except Refusal as full:
+            result = CallResult(error=ToolServerError(str(full)))
+        error = result.error and HostedCallError(result.error.kind, result.error.code, str(result.error))
+        done = replace(item, output=result.output, error=error)
+        self._conversation.put(done)
+        self._emit(HostedCallDone(ref, done, previous))
+
+    def _tool(self, item: HostedCallItem) -> HostedTool:
+        """Raises ToolServerError where the client has taken the tool away meanwhile."""
+        wanted = (item.server_label, item.name)
+        found = [one for one in self.listed() if (one.server.entry.server_label, one.name) == wanted]
+        if not found:
+            raise ToolServerError("The session has this tool no more.")
+        return found[0]

@@ -1,0 +1,101 @@
+"""The model's control of its call: it may end the call, or hand it on, by functions that the server runs itself.
+
+A call whose end was asked for ends once the goodbye was heard. Knows the protocol's events as they are sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+HANG_UP, TRANSFER = "hang_up", "transfer"
+
+State = Literal["goes on", "mistaken", "answer", "over"]
+
+
+class _Item(msgspec.Struct):
+    type: str
+    name: str = ""
+    call_id: str = ""
+    arguments: str = ""
+
+
+class _Event(msgspec.Struct):
+    type: str
+    item: _Item | None = None
+
+
+class CallControl:
+    """``step`` is what comes after the call: HANG_UP, or the name of a destination. ``destinations`` are names and
+    numbers."""
+
+    def __init__(self, hang_up: bool, destinations: Mapping[str, str]) -> None:
+        self._hang_up, self._destinations = hang_up, destinations
+        self.step: str | None = None
+        self.mistaken_call = ""
+        """The id of the last function call that named no destination."""
+        self._answering = self._sounding = self._has_result = False
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The functions, as a session offers them."""
+        hang_up = _function(HANG_UP, "End the telephone call. Say goodbye before.", {})
+        names = {"type": "string", "enum": list(self._destinations)}
+        transfer = _function(TRANSFER, "Hand the caller on to somebody else.", {"destination": names})
+        return [*([hang_up] if self._hang_up else []), *([transfer] if self._destinations else [])]
+
+    def follow(self, text: str) -> State:
+        """Take one event that was sent; whether the call goes on, is over, the model named no destination, or a tool
+        that the server ran has a result that waits for an answer."""
+        event = msgspec.json.decode(text, type=_Event)
+        match event.type:
+            case "response.created":
+                self._answering = True
+            case "conversation.item.done" if event.item is not None and event.item.type == "mcp_call":
+                self._has_result = True
+                return self._state()
+            case "output_audio_buffer.started":
+                self._sounding = True
+            case "response.output_item.done" if event.item is not None and event.item.type == "function_call":
+                return self._called(event.item)
+            case "response.done":
+                self._answering = False
+                return self._state()
+            case "output_audio_buffer.stopped" | "output_audio_buffer.cleared":
+                self._sounding = False
+                return self._state()
+            case _:
+                pass
+        return "goes on"
+
+    def _called(self, item: _Item) -> State:
+        if item.name == HANG_UP and self._hang_up:
+            self.step = HANG_UP
+        elif item.name == TRANSFER and self._destinations:
+            self.step = self._destination(item.arguments)
+            if self.step is None:
+                self.mistaken_call = item.call_id
+                return "mistaken"
+        return "goes on"
+
+    def _destination(self, arguments: str) -> str | None:
+        try:
+            name = msgspec.json.decode(arguments, type=dict[str, Any]).get("destination")
+        except msgspec.DecodeError:
+            return None
+        return name if isinstance(name, str) and name in self._destinations else None
+
+    def _state(self) -> State:
+        if self.step is not None:
+            return "goes on" if self._answering or self._sounding else "over"
+        if self._has_result and not self._answering:
+            self._has_result = False
+            return "answer"
+        return "goes on"
+
+
+def _function(name: str, description: str, properties: dict[str, Any]) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"type": "function", "name": name, "description": description, "parameters": parameters}

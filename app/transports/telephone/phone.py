@@ -1,0 +1,137 @@
+"""A telephone as a session's transport: the caller's sound and keys in, the answer's sound out.
+
+The exchange takes no events; those beside the call do (``sideband``), and the call's own functions follow them. Knows
+no exchange.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import numpy as np
+
+from app.callers import Caller
+from app.ids import new_id
+from app.realtime.ports import PlayoutProfile
+from app.realtime.protocol.client_events import CreateItem, CreateResponse, InputSamples, KeyPressed, Received
+from app.realtime.protocol.items import CallOutputItem
+from app.service import Service
+from app.telemetry import log
+from app.transports.channel import Channel
+from app.transports.disconnect import SLOW, Disconnect
+from app.transports.inbox import Inbox
+from app.transports.telephone.call_control import CallControl
+from app.transports.telephone.media_stream import RATE_HZ, MediaStream
+from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.core import Pcm
+from engine.resampler import Resampler
+
+PROFILE = PlayoutProfile(lead_s=0.040, packet_s=0.020, plays=True, streams_input=True)
+"""At most 60 ms leave ahead of the listener, as in a call over WebRTC: a barge-in is silence at once."""
+
+HANDSET_S = 0.060
+"""Seconds that a sample waits between the exchange and the ear: the buffer of a telephone."""
+
+MOST_WAITING = 50
+"""Packets: pacing keeps 60 ms ahead, so a second waits only where the exchange takes nothing; its oldest is dropped
+then."""
+
+AHEAD_S = 10.0
+"""Seconds of sound that may come before their time: what waited in a network that stood still."""
+
+
+class Phone:
+    """``inbox`` has what comes from the caller, and what others say beside it."""
+
+    def __init__(self, stream: MediaStream, service: Service, caller: Caller, control: CallControl) -> None:
+        limits = service.settings.limits
+        self._stream, self.control, self._send_timeout_s = stream, control, limits.send_timeout_s
+        self.inbox = Inbox(service.pace(caller))
+        self.channel = Channel(self, limits, service.loop_time(caller), sound=self)
+        self.delay_s, self.last_seen_s = HANDSET_S, time.monotonic()
+        self._up, self._down = Resampler(RATE_HZ, MIC_RATE_HZ), Resampler(SPEAKER_RATE_HZ, RATE_HZ)
+        self._waiting = deque[Pcm](maxlen=MOST_WAITING)
+        self._news, self._gone, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @property
+    def lag_s(self) -> float:
+        """Return how long a sample is on its way from here to the listener's ear."""
+        return self._stream.way_s + self.delay_s
+
+    def play(self, pcm: bytes) -> None:
+        """Play little-endian int16 at SPEAKER_RATE_HZ. Never waits."""
+        self._waiting.append(self._down.push(np.frombuffer(pcm, "<i2")))
+        self._news.set()
+
+    async def messages(self) -> AsyncGenerator[Received]:
+        async with aclosing(self.inbox.received(self._gone)) as received:
+            async for one in received:
+                yield one
+        raise Disconnect
+
+    async def send(self, text: str) -> None:
+        """Follow an event: the call may be over with it."""
+        match self.control.follow(text):
+            case "over":
+                self._over.set()
+            case "mistaken":
+                output = "There is no such destination."
+                item = CallOutputItem(id=new_id("item"), call_id=self.control.mistaken_call, output=output)
+                self.inbox.put(Received(CreateItem(item)), 0)
+                self.inbox.put(Received(CreateResponse()), 0)
+            case "answer":  # nobody else asks for it
+                self.inbox.put(Received(CreateResponse()), 0)
+            case "goes on":
+                pass
+
+    async def run(self) -> None:
+        """Carry sound both ways until the caller, or the model, ends the call. Raises Disconnect, in groups."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen(), name="phone-listen")
+            tasks.create_task(self._speak(), name="phone-speak")
+            tasks.create_task(self._watch_inbox(), name="phone-inbox")
+            await self._over.wait()
+            raise Disconnect(1000, "the model ended the call", "goodbye")
+
+    async def close(self, disconnect: Disconnect) -> None:
+        self._gone.set()
+        self.inbox.wake()
+        try:
+            async with asyncio.timeout(self._send_timeout_s):
+                await self._stream.close(disconnect)
+        except TimeoutError:
+            log("call.close_late", after_s=self._send_timeout_s)
+
+    async def _listen(self) -> None:
+        began_s, received_s = time.monotonic(), 0.0
+        async with aclosing(self._stream.received()) as received:
+            async for one in received:
+                self.last_seen_s = time.monotonic()
+                if isinstance(one, str):
+                    self.inbox.put(Received(KeyPressed(one)), len(one))
+                    continue
+                received_s += len(one) / RATE_HZ
+                if received_s > self.last_seen_s - began_s + AHEAD_S:
+                    raise Disconnect(SLOW, "the exchange sends more sound than a call has", "cut")
+                samples = self._up.push(one)
+                self.inbox.put(Received(InputSamples(samples)), samples.nbytes)
+        raise Disconnect(1000, "the caller hung up")
+
+    async def _speak(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._waiting:
+                try:
+                    async with asyncio.timeout(self._send_timeout_s):
+                        await self._stream.send(self._waiting.popleft())
+                except TimeoutError:
+                    raise Disconnect(SLOW, "the exchange takes no sound", "cut") from None
+
+    async def _watch_inbox(self) -> None:
+        await self.inbox.overflowed.wait()
+        raise Disconnect(SLOW, "the telephone says more than can be obeyed", "cut")

@@ -1,0 +1,316 @@
+"""SIP over UDP, as the one who is called: a trunk, a proxy or an exchange brings calls, and the server answers them.
+
+Source: RFC 3261 (INVITE, ACK, BYE, CANCEL, OPTIONS as a user agent server; BYE as a client), RFC 3515 (REFER).
+It does not register, and asks for no password: requests are taken from the hosts that the settings name, and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import secrets
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from app.refusal import Refusal
+from app.service import Closed, Service
+from app.telemetry import audit, log, log_failure
+from app.transports.disconnect import Disconnect
+from app.transports.telephone.call_control import HANG_UP
+from app.transports.telephone.rtp import RtpStream
+from app.transports.telephone.sdp import Offer, answer_to, offer_of
+from app.transports.telephone.sip_message import VERSION, Message, NotSip, response, tag_of, uri_of
+from app.transports.telephone.telephones import Telephones
+from engine import ConfigError
+from engine.config import address_of
+
+WHERE = "server.telephone.sip"
+
+T1_S, T2_S = 0.5, 4.0
+"""The first wait for an answer, and the longest between two tries (RFC 3261, 17)."""
+
+GIVE_UP_S = 64 * T1_S
+
+REFER_S = 10.0
+"""Seconds that the other side may take to hang up once it has handed a call on."""
+
+MOST_CALLS = 256
+"""Calls at a time, those that are refused included."""
+
+METHODS = "INVITE, ACK, BYE, CANCEL, OPTIONS, NOTIFY"
+
+
+class Dialog:
+    """One call, from its INVITE to its BYE."""
+
+    def __init__(self, invite: Message, address: Any, sip: Sip) -> None:
+        self.invite, self.address, self._sip = invite, address, sip
+        self.tag = secrets.token_hex(8)
+        self.final: Message | None = None
+        """The answer to the INVITE, once there is one; sent again whenever the INVITE is."""
+        self.confirming: asyncio.Task[None] | None = None
+        """The task that sends that answer until it is confirmed."""
+        self.confirmed, self.ended = asyncio.Event(), asyncio.Event()
+        self.stream: RtpStream | None = None
+        self._number = 1
+        self._answers: dict[int, asyncio.Future[int]] = {}
+
+    def answer(self, status: int, reason: str, *more: tuple[str, str], body: bytes = b"") -> None:
+        """Answer the INVITE, for the first time or again."""
+        if self.final is None:
+            self.confirming = self._sip.begin(self._until_confirmed())
+        self.final = response(self.invite, status, reason, self.tag, *more, body=body)
+        self._sip.send(self.final, self.address)
+
+    def end(self) -> None:
+        """The caller has hung up. May be called twice."""
+        self.ended.set()
+        if self.stream is not None:
+            self.stream.hang_up()
+
+    async def _until_confirmed(self) -> None:
+        """Send the answer again until its ACK comes; a caller that never sends one is gone."""
+        wait_s, waited_s = T1_S, 0.0
+        while waited_s < GIVE_UP_S:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self.confirmed.wait()
+                return
+            assert self.final is not None
+            self._sip.send(self.final, self.address)
+            waited_s, wait_s = waited_s + wait_s, min(2 * wait_s, T2_S)
+        self.end()
+
+    async def request(self, method: str, *more: tuple[str, str]) -> int:
+        """Send a request within the dialog until it is answered; its status, 408 if it never is."""
+        self._number += 1
+        number, branch = self._number, f"z9hG4bK{secrets.token_hex(8)}"
+        invite = self.invite
+        mine = invite.get("to")
+        headers = [
+            ("via", f"{VERSION}/UDP {self._sip.host}:{self._sip.port};branch={branch};rport"),
+            ("max-forwards", "70"),
+            *(("route", route) for route in invite.all("record-route")),
+            ("from", mine if tag_of(mine) else f"{mine};tag={self.tag}"),
+            ("to", invite.get("from")),
+            ("call-id", invite.get("call-id")),
+            ("cseq", f"{number} {method}"),
+            ("contact", self._sip.contact),
+            *more,
+        ]
+        message = Message(f"{method} {uri_of(invite.get('contact')) or 'sip:caller'} {VERSION}", tuple(headers))
+        answered = self._answers[number] = asyncio.get_running_loop().create_future()
+        wait_s, waited_s = T1_S, 0.0
+        try:
+            while waited_s < GIVE_UP_S / 8:
+                self._sip.send(message, self.address)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        return await asyncio.shield(answered)
+                waited_s, wait_s = waited_s + wait_s, 2 * wait_s
+            return 408
+        finally:
+            del self._answers[number]
+
+    def answered(self, message: Message) -> None:
+        """Take the answer to a request of ours."""
+        waiting = self._answers.get(message.cseq[0])
+        if waiting is not None and not waiting.done() and message.status >= 200:
+            waiting.set_result(message.status)
+
+
+class Sip(asyncio.DatagramProtocol):
+    """The listener. ``tasks`` hold the calls."""
+
+    def __init__(self, service: Service, telephones: Telephones, tasks: asyncio.TaskGroup) -> None:
+        settings = service.settings
+        self._telephones, self._tasks, self._rtp_ports = telephones, tasks, settings.ice_ports
+        self._public = settings.ice_address
+        self._peers = [ipaddress.ip_network(one) for one in settings.telephone.sip_peers]
+        self._dialogs: dict[str, Dialog] = {}
+        self.parts = set[asyncio.Task[None]]()
+        self._transport: asyncio.DatagramTransport | None = None
+        self._bound = ("", 0)
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._bound = transport.get_extra_info("sockname")[:2]
+
+    @property
+    def host(self) -> str:
+        """The server's own host, as others reach it."""
+        return self._public or self._bound[0]
+
+    @property
+    def port(self) -> int:
+        return self._bound[1]
+
+    @property
+    def contact(self) -> str:
+        return f"<sip:parley@{self.host}:{self.port}>"
+
+    def send(self, message: Message, address: Any) -> None:
+        assert self._transport is not None
+        self._transport.sendto(message.encode(), address)
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin a part of a call's life; it ends with the listener."""
+        task = self._tasks.create_task(work, name="sip-call")
+        self.parts.add(task)
+        task.add_done_callback(self.parts.discard)
+        return task
+
+    def close(self) -> None:
+        """Take no more datagrams. May be called twice."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        if not any(ipaddress.ip_address(addr[0]) in network for network in self._peers):
+            return
+        try:
+            message = Message.of(data)
+        except NotSip:
+            return  # keep-alives are two line ends
+        try:
+            self._take(message, addr)
+        except Exception:  # noqa: BLE001 - one datagram must not end the listener, and is logged with its place
+            log_failure("sip.bug")
+
+    def _take(self, message: Message, addr: Any) -> None:
+        dialog = self._dialogs.get(message.get("call-id"))
+        match message.method:
+            case "":
+                if dialog is not None:
+                    dialog.answered(message)
+            case "INVITE":
+                self._invited(message, dialog, addr)
+            case "ACK":
+                if dialog is not None:
+                    dialog.confirmed.set()
+            case "OPTIONS":
+                self.send(response(message, 200, "OK", secrets.token_hex(8), ("allow", METHODS)), addr)
+            case "BYE" | "CANCEL" | "NOTIFY" if dialog is not None:
+                self.send(response(message, 200, "OK"), addr)
+                if message.method != "NOTIFY" and not (message.method == "CANCEL" and dialog.final is not None):
+                    dialog.end()
+            case "BYE" | "CANCEL" | "NOTIFY":
+                self.send(response(message, 481, "Call/Transaction Does Not Exist"), addr)
+            case _:
+                refusal = response(message, 405, "Method Not Allowed", secrets.token_hex(8), ("allow", METHODS))
+                self.send(refusal, addr)
+
+    def _invited(self, invite: Message, dialog: Dialog | None, addr: Any) -> None:
+        if dialog is not None and not tag_of(invite.get("to")):  # the same one again
+            if dialog.final is not None:
+                self.send(dialog.final, addr)
+        elif dialog is not None and dialog.final is not None:  # the call goes on as it is: a session timer, a hold
+            dialog.invite, dialog.address = invite, addr
+            kind = ("content-type", "application/sdp")
+            dialog.answer(200, "OK", ("contact", self.contact), kind, body=dialog.final.body)
+        elif tag_of(invite.get("to")):
+            self.send(response(invite, 481, "Call/Transaction Does Not Exist"), addr)
+        elif len(self._dialogs) >= MOST_CALLS:
+            self.send(response(invite, 503, "Service Unavailable", secrets.token_hex(8), ("retry-after", "5")), addr)
+        else:
+            self.send(response(invite, 100, "Trying"), addr)
+            dialog = self._dialogs[invite.get("call-id")] = Dialog(invite, addr, self)
+            self.begin(self._serve(dialog))
+
+    async def _serve(self, dialog: Dialog) -> None:
+        """One call to its end."""
+        name = dialog.invite.get("call-id")
+        try:
+            await self._carry(dialog, offer_of(dialog.invite.body), name)
+        except Closed as closed:
+            dialog.answer(503, "Service Unavailable", ("retry-after", "5"))
+            audit("telephone.refused", call=name[:80], code=closed.code)
+        except Refusal as refusal:
+            dialog.answer(488, "Not Acceptable Here")
+            audit("telephone.refused", call=name[:80], code=refusal.code)
+        except OSError as error:
+            dialog.answer(500, "Server Internal Error")
+            log("sip.no_port", error=error.strerror)
+        except Exception:  # noqa: BLE001 - a bug in one call must not end the others, and is logged with its place
+            log_failure("call.bug", call=name[:80])
+            if dialog.final is None:
+                dialog.answer(500, "Server Internal Error")
+        finally:
+            if dialog.confirming is not None:
+                await dialog.confirming
+            del self._dialogs[name]
+
+    async def _carry(self, dialog: Dialog, offer: Offer, name: str) -> None:
+        """Raises Closed and Refusal, and OSError where no port is free."""
+        stream = await self._stream(dialog, offer, name)
+        dialog.stream = stream
+        if dialog.ended.is_set():
+            stream.hang_up()
+        try:
+            await self._telephones.serve(stream)
+        finally:
+            await stream.close(Disconnect())
+        if dialog.ended.is_set():
+            return
+        step = self._telephones.next_step(name)
+        if step != HANG_UP and await dialog.request("REFER", ("refer-to", f"<{_uri(step)}>")) < 300:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REFER_S):
+                    await dialog.ended.wait()
+        if not dialog.ended.is_set():
+            await dialog.request("BYE")
+
+    async def _stream(self, dialog: Dialog, offer: Offer, name: str) -> RtpStream:
+        """The RTP of a call, on one of the ports that it may have; it answers the INVITE once it is taken."""
+
+        def began() -> None:
+            kind = ("content-type", "application/sdp")
+            body = answer_to(offer, self.host, stream.port)
+            dialog.answer(200, "OK", ("contact", self.contact), ("allow", METHODS), kind, body=body)
+
+        loop = asyncio.get_running_loop()
+        first, last = self._rtp_ports or (0, 0)
+        for port in range(first, last + 1):
+            stream = RtpStream(name, offer, {offer.host, dialog.address[0]}, began)
+            try:
+                await loop.create_datagram_endpoint(lambda: stream, (self._bound[0], port))  # noqa: B023 - awaited here
+            except OSError:
+                if port == last:
+                    raise
+                continue
+            return stream
+        raise AssertionError("there is one port at least")
+
+
+@asynccontextmanager
+async def answering(service: Service, telephones: Telephones) -> AsyncGenerator[None]:
+    """Take calls while the block lasts, if the settings name an address; leaving it ends those that are left.
+
+    A server that can't listen there ends.
+    """
+    address = service.settings.telephone.sip
+    if address is None:
+        yield
+        return
+    async with asyncio.TaskGroup() as tasks:
+        sip = Sip(service, telephones, tasks)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_datagram_endpoint(lambda: sip, address_of(address, WHERE))
+        except OSError as error:
+            service.fail(ConfigError(f"{WHERE}: cannot listen on {address}: {error.strerror}"))
+            yield
+            return
+        log("sip.listening", port=sip.port)
+        try:
+            yield
+        finally:
+            for part in list(sip.parts):
+                part.cancel()
+            await asyncio.gather(*sip.parts, return_exceptions=True)
+            sip.close()
+
+
+def _uri(number: str) -> str:
+    return number if number.startswith(("sip:", "sips:", "tel:")) else f"tel:{''.join(number.split())}"

@@ -1,0 +1,81 @@
+"""The telephone calls of a server: each is a session, open to its key's backends, and leaves what comes after it.
+
+Knows no exchange: ``twilio`` and ``audiosocket`` bring the streams.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from app import strict_json
+from app.callers import Caller
+from app.ids import new_id
+from app.realtime.protocol import Options, session_options
+from app.realtime.protocol.client_events import CreateResponse, Received
+from app.refusal import Refusal
+from app.service import Service
+from app.transports.connection import Connection, Opening
+from app.transports.open_calls import Call, OpenCalls
+from app.transports.resumable_session import ResumableSessions
+from app.transports.telephone.call_control import HANG_UP, CallControl
+from app.transports.telephone.media_stream import MediaStream
+from app.transports.telephone.phone import PROFILE, Phone
+from engine import ConfigError
+
+MOST_STEPS = 1000
+"""Calls that are over, and of which it is known what comes after them: an exchange asks at once."""
+
+TURNS = {"input": {"turn_detection": {"type": "semantic_vad"}}}
+"""The turn detection of calls whose settings name none: that of our own clients."""
+
+
+class Telephones:
+    """Made before the event loop runs. Raises ConfigError for settings that no session can have."""
+
+    def __init__(self, service: Service, open_calls: OpenCalls) -> None:
+        self._service, self._open_calls = service, open_calls
+        self._settings = service.settings.telephone
+        self._sessions = ResumableSessions(service.settings.name)
+        self._steps = OrderedDict[str, str]()
+        if self._settings.key and self._settings.key not in service.keys.names:
+            raise ConfigError("server.telephone.key: there is no key of this name in server.keys_file")
+        try:
+            session_options(Options(), self._start(self._control()))
+        except Refusal as refusal:
+            raise ConfigError(f"server.telephone.session: {refusal}") from None
+
+    async def serve(self, stream: MediaStream) -> None:
+        """Serve a call to its end. Raises Closed where there is no room for it, and Refusal; the stream is closed only
+        where it was served."""
+        caller, control, id = Caller(self._settings.key), self._control(), new_id("rtc", self._service.settings.name)
+        with self._service.share("calls", caller), self._service.admit(caller) as context:
+            phone = Phone(stream, self._service, caller, control)
+            opening = Opening(caller, settings=self._start(control), profile=PROFILE)
+            connection = Connection(self._service, self._sessions, context, phone.channel, opening)
+            with self._open_calls.add(Call(id, caller, phone.inbox, connection)):
+                if self._settings.greeting is not None:
+                    greeting = CreateResponse({"instructions": self._settings.greeting})
+                    phone.inbox.put(Received(greeting), len(self._settings.greeting))
+                await connection.run("call", call=id, stream=stream.name)
+        if control.step is not None:
+            self._keep(stream.name, control.step)
+
+    def next_step(self, name: str) -> str:
+        """Return what comes after a call of an exchange's: HANG_UP, or the number of a destination."""
+        step = self._steps.get(name, HANG_UP)
+        return str(self._settings.destinations.get(step, HANG_UP))
+
+    def _keep(self, name: str, step: str) -> None:
+        self._steps[name] = step
+        if len(self._steps) > MOST_STEPS:
+            self._steps.popitem(last=False)
+
+    def _control(self) -> CallControl:
+        return CallControl(self._settings.hang_up, self._settings.destinations)
+
+    def _start(self, control: CallControl) -> dict[str, Any]:
+        """The settings of a call's session, with the call's own functions among its tools."""
+        session = strict_json.merged({"audio": TURNS}, dict(self._settings.session))
+        tools = session.get("tools", [])
+        return {**session, "tools": [*tools, *control.tools] if isinstance(tools, list) else tools}

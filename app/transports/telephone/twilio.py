@@ -1,0 +1,202 @@
+"""``WS /v1/telephone/twilio/stream``: Twilio's Media Streams, a call's G.711 as JSON both ways.
+
+Source: Twilio's "Media Streams - WebSocket Messages" and "Validating Signatures". Whoever connects has signed the
+handshake with the account's auth token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pybase64
+from fastapi import WebSocket
+from starlette.websockets import WebSocketDisconnect
+
+from app import g711
+from app.auth import TWILIO as PATH
+from app.refusal import Refusal
+from app.service import Closed
+from app.settings import Telephone
+from app.telemetry import audit
+from app.transports.disconnect import TOO_LARGE, Disconnect
+from app.transports.telephone.telephones import Telephones
+from app.transports.websocket import TRY_LATER, deny
+from engine import ConfigError
+from engine.core import Pcm
+from engine.secret_file import check_secret
+
+SIGNATURE = "x-twilio-signature"
+
+START_S = 10.0
+"""Seconds until the stream says whose it is; it does so at once."""
+
+MOST_CHARS = 32_000
+"""Characters of one message: three seconds of sound; Twilio's have 20 ms."""
+
+MARK_S = 1.0
+"""Seconds from one mark to the next: each comes back when what was sent before it has been played."""
+
+NOT_UNDERSTOOD = 1007
+
+
+class _Format(msgspec.Struct):
+    encoding: str
+    sampleRate: int
+
+
+class _Start(msgspec.Struct):
+    streamSid: str
+    callSid: str
+    mediaFormat: _Format
+
+
+class _Media(msgspec.Struct):
+    payload: str
+
+
+class _Dtmf(msgspec.Struct):
+    digit: str
+
+
+class _Message(msgspec.Struct):
+    event: str
+    start: _Start | None = None
+    media: _Media | None = None
+    dtmf: _Dtmf | None = None
+
+
+class Twilio:
+    """The account that the settings name, and its proofs. Raises ConfigError where its token can't be read."""
+
+    def __init__(self, settings: Telephone) -> None:
+        path = Path(settings.twilio_token_file or "").expanduser()
+        check_secret(path, "server.telephone.twilio_token_file")
+        self._token = path.read_text(encoding="utf-8").strip().encode()
+        if not self._token:
+            raise ConfigError(f"server.telephone.twilio_token_file: {path} is empty")
+        self.url = (settings.twilio_url or "").rstrip("/")
+
+    @property
+    def stream_url(self) -> str:
+        return f"wss{self.url.removeprefix('https')}{PATH}/stream"
+
+    def signed(self, signature: str, url: str, form: Mapping[str, str]) -> bool:
+        """Whether a request to ``url`` is the account's own."""
+        text = url + "".join(name + form[name] for name in sorted(form))
+        digest = hmac.new(self._token, text.encode("utf-8", "surrogatepass"), hashlib.sha1).digest()
+        return hmac.compare_digest(base64.b64encode(digest), signature.encode("utf-8", "surrogateescape"))
+
+    def signed_stream(self, signatures: Iterable[str]) -> bool:
+        """Whether a handshake is; some of Twilio's parts sign the address with a slash behind it."""
+        urls = (self.stream_url, f"{self.stream_url}/")
+        return any(self.signed(one, url, {}) for one in signatures for url in urls)
+
+
+class TwilioStream:
+    """One stream, once it has started."""
+
+    def __init__(self, socket: WebSocket, start: _Start) -> None:
+        self._socket, self._stream, self.name = socket, start.streamSid, start.callSid
+        self.way_s = 0.05
+        self._marked_s: float | None = None  # when the mark that has not come back was sent
+        self._next_mark_s = 0.0
+
+    async def received(self) -> AsyncGenerator[Pcm | str]:
+        async for message in _messages(self._socket):
+            match message:
+                case _Message(event="media", media=_Media(payload)):
+                    yield g711.decode_ulaw(_sound(payload))
+                case _Message(event="dtmf", dtmf=_Dtmf(digit)):
+                    yield digit[:1]
+                case _Message(event="mark"):
+                    self._measure()
+                case _Message(event="stop"):
+                    return
+                case _:
+                    pass  # of what it may say in the years to come nothing is for us
+
+    async def send(self, pcm: Pcm) -> None:
+        payload = pybase64.b64encode(g711.encode_ulaw(pcm)).decode("ascii")
+        await self._put({"event": "media", "streamSid": self._stream, "media": {"payload": payload}})
+        if self._marked_s is None and time.monotonic() >= self._next_mark_s:
+            self._marked_s = time.monotonic()
+            self._next_mark_s = self._marked_s + MARK_S
+            await self._put({"event": "mark", "streamSid": self._stream, "mark": {"name": "heard"}})
+
+    async def close(self, disconnect: Disconnect) -> None:
+        await _close(self._socket, disconnect.code, disconnect.reason)
+
+    def _measure(self) -> None:
+        """A mark is back: the way there and back, and what waited there."""
+        if self._marked_s is not None:
+            self.way_s = min(1.0, time.monotonic() - self._marked_s)
+            self._marked_s = None
+
+    async def _put(self, message: object) -> None:
+        try:
+            await self._socket.send_text(msgspec.json.encode(message).decode())
+        except (WebSocketDisconnect, RuntimeError):  # RuntimeError: it is closed already
+            raise Disconnect(1006, "the stream is gone") from None
+
+
+async def serve_stream(socket: WebSocket, twilio: Twilio, telephones: Telephones) -> None:
+    """One stream, from the handshake to the close."""
+    if not twilio.signed_stream(socket.headers.getlist(SIGNATURE)):
+        audit("telephone.refused", path=PATH)
+        await deny(socket, 403, "invalid_signature", "The handshake is not signed with the account's auth token.")
+        return
+    await socket.accept()
+    code, reason = 1000, ""
+    try:
+        async with asyncio.timeout(START_S):
+            start = await _start(socket)
+        await telephones.serve(TwilioStream(socket, start))
+    except TimeoutError:
+        code, reason = NOT_UNDERSTOOD, "the stream did not start"
+    except Disconnect as disconnect:
+        code, reason = disconnect.code, disconnect.reason
+    except (Closed, Refusal) as refused:
+        code, reason = TRY_LATER, refused.code
+    await _close(socket, code, reason)
+
+
+async def _start(socket: WebSocket) -> _Start:
+    """The stream's first word about itself. Raises Disconnect."""
+    async for message in _messages(socket):
+        if message.event == "start" and (start := message.start) is not None:
+            if (start.mediaFormat.encoding, start.mediaFormat.sampleRate) != ("audio/x-mulaw", g711.RATE_HZ):
+                raise Disconnect(NOT_UNDERSTOOD, "the stream's sound is not audio/x-mulaw at 8000 Hz")
+            return start
+    raise Disconnect(1000, "the stream ended before it began")
+
+
+async def _messages(socket: WebSocket) -> AsyncGenerator[_Message]:
+    """Yield what comes until the socket is closed. Raises Disconnect for what is no message of a stream."""
+    while (event := await socket.receive())["type"] != "websocket.disconnect":
+        text = event.get("text") or ""
+        if len(text) > MOST_CHARS:
+            raise Disconnect(TOO_LARGE, "a message is too large", "goodbye")
+        try:
+            yield msgspec.json.decode(text, type=_Message)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise Disconnect(NOT_UNDERSTOOD, "a message is no message of a stream", "goodbye") from None
+
+
+def _sound(payload: str) -> bytes:
+    try:
+        return pybase64.b64decode(payload, validate=True)
+    except ValueError:
+        raise Disconnect(NOT_UNDERSTOOD, "a payload is not base64", "goodbye") from None
+
+
+async def _close(socket: WebSocket, code: int, reason: str) -> None:
+    with suppress(WebSocketDisconnect, RuntimeError):
+        await socket.close(code, reason)

@@ -1,0 +1,306 @@
+"""Answers of a bfloat16 thinker whose replica is killed at a random moment: are they still one answer each?
+
+    python -m benchmarks.continued --folder DIR [--answers 100]
+
+A tiny Qwen3-Omni is taught to chat and to call a tool, and two thinkers of it serve in bfloat16, where what is drawn
+depends on who else is in a batch. Three runs without a kill ask the same; in the fourth, one thinker after the other is
+killed (kill -9) until so many answers have been hit. Of each answer: no character is lost or doubled, a call's
+arguments are JSON, it ends by its own end or its limit. transformers then ranks every token in float32 behind those
+before it: tokens that it would hardly say (rank above 40) may be no more frequent than without a kill (a share that
+chance exceeds in 5 % of cases). A last run is the control: its thinkers keep nothing, and must fail.
+
+What a run has found lies in DIR, so that it goes on where it was broken off. Ends with 1 where a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from math import comb
+from pathlib import Path
+
+import torch
+
+from benchmarks.fleet import said
+from engine import Engine, EngineError, Message, Request, Sampling, TextPart, parse_config
+from engine.chunk import Text, ToolCall, Usage
+from engine.core import Tool
+from engine.worker.chat import Chat
+from tests.oracles import tiny_qwen3_omni as tiny
+from tests.oracles.qwen3_omni import Oracle
+
+AT_ONCE, TOKENS, FRAMES = 12, 120, 12
+RARE = 40
+STEPS, ROWS = 100, 8
+TOOL = Tool("city", "Tells about a city.", {"type": "object"})
+PARTS = (
+    ("Hello", "I am well", "The weather is fine", "A red square", "A blue circle", "You see this picture"),
+    (" today", " there", " and I hear you", " beside a circle", " with me", " and speak"),
+    (".", "!", ", one two three.", ", four five six.", ", seven eight nine ten."),
+)
+CITIES = ("Ulm", "Rome", "Oslo", "Lima", "Bern")
+
+CONFIG = """
+stages:
+  - {{name: thinker, use: {thinker}, weights: {weights}, dtype: bfloat16, options: {{context: 1024}}}}
+  - {{name: talker, use: qwen3_omni.talker, weights: {weights}, dtype: bfloat16, options: {{context: 1024}}}}
+  - {{name: code2wav, use: qwen3_omni.code2wav, weights: {weights}, dtype: bfloat16}}
+workers:
+  - {{stages: [thinker], replicas: 2, max_batch: 16}}
+  - {{stages: [talker, code2wav], max_batch: 16}}
+heartbeat: {{interval_s: 0.5, timeout_s: 20}}
+empty_s: 120
+stall_s: 120
+"""
+FORGETFUL = '''
+from collections import deque
+from engine.worker.models.qwen3_omni.thinker import Thinker
+
+
+class Forgetful(Thinker):
+    """Leaves out what was given, and writes anew: as if it would draw the same again."""
+
+    def _kept(self, req):
+        return deque()
+'''
+
+
+@dataclass(slots=True)
+class Heard:
+    """An answer as its client got it."""
+
+    id: int
+    text: str = ""
+    ids: list[int] = field(default_factory=list[int])
+    prompt: list[int] = field(default_factory=list[int])
+    calls: list[str] = field(default_factory=list[str])
+    called: list[int] = field(default_factory=list[int])
+    """Ids of calls, which are no text."""
+    gaps: int = 0
+    finish: str = ""
+    error: str = ""
+    hit: bool = False
+
+
+def question(n: int) -> Request:
+    """The n-th question, the same in every run."""
+    draw = random.Random(n)
+    said = Message("user", (TextPart(_sentence(draw)),))
+    return Request(
+        id=f"{n}", session=f"{n}", messages=(said,), tools=(TOOL,), dump=True, max_text_tokens=TOKENS,
+        max_audio_s=0.08 * FRAMES, sampling=Sampling(seed=n, temperature=1.0),
+    )  # fmt: skip
+
+
+def _sentence(draw: random.Random) -> str:
+    return "".join(draw.choice(part) for part in PARTS)
+
+
+def taught(folder: Path) -> Path:
+    """A tiny checkpoint that chats and calls, made once."""
+    made = folder / "weights"
+    if (folder / "taught").exists():
+        return made
+    torch.manual_seed(0)
+    tiny.make(made)
+    chat, oracle, draw = Chat(made), Oracle(made), random.Random(0)
+    thinker = oracle.model.thinker.train()
+    adam = torch.optim.AdamW(thinker.parameters(), 3e-3)
+    for step in range(STEPS):
+        pairs = [(question(10_000 + step * ROWS + i), _lesson(chat, draw)) for i in range(ROWS)]
+        rows = [(chat.prompt(asked.messages, asked.tools), answer) for asked, answer in pairs]
+        longest = max(len(prompt) + len(answer) for prompt, answer in rows)
+        ids = torch.tensor([[*prompt, *answer, *[0] * longest][:longest] for prompt, answer in rows])
+        wanted = torch.full_like(ids, -100)
+        for i, (prompt, answer) in enumerate(rows):
+            wanted[i, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
+        logits = thinker(input_ids=ids, attention_mask=(torch.arange(longest) < 10**6).expand_as(ids).long()).logits
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted[:, 1:].flatten())
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        if step % 20 == 0:
+            print(f"lesson {step}: {loss.item():.3f}", flush=True)
+    oracle.model.eval().save_pretrained(made)
+    (folder / "taught").touch()
+    return made
+
+
+def _lesson(chat: Chat, draw: random.Random) -> list[int]:
+    """An answer: some sentences, and behind every third a call."""
+    ids = chat.encode(" ".join(_sentence(draw) for _ in range(draw.randrange(2, 6))))
+    if draw.random() < 1 / 3:
+        arguments = {"name": TOOL.name, "arguments": {"city": draw.choice(CITIES), "true": draw.randrange(100)}}
+        ids += [chat.added["<tool_call>"], *chat.encode(f"\n{json.dumps(arguments)}\n"), chat.added["</tool_call>"]]
+    return [*ids, chat.added["<|im_end|>"]]
+
+
+async def hear(engine: Engine, heard: Heard, hits: set[str]) -> None:
+    try:
+        async with engine.open(question(heard.id)) as chunks:
+            async for chunk in chunks:
+                match chunk:
+                    case Text(text, start, ids):
+                        heard.gaps += start != len(heard.text)
+                        heard.text, heard.ids = heard.text + text, [*heard.ids, *ids]
+                    case ToolCall(_, _, arguments, ids):
+                        heard.calls.append(arguments)
+                        heard.ids, heard.called = [*heard.ids, *ids], [*heard.called, *ids]
+                    case Usage():
+                        heard.finish, heard.prompt = chunk.finish, list(chunk.prompt_ids) or heard.prompt
+                    case _:
+                        pass
+    except EngineError as error:
+        heard.error = str(error)
+    heard.hit = f"{heard.id}" in hits
+
+
+async def run(folder: Path, name: str, use: str, answers: int, kills: bool) -> list[Heard]:
+    """Return so many answers; with kills, as many as it takes until so many have been hit."""
+    file = folder / f"{name}.jsonl"
+    if (folder / f"{name}.done").exists():
+        return [Heard(**json.loads(line)) for line in file.read_text().splitlines()]
+    done = [Heard(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+    hits: set[str] = set()
+    numbers = iter(range(len(done), 10**6))
+
+    def left() -> int:
+        return answers - (sum(one.hit for one in done) if kills else len(done))
+
+    async def session() -> None:
+        while left() > 0:
+            heard = Heard(next(numbers))
+            await hear(engine, heard, hits)
+            done.append(heard)
+            with file.open("a") as out:
+                out.write(json.dumps(asdict(heard)) + "\n")
+
+    spec = parse_config(CONFIG.format(thinker=use, weights=folder / "weights"))
+    async with Engine(spec) as engine, asyncio.TaskGroup() as tasks:
+        for i in range(AT_ONCE):
+            tasks.create_task(session(), name=f"session{i}")
+        draw = random.Random(len(done))
+        while kills and left() > 0:
+            await asyncio.sleep(draw.uniform(0.2, 1.5))
+            hits |= await killed(engine)
+            print(f"{name}: {answers - left()} of {answers} hit", flush=True)
+    (folder / f"{name}.done").touch()
+    return done
+
+
+async def killed(engine: Engine) -> set[str]:
+    """Kill the thinker that has most to do, and wait until there are two again; the requests that it had."""
+    pool = engine._fleet.pools["thinker"]  # pyright: ignore[reportPrivateUsage]
+    while len(pool) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    host = max(pool.members(), key=lambda member: len(member.leases)).replica.host
+    hit = {run.partition("/")[0] for run in host._runs}  # pyright: ignore[reportPrivateUsage]
+    os.kill(host.hello.result().pid, signal.SIGKILL)
+    await host.gone.wait()
+    return hit
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The faults of a run's answers, and how many of its tokens the reference would hardly say."""
+
+    broken: list[str]
+    tokens: int
+    rare: int
+    worst: int
+
+
+@torch.inference_mode()
+def judged(oracle: Oracle, chat: Chat, answers: list[Heard]) -> Judged:
+    broken, ranks = list[str](), list[int]()
+    for one in answers:
+        if fault := _fault(chat, one):
+            broken.append(f"{one.id}: {fault}: {one.text!r} {one.error}")
+        if one.ids and one.prompt:
+            ids = torch.tensor([[*one.prompt, *one.ids]])
+            logits = oracle.model.thinker(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
+            behind = logits[len(one.prompt) - 1 : -1]
+            own = behind.gather(1, ids[0, len(one.prompt) :, None])
+            ranks += (behind > own).sum(1).tolist()
+    return Judged(broken, len(ranks), sum(rank >= RARE for rank in ranks), max(ranks, default=0) + 1)
+
+
+def _fault(chat: Chat, one: Heard) -> str:
+    if one.error or one.finish not in {"stop", "length", "tool"}:
+        return "it did not end"
+    if one.gaps:
+        return "a piece of text does not begin where the one before it ended"
+    spoken, called = [], list(one.called)
+    for id in one.ids:
+        if called and id == called[0]:
+            called.pop(0)
+        else:
+            spoken.append(id)
+    if chat.text(spoken) != one.text:
+        return "characters are lost or doubled"
+    for arguments in one.calls:
+        try:
+            json.loads(arguments)
+        except ValueError:
+            return "a call's arguments are no JSON"
+    return ""
+
+
+def by_chance(rare: int, tokens: int, others: int, other_tokens: int) -> float:
+    """The chance that so many or more of all that are rare fall among these tokens, if they are like the others
+    (Przyborowski and Wilenski 1940)."""
+    every, share = rare + others, tokens / (tokens + other_tokens)
+    return sum(comb(every, k) * share**k * (1 - share) ** (every - k) for k in range(rare, every + 1))
+
+
+async def main(folder: Path, answers: int) -> int:
+    weights, began_s = taught(folder), time.monotonic()
+    forgetful = folder / "forgetful.py"
+    forgetful.write_text(FORGETFUL)
+    chat, oracle = Chat(weights), Oracle(weights)
+    use, found = "qwen3_omni.thinker", dict[str, tuple[list[Heard], Judged]]()
+    runs: list[tuple[str, str, bool, int]] = [(f"calm{i}", use, False, answers) for i in range(3)]
+    runs += [("killed", use, True, answers), ("forgetful", f"{forgetful}:Forgetful", True, max(20, answers // 5))]
+    for name, thinker, kills, count in runs:
+        heard = await run(folder, name, thinker, count, kills)
+        hit = [one for one in heard if one.hit] if kills else heard
+        found[name] = hit, judged(oracle, chat, hit)
+        result, calls = found[name][1], sum(len(one.calls) for one in hit)
+        print(
+            f"{name}: {len(hit)} answers, {calls} calls, {result.tokens} tokens, {result.rare} of rank > {RARE} "
+            f"(worst {result.worst}), {len(result.broken)} broken; {time.monotonic() - began_s:.0f} s", flush=True,
+        )  # fmt: skip
+    return verdict(found)
+
+
+def verdict(found: dict[str, tuple[list[Heard], Judged]]) -> int:
+    calm = [found[f"calm{i}"][1] for i in range(3)]
+    others, tokens = sum(one.rare for one in calm), sum(one.tokens for one in calm)
+    good = list[bool]()
+    for name in ("killed", "forgetful"):
+        result = found[name][1]
+        print(*result.broken[:5], sep="\n")
+        chance = by_chance(result.rare, result.tokens, others, tokens)
+        kept = said(f"{name}: broken answers", len(result.broken), "<=", 0, "")
+        kept = said(f"{name}: chance of so many rare tokens", chance, ">=", 0.05, "") and kept
+        good.append(kept if name == "killed" else said("control: it misses a bar", not kept, ">=", 1, ""))
+    same = {one.id: one.ids for one in found["calm0"][0]}
+    again = [one.ids == same.get(one.id) for one in found["calm1"][0]]
+    print(f"of the answers of two runs without a kill {sum(again)} of {len(again)} are the same: this is bfloat16")
+    return int(not all(good))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--answers", type=int, default=100)
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    sys.exit(asyncio.run(main(asked.folder.resolve(), asked.answers)))

@@ -1,0 +1,142 @@
+"""Live beside Realtime, over sockets of this machine: first sound, interruption, and how far the stream is ahead.
+
+    python -m benchmarks.live [--rounds 20] [--config configs/script.yaml]
+
+A user's recording is sent at its own pace. *First sound* is the time from its last sample to the arrival of the first
+sample of the answer that can be heard, Live and Realtime by turns in one run. *Interruption* is the time from the
+recording's first sample, spoken over a long answer, to the last sample of that answer at the ear of a player that plays
+what comes, when it comes. *Ahead* is the most that was sent beyond the clock that began at ``session.started``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+from rich.console import Console
+from rich.table import Table
+from websockets.asyncio.client import ClientConnection, connect
+
+from app.bench import subject
+from engine import SPEAKER_RATE_HZ
+from engine.resampler import resample
+
+RECORDING = Path(__file__).parents[1] / "tests" / "data" / "spoken" / "in_020.ogg"
+PIECE = SPEAKER_RATE_HZ // 50
+LOUD = 500
+LONG, REST_S = "long 400", 1.5
+
+
+@dataclass
+class Heard:
+    """The stream at its listener: when each sample is heard, as runs of (seconds of the clock, samples)."""
+
+    runs: list[tuple[float, Any]] = field(default_factory=list[tuple[float, Any]])
+    began_s: float = 0.0
+    ahead_s: float = -1.0
+    first_s: float | None = None
+    _end_s: float = 0.0
+    _sent_s: float = 0.0
+
+    def take(self, pcm: Any) -> None:
+        now_s = time.monotonic()
+        start_s = max(now_s, self._end_s)
+        self._end_s = start_s + len(pcm) / SPEAKER_RATE_HZ
+        self._sent_s += len(pcm) / SPEAKER_RATE_HZ
+        self.ahead_s = max(self.ahead_s, self._sent_s - (now_s - self.began_s))
+        self.runs.append((start_s, pcm))
+        if self.first_s is None and (loud := np.flatnonzero(np.abs(pcm.astype(int)) > LOUD)).size:
+            self.first_s = now_s + loud[0] / SPEAKER_RATE_HZ
+
+    def loud_s(self) -> Any:
+        """The moments at which something can be heard."""
+        found = [start + np.flatnonzero(np.abs(pcm.astype(int)) > LOUD) / SPEAKER_RATE_HZ for start, pcm in self.runs]
+        return np.concatenate(found) if found else np.zeros(0)
+
+
+def spoken() -> Any:
+    """The recording, without silence at its ends: int16 at SPEAKER_RATE_HZ."""
+    wave, rate_hz = soundfile.read(RECORDING, dtype="int16", always_2d=True)
+    pcm = resample(np.asarray(wave[:, 0], np.int16), rate_hz, SPEAKER_RATE_HZ)
+    loud = np.flatnonzero(np.abs(pcm) > 600)
+    return pcm[loud[0] : loud[-1] + 1]
+
+
+async def microphone(socket: ClientConnection, event: str, pcm: Any) -> tuple[float, float]:
+    """Send samples at their pace: when the first and the last one left."""
+    begun_s = time.monotonic()
+    for i, at in enumerate(range(0, len(pcm), PIECE)):
+        await asyncio.sleep(max(0.0, begun_s + i * PIECE / SPEAKER_RATE_HZ - time.monotonic()))
+        audio = base64.b64encode(pcm[at : at + PIECE].astype("<i2").tobytes()).decode()
+        await socket.send(json.dumps({"type": event, "audio": audio}))
+    return begun_s, begun_s + len(pcm) / SPEAKER_RATE_HZ
+
+
+async def listen(socket: ClientConnection, event: str, heard: Heard) -> None:
+    async for text in socket:
+        message = json.loads(text)
+        if message["type"] == event:
+            heard.take(np.frombuffer(base64.b64decode(message["delta"]), "<i2"))
+
+
+async def round_of(url: str, event: str, delta: str, opening: list[dict[str, Any]], lead_s: float) -> tuple[Any, ...]:
+    """One session: what was heard in it, and when its user spoke; ``lead_s`` of silence come first."""
+    voice = spoken()
+    quiet = np.zeros(round(lead_s * SPEAKER_RATE_HZ), np.int16)
+    rest = np.zeros(round(REST_S * SPEAKER_RATE_HZ), np.int16)
+    async with connect(url, max_size=None) as socket:
+        for one in opening:
+            await socket.send(json.dumps(one))
+        await socket.recv()
+        heard = Heard(began_s=time.monotonic())
+        listening = asyncio.create_task(listen(socket, delta, heard))
+        begun_s, _ = await microphone(socket, event, np.concatenate([quiet, voice, rest]))
+        listening.cancel()
+    onset_s = begun_s + lead_s
+    return heard, onset_s, onset_s + len(voice) / SPEAKER_RATE_HZ
+
+
+async def measure(url: str, rounds: int) -> dict[str, list[float]]:
+    base = url.replace("http", "ws", 1)
+    start = {"type": "session.start", "session": {"model": "m"}}
+    say = {"type": "session.commentary.append", "delegation_id": None, "content": LONG}
+    live = (f"{base}/v1/live/sessions", "session.input_audio.append", "session.output_audio.delta")
+    realtime = (f"{base}/v1/realtime", "input_audio_buffer.append", "response.output_audio.delta")
+    found: dict[str, list[float]] = {"first, Live": [], "first, Realtime": [], "interruption": [], "ahead": []}
+    for _ in range(rounds):
+        for name, place, opening in (("Live", live, [start]), ("Realtime", realtime, [])):
+            heard, _, end_s = await round_of(*place, opening, 0.5)
+            if heard.first_s is not None:
+                found[f"first, {name}"].append((heard.first_s - end_s) * 1000)
+        heard, onset_s, _ = await round_of(*live, [start, say], 1.0)
+        loud = heard.loud_s()
+        after = loud[loud > onset_s]
+        gaps = np.flatnonzero(np.diff(after) > 0.3)
+        found["interruption"].append(((after[gaps[0]] if len(gaps) else after[-1]) - onset_s) * 1000)
+        found["ahead"].append(heard.ahead_s * 1000)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=20, help="sessions of each kind")
+    parser.add_argument("--config", default="configs/script.yaml", help="the configuration that is served")
+    options = parser.parse_args()
+    with subject.running(options.config) as server:
+        found = asyncio.run(measure(server.url, options.rounds))
+    table = Table("ms", "n", "p50", "p95", "most")
+    for name, values in found.items():
+        table.add_row(name, str(len(values)), *(f"{np.percentile(values, q):.0f}" for q in (50, 95, 100)))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Speech over the answers of a Live session: a listener's words, after which they go on, and interruptions.
+
+    python -m benchmarks.overlaps [--texts 25]
+
+A hundred of each, 25 texts by four synthetic voices that taught neither the ears nor anything else (see make_turns:
+needs Debian's ``flite``, ``festival`` and ``festvox-us-slt-hts``), in white noise 20 and 10 dB below the voice. They
+go through the session's input buffer as a microphone's pieces would while an answer plays, and nano's ears hear them up
+to each pause; nobody's clock is in it. *Wrongly stopped*: a listener's word was taken for a turn. *Not stopped*: an
+interruption was not. *Held*: how long the answer was silent before it went on. Ears that know any words, and not nano's
+requests alone, would tell more of them apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from app.live.sound import OVERLAP_MS
+from app.realtime.input import InputAudioBuffer, OverlapStarted, TurnDropped, TurnEvent, TurnPaused, TurnStarted
+from app.realtime.input.endpointing import Sentences
+from app.realtime.input.turn_detector import Silero
+from app.realtime.protocol.options import Options, session_options
+from app.realtime.session_context import SessionContext
+from app.settings import Limits, TurnSettings
+from app.telemetry import Metrics
+from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, ModelInfo
+from engine.core import Pcm
+from engine.resampler import resample
+from engine.training.nano.eval_ears import hear
+from engine.training.nano.make_turns import VOICES, speak
+from engine.worker.models.nano.ears import Ears
+from engine.worker.stage import StageConfig
+
+LISTENS = (
+    "ooh", "uh-huh", "hmm", "alright", "yeah", "yes", "right", "okay", "I see", "sure", "oh", "wow", "really", "got it",
+    "good", "great", "nice", "cool", "ah", "exactly", "true", "of course", "oh okay", "yeah yeah", "that's right",
+)  # fmt: skip
+INTERRUPTS = (
+    "stop", "wait", "no", "hold on", "wait a second", "stop talking", "what time is it", "what is twelve plus thirty",
+    "no I meant tomorrow", "can you repeat that", "sorry what did you say", "tell me a joke", "that is wrong",
+    "be quiet please", "never mind", "I have a question", "how are you", "okay stop", "what is your name",
+    "yeah but what about the weather", "excuse me", "spell hello", "can you speak slower", "not that one",
+    "what does that mean",
+)  # fmt: skip
+LEVEL = 2000 / 32768
+PIECE = SPEAKER_RATE_HZ // 50
+HEARD = 6
+"""Pieces behind a pause at which the ears have spoken: 120 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of one recording: a turn, or not. ``held_ms`` counts from the first event to the decision."""
+
+    text: str
+    voice: str
+    turn: bool
+    held_ms: int
+
+
+class Model:
+    """An engine of which nothing but its description is asked."""
+
+    model = ModelInfo(name="nano", voices=(), abilities=frozenset({"text", "audio", "speech"}), frame_s=0.08)
+
+    def open(self, request: Any, inputs: Any = None) -> Any:
+        raise NotImplementedError
+
+
+def noisy(wave: Any, snr_db: float, seed: int) -> Pcm:
+    """The voice at one level, with a second of room before it and behind it: int16 at SPEAKER_RATE_HZ."""
+    voiced = wave[np.abs(wave) > 0.05 * np.abs(wave).max()]
+    second = np.zeros(MIC_RATE_HZ, np.float32)
+    sound = np.concatenate([second, wave * (LEVEL / np.sqrt(np.square(voiced).mean())), second, second])
+    sound += np.random.default_rng(seed).normal(0, LEVEL * 10 ** (-snr_db / 20), len(sound)).astype(np.float32)
+    pcm = (np.clip(sound, -1, 1) * 32767).astype(np.int16)
+    return resample(pcm, MIC_RATE_HZ, SPEAKER_RATE_HZ).astype(np.int16)
+
+
+async def outcome(ears: Ears, text: str, voice: str, pcm: Pcm) -> Outcome:
+    """Say a recording over an answer, and return what the input buffer makes of it."""
+    events = list[TurnEvent]()
+    context = SessionContext(Model(), Metrics(), Limits(), TurnSettings(), Silero, Sentences())
+    options, _ = session_options(Options(), {"audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}})
+    buffer = InputAudioBuffer(context, options, events.append, context.loop_time(), OVERLAP_MS)
+    buffer.playing(np.zeros(10 * SPEAKER_RATE_HZ, np.float32))
+    began, due, said = None, None, None
+    for number, at in enumerate(range(0, len(pcm), PIECE)):
+        seen = len(events)
+        await buffer.append(pcm[at : at + PIECE].tobytes())
+        for event in events[seen:]:
+            match event:
+                case OverlapStarted(said):
+                    began = number
+                case TurnStarted() | TurnDropped() if began is not None:
+                    await context.decoding.close()
+                    return Outcome(text, voice, isinstance(event, TurnStarted), (number - began) * 20)
+                case TurnPaused():
+                    due = number + HEARD
+                case _:
+                    due = None
+        if due == number and said is not None:
+            for one in hear(ears, said.pcm)[0]:
+                said.understand(one.text, one.final, one.complete, one.confident)
+    await context.decoding.close()
+    return Outcome(text, voice, False, 0)
+
+
+def recordings(texts: Sequence[str]) -> Iterator[tuple[str, str, Any]]:
+    for text, voice in product(texts, VOICES):
+        yield text, voice, speak(text, voice)
+
+
+async def measure(texts: int) -> None:
+    ears = Ears(StageConfig())
+    table = Table("said", "noise below", "of", "chosen by / held out", "held, p50 / p95")
+    for kind, listed in (("wrongly stopped", LISTENS), ("not stopped", INTERRUPTS)):
+        spoken = list(recordings(listed[:texts]))
+        for snr_db in (20, 10):
+            found = [await outcome(ears, text, voice, noisy(wave, snr_db, n)) for n, (text, voice, wave) in
+                     enumerate(spoken)]  # fmt: skip
+            wrong = [one for one in found if one.turn is (kind == "wrongly stopped")]
+            halves = [sum(listed.index(one.text) % 2 == half for one in wrong) for half in (0, 1)]
+            held = [one.held_ms for one in found if not one.turn and one.held_ms] or [0]
+            waits = " / ".join(f"{np.percentile(held, q):.0f} ms" for q in (50, 95))
+            table.add_row(kind, f"{snr_db} dB", str(len(found)), f"{len(wrong)}: {halves[0]} / {halves[1]}", waits)
+            print(kind, snr_db, sorted({f"{one.text} ({one.voice})" for one in wrong}))
+    Console().print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=int, default=25, help="of each kind, the first so many")
+    asyncio.run(measure(parser.parse_args().texts))
+
+
+if __name__ == "__main__":
+    main()

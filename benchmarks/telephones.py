@@ -1,0 +1,153 @@
+"""A telephone's first sound beside the WebSocket's, and ten calls at once: nano, over loopback, in one run.
+
+    python -m benchmarks.telephones [--turns 20] [--calls 10]
+
+The same question is spoken in real time over the WebSocket, through Twilio's Media Streams, Asterisk's AudioSocket and
+SIP, in turn; the time is that from its last voiced sample to the first audible one of the answer, at the caller's end.
+An underrun is a moment in which a listener without a buffer has nothing to play. Sound at 8 kHz is not always
+understood as it is at 24: what counts is when it was answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from app.bench.client import open_client
+from app.bench.figures import Figure, percentile, show
+from app.bench.sessions import hear_out, speech
+from app.bench.subject import running
+from app.bench.target import BenchError, Target
+from app.client.player import Player
+from engine import SPEAKER_RATE_HZ, loop
+from engine.core import Pcm
+from engine.resampler import resample
+from tests.app.rig import keys_file
+from tests.app.transports.telephone.exchanges import TOKEN, URL, Reached, Telephone, asterisk, frames, sip, twilio
+
+Dial = Callable[[Reached], AbstractAsyncContextManager[Telephone]]
+DIALS: dict[str, Dial] = {"Twilio": twilio, "AudioSocket": asterisk, "SIP": sip}
+FRAME_S = 0.020
+PATIENCE_S = 20.0
+BEYOND_MS = 60.0
+"""The bar: milliseconds beyond the WebSocket's."""
+
+
+class Turn:
+    """One spoken turn of a telephone, as its caller hears it."""
+
+    def __init__(self, phone: Telephone) -> None:
+        self._phone, self.player, self.spoke_s = phone, Player(), 0.0
+        self._seen = len(phone.sound)
+
+    async def ask(self, pcm: Pcm) -> None:
+        """Speak int16 at 8 kHz, 20 ms every 20 ms, and stay silent until the answer has been heard."""
+        await self._talk(frames(pcm))
+        self.spoke_s = time.monotonic()
+        quiet = [np.zeros(160, np.int16)] * 5
+        while not self._over:
+            await self._talk(quiet)
+            self._listen()
+            if time.monotonic() - self.spoke_s > PATIENCE_S:
+                raise BenchError("an answer did not come, or did not end")
+
+    @property
+    def ttfa_ms(self) -> float:
+        if self.player.audible_s is None:
+            raise BenchError("an answer had no sound")
+        return (self.player.audible_s - self.spoke_s) * 1000
+
+    @property
+    def _over(self) -> bool:
+        heard = self.player.audible_s is not None
+        return heard and time.monotonic() > self.player.ends_s + 0.5
+
+    async def _talk(self, pieces: list[Pcm]) -> None:
+        due_s = time.monotonic()
+        for one in pieces:
+            await self._phone.speak(one)
+            due_s += FRAME_S
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+
+    def _listen(self) -> None:
+        for at_s, pcm in self._phone.sound[self._seen :]:
+            if at_s >= self.spoke_s:
+                self.player.receive(at_s, (np.repeat(pcm, 3) / 32768).astype(np.float32))
+        self._seen = len(self._phone.sound)
+
+
+async def over_sockets(target: Target, turns: int) -> tuple[list[float], Pcm]:
+    """First sounds over the WebSocket in milliseconds, and the question: int16 at 24 kHz."""
+    async with open_client(target) as client:
+        asked = await speech(target, client)
+        found = [await hear_out(client, asked) for _ in range(turns)]
+    if any(turn.ttfa_s is None for turn in found):
+        raise BenchError("an answer over the WebSocket did not come")
+    return [turn.ttfa_s * 1000 for turn in found if turn.ttfa_s is not None], asked
+
+
+async def over_telephone(dial: Dial, ports: Reached, pcm: Pcm, turns: int) -> list[Turn]:
+    async with dial(ports) as phone:
+        found: list[Turn] = []
+        for _ in range(turns):
+            found.append(Turn(phone))
+            await found[-1].ask(pcm)
+        await phone.hang_up()
+    return found
+
+
+async def measure(url: str, ports: Reached, turns: int, calls: int) -> list[Figure]:
+    target, figures = Target(url), list[Figure]()
+    base, asked = await over_sockets(target, turns)
+    middle = percentile(base, 50) or 0.0
+    figures.append(Figure(name="WebSocket: last word → first sound, p50", value=middle, unit="ms"))
+    pcm = resample(asked, SPEAKER_RATE_HZ, 8000)
+    for name, dial in DIALS.items():
+        found = await over_telephone(dial, ports, pcm, turns)
+        beyond = (percentile([turn.ttfa_ms for turn in found], 50) or 0.0) - middle
+        figures.append(Figure(name=f"{name}: beyond it, p50", value=beyond, unit="ms", bar=BEYOND_MS))
+    for name, dial in DIALS.items():
+        each = await asyncio.gather(*(over_telephone(dial, ports, pcm, 2) for _ in range(calls)))
+        dry = sum(turn.player.underruns for found in each for turn in found)
+        figures.append(Figure(name=f"{calls} calls at once by {name}: underruns", value=float(dry), unit="", bar=0))
+    return figures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--calls", type=int, default=10)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        free = [_free_port(kind) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)]
+        token = keys_file(Path(folder), TOKEN, name="token")
+        telephone: dict[str, Any] = {
+            "twilio_url": URL, "twilio_token_file": token, "audiosocket": f"127.0.0.1:{free[0]}",
+            "sip": f"127.0.0.1:{free[1]}",
+        }  # fmt: skip
+        with running(None, changes={f"server.telephone.{name}": value for name, value in telephone.items()}) as server:
+            ports = Reached(int(server.url.rpartition(":")[2]), *free, limit_s=600.0)
+            figures = loop.run(measure(server.url, ports, args.turns, args.calls))
+    show(figures, Console(emoji=False))
+    return int(not all(figure.passed for figure in figures))
+
+
+def _free_port(kind: int) -> int:
+    with socket.socket(socket.AF_INET, kind) as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""The encoders of sound and of pictures: what is heard and seen, as rows of the thinker.
+
+Source: transformers 5.23, models/qwen3_omni_moe. They know no prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.worker.models.qwen3_omni.source import audio_tokens
+from engine.worker.nn import encoder
+from engine.worker.nn.device import to_device
+from engine.worker.nn.encoder import Grid, LayerNorm, Linear, Merger
+from engine.worker.nn.weights import Reader
+
+NORM_EPS = 1e-6
+
+
+class AudioEncoder:
+    """Pieces of 2 ``n_window`` frames go through convolutions; rows see those of ``n_window_infer`` frames."""
+
+    def __init__(self, read: Reader, config: Any) -> None:
+        self.piece, self.batch = 2 * config.n_window, config.conv_chunksize
+        self.window = config.n_window_infer // self.piece  # in pieces
+        width, channels = config.d_model, config.downsample_hidden_size
+        into = (1, channels, channels)
+        self.convolutions = [
+            (read(f"conv2d{i}.weight", channels, into[i - 1], 3, 3), read(f"conv2d{i}.bias", channels))
+            for i in (1, 2, 3)
+        ]
+        high = (((config.num_mel_bins + 1) // 2 + 1) // 2 + 1) // 2
+        self.enter = Linear(read.below("conv_out"), channels * high, width, biased=False)
+        self.times = encoder.sinusoids(config.max_source_positions, width, read.device)
+        self.layers = [
+            encoder.AudioLayer(read.below(f"layers.{i}"), config, key_biased=True) for i in range(config.encoder_layers)
+        ]
+        self.norm, self.activate = (
+            LayerNorm(read.below("ln_post"), width),
+            encoder.activation(config.activation_function),
+        )
+        self.up, self.out = (
+            Linear(read.below("proj1"), width, width),
+            Linear(read.below("proj2"), width, config.output_dim),
+        )
+
+    def __call__(self, mel: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Rows [rows, width] of sounds, whose frames [mels, frames] of such lengths lie one behind another."""
+        sizes = encoder.pieces(lengths, self.piece)
+        counts = [audio_tokens(size, self.piece) for size in sizes]
+        x = self._convolved(encoder.padded(mel, sizes)[:, None])
+        x = encoder.unpadded(x + self.times[: x.shape[1]].to(x.dtype), counts)
+        totals = [audio_tokens(length, self.piece) for length in lengths]
+        windows = encoder.pieces(totals, max(counts) * self.window)
+        for layer in self.layers:
+            x = layer(x, windows)
+        return self.out(self.activate(self.up(self.norm(x))))
+
+    def _convolved(self, x: Tensor) -> Tensor:
+        """Pieces [pieces, 1, mels, frames] as rows [pieces, rows, width]; not too many of them at once."""
+        found: list[Tensor] = []
+        for part in x.split(self.batch):
+            for weight, bias in self.convolutions:
+                part = F.gelu(F.conv2d(part, weight, bias, stride=2, padding=1))
+            found.append(part)
+        return self.enter(torch.cat(found).permute(0, 3, 1, 2).flatten(2))
+
+
+class VisionEncoder:
+    """Every patch sees all of its picture; some layers give rows that deepstack adds to the thinker's first ones."""
+
+    def __init__(self, read: Reader, config: Any) -> None:
+        width, self.merge = config.hidden_size, config.spatial_merge_size
+        self.side = int(config.num_position_embeddings**0.5)
+        self.table = read("pos_embed.weight", config.num_position_embeddings, width)
+        patch = config.in_channels, config.temporal_patch_size, config.patch_size, config.patch_size
+        self.enter = read("patch_embed.proj.weight", width, *patch), read("patch_embed.proj.bias", width)
+        self.rope = encoder.PlaneRope(
+            width // config.num_heads, config.rope_parameters["rope_theta"], self.merge, read.device
+        )
+        self.layers = [_Layer(read.below(f"blocks.{i}"), config) for i in range(config.depth)]
+        cell, out = width * self.merge**2, config.out_hidden_size
+        norm = LayerNorm(read.below("merger.ln_q"), width, NORM_EPS)
+        self.last = Merger(read.below("merger"), norm, cell, out)
+        self.taps = {
+            layer: Merger(read.below(f"merger_list.{i}"), self._late(read, i, cell), cell, out, late=True)
+            for i, layer in enumerate(config.deepstack_visual_indexes)
+        }
+
+    def _late(self, read: Reader, number: int, cell: int) -> LayerNorm:
+        return LayerNorm(read.below(f"merger_list.{number}.ln_q"), cell, NORM_EPS)
+
+    def __call__(self, pixels: Tensor, grids: Sequence[Grid]) -> list[Tensor]:
+        """Rows [cells, width] of pictures, and those of each tap; ``pixels`` [patches, values] lie one picture behind
+        another."""
+        x = F.linear(pixels, self.enter[0].flatten(1), self.enter[1])
+        x = x + torch.cat([self._placed(grid) for grid in grids]).to(x.dtype)
+        angles, counts = self.rope(grids), [high * wide for high, wide in grids]
+        tapped: list[Tensor] = []
+        for number, layer in enumerate(self.layers):
+            x = layer(x, angles, counts)
+            if number in self.taps:
+                tapped.append(self.taps[number](x))
+        return [self.last(x), *tapped]
+
+    def _placed(self, grid: Grid) -> Tensor:
+        """A picture's embeddings of places: the table's square, stretched over it, between four neighbours each."""
+        taps: list[Tensor] = []
+        shares: list[Tensor] = []
+        for at, size in zip(encoder.patch_positions(grid, self.merge), grid, strict=True):
+            where = at.float() * (self.side - 1) / max(1, size - 1)
+            low = where.floor()
+            taps.append(torch.stack((low, low + 1), 1).clamp(max=self.side - 1).long())
+            shares.append(1 - (where[:, None] - low[:, None] - torch.arange(2)).abs())
+        indices = (taps[0][:, :, None] * self.side + taps[1][:, None]).flatten(1)
+        weights = (shares[0][:, :, None] * shares[1][:, None]).flatten(1)
+        device = self.table.device
+        return (self.table[to_device(indices.numpy(), device)] * to_device(weights.numpy(), device)[..., None]).sum(1)
+
+
+class _Layer:
+    """Attention and a feed-forward part, each behind a norm."""
+
+    def __init__(self, read: Reader, config: Any) -> None:
+        width, inner, self.heads = config.hidden_size, config.intermediate_size, config.num_heads
+        self.before, self.between = (LayerNorm(read.below(f"norm{i}"), width, NORM_EPS) for i in (1, 2))
+        self.qkv = Linear(read.below("attn.qkv"), width, 3 * width)
+        self.out, self.activate = Linear(read.below("attn.proj"), width, width), encoder.activation(config.hidden_act)
+        self.up = Linear(read.below("mlp.linear_fc1"), width, inner)
+        self.down = Linear(read.below("mlp.linear_fc2"), inner, width)
+
+    def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor], counts: Sequence[int]) -> Tensor:
+        query, key, value = self.qkv(self.before(x)).view(len(x), 3, self.heads, -1).unbind(1)
+        mixed = encoder.attend(encoder.turned(query, angles), encoder.turned(key, angles), value, counts)
+        x = x + self.out(mixed)
+        return x + self.down(self.activate(self.up(self.between(x))))

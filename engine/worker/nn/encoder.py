@@ -1,0 +1,154 @@
+"""Blocks of encoders, which compute a whole sound or picture at once: every row sees all rows of its own segment.
+
+Source: the encoders of sound and of pictures in transformers 5.23, models/qwen2_5_omni and models/qwen3_omni_moe. The
+blocks know no prompt and no family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.errors import WeightsError
+from engine.worker.nn.device import to_device
+from engine.worker.nn.rope import rotate
+from engine.worker.nn.weights import Reader
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu, "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"), "silu": F.silu,
+}  # fmt: skip
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """Return an activation by the name that a checkpoint has for it. Raises WeightsError for another one."""
+    if name not in _ACTIVATIONS:
+        raise WeightsError(f"its config.json names the activation {name!r:.80}; there are {', '.join(_ACTIVATIONS)}")
+    return _ACTIVATIONS[name]
+
+
+class Linear:
+    """A linear layer: rows [..., width] → [..., out]."""
+
+    def __init__(self, read: Reader, width: int, out: int, biased: bool = True) -> None:
+        self.weight, self.bias = read("weight", out, width), read("bias", out) if biased else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class LayerNorm:
+    """Rows with mean 0 and deviation 1, scaled and moved channel by channel."""
+
+    def __init__(self, read: Reader, width: int, eps: float = 1e-5) -> None:
+        self.weight, self.bias, self.eps = read("weight", width), read("bias", width), eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, counts: Sequence[int]) -> Tensor:
+    """Rows [rows, heads, dim] as [rows, heads · dim], of which each sees those of its own segment; ``counts`` are the
+    segments' rows, one segment behind another."""
+    parts = [x.transpose(0, 1)[None].split(list(counts), 2) for x in (query, key, value)]
+    scale = query.shape[-1] ** -0.5
+    found = [
+        F.scaled_dot_product_attention(q, k, v, scale=scale).transpose(1, 2)
+        for q, k, v in zip(parts[0], parts[1], parts[2], strict=True)
+    ]
+    return torch.cat(found, 1).reshape(len(query), -1)
+
+
+class AudioLayer:
+    """A layer of Whisper's encoder (Radford et al. 2022): norms come first, positions were added before."""
+
+    def __init__(self, read: Reader, config: Any, key_biased: bool) -> None:
+        width, inner, attention = config.d_model, config.encoder_ffn_dim, read.below("self_attn")
+        self.heads, self.activate = config.encoder_attention_heads, activation(config.activation_function)
+        self.query, self.value = (Linear(attention.below(f"{name}_proj"), width, width) for name in "qv")
+        self.key = Linear(attention.below("k_proj"), width, width, key_biased)
+        self.out = Linear(attention.below("out_proj"), width, width)
+        self.up, self.down = Linear(read.below("fc1"), width, inner), Linear(read.below("fc2"), inner, width)
+        self.before = LayerNorm(read.below("self_attn_layer_norm"), width)
+        self.between = LayerNorm(read.below("final_layer_norm"), width)
+
+    def __call__(self, x: Tensor, counts: Sequence[int]) -> Tensor:
+        y = self.before(x)
+        query, key, value = (part(y).view(len(y), self.heads, -1) for part in (self.query, self.key, self.value))
+        x = x + self.out(attend(query, key, value, counts))
+        return x + self.down(self.activate(self.up(self.between(x))))
+
+
+def sinusoids(count: int, width: int, device: torch.device) -> Tensor:
+    """Return float32 positions [count, width] of rows in time: sines, then cosines (Vaswani et al. 2017)."""
+    rates = torch.exp(-(np.log(10000) / (width // 2 - 1)) * torch.arange(width // 2).float())
+    angles = torch.arange(count)[:, None] * rates[None]
+    return torch.cat((angles.sin(), angles.cos()), 1).to(device)
+
+
+def pieces(lengths: Sequence[int], most: int) -> list[int]:
+    """Return the lengths of pieces of at most so many, into which each of some lengths is cut from its beginning."""
+    return [min(most, length - at) for length in lengths for at in range(0, length, most)]
+
+
+def padded(mel: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Pieces [pieces, mels, longest] of frames [mels, frames], filled up with zeros."""
+    return torch.nn.utils.rnn.pad_sequence(list(mel.T.split(list(sizes))), batch_first=True).transpose(1, 2)
+
+
+def unpadded(x: Tensor, counts: Sequence[int]) -> Tensor:
+    """The first so many rows of each piece of ``x`` [pieces, rows, width], one piece behind another."""
+    starts = np.arange(len(counts)) * x.shape[1]
+    indices = np.concatenate([start + np.arange(count) for start, count in zip(starts, counts, strict=True)])
+    return x.reshape(-1, x.shape[-1])[to_device(indices, x.device)]
+
+
+Grid = tuple[int, int]
+"""A picture's height and width in patches."""
+
+
+def patch_positions(grid: Grid, merge: int) -> Tensor:
+    """Return rows and columns [2, patches] of a picture's patches, cell by cell of ``merge`` by ``merge``."""
+    high, wide = grid
+    both = torch.stack(torch.meshgrid(torch.arange(high), torch.arange(wide), indexing="ij"))
+    return both.view(2, high // merge, merge, wide // merge, merge).transpose(2, 3).flatten(1)
+
+
+class PlaneRope:
+    """Angles of places in a picture: half of a head's channels turn with the row, half with the column."""
+
+    def __init__(self, dim: int, theta: float, merge: int, device: torch.device) -> None:
+        half = dim // 2
+        self._rates = 1.0 / theta ** (torch.arange(0, half, 2, dtype=torch.float) / half)
+        self._merge, self._device = merge, device
+
+    def __call__(self, grids: Sequence[Grid]) -> tuple[Tensor, Tensor]:
+        """Cosine and sine [patches, 1, dim] of pictures, one behind another."""
+        found = torch.cat([patch_positions(grid, self._merge) for grid in grids], 1)
+        angles = found[..., None].float() * self._rates
+        angles = torch.cat((*angles, *angles), -1)[:, None].to(self._device, non_blocking=True)
+        return angles.cos(), angles.sin()
+
+
+def turned(heads: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn heads [patches, heads, dim] in float32."""
+    return rotate(heads.float(), *angles).to(heads.dtype)
+
+
+class Merger:
+    """The patches of each cell as one row; ``norm`` takes single patches, or whole cells where ``late``."""
+
+    def __init__(
+        self, read: Reader, norm: Callable[[Tensor], Tensor], width: int, out: int, late: bool = False
+    ) -> None:
+        self.norm, self.width, self.late = norm, width, late
+        self.up, self.down = Linear(read.below("mlp.0"), width, width), Linear(read.below("mlp.2"), width, out)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        cells = self.norm(x.view(-1, self.width)) if self.late else self.norm(x).view(-1, self.width)
+        return self.down(F.gelu(self.up(cells)))

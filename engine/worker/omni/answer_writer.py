@@ -1,0 +1,84 @@
+"""An answer's tokens as chunks: text for the client, rows for the talker, tool calls, and the usage with the last.
+
+Computes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Set
+
+from engine.chunk import Checkpoint, Chunk, Tensors, Text, ToolCall, Usage
+from engine.worker.chat import Chat
+from engine.worker.omni.talker_feed import TalkerFeed, TextEnd
+from engine.worker.omni.thought import Thought
+from engine.worker.stage_request import StageRequest
+
+
+class AnswerWriter:
+    """The writer of a checkpoint's answers, which end with one of ``ends``; one that ``resumes`` goes on where another
+    was lost, and leaves what it needs for that."""
+
+    def __init__(self, chat: Chat, feed: TalkerFeed, ends: Set[int], resumes: bool) -> None:
+        self._chat, self._feed, self.ends, self._resumes = chat, feed, ends, resumes
+        self._calls = chat.added.get("<tool_call>"), chat.added.get("</tool_call>")
+
+    def write(self, req: StageRequest, token: int) -> list[Chunk]:
+        """Make chunks of the next token; with the last one the request is done."""
+        thought: Thought = req.state
+        thought.last = token
+        thought.output_ids.append(token)
+        last = token in self.ends or thought.num_output_tokens >= thought.limit
+        chunks = thought.speak() if thought.pieces.whole else []
+        chunks += [] if token in self.ends else self._word(req, token, spoken=not last)
+        if last:
+            chunks += [*self._text(thought, *thought.pieces.flush()), *thought.speak()]
+            chunks.append(self._usage(req, token))
+            req.done = True
+        return chunks
+
+    def _word(self, req: StageRequest, token: int, spoken: bool) -> list[Chunk]:
+        thought: Thought = req.state
+        opened, closed = self._calls
+        if thought.call is not None:
+            thought.call.append(token)
+            return self._call(req) if token == closed else []
+        if token == opened:
+            thought.call = [token]
+            return [*thought.speak(), *self._silence(req, token)]
+        chunks = self._text(thought, *thought.pieces.feed(token))
+        if spoken and req.request.speaks and not thought.called:
+            thought.unspoken += self._feed.drawn(token, thought.characters)
+        return [*chunks, *thought.speak()] if chunks else []
+
+    def _silence(self, req: StageRequest, token: int) -> list[Chunk]:
+        """A call begins, and the voice is silent from here on: its first ids are a checkpoint, with which a successor
+        goes on, since text that it wrote instead would not be heard."""
+        if not req.request.speaks:
+            return []
+        ids = [*req.state.pieces.held, token]
+        begun = Checkpoint({"start": req.state.num_output_tokens - len(ids), "ids": ids})
+        return [*([begun] if self._resumes else []), Tensors.of(TextEnd())]
+
+    def _text(self, thought: Thought, text: str, ids: list[int]) -> list[Chunk]:
+        start, thought.characters = thought.characters, thought.characters + len(text)
+        return [Text(text, start, tuple(ids))] if ids else []
+
+    def _call(self, req: StageRequest) -> list[Chunk]:
+        """A whole tool call (JSON between its marks); what is none is shown as the text it is."""
+        thought: Thought = req.state
+        ids, thought.call, thought.called = thought.call or [], None, True
+        before = self._text(thought, *thought.pieces.flush())
+        try:
+            call = json.loads(self._chat.text(ids[1:-1]))
+            name, arguments = str(call["name"]), json.dumps(call.get("arguments", {}))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return [*before, *self._text(thought, self._chat.text(ids), ids)]
+        return [*before, ToolCall(f"call_{req.request.id}_{thought.num_output_tokens}", name, arguments, tuple(ids))]
+
+    def _usage(self, req: StageRequest, token: int) -> Usage:
+        thought: Thought = req.state
+        assert thought.prompt is not None
+        finish = "length" if token not in self.ends else "tool" if thought.called else "stop"
+        prompt_ids = tuple(thought.prompt.ids.tolist()) if req.request.dump else ()
+        return Usage(len(thought.prompt.ids), thought.num_output_tokens, finish=finish, prompt_ids=prompt_ids)

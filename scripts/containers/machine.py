@@ -1,0 +1,94 @@
+"""The machine that containers are tried on: what it must have, a storage of our own, and how podman runs there.
+
+Knows no image and no service.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+NEEDS = ("buildah", "podman", "crun", "mmdebstrap", "unshare", "ip")
+HYBRID = Path("/sys/fs/cgroup/unified")
+"""The mount of a machine that has both versions of control groups, which crun refuses."""
+
+
+class Failed(Exception):
+    """Something does not work; its text says what to do."""
+
+
+def check() -> None:
+    """Raises Failed: this is Debian's own set of tools, and namespaces are made by root."""
+    missing = [name for name in NEEDS if shutil.which(name) is None]
+    if missing:
+        raise Failed(f"{', '.join(missing)} not found: apt-get install buildah podman crun mmdebstrap iproute2")
+    if os.geteuid() != 0:
+        raise Failed("run this as root: it makes network namespaces and Debian's root file systems")
+
+
+def call(command: Sequence[str | Path], timeout_s: float = 60, **more: str) -> str:
+    """The output of a command. Raises Failed with the last lines of what it said."""
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=timeout_s, cwd=ROOT,
+        env={**os.environ, **more},
+    )  # fmt: skip
+    if done.returncode != 0:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
+        raise Failed(f"{' '.join(map(str, command[:3]))} … ended with {done.returncode}:\n{said}")
+    return done.stdout.strip()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A folder that holds everything that is made here."""
+
+    folder: Path
+
+    @property
+    def storage(self) -> list[str]:
+        """The options of podman and buildah for a storage of our own: nobody's images are touched."""
+        where = [f"--root={self.folder}/storage", f"--runroot={self.folder}/run"]
+        return [*where, "--storage-driver=vfs"]
+
+    @cached_property
+    def podman(self) -> list[str]:
+        return ["podman", *self.storage, "--cgroup-manager=cgroupfs", "--events-backend=file"]
+
+    @cached_property
+    def buildah(self) -> list[str]:
+        return ["buildah", *self.storage]
+
+    @cached_property
+    def limits(self) -> list[str]:
+        """Options without which no container starts on this machine, found out by a first one. Raises Failed."""
+        most = ["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"]
+        for options in (most, [*most, "--cgroups=disabled"]):
+            if self._starts(options):
+                return options
+        if HYBRID.is_mount():
+            call(["umount", "-l", HYBRID])  # in our own mount namespace alone
+            if self._starts(options := [*most, "--cgroups=disabled"]):
+                return options
+        raise Failed("podman starts no container here: try `podman run --rm --network host parley:cpu --version`")
+
+    def _starts(self, options: Sequence[str]) -> bool:
+        run = ["run", "--rm", "--network=host", *options, "--entrypoint=python", "parley:cpu", "-c", ""]
+        return subprocess.run([*self.podman, *run], capture_output=True, timeout=120).returncode == 0
+
+    @property
+    def counts_memory(self) -> bool:
+        """Whether podman itself can bound a container's memory."""
+        return "--cgroups=disabled" not in self.limits
+
+
+def in_namespaces(arguments: Sequence[str]) -> int:
+    """Run this program again with a network and mounts of its own: its sockets are on no network of the machine."""
+    command = ["unshare", "--net", "--mount", sys.executable, "-m", "scripts.containers", *arguments]
+    return subprocess.run(command, cwd=ROOT).returncode

@@ -1,0 +1,147 @@
+"""The containers of deploy/compose.yaml, each run by podman in the foreground until its block ends. Knows no client."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import urllib.request
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+
+from scripts.containers.machine import ROOT, Failed, Machine, call
+from scripts.containers.network import INSIDE, NAME
+
+DEPLOY = ROOT / "deploy"
+READY_S = 120.0
+STOP_S = 20
+"""The drain of compose.yaml: stop_grace_period. What goes on for longer is killed, and ends with 137."""
+
+REMOVED_S = 120.0
+"""podman removes a container's copy of the image before it ends, on a slow disk slowly."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container as it is started: ``options`` are podman's."""
+
+    name: str
+    image: str
+    command: Sequence[str]
+    options: Sequence[str] = ()
+
+
+def all_of(local: Path, data: Path) -> Iterator[Container]:
+    """The services, with the configuration in ``local``; ``data`` is the place of their volumes."""
+    yield parley(["serve", "/etc/parley/parley.yaml"], [*mounts(local, "parley.yaml", "keys")])
+    caddy = ["--user=0:0", "--cap-add=NET_BIND_SERVICE", "--env=XDG_DATA_HOME=/data", "--env=XDG_CONFIG_HOME=/config"]
+    caddy += [f"--env=PARLEY_NAME={NAME}", f"--volume={data}/caddy:/data", "--tmpfs=/config"]
+    file = "/etc/caddy/Caddyfile"
+    caddy.append(f"--volume={DEPLOY}/Caddyfile:{file}:ro")
+    yield service("caddy", ["caddy", "run", "--config", file], caddy)
+    turn = "/etc/coturn/turnserver.conf"
+    coturn = ["--user=65534:65534", f"--volume={local}/turnserver.conf:{turn}:ro", "--tmpfs=/var/lib/turn"]
+    yield service("coturn", ["turnserver", "-c", turn], coturn)
+    prometheus = ["--user=65534:65534", f"--volume={DEPLOY}/prometheus.yml:/etc/prometheus/own.yml:ro"]
+    prometheus.append("--tmpfs=/prometheus:mode=1777")
+    storage = ["--config.file=/etc/prometheus/own.yml", "--storage.tsdb.path=/prometheus"]
+    yield service("prometheus", ["prometheus", *storage, "--web.listen-address=127.0.0.1:9090"], prometheus)
+
+
+def parley(command: Sequence[str], options: Sequence[str] = (), name: str = "parley") -> Container:
+    """Parley, with whatever command."""
+    return Container(name, "parley:cpu", command, options)
+
+
+def service(name: str, command: Sequence[str], options: Sequence[str]) -> Container:
+    """A program of Debian's."""
+    return Container(name, "localhost/parley-services:bookworm", command, options)
+
+
+def mounts(local: Path, *names: str) -> Iterator[str]:
+    """Files of the configuration as Parley's container has them."""
+    for name in names:
+        yield f"--volume={local}/{name}:/etc/parley/{name}:ro"
+
+
+class Running:
+    """One container that runs, and what it says."""
+
+    def __init__(self, machine: Machine, container: Container, log: Path, wrapper: Sequence[str] = ()) -> None:
+        self.machine, self.name, self._log = machine, container.name, log
+        safe = ["--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--tmpfs=/tmp", "--network=host"]
+        options = [*machine.limits, *safe, f"--stop-timeout={STOP_S}", f"--add-host=parley:{INSIDE}"]
+        run = ["run", "--rm", f"--name={container.name}", *options, *container.options, container.image]
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [*wrapper, *machine.podman, *run, *container.command], stdin=subprocess.DEVNULL, stdout=file,
+                stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def healthy(self) -> bool:
+        """Whether the image's own health check is content."""
+        check = [*self.machine.podman, "healthcheck", "run", self.name]
+        return subprocess.run(check, capture_output=True, timeout=60).returncode == 0
+
+    def stop(self) -> int:
+        """End it as an operator does; what it ended with. May be called twice."""
+        if self.process.poll() is None:
+            subprocess.run([*self.machine.podman, "stop", self.name], capture_output=True, timeout=STOP_S + 60)
+        try:
+            return self.process.wait(REMOVED_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+    def ended(self, timeout_s: float) -> str:
+        """Return its words once it has ended by itself. Raises Failed."""
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{self.name} goes on; it said:\n{self.said}") from None
+        return self.said
+
+
+@contextmanager
+def running(machine: Machine, container: Container, logs: Path, wrapper: Sequence[str] = ()) -> Generator[Running]:
+    """A container while the block lasts."""
+    logs.mkdir(exist_ok=True)
+    one = Running(machine, container, logs / f"{container.name}.log", wrapper)
+    try:
+        yield one
+    finally:
+        one.stop()
+
+
+@contextmanager
+def deployed(machine: Machine, local: Path, data: Path) -> Generator[dict[str, Running]]:
+    """All services while the block lasts, and Parley ready. Raises Failed."""
+    (data / "caddy").mkdir(parents=True)
+    with ExitStack() as stack:
+        found = {one.name: stack.enter_context(running(machine, one, data / "logs")) for one in all_of(local, data)}
+        wait_ready(found["parley"], "http://127.0.0.1:8000/health")
+        wait_ready(found["prometheus"], "http://127.0.0.1:9090/-/ready")
+        yield found
+
+
+def wait_ready(one: Running, url: str) -> None:
+    """Raises Failed if the container ends, or answers nothing in time."""
+    deadline_s = time.monotonic() + READY_S
+    while time.monotonic() < deadline_s and one.process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except (URLError, OSError):
+            time.sleep(0.3)
+    raise Failed(f"{one.name} did not get ready; it said:\n{one.said}")
+
+
+def configure(local: Path, address: str) -> None:
+    """Write a configuration with secrets of its own, as an operator does."""
+    call(["sh", DEPLOY / "configure.sh", NAME, address, local])

@@ -1,0 +1,80 @@
+"""`python -m scripts.containers.talk WAY URL CERTIFICATE KEYS`: one spoken question, and its spoken answer.
+
+WAY is ``wss``, or a call: ``udp`` and ``tcp`` name the TURN address that is used, and ``direct`` uses none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+import urllib.request
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from aiortc import RTCIceServer
+
+from app.client import Client, ClientError, connect
+from app.client.webrtc import opened
+from app.keys import read_keys
+from app.media import decode_audio
+from engine.resampler import resample
+from scripts.containers.machine import ROOT
+
+QUESTION = ROOT / "tests" / "data" / "spoken" / "in_001.ogg"
+LEAST_S = 0.5
+"""The shortest sound that is an answer."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """1, and a sentence, if there is no spoken answer."""
+    way, url, certificate, keys = arguments
+    trust, key = ssl.create_default_context(cafile=certificate), read_keys(keys)[0].value
+    try:
+        print(asyncio.run(talked(way, url, trust, key)))
+    except ClientError as error:
+        print(f"no answer: {error}")
+        return 1
+    return 0
+
+
+async def talked(way: str, url: str, trust: ssl.SSLContext, key: str) -> str:
+    """Ask by voice, and describe the answer. Raises ClientError."""
+    voice = resample(decode_audio(QUESTION.read_bytes(), limit_s=30), 16_000, 24_000)
+    async with channel(way, url, trust, key) as client:
+        await client.speak(voice)
+        client.speech_ended()
+        answer = await client.answer()
+    seconds = len(answer.pcm) / 24_000
+    if seconds < LEAST_S or not answer.pcm.any():
+        raise ClientError(f"{seconds:.1f} s of sound are no answer: {answer.text!r}")
+    return f"{seconds:.1f} s of speech after {1000 * (answer.ttfa_s or 0):.0f} ms: {answer.text}"
+
+
+def channel(way: str, url: str, trust: ssl.SSLContext, key: str) -> AbstractAsyncContextManager[Client]:
+    if way == "wss":
+        return connect(url, key=key, trust=trust)
+    return called(url, trust, key, [] if way == "direct" else turn_servers(way, url, trust, key))
+
+
+def turn_servers(way: str, url: str, trust: ssl.SSLContext, key: str) -> list[RTCIceServer]:
+    """The TURN servers that the server names to its clients, over one transport."""
+    asking = urllib.request.Request(f"{url}/v1/realtime/ice-servers", headers={"Authorization": f"Bearer {key}"})
+    with urllib.request.urlopen(asking, context=trust, timeout=10) as answer:
+        found = json.load(answer)["ice_servers"]
+    return [
+        RTCIceServer([one for one in server["urls"] if one.endswith(way)], server["username"], server["credential"])
+        for server in found
+    ]
+
+
+@asynccontextmanager
+async def called(url: str, trust: ssl.SSLContext, key: str, ice_servers: list[RTCIceServer]) -> AsyncGenerator[Client]:
+    """A call while the block lasts. Raises ClientError."""
+    async with opened(url, "", key, trust, ice_servers=ice_servers) as line, Client(line, (), "auto") as client:
+        yield client
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

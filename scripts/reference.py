@@ -1,0 +1,141 @@
+"""Write the tables of the settings' pages anew from the code: each key, its type, its default and its sentence.
+
+    python scripts/reference.py [--check]
+
+A page says by ``<!-- generated: app.settings.Limits -->`` which dataclass a table shows, or by ``generated: models``
+that it is the catalogue; ``<!-- end -->`` follows the table. The sentences are the strings below the fields. With
+``--check`` nothing is written, and a page that is not what the code says is an error.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+MOST_LANGUAGES = 6
+"""Languages of a model that are named one by one."""
+WORDS: Mapping[object, str] = {str: "text", int: "integer", float: "number", bool: "true, false", Mapping: "mapping"}
+
+
+def pages() -> list[Path]:
+    """The pages that have tables of the code's."""
+    command = ["git", "grep", "--untracked", "-l", "<!-- generated: ", "--", "*.md"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    return [ROOT / name for name in names]
+
+
+def written(text: str) -> str:
+    """A page with its tables as the code has them now."""
+    return BLOCK.sub(lambda block: f"{block[1]}\n{table(block[2])}\n{block[4]}", text)
+
+
+def table(name: str) -> str:
+    """The table of a dataclass, or of the catalogue."""
+    if name == "models":
+        return _lines("Name", "Part", "Stage", "Licence", "Size", "Languages", "Repository", rows=_models())
+    return _lines("Key", "Type", "Default", "Meaning", rows=keys(kind_of(name)))
+
+
+def kind_of(name: str) -> type[Any]:
+    """The dataclass of that path."""
+    module, _, name = name.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def keys(kind: type[Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Each key of a dataclass: its name, type, default and sentence. Raises LookupError where there is no sentence."""
+    hints, sentences = get_type_hints(kind), _sentences(kind)
+    for one in fields(kind):
+        if one.name not in sentences:
+            raise LookupError(f"{kind.__qualname__}.{one.name} has no sentence: write one below it")
+        yield f"`{one.name.rstrip('_')}`", _type(hints[one.name]), _default(one), sentences[one.name]
+
+
+def _sentences(kind: type[Any]) -> dict[str, str]:
+    """The strings below the fields, those of the bases included, each in one line."""
+    found: dict[str, str] = {}
+    for one in reversed([base for base in kind.__mro__ if is_dataclass(base)]):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(one)))
+        (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef))
+        for field, below in pairwise(body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = " ".join(text.split()).replace("``", "`").replace("|", "\\|")
+                case _:
+                    pass
+    return found
+
+
+def _type(hint: Any) -> str:
+    arguments = [one for one in get_args(hint) if one not in (NoneType, ...)]
+    match get_origin(hint):
+        case None:
+            return "keys of its own" if is_dataclass(hint) else WORDS[hint]
+        case origin if origin is Literal:
+            return ", ".join(f"`{one}`" for one in arguments)
+        case origin if origin is tuple:
+            return "list" if is_dataclass(arguments[0]) else f"list of {_type(arguments[0])}"
+        case origin if origin in WORDS:
+            return WORDS[origin]
+        case _:
+            return " or ".join(dict.fromkeys(map(_type, arguments)))
+
+
+def _default(one: Field[Any]) -> str:
+    made = one.default_factory() if one.default_factory is not MISSING else one.default
+    if made is MISSING:
+        return "required"
+    if made in (None, (), "", {}):
+        return "none"
+    if is_dataclass(made):
+        return ""
+    if isinstance(made, tuple):
+        return ", ".join(f"`{part}`" for part in made)
+    return f"`{made:g}`" if isinstance(made, float) else f"`{yaml.safe_dump(made, width=10_000).splitlines()[0]}`"
+
+
+def _models() -> Iterator[tuple[str, ...]]:
+    from engine.catalogue import catalogue
+
+    for one in catalogue().values():
+        licence, spoken = ", ".join((one.licence, *one.restrictions)), len(one.languages)
+        languages = ", ".join(one.languages) if spoken <= MOST_LANGUAGES else f"{spoken} languages"
+        yield f"`{one.name}`", one.part, f"`{one.use}`", licence, _size(one.size_mb), languages, one.repository
+
+
+def _size(size_mb: int) -> str:
+    return f"{size_mb} MB" if size_mb < 1000 else f"{size_mb / 1000:.1f} GB"
+
+
+def _lines(*names: str, rows: Iterator[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in (names, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(names), *lines[1:]]) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    stale = {page: new for page in pages() if (new := written(page.read_text(encoding="utf-8"))) != page.read_text()}
+    for page, text in stale.items():
+        print(f"{page.relative_to(ROOT)} {'is not what the code says' if arguments else 'is written anew'}")
+        if not arguments:
+            page.write_text(text, encoding="utf-8")
+    return int(bool(arguments and stale))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main(sys.argv[1:]))

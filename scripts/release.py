@@ -1,0 +1,177 @@
+"""Make what a release is: packages, what is in them, and under which licences. Needs a network.
+
+    python -m scripts.release [--tag vVERSION] [--folder out/release]
+
+parley-VERSION.tar.gz, .whl   the packages; the wheel is pure Python, so a registry takes it as it is
+sbom.json                     CycloneDX: every package that an installation brings, and the weights in the wheel
+LICENCES.md                   the same, by licence; a package whose licence is not permissive fails the command
+SHA256SUMS                    of all of these
+
+A tag must name the version of pyproject.toml, and CHANGELOG.md must have a heading for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLS = ("build==1.6.*", "twine==7.*", "cyclonedx-bom==7.*", "pip-licenses==5.5.*")
+WEIGHTS = ROOT / "engine" / "weights"
+OURS = {"onnx": "Apache-2.0", "weights": "Apache-2.0", "fsg": "Apache-2.0", "dict": "BSD-2-Clause"}
+"""The licence of the weights by their kind; the dictionaries are from CMU's. NOTICE has the whole story."""
+PERMISSIVE = re.compile(
+    r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|0BSD|Zlib|CC0|Unlicense|HPND", re.IGNORECASE
+)
+NAMED = {"orjson": "MPL-2.0 holds for a part that is used unchanged, as the file licence allows"}
+"""Packages with another licence beside a permissive one, and why that is fine."""
+BUNDLED = (
+    "Some wheels carry libraries: av FFmpeg (LGPL-3.0-or-later) and beside it x264 and x265 (GPL-2.0-or-later; Parley "
+    "calls neither), soundfile libsndfile (LGPL-2.1).",
+    "Who hands them on, as in a container image, owes their notices and sources.",
+)
+
+
+class ReleaseError(Exception):
+    """One sentence that says what is wrong."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tag", help="the tag that is to be released")
+    parser.add_argument("--folder", type=Path, default=ROOT / "out" / "release")
+    args = parser.parse_args()
+    try:
+        check(args.tag, version(), (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+        made = make(args.folder)
+    except ReleaseError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for path in made:
+        print(f"{path.stat().st_size / 1e6:8.2f} MB  {path}")
+    return 0
+
+
+def version() -> str:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+
+
+def check(tag: str | None, version: str, changelog: str) -> None:
+    """Raises ReleaseError where the tag, the version and the changelog do not belong together."""
+    if tag is not None and tag != f"v{version}":
+        raise ReleaseError(f"the tag {tag} is not v{version}, the version of pyproject.toml")
+    heading = re.search(rf"^## {re.escape(version)}(.*)$", changelog, re.MULTILINE)
+    if heading is None:
+        raise ReleaseError(f"CHANGELOG.md has no heading for {version}")
+    if tag is not None and "unreleased" in heading[1]:
+        raise ReleaseError(f"CHANGELOG.md still calls {version} unreleased")
+
+
+def make(folder: Path) -> list[Path]:
+    """Return the files of a release, made anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    tools = environment(folder.parent / "release-tools", TOOLS)
+    run(tools / "python", "-m", "build", "--outdir", folder, ROOT)
+    wheel, source = next(folder.glob("*.whl")), next(folder.glob("*.tar.gz"))
+    run(tools / "twine", "check", "--strict", wheel, source)
+    installed = environment(folder.parent / "release-installed", ("-c", str(ROOT / "constraints.txt"), str(wheel)))
+    sbom, licences = folder / "sbom.json", folder / "LICENCES.md"
+    run(
+        tools / "cyclonedx-py", "environment", installed / "python", "--pyproject", ROOT / "pyproject.toml",
+        "--output-reproducible", "--output-format", "JSON", "--output-file", sbom,
+    )  # fmt: skip
+    listed = run(tools / "pip-licenses", "--python", installed / "python", "--format", "csv", "--with-urls")
+    packages = sorted(csv.DictReader(io.StringIO(listed)), key=lambda one: one["Name"].lower())
+    strange = not_permissive(packages)
+    if strange:
+        raise ReleaseError(f"these packages have licences that are not permissive: {', '.join(strange)}")
+    sbom.write_text(json.dumps(with_weights(json.loads(sbom.read_text(encoding="utf-8"))), indent=1), encoding="utf-8")
+    licences.write_text(report(packages), encoding="utf-8")
+    files = [wheel, source, sbom, licences]
+    sums = folder / "SHA256SUMS"
+    sums.write_text("".join(f"{digest(path)}  {path.name}\n" for path in files), encoding="utf-8")
+    return [*files, sums]
+
+
+def environment(folder: Path, packages: Sequence[str]) -> Path:
+    """Return the programs of a new environment with these packages."""
+    venv.create(folder, clear=True, with_pip=True)
+    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+    return folder / "bin"
+
+
+def run(*command: object) -> str:
+    """Return what a command printed. Raises ReleaseError with its last line where it fails."""
+    done = subprocess.run([str(one) for one in command], capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise ReleaseError(f"{Path(str(command[0])).name} failed: {said[-1] if said else 'it said nothing'}")
+    return done.stdout
+
+
+def weights() -> list[Path]:
+    return sorted(path for path in WEIGHTS.rglob("*") if path.suffix.lstrip(".") in OURS)
+
+
+def with_weights(sbom: dict[str, Any]) -> dict[str, Any]:
+    """Return the list with the weights that the wheel carries."""
+    ours: list[dict[str, Any]] = [
+        {
+            "type": "machine-learning-model",
+            "bom-ref": f"weights/{path.relative_to(WEIGHTS).as_posix()}",
+            "name": path.relative_to(WEIGHTS).as_posix(),
+            "hashes": [{"alg": "SHA-256", "content": digest(path)}],
+            "licenses": [{"license": {"id": OURS[path.suffix.lstrip(".")]}}],
+        }
+        for path in weights()
+    ]
+    return {**sbom, "components": [*sbom["components"], *ours]}
+
+
+def not_permissive(packages: Iterable[dict[str, str]]) -> list[str]:
+    """Return the packages of which a part has a licence that is none of those that go with anything."""
+    return [
+        f"{one['Name']} ({one['License']})"
+        for one in packages
+        if one["Name"] not in NAMED
+        and not all(PERMISSIVE.search(part) for part in re.split(r"\bAND\b|;|,", one["License"]))
+    ]
+
+
+def report(packages: Iterable[dict[str, str]]) -> str:
+    lines = [f"# Licences of what Parley {version()} brings", "", "| Package | Version | Licence |", "|---|---|---|"]
+    lines += [
+        f"| [{one['Name']}]({one['URL']}) | {one['Version']} | {one['License']} |"
+        if one["URL"].startswith("http")
+        else f"| {one['Name']} | {one['Version']} | {one['License']} |"
+        for one in packages
+        if one["Name"] != "parley"
+    ]
+    lines += ["", *(f"{name}: {why}." for name, why in NAMED.items()), *BUNDLED, ""]
+    lines += ["| Weights | Bytes | Licence |", "|---|---|---|"]
+    lines += [
+        f"| {path.relative_to(ROOT).as_posix()} | {path.stat().st_size:,} | {OURS[path.suffix.lstrip('.')]} |"
+        for path in weights()
+    ]
+    return "\n".join([*lines, "", "NOTICE says where the weights come from.", ""])
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

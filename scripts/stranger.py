@@ -1,0 +1,234 @@
+"""A stranger's path to the first spoken answer, timed, with what it downloads.
+
+    python -m scripts.stranger [WAY ...]
+
+clone      `git clone`, `make serve`, and a spoken question
+wheel      a Debian root with Python and nothing else, the wheel by pip, and a spoken question (root; mmdebstrap)
+laptop     a clone with the extra `local`: llama.cpp's server with the tests' tiny model, Parley with it as its thinker
+container  the image by buildah on that Debian, podman, and a spoken question (root; what `make containers` needs)
+
+Nothing is taken from pip's cache. Megabytes are the sizes of the packages that pip fetched: from a network, with its
+speed, or from a folder of this machine that pip's configuration names. Without names it walks the first three.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from app.client import connect
+from app.media import decode_audio
+from engine.resampler import resample
+from scripts import wheel
+from scripts.containers import images
+from scripts.containers.__main__ import FOLDER
+from scripts.containers.machine import Machine, call
+from tests.conformance import tiny_llm
+
+ROOT = Path(__file__).resolve().parent.parent
+QUESTION = ROOT / "tests" / "data" / "spoken" / "in_060.ogg"
+SUITE = "bookworm"
+LINE = re.compile(r"^(\d{4}-\S+T[\d:]+,\d{3}) +(.*)$", re.MULTILINE)
+FETCHED = re.compile(r"(Downloading|Processing) (\S+)(?: \(([\d.]+) (kB|MB|GB)\))?")
+UNITS = {"kB": 1e-3, "MB": 1.0, "GB": 1e3}
+ENV = ("PATH=/usr/bin:/bin", "HOME=/root", "PIP_NO_CACHE_DIR=1")
+Step = tuple[str, float, str]
+"""What was done, its seconds, and what is to be said of it."""
+
+
+def main(names: list[str]) -> int:
+    """Walk each way that was named, or all, and print its steps."""
+    for name in names or list(WAYS)[:3]:
+        in_all_s = 0.0
+        print(f"{name}:", flush=True)
+        with tempfile.TemporaryDirectory(prefix="stranger-") as folder:
+            for what, seconds, more in WAYS[name](Path(folder)):
+                print(f"  {what:<34} {seconds:6.1f} s  {more}", flush=True)
+                in_all_s += seconds
+        print(f"  {'in all':<34} {in_all_s / 60:6.1f} min", flush=True)
+    return 0
+
+
+def clone(folder: Path) -> Iterator[Step]:
+    place = folder / "parley"
+    yield timed("git clone", lambda: cloned(place))
+    log = folder / "pip.log"
+    port = free_port()
+    begun_s = time.monotonic()
+    with serving(["make", "serve", f"PORT={port}"], place, fresh(log), port):
+        yield "make serve, until it is ready", time.monotonic() - begun_s, fetched(log)
+        yield answered(port)
+
+
+def in_debian(folder: Path) -> Iterator[Step]:
+    root, log = folder / "root", folder / "root" / "pip.log"
+    make = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={images.BASE}", SUITE, str(root)]
+    yield timed("an empty Debian with Python", lambda: call(make, 1200))
+    built = wheel.build(folder, sys.executable)
+    shutil.copy(built, root)
+    shutil.copy(ROOT / "constraints.txt", root)
+    (root / "etc" / "pip.conf").write_text("[global]\n" + "".join(f"{line}\n" for line in images.pip_lines()))
+    mounts = [("/etc/resolv.conf", "/etc/resolv.conf"), *images.pip_mounts()]
+    port = free_port()
+    with mounted(root, mounts):
+        inside = ["chroot", str(root), "env", "-i", *ENV, "sh", "-euc"]
+        pip = f"/parley/bin/pip install -q --progress-bar off --log /pip.log -c /constraints.txt /{built.name}"
+        install = f"python3 -m venv /parley && {pip}"
+        yield timed("pip install of the wheel", lambda: call([*inside, install], 1800) + fetched(log, root))
+        begun_s = time.monotonic()
+        with serving(
+            [*inside, f"cd /root; exec /parley/bin/parley serve --port {port}"], folder, dict(os.environ), port
+        ):
+            yield "parley serve, until it is ready", time.monotonic() - begun_s, ""
+            yield answered(port)
+
+
+def laptop(folder: Path) -> Iterator[Step]:
+    place, log, port = folder / "parley", folder / "pip.log", free_port()
+    model = tiny_llm.model_file()  # in the place of a model that one downloads
+    yield timed("git clone", lambda: cloned(place))
+    install = ["sh", "scripts/setup.sh", ".venv", "local"]
+
+    def installed() -> str:
+        subprocess.run(install, cwd=place, env=fresh(log), check=True, capture_output=True)
+        return fetched(log)
+
+    yield timed("scripts/setup.sh .venv local", installed)
+    begun_s = time.monotonic()
+    with tiny_llm.served(model) as address:
+        thinker = f"openai:tiny@{address}/v1"
+        serve = [".venv/bin/parley", "serve", "--thinker", thinker, "--port", str(port)]
+        with serving(serve, place, fresh(log), port):
+            size = model.stat().st_size / 1e6
+            yield "llama.cpp's server, and parley", time.monotonic() - begun_s, f"a model of {size:.1f} MB"
+            yield answered(port)
+
+
+def container(folder: Path) -> Iterator[Step]:
+    """In the folder of `make containers`, which is emptied first."""
+    trial = [sys.executable, "-m", "scripts.containers"]
+    call([*trial, "--clean"], 300)
+    FOLDER.mkdir(parents=True)
+    here = Machine(FOLDER)
+    yield timed("an empty Debian with Python", lambda: images.imported(here, "parley-base", images.BASE))
+    yield timed("one with a proxy, for the trial", lambda: images.imported(here, "parley-services", images.SERVICES))
+    yield timed("the image, by buildah", lambda: f"{images.build(here, None)} MB")
+    yield timed("deployed, asked aloud, and ended", lambda: call([*trial, "--built", "--only", "deployment"], 1200))
+
+
+WAYS: dict[str, Callable[[Path], Iterator[Step]]] = {
+    "clone": clone, "wheel": in_debian, "laptop": laptop, "container": container
+}  # fmt: skip
+
+
+def timed(what: str, work: Callable[[], str]) -> Step:
+    begun_s = time.monotonic()
+    more = work()
+    return what, time.monotonic() - begun_s, more
+
+
+def cloned(place: Path) -> str:
+    """Clone this repository as a stranger's git does: over git's own protocol, one commit deep or not is theirs."""
+    call(["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(place)], 300)
+    pack = sum(file.stat().st_size for file in (place / ".git").rglob("*.pack"))
+    return f"{pack / 1e6:.0f} MB"
+
+
+def fresh(log: Path) -> dict[str, str]:
+    """An environment in which pip keeps a log and takes nothing from its cache."""
+    return {**os.environ, "PIP_LOG": str(log), "PIP_NO_CACHE_DIR": "1"}
+
+
+def fetched(log: Path, root: Path = Path("/")) -> str:
+    """The packages of pip's log, in MB: those of its network, and those that lay in folders."""
+    lines = [(datetime.fromisoformat(at), text) for at, text in LINE.findall(log.read_text(errors="replace"))]
+    network = folders = seconds = 0.0
+    for (at, text), (then, _) in pairwise(lines):
+        if (found := FETCHED.match(text)) is None:
+            continue
+        verb, what, size, unit = found.groups()
+        if verb == "Downloading" and size:
+            network += float(size) * UNITS[unit]
+            seconds += (then - at).total_seconds()
+        elif what.endswith((".whl", ".gz")):
+            file = root / what.removeprefix("file://").lstrip("/")
+            folders += file.stat().st_size / 1e6 if file.is_file() else 0.0
+    speed = f" at {network / seconds:.0f} MB/s" if seconds else ""
+    return f"{network:.0f} MB of packages from a network{speed}, {folders:.0f} MB from folders"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return one.getsockname()[1]
+
+
+@contextmanager
+def mounted(root: Path, files: Sequence[tuple[str, str]]) -> Generator[None]:
+    """/dev, /proc, and files of this machine, within a root while the block lasts."""
+    places = [("/dev", "/dev"), ("/proc", "/proc"), *files]
+    done: list[Path] = []
+    try:
+        for source, where in places:
+            place = root / where.lstrip("/")
+            if Path(source).is_dir():
+                place.mkdir(parents=True, exist_ok=True)
+            else:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.touch()
+            call(["mount", "--bind", source, place])
+            done.append(place)
+        yield
+    finally:
+        for place in reversed(done):
+            call(["umount", "-l", place])
+
+
+@contextmanager
+def serving(command: Sequence[str], folder: Path, env: dict[str, str], port: int) -> Generator[None]:
+    """A server from the moment it is ready on."""
+    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as server:
+        assert server.stderr is not None
+        try:
+            said = list[bytes]()
+            for line in server.stderr:
+                said.append(line)
+                if wheel.READY in line:
+                    break
+            else:
+                raise SystemExit(b"".join(said).decode())
+            yield
+        finally:
+            server.terminate()
+            server.communicate()
+
+
+def answered(port: int) -> Step:
+    """A spoken question, and its spoken answer."""
+    return timed("a spoken question and its answer", lambda: asyncio.run(asked(f"http://127.0.0.1:{port}")))
+
+
+async def asked(url: str) -> str:
+    voice = resample(decode_audio(QUESTION.read_bytes(), limit_s=30), 16_000, 24_000)
+    async with connect(url) as client:
+        await client.speak(voice)
+        client.speech_ended()
+        answer = await client.answer()
+    if not answer.pcm.any():
+        raise SystemExit(f"no sound came: {answer.text!r}")
+    return f"{len(answer.pcm) / 24_000:.1f} s of speech, the first after {1000 * (answer.ttfa_s or 0):.0f} ms"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

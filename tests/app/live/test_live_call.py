@@ -1,0 +1,102 @@
+"""A Live session over WebRTC: offered as JSON, told on the data channel, heard as a track, and joined by a sideband."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aioice.ice
+import httpx
+import pytest
+from aiortc import RTCSessionDescription
+from openai.types.live import LiveCreateResponse, ServerEvent
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from tests.app.live.caller import LiveClient
+from tests.app.openai_types import strictly
+from tests.app.rig import Event, Running, silence, tone
+from tests.app.transports.webrtc.caller import Caller
+
+PATH = "/v1/live/sessions"
+
+
+@pytest.fixture(autouse=True)
+def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aioice.ice, "get_host_addresses", lambda use_ipv4, use_ipv6: ["127.0.0.1"])
+
+
+class LiveCaller(Caller):
+    """A caller whose events are Live's."""
+
+    async def place(self, session: Any) -> LiveCaller:
+        """Place the call; its greeting is yet to come."""
+        body = {"session": session, "transport": {"type": "webrtc", "sdp": await self.offer()}}
+        async with httpx.AsyncClient(base_url=self.server.http) as http:
+            answer = await http.post(PATH, json=body)
+        assert answer.status_code == 201, answer.text
+        made = strictly(LiveCreateResponse, answer.json())
+        self.id = made.session.id
+        await self.peer.setRemoteDescription(RTCSessionDescription(made.transport.sdp, "answer"))
+        return self
+
+    def _on_message(self, text: str) -> None:
+        event: Event = json.loads(text)
+        strictly(ServerEvent, event)
+        self.events.append(event)
+        self._news.put_nowait(event)
+
+    def words(self) -> str:
+        return "".join(event["delta"] for event in self.of("session.output_transcript.delta"))
+
+
+async def test_a_live_call_speaks_listens_and_is_joined(server: Running) -> None:
+    history = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Good day."}]}]
+    caller = await LiveCaller(server).place({"model": "m", "input": history})
+    started = (await caller.until("session.started"))["session"]
+    assert started["id"] == caller.id
+    assert started["audio"] == {}
+    await caller.send("session.commentary.append", content="said", delegation_id=None)
+    await caller.until("session.usage.updated")
+    assert caller.words() == "I said: Good day."
+    await caller.sound()
+    caller.mouth.say(silence(0.3))
+    caller.mouth.say(tone(0.6))
+    await caller.until("session.input_transcript.delta")
+    url = server.ws.removesuffix("/v1/realtime") + f"{PATH}/{caller.id}/attach"
+    async with connect(url) as socket:
+        beside = LiveClient(socket)
+        assert (await beside.until("session.started"))["session"]["id"] == caller.id
+        await beside.say("say: from beside")
+        await beside.said("from beside")
+    await caller.send("session.input_audio.append", audio="")
+    assert (await caller.until("error"))["error"]["code"] == "invalid_event_for_transport"
+    with pytest.raises(InvalidStatus):  # the other dialect's way does not lead here
+        await connect(f"{server.ws}?call_id={caller.id}")
+    await caller.send("session.close")
+    await caller.until("session.closed")
+    await caller.closed()
+    await caller.hang_up()
+    await server.empty()
+
+
+ULAW = {"format": {"type": "audio/pcmu"}}
+BAD: list[tuple[dict[str, Any], int]] = [
+    ({}, 422),
+    ({"session": {"model": "m"}, "transport": {"type": "sip", "sdp": ""}}, 400),
+    ({"session": {}, "transport": {"type": "webrtc", "sdp": ""}}, 400),
+    ({"session": {"model": "m", "audio": ULAW}, "transport": {"type": "webrtc", "sdp": ""}}, 400),
+    ({"session": {"model": "m"}, "transport": {"type": "webrtc", "sdp": "no offer"}}, 400),
+]  # fmt: skip
+
+
+async def test_bad_offers_and_what_is_not_served_get_one_error(server: Running) -> None:
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        for body, _ in BAD:
+            answer = await http.post(PATH, json=body)
+            assert answer.status_code in (400, 422), answer.text
+            assert answer.json()["error"]["message"]
+        assert (await http.post(f"{PATH}/live_x/hangup")).status_code == 404
+        for what in ("fork", "refer", "accept"):
+            assert (await http.post(f"{PATH}/live_x/{what}")).json()["error"]["code"] == "not_supported"
+        assert (await http.get(f"{PATH}/live_x/content")).status_code == 404

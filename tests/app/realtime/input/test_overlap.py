@@ -1,0 +1,193 @@
+"""Speech over an answer: which of it is a turn, and when that is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.realtime.conversation import Utterance
+from app.realtime.input import InputAudioBuffer, OverlapStarted, TurnDropped, TurnStarted, TurnStopped
+from app.realtime.input.overlap import LONGEST_MS, PATIENCE_MS, SHORT_MS, Overlap, is_back_channel
+from app.realtime.input.speculation import Speculation
+from app.realtime.input.turn_events import TurnCommitted, TurnPaused
+from tests.app.realtime.input.test_audio_buffer import Listening
+from tests.app.rig import silence, tone
+
+OVERLAP_MS = 192
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["Mm-hmm.", "mhm", "Uh-huh.", "Yeah.", "yeah, yeah", "Okay.", "Oh, I see.", "Right!", "That's right.", "wow"],
+)
+def test_listeners_words(words: str) -> None:
+    assert is_back_channel(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["stop", "No.", "wait", "okay stop", "Yeah, but what about Rome?", "I see a cat", "what", "да", "right now"],
+)
+def test_words_that_want_an_answer(words: str) -> None:
+    assert not is_back_channel(words)
+
+
+def heard(words: str, whole: bool | None = None, confident: bool = True) -> Utterance:
+    utterance = Utterance(1000)
+    utterance.understand(words, True, whole, confident)
+    return utterance
+
+
+@pytest.mark.parametrize(
+    ("utterance", "lasted_ms", "turn"),
+    [
+        (heard("okay"), 900, False),
+        (heard("stop"), 250, True),
+        (heard("stop", whole=False), 250, False),
+        (heard("stop", confident=False), 250, False),
+        (heard("stop", confident=False), SHORT_MS + 10, True),
+        (heard("", confident=False), SHORT_MS, False),
+        (heard("", confident=False), SHORT_MS + 10, True),
+        (heard(""), 900, False),
+        (heard("okay", whole=False), 900, False),
+        (heard("okay", confident=False), 900, False),
+    ],
+)
+def test_words_decide_where_the_ears_are_sure_and_else_the_length(
+    utterance: Utterance, lasted_ms: int, turn: bool
+) -> None:
+    assert Overlap(1000, 1000 + lasted_ms).is_turn(utterance, 1000 + lasted_ms) is turn
+
+
+def test_ears_that_say_nothing_are_not_waited_for_for_long() -> None:
+    utterance = Utterance(1000)
+    assert Overlap(0, 300).is_turn(utterance, 300 + PATIENCE_MS - 1) is None
+    assert Overlap(0, 300).is_turn(utterance, 300 + PATIENCE_MS) is False
+    assert Overlap(0, 700).is_turn(utterance, 700 + PATIENCE_MS) is True
+
+
+def test_speech_that_goes_on_is_a_turn() -> None:
+    utterance = Utterance(1000)
+    assert Overlap(0).is_turn(utterance, LONGEST_MS) is None
+    assert Overlap(0).is_turn(utterance, LONGEST_MS + 1) is True
+
+
+class TalkedOver(Listening):
+    """A buffer whose listener hears an answer."""
+
+    def __init__(self, **detection: Any) -> None:
+        super().__init__(**(detection or {"type": "server_vad"}))
+        context, options = self.buffer._context, self.buffer._options
+        self.buffer = InputAudioBuffer(context, options, self.events.append, context.loop_time(), OVERLAP_MS)
+        self.buffer.playing(np.zeros(24_000, np.float32))
+
+    @property
+    def kinds(self) -> list[type]:
+        """The events that decide something."""
+        return [type(event) for event in self.events if not type(event).__name__.startswith(("TurnP", "TurnR"))]
+
+    def understand(self, words: str) -> None:
+        (event,) = [event for event in self.events if isinstance(event, OverlapStarted)]
+        event.utterance.understand(words, True, None)
+
+
+async def test_a_listeners_word_is_no_turn() -> None:
+    listening = TalkedOver()
+    await listening.append(tone(0.6))
+    assert listening.kinds == [OverlapStarted]
+    await listening.append(silence(0.2))
+    listening.understand("Mm-hmm.")
+    await listening.append(silence(0.1))
+    assert listening.kinds == [OverlapStarted, TurnDropped]
+    await listening.append(silence(2))
+    assert listening.kinds == [OverlapStarted, TurnDropped]
+
+
+async def test_a_short_word_that_wants_something_is_a_turn() -> None:
+    listening = TalkedOver()
+    await listening.append(tone(0.3), silence(0.2))
+    listening.understand("Stop!")
+    await listening.append(silence(0.1))
+    assert listening.kinds == [OverlapStarted, TurnStarted]
+    await listening.append(silence(1))
+    assert listening.kinds == [OverlapStarted, TurnStarted, TurnStopped]
+    started = next(event for event in listening.events if isinstance(event, TurnStarted))
+    stopped = next(event for event in listening.events if isinstance(event, TurnStopped))
+    assert started.utterance is stopped.utterance
+    assert stopped.utterance.seconds > 0.5, "all of it, from its beginning"
+
+
+async def test_speech_that_goes_on_is_a_turn_before_it_ends() -> None:
+    listening = TalkedOver()
+    await listening.append(tone(LONGEST_MS / 1000 + 0.2))
+    assert listening.kinds == [OverlapStarted, TurnStarted]
+
+
+async def test_a_second_word_behind_a_pause_counts_from_the_first() -> None:
+    listening = TalkedOver()
+    await listening.append(tone(0.25), silence(0.35), tone(0.25))
+    assert listening.kinds == [OverlapStarted]
+    await listening.append(silence(0.6))
+    assert listening.kinds == [OverlapStarted, TurnStarted, TurnStopped]
+
+
+async def test_where_ears_say_nothing_the_length_decides_once_it_is_over() -> None:
+    """Also where the turn's silence is shorter than the time that ears are given."""
+    for seconds, kinds in (
+        (0.25, [OverlapStarted, TurnDropped]),
+        (0.8, [OverlapStarted, TurnStarted, TurnStopped]),
+    ):
+        listening = TalkedOver(type="server_vad", silence_duration_ms=200)
+        await listening.append(tone(seconds), silence(0.3))
+        assert listening.kinds == kinds
+
+
+async def test_a_turn_without_a_pause_before_its_end_is_judged_at_its_end() -> None:
+    """As where no answer is begun in pauses."""
+    for seconds, kinds in ((0.25, [OverlapStarted, TurnDropped]), (0.8, [OverlapStarted, TurnStarted, TurnStopped])):
+        listening = TalkedOver()
+        listening.buffer.speculation = Speculation(0)
+        await listening.append(tone(seconds), silence(0.7))
+        assert listening.kinds == kinds
+        assert not any(isinstance(event, TurnPaused) for event in listening.events)
+
+
+async def test_without_an_answer_everything_is_a_turn_at_once() -> None:
+    listening = TalkedOver()
+    listening.buffer.playback_stopped()
+    await listening.append(tone(0.2))
+    assert listening.kinds == [TurnStarted]
+
+
+async def test_a_client_that_commits_makes_it_a_turn() -> None:
+    listening = TalkedOver()
+    await listening.append(tone(0.4))
+    listening.buffer.commit()
+    assert listening.kinds == [OverlapStarted, TurnStarted, TurnCommitted]
+
+
+async def test_a_client_that_clears_forgets_it() -> None:
+    listening = TalkedOver()
+    await listening.append(tone(0.4))
+    listening.buffer.clear()
+    await listening.append(tone(0.4))
+    assert listening.kinds == [OverlapStarted, TurnDropped, OverlapStarted]
+
+
+async def test_what_was_cleared_is_not_judged_with_what_comes_next() -> None:
+    listening = TalkedOver()
+    await listening.append(tone(0.4))
+    listening.buffer.clear()
+    listening.buffer.playback_stopped()
+    await listening.append(tone(LONGEST_MS / 1000 + 0.2))
+    assert listening.kinds == [OverlapStarted, TurnDropped, TurnStarted]
+
+
+async def test_what_is_said_right_behind_a_listeners_word_is_judged_by_itself() -> None:
+    listening = TalkedOver()
+    await listening.append(tone(0.4), silence(0.2))
+    listening.understand("Yeah.")
+    await listening.append(silence(0.1), tone(0.4))
+    assert listening.kinds == [OverlapStarted, TurnDropped, OverlapStarted]

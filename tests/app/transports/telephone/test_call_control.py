@@ -1,0 +1,70 @@
+"""When a call is over that the model ended: once nothing is answered any more, and what was said has been heard."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.transports.telephone.call_control import CallControl
+
+CREATED, DONE = {"type": "response.created"}, {"type": "response.done"}
+STARTED, STOPPED, CLEARED = ({"type": f"output_audio_buffer.{one}"} for one in ("started", "stopped", "cleared"))
+HANG_UP = {"name": "hang_up", "arguments": "{}"}
+TRANSFER = {"name": "transfer", "arguments": '{"destination": "sales"}'}
+
+
+def called(name: str, arguments: str) -> dict[str, Any]:
+    item = {"type": "function_call", "id": "item_1", "call_id": "call_1", "name": name, "arguments": arguments}
+    return {"type": "response.output_item.done", "item": item}
+
+
+def after(*events: dict[str, Any], hang_up: bool = True) -> tuple[str, str | None]:
+    """The state after the last of the events, and the step that comes after the call."""
+    control, state = CallControl(hang_up, {"sales": "+49"}), "goes on"
+    for event in events:
+        assert state == "goes on", "it was over before"
+        state = control.follow(json.dumps(event))
+    return state, control.step
+
+
+@pytest.mark.parametrize("call", [HANG_UP, TRANSFER], ids=["hang up", "transfer"])
+@pytest.mark.parametrize("end", [STOPPED, CLEARED], ids=["heard", "interrupted"])
+def test_it_is_over_once_the_goodbye_was_heard(call: dict[str, str], end: dict[str, Any]) -> None:
+    assert after(CREATED, STARTED, called(**call), DONE)[0] == "goes on"
+    assert after(CREATED, STARTED, called(**call), DONE, end)[0] == "over"
+    assert after(CREATED, STARTED, called(**call), end)[0] == "goes on"
+    assert after(CREATED, STARTED, called(**call), end, DONE)[0] == "over"
+    assert after(CREATED, called(**call), DONE) == ("over", "hang_up" if call is HANG_UP else "sales")
+
+
+def test_an_answer_that_asks_for_no_end_has_none() -> None:
+    message = {"type": "response.output_item.done", "item": {"type": "message", "content": []}}
+    assert after(CREATED, STARTED, message, DONE, STOPPED) == ("goes on", None)
+    assert after(CREATED, called("get_weather", "{}"), DONE) == ("goes on", None)
+    assert after(CREATED, called(**HANG_UP), DONE, hang_up=False) == ("goes on", None)
+
+
+@pytest.mark.parametrize("arguments", ['{"destination": "nobody"}', '{"destination": ["sales"]}', "{}", "[]", "{", ""])
+def test_a_destination_that_is_none_is_a_mistake(arguments: str) -> None:
+    assert after(CREATED, called("transfer", arguments)) == ("mistaken", None)
+
+
+def test_only_what_is_possible_is_offered() -> None:
+    assert CallControl(False, {}).tools == []
+    assert [one["name"] for one in CallControl(True, {"sales": "+49"}).tools] == ["hang_up", "transfer"]
+
+
+RESULT = {"type": "conversation.item.done", "item": {"type": "mcp_call", "name": "shelf", "output": "nine"}}
+
+
+def test_a_result_of_the_servers_own_tool_is_answered_once() -> None:
+    assert after(CREATED, DONE, RESULT)[0] == "answer"
+    assert after(CREATED, RESULT)[0] == "goes on"
+    assert after(CREATED, RESULT, DONE)[0] == "answer"
+    assert after(CREATED, DONE, STARTED, RESULT)[0] == "answer"
+    control = CallControl(True, {})
+    states = [control.follow(json.dumps(event)) for event in (CREATED, DONE, RESULT, CREATED, DONE, STOPPED)]
+    assert states == ["goes on", "goes on", "answer", "goes on", "goes on", "goes on"]
+    assert after(CREATED, called(**HANG_UP), RESULT, DONE)[0] == "over"

@@ -1,0 +1,205 @@
+"""Telephone calls over each exchange's own protocol: all hold for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import pytest_asyncio
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from engine.core import Pcm
+from tests.app.rig import Client, LoudnessVad, Running, eventually, keys_file, running, script_spec
+from tests.app.transports.telephone.exchanges import (
+    TOKEN,
+    URL,
+    Reached,
+    SipPhone,
+    Telephone,
+    asterisk,
+    heard,
+    reached,
+    sip,
+    twilio,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Dial = Callable[[Reached], AbstractAsyncContextManager[Telephone]]
+KEY = "the-key-of-a-backend"
+
+
+def settings(folder: Path, **telephone: Any) -> dict[str, Any]:
+    """The ``server:`` section of a server that takes calls from both exchanges."""
+    exchange = {"twilio_url": URL, "twilio_token_file": keys_file(folder, TOKEN, name="token")}
+    turns = {"audio": {"input": {"turn_detection": {"type": "server_vad"}}}}
+    return {
+        "telephone": {**exchange, "audiosocket": "127.0.0.1:0", "sip": "127.0.0.1:0", "session": turns, **telephone}
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
+    folder = tmp_path_factory.mktemp("telephone")
+    section = settings(folder, destinations={"sales": "+4930123456"}, key="desk")
+    keys = keys_file(folder, f"desk: {KEY}", "other: the-key-of-somebody-else")
+    async with running(script_spec(keys_file=keys, **section), vad=LoudnessVad) as one:
+        yield one
+
+
+@pytest.fixture(params=[twilio, asterisk, sip], ids=["twilio", "asterisk", "sip"])
+def dial(request: pytest.FixtureRequest) -> Dial:
+    return request.param
+
+
+@asynccontextmanager
+async def beside(server: Running, key: str = KEY) -> AsyncGenerator[Client]:
+    """A backend's socket on the one call there is."""
+    await eventually(lambda: len(call_ids(server)) == 1)
+    (id,) = call_ids(server)
+    headers = {"authorization": f"Bearer {key}"}
+    async with connect(f"{server.ws}?call_id={id}", additional_headers=headers) as socket:
+        client = Client(socket)
+        await client.until("session.created")
+        yield client
+
+
+def call_ids(server: Running) -> list[str]:
+    app: Any = server.server.config.app
+    return app.state.open_calls.ids
+
+
+def tone(seconds: float) -> Pcm:
+    return (8000 * np.sin(2 * np.pi * 300 * np.arange(int(seconds * 8000)) / 8000)).astype(np.int16)
+
+
+def silence(seconds: float) -> Pcm:
+    return np.zeros(int(seconds * 8000), np.int16)
+
+
+async def test_a_spoken_turn_is_answered_with_sound(server: Running, dial: Dial) -> None:
+    async with dial(reached(server)) as phone, beside(server) as backend:
+        await phone.speak(np.concatenate([silence(0.2), tone(0.6), silence(1.0)]))
+        await backend.until("output_audio_buffer.started")
+        await backend.until("output_audio_buffer.stopped")
+        await eventually(lambda: len(heard(phone)) > 2400)
+        sound = heard(phone).astype(float)
+        assert np.sqrt(np.mean(sound**2)) > 500
+        await phone.hang_up()
+        await server.empty()
+
+
+async def test_a_caller_who_interrupts_hears_silence_at_once(server: Running, dial: Dial) -> None:
+    async with dial(reached(server)) as phone, beside(server) as backend:
+        await ask(backend, "long 100")
+        await eventually(lambda: len(heard(phone)) > 8000)
+        await phone.speak(tone(0.5))
+        heard_s = (await backend.until("conversation.item.truncated"))["audio_end_ms"] / 1000
+        await phone.press("0")
+        await backend.until("input_audio_buffer.dtmf_event_received")
+        assert len(heard(phone)) / 8000 <= heard_s + 0.3, "sound that has left can't be recalled"
+        await phone.hang_up()
+        await server.empty()
+
+
+async def test_the_model_hangs_up(server: Running, dial: Dial) -> None:
+    async with dial(reached(server)) as phone, beside(server) as backend:
+        await ask(backend, "tool hang_up {}")
+        await phone.ended.wait()
+        assert await next_step(server, phone.name) == "hang_up"
+        await server.empty()
+
+
+async def test_the_model_hands_the_call_on(server: Running, dial: Dial) -> None:
+    async with dial(reached(server)) as phone, beside(server) as backend:
+        await ask(backend, 'tool transfer {"destination": "nobody"}')
+        refused = await backend.until("conversation.item.added")
+        while refused["item"]["type"] != "function_call_output":
+            refused = await backend.until("conversation.item.added")
+        assert "no such destination" in refused["item"]["output"]
+        await backend.until("response.done")
+        await ask(backend, 'tool transfer {"destination": "sales"}')
+        await phone.ended.wait()
+        assert await next_step(server, phone.name) == "+4930123456"
+        if isinstance(phone, SipPhone):
+            assert phone.referred_to == "tel:+4930123456"
+        await server.empty()
+
+
+async def test_keys_are_events(server: Running, dial: Dial) -> None:
+    async with dial(reached(server)) as phone, beside(server) as backend:
+        for key in "4#":
+            await phone.press(key)
+            event = await backend.until("input_audio_buffer.dtmf_event_received")
+            assert event["event"] == key
+        await phone.hang_up()
+        await server.empty()
+
+
+async def test_its_tools_are_offered_and_the_rest_of_the_settings_hold(server: Running, dial: Dial) -> None:
+    async with dial(reached(server)) as phone, beside(server) as backend:
+        session = backend.of("session.created")[0]["session"]
+        assert [tool["name"] for tool in session["tools"]] == ["hang_up", "transfer"]
+        assert session["tools"][1]["parameters"]["properties"]["destination"]["enum"] == ["sales"]
+        assert session["audio"]["input"]["turn_detection"]["type"] == "server_vad"
+        await phone.hang_up()
+        await server.empty()
+
+
+async def test_a_call_is_its_key_s(server: Running, dial: Dial) -> None:
+    async with dial(reached(server)) as phone:
+        with pytest.raises(Exception, match="404"):
+            async with beside(server, "the-key-of-somebody-else"):
+                pass
+        async with httpx.AsyncClient(base_url=server.http) as http:
+            (id,) = call_ids(server)
+            path, mine = f"/v1/realtime/calls/{id}/hangup", {"authorization": f"Bearer {KEY}"}
+            assert (await http.post(path, headers=mine)).status_code == 200
+        await phone.ended.wait()
+        await server.empty()
+
+
+@pytest.mark.parametrize("dial", [twilio, asterisk])
+async def test_what_the_exchange_must_not_say_ends_the_call(server: Running, dial: Dial) -> None:
+    async with dial(reached(server)) as phone:
+        await eventually(lambda: bool(call_ids(server)))
+        await phone.send_nonsense()
+        await phone.ended.wait()
+        await server.empty()
+
+
+async def test_who_hangs_up_in_mid_answer_leaves_nothing(server: Running, dial: Dial) -> None:
+    async with dial(reached(server)) as phone, beside(server) as backend:
+        await ask(backend, "long 100")
+        await backend.until("output_audio_buffer.started")
+        await phone.hang_up()
+        await server.empty()
+
+
+@pytest.mark.parametrize("dial", [twilio, asterisk])
+async def test_keys_and_sound_without_end_are_bounded(server: Running, dial: Dial) -> None:
+    async with dial(reached(server)) as phone:
+        await eventually(lambda: bool(call_ids(server)))
+        with suppress(ConnectionError, ConnectionClosed):
+            for _ in range(60):
+                await phone.speak(silence(1.0))
+                await asyncio.sleep(0)
+        await phone.ended.wait()
+        await server.empty()
+
+
+async def ask(backend: Client, text: str) -> None:
+    await (await backend.say(text)).send("response.create")
+
+
+async def next_step(server: Running, name: str) -> str:
+    await eventually(lambda: not call_ids(server))
+    async with httpx.AsyncClient(base_url=server.http, headers={"authorization": f"Bearer {KEY}"}) as http:
+        return (await http.get(f"/v1/telephone/next/{name}")).text

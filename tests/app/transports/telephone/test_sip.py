@@ -1,0 +1,200 @@
+"""SIP's own rules: what is sent again, what is refused and how, who is not answered at all; and its sound as RTP."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncGenerator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from app.refusal import Refusal
+from app.transports.telephone.sdp import Offer, answer_to, offer_of
+from app.transports.telephone.sip_message import Message, NotSip, response, tag_of, uri_of
+from tests.app.rig import LoudnessVad, Running, eventually, running, script_spec
+from tests.app.transports.telephone.exchanges import SDP, SipPhone, heard, reached, sip, sip_phone
+
+OFFER = SDP.format(port=4000, law=0)
+TURNS = {"audio": {"input": {"turn_detection": {"type": "server_vad"}}}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncGenerator[Running]:
+    telephone = {"sip": "127.0.0.1:0", "session": TURNS, "greeting": "Say hello."}
+    async with running(script_spec(telephone=telephone, limits={"sessions": 1}), vad=LoudnessVad) as one:
+        yield one
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_answer_that_is_lost_is_sent_again_until_it_is_confirmed(server: Running) -> None:
+    async with sip_phone(reached(server)) as phone:
+        phone.drop_answers = 2
+        phone.invite()
+        answer = await phone.answer()
+        assert answer.startswith("SIP/2.0 200")
+        assert len([one for one in phone.seen if one.startswith("SIP/2.0 200")]) == 3
+        phone.ack(answer)
+        await phone.hang_up()
+        assert (await phone.answer()).startswith("SIP/2.0 200")
+        await server.empty()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_invitation_that_comes_twice_is_one_call(server: Running) -> None:
+    async with sip_phone(reached(server)) as phone:
+        phone.invite()
+        first = await phone.answer()
+        phone.invite()
+        assert await phone.answer() == first
+        phone.ack(first)
+        phone.invite(number=2)  # within the call: a session timer, or a hold
+        again = await phone.answer()
+        assert again.startswith("SIP/2.0 200")
+        assert again.partition("\r\n\r\n")[2] == first.partition("\r\n\r\n")[2]
+        assert server.metric("parley_sessions") == 1
+        await phone.hang_up()
+        await server.empty()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_caller_that_never_confirms_is_let_go(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.transports.telephone.sip.T1_S", 0.01)
+    monkeypatch.setattr("app.transports.telephone.sip.GIVE_UP_S", 0.05)
+    async with sip_phone(reached(server)) as phone:
+        phone.invite()
+        await phone.answer()
+        await eventually(lambda: not server.metric("parley_sessions"))
+        await server.empty()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_where_there_is_no_room_the_exchange_is_told(server: Running) -> None:
+    async with sip(reached(server)) as phone:
+        phone.put("INVITE", 1, SDP.format(port=phone.rtp.port, law=0))  # sent again: no second call
+        other = SipPhone("call-2@example.org")
+        other.transport = phone.transport
+        other.rtp = phone.rtp
+        other.invite()
+        answer = await phone.answer()
+        while answer.startswith("SIP/2.0 200"):
+            answer = await phone.answer()
+        assert answer.startswith("SIP/2.0 503")
+        assert "call-id: call-2@example.org" in answer
+        other.put("ACK")
+        await phone.hang_up()
+        await server.empty()
+
+
+@pytest.mark.parametrize(
+    "sdp",
+    ["hello", OFFER.replace("4000", "0"), OFFER.replace("AVP 0", "AVP 9"), OFFER.replace("AVP", "SAVP")],
+    ids=["none", "no port", "no G.711", "SRTP"],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_offer_that_can_t_be_taken_is_refused(server: Running, sdp: str) -> None:
+    async with sip_phone(reached(server)) as phone:
+        phone.put("INVITE", 1, sdp)
+        assert (await phone.answer()).startswith("SIP/2.0 488")
+        phone.put("ACK")
+        await server.empty()
+
+
+@pytest.mark.parametrize(("method", "status"), [("OPTIONS", 200), ("BYE", 481), ("CANCEL", 481), ("MESSAGE", 405)])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_is_outside_of_a_call_is_answered(server: Running, method: str, status: int) -> None:
+    async with sip_phone(reached(server)) as phone:
+        phone.put(method)
+        answer = await phone.answer()
+        assert answer.startswith(f"SIP/2.0 {status}")
+        assert "via: SIP/2.0/UDP" in answer
+        assert "cseq: 1 " in answer
+
+
+@pytest.mark.parametrize("law", [0, 8], ids=["PCMU", "PCMA"])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_its_sound_is_in_packets_of_20_ms_whose_times_fit(server: Running, law: int) -> None:
+    async with sip(reached(server), law=law) as phone:
+        await eventually(lambda: len(heard(phone)) > 3000)  # the greeting: the caller has said nothing
+        packets = phone.rtp.packets
+        assert {kind for _, kind, _, _ in packets} == {law}
+        assert {len(pcm) for _, pcm in phone.sound} == {160}
+        numbers = [number for _, _, number, _ in packets]
+        assert [(number - numbers[0]) & 0xFFFF for number in numbers] == list(range(len(numbers)))
+        for (_, _, _, before), (marker, _, _, after) in pairwise(packets):
+            assert after - before == 160 or (marker and after - before > 160)
+        assert np.abs(heard(phone).astype(float)).max() > 1000
+        await phone.hang_up()
+        await server.empty()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_packets_of_others_and_nonsense_are_dropped(server: Running) -> None:
+    async with sip(reached(server)) as phone:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.bind(("127.0.0.2", 0))
+            stranger.sendto(b"\x80\x00" + bytes(170), phone.rtp.server)
+            signalling = phone.transport.get_extra_info("peername")
+            chance = random.Random(1)
+            for size in range(200):
+                stranger.sendto(chance.randbytes(size), signalling)
+                phone.rtp.transport.sendto(chance.randbytes(size), phone.rtp.server)
+                phone.transport.sendto(chance.randbytes(size))
+                await asyncio.sleep(0)  # a socket's buffer holds some two hundred
+        phone.put("OPTIONS", 7)
+        while "cseq: 7 OPTIONS" not in await phone.answer():
+            pass
+        await phone.hang_up()
+        await server.empty()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_who_is_no_peer_gets_no_answer(server: Running) -> None:
+    other, telephone = reached(server), {"sip": "127.0.0.1:0", "sip_peers": ["192.0.2.0/24"]}
+    async with (
+        running(script_spec(telephone=telephone), vad=LoudnessVad) as strict,
+        sip_phone(reached(strict, other)) as phone,
+    ):
+        phone.put("OPTIONS")
+        phone.invite()
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+        assert phone.seen == []
+        assert not strict.metric("parley_sessions")
+
+
+def test_a_message_is_read_as_it_is_written() -> None:
+    text = (
+        b"INVITE sip:a@b SIP/2.0\r\nv: SIP/2.0/UDP one;branch=1, SIP/2.0/UDP two;branch=2\r\n"
+        b'f: "A;tag=no" <sip:x@y;tag=no>;tag=yes\r\nt: <sip:a@b>\r\ni: 7\r\n'
+        b"CSeq: 3 INVITE\r\nSubject: a\r\n b\r\n\r\nbody"
+    )
+    message = Message.of(text)
+    assert (message.method, message.cseq, message.body) == ("INVITE", (3, "INVITE"), b"body")
+    assert message.all("via") == ["SIP/2.0/UDP one;branch=1", "SIP/2.0/UDP two;branch=2"]
+    assert message.get("subject") == "a b"
+    assert tag_of(message.get("from")) == "yes"
+    assert uri_of("<sip:a@b;lr>;x=1") == "sip:a@b;lr"
+    assert uri_of("sip:a@b;x=1") == "sip:a@b"
+    answer = Message.of(response(message, 180, "Ringing", "mine").encode())
+    assert (answer.status, answer.method, tag_of(answer.get("to"))) == (180, "", "mine")
+    assert answer.all("via") == message.all("via")
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"", b"\r\n\r\n", b"hello", b"INVITE sip:a SIP/2.0\r\n\r\n", b"\xff" * 40, b"SIP/2.0 200"]
+)
+def test_what_is_no_message_is_refused(wrong: bytes) -> None:
+    with pytest.raises(NotSip):
+        Message.of(wrong)
+
+
+def test_an_offer_is_read_and_its_answer_is_one() -> None:
+    offer = offer_of(SDP.format(port=4000, law=8).encode())
+    assert offer == Offer("127.0.0.1", 4000, 8, 101)
+    assert offer_of(answer_to(offer, "192.0.2.7", 5000)) == Offer("192.0.2.7", 5000, 8, 101)
+    with pytest.raises(Refusal):
+        offer_of(SDP.replace("IN IP4 127.0.0.1\r\nt=", "IN IP4 0.0.0.0\r\nt=").format(port=4000, law=0).encode())

@@ -1,0 +1,130 @@
+"""A server behind real proxies that cut what is idle, buffer what streams, or drop the upgrade to a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from app import server as server_module
+from app.client import ClientError
+from app.client import connect as connected
+from tests.app.rig import Client, running, script_spec
+from tests.app.transports.reverse_proxies import UPGRADE, haproxy, nginx
+
+CUTS_S = 4
+"""Seconds of silence after which the proxies here cut a connection; 30 and 60 are customary."""
+PING_S = 0.5
+QUIET_S = 6.0
+STREAM = {"model": "x", "stream": True, "messages": [{"role": "user", "content": "say: one"}]}
+
+Proxy = Callable[[Path, int], AbstractAsyncContextManager[int]]
+IMPATIENT: dict[str, Proxy] = {
+    "nginx": lambda folder, server: nginx(folder, server, f"{UPGRADE} proxy_read_timeout {CUTS_S}s;"),
+    "haproxy": lambda folder, server: haproxy(folder, server, CUTS_S),
+}
+EACH = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in IMPATIENT]
+
+
+@asynccontextmanager
+async def quiet(name: str, folder: Path) -> AsyncGenerator[Client]:
+    """A session through a proxy, of a client that sends no pings of its own."""
+    async with (
+        running(script_spec()) as server,
+        IMPATIENT[name](folder, server.port) as port,
+        connect(f"ws://127.0.0.1:{port}/v1/realtime", ping_interval=None) as socket,
+    ):
+        client = Client(socket)
+        await client.until("session.created")
+        yield client
+
+
+def test_pings_are_twice_as_frequent_as_the_proxies_need_that_cut_after_thirty_seconds() -> None:
+    assert server_module.PING_S <= 30 / 2
+
+
+@pytest.mark.parametrize("name", EACH)
+async def test_a_quiet_session_outlives_a_proxy_that_cuts_idle_sockets(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "PING_S", PING_S)
+    async with quiet(name, tmp_path) as client:
+        await asyncio.sleep(QUIET_S)
+        await client.alive()
+
+
+@pytest.mark.parametrize("name", EACH)
+async def test_without_pings_such_a_proxy_cuts_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "PING_S", 1000.0)
+    async with quiet(name, tmp_path) as client:
+        with pytest.raises(ConnectionClosed):
+            await client.next()
+
+
+async def first_event(port: int) -> str:
+    """The first event of an answer over HTTP."""
+    async with (
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
+        http.stream("POST", "/v1/chat/completions", json=STREAM) as answer,
+    ):
+        return await anext(answer.aiter_lines())
+
+
+@pytest.fixture
+async def endless(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
+    """An answer over HTTP ends when the test does."""
+    over = asyncio.Event()
+
+    async def end(body: Any) -> None:
+        await over.wait()
+
+    monkeypatch.setattr("app.http.live._Body.end", end)
+    yield
+    over.set()
+
+
+@pytest.mark.nginx
+@pytest.mark.usefixtures("endless")
+async def test_a_proxy_that_buffers_hands_on_each_event_as_it_comes(tmp_path: Path) -> None:
+    async with (
+        running(script_spec()) as server,
+        nginx(tmp_path, server.port, "proxy_set_header Host $http_host;") as port,
+    ):
+        assert (await first_event(port)).startswith("data: ")
+
+
+@pytest.mark.nginx
+@pytest.mark.usefixtures("endless")
+async def test_a_proxy_that_ignores_what_the_server_says_of_buffering_keeps_them(tmp_path: Path) -> None:
+    more = "proxy_set_header Host $http_host; proxy_ignore_headers X-Accel-Buffering;"
+    async with running(script_spec()) as server, nginx(tmp_path, server.port, more) as port:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await first_event(port)
+
+
+@pytest.mark.nginx
+async def test_a_proxy_that_drops_the_upgrade_is_named_with_the_headers_that_it_must_pass_on(tmp_path: Path) -> None:
+    async with running(script_spec()) as server, nginx(tmp_path, server.port, "") as port:
+        with pytest.raises(ClientError, match=r"A proxy in front of the server must .* Upgrade and Connection"):
+            async with connected(f"http://127.0.0.1:{port}"):
+                pass
+
+
+@pytest.mark.nginx
+async def test_a_proxy_that_replaces_the_host_is_named_where_a_page_asks(tmp_path: Path) -> None:
+    """The page's own files come all the same: it could not say what is wrong without its script."""
+    async with running(script_spec()) as server, nginx(tmp_path, server.port, "") as port:
+        origin = f"http://127.0.0.1:{port}"
+        async with httpx.AsyncClient(base_url=origin, headers={"origin": origin}) as http:
+            assert (await http.get("/voice.js")).status_code == 200
+            refused = await http.get("/v1/models")
+    assert refused.status_code == 403
+    assert "a proxy in front must pass the header Host on" in refused.json()["error"]["message"]

@@ -1,0 +1,172 @@
+"""The files of deploy/: what they name is there, what they share is the same in all, and no secret stands in them.
+
+The schemas of compose and Kubernetes are those of others: `make containers` holds the files against them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.budgets import Budgets
+from app.settings import Limits, settings_of
+from app.shares import Shares
+from app.telemetry import Metrics
+from engine import ReplicaInfo, load_config
+
+ROOT = Path(__file__).parent.parent.parent
+DEPLOY = ROOT / "deploy"
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+KUBERNETES: dict[str, Any] = {
+    one["kind"]: one for one in yaml.safe_load_all((DEPLOY / "kubernetes" / "parley.yaml").read_text())
+}
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    """What configure.sh writes. Only root may give files away, so here a stand-in for chown does nothing."""
+    (tmp_path / "chown").write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / "chown").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    script = ["sh", str(DEPLOY / "configure.sh"), "voice.example.org", "203.0.113.7", str(tmp_path / "local")]
+    subprocess.run(script, env={"PATH": path}, check=True, capture_output=True)
+    return tmp_path / "local"
+
+
+class TestDockerfile:
+    def test_it_ends_as_a_user_without_rights_with_a_health_check_and_a_drain(self) -> None:
+        final = DOCKERFILE.rpartition("\nFROM ")[2]
+        assert re.search(r"^USER 10001:10001$", final, re.MULTILINE)
+        assert "HEALTHCHECK" in final
+        assert '"app.commands.health"' in final
+        assert "STOPSIGNAL SIGTERM" in final
+        assert final.index("USER") > final.rindex("COPY")
+
+    def test_it_installs_what_is_pinned_and_keeps_pips_configuration_out(self) -> None:
+        assert "PIP_CONSTRAINT=constraints.txt" in DOCKERFILE
+        assert "--mount=type=secret,id=pip,target=/etc/pip.conf" in DOCKERFILE
+        assert "://" not in DOCKERFILE
+
+    def test_what_it_copies_is_let_in_and_nothing_else_is(self) -> None:
+        lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+        assert lines[0] == "*"
+        copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+        assert {line.removeprefix("!") for line in lines if line.startswith("!")} == set(" ".join(copied).split())
+
+    def test_its_ports_are_those_of_the_configuration(self, local: Path) -> None:
+        settings = settings_of(load_config(local / "parley.yaml").server)
+        first, last = settings.ice_ports
+        assert f"EXPOSE {settings.port}/tcp {first}-{last}/udp" in DOCKERFILE
+        assert SERVICES["parley"]["ports"] == [f"{first}-{last}:{first}-{last}/udp"]
+        assert last - first + 1 >= 2 * settings.limits.calls
+
+
+class TestConfigure:
+    def test_parley_and_coturn_share_a_secret_that_is_new_each_time(self, local: Path, tmp_path: Path) -> None:
+        settings = settings_of(load_config(local / "parley.yaml").server)
+        secrets = {one.secret for one in settings.ice_servers}
+        assert secrets == {re.findall(r"^static-auth-secret=(\S+)$", (local / "turnserver.conf").read_text(), re.M)[0]}
+        assert all(len(one or "") >= 32 for one in secrets)
+        assert settings.ice_address == "203.0.113.7"
+        assert "voice.example.org" in settings.allowed_hosts
+
+    def test_only_the_owner_reads_what_is_secret(self, local: Path) -> None:
+        for name in ("parley.yaml", "keys", "turnserver.conf"):
+            assert stat.S_IMODE((local / name).stat().st_mode) == 0o400
+        assert stat.S_IMODE((local / ".env").stat().st_mode) == 0o600
+
+    def test_what_is_there_already_stays(self, local: Path) -> None:
+        before = (local / "keys").read_text()
+        again = subprocess.run(
+            ["sh", str(DEPLOY / "configure.sh"), "a", "b", str(local)], capture_output=True, text=True
+        )
+        assert again.returncode == 1
+        assert "remove it to begin anew" in again.stderr
+        assert (local / "keys").read_text() == before
+
+    def test_the_repository_holds_no_secret(self) -> None:
+        assert "/deploy/local/" in (ROOT / ".gitignore").read_text()
+        assert "static-auth-secret=@SECRET@" in (DEPLOY / "templates" / "turnserver.conf").read_text()
+
+
+class TestCompose:
+    def test_every_service_is_locked_and_ends_in_time(self) -> None:
+        for name, one in SERVICES.items():
+            assert one["read_only"], name
+            assert one["cap_drop"] == ["ALL"], name
+            assert "no-new-privileges:true" in one["security_opt"], name
+        drain_s = settings_of({}).drain_s
+        assert int(SERVICES["parley"]["stop_grace_period"].removesuffix("s")) >= drain_s + 10
+
+    def test_what_it_mounts_is_there_or_made_by_configure(self, local: Path) -> None:
+        for one in SERVICES.values():
+            for mount in one.get("volumes", ()):
+                if mount["type"] == "bind":
+                    source = mount["source"]
+                    assert (local.parent / source if source.startswith("./local") else DEPLOY / source).exists()
+                    assert mount["read_only"]
+                else:
+                    assert mount["source"] in COMPOSE["volumes"]
+
+    def test_caddy_is_the_proxy_that_parley_trusts(self, local: Path) -> None:
+        subnet = COMPOSE["networks"]["inside"]["ipam"]["config"][0]["subnet"]
+        assert load_config(local / "parley.yaml").server["trusted_proxies"] == [subnet]
+        assert "inside" in SERVICES["caddy"]["networks"]
+        assert not any("8000" in port for port in SERVICES["parley"]["ports"]), "the proxy would be passed by"
+
+
+class TestKubernetes:
+    POD: dict[str, Any] = KUBERNETES["Deployment"]["spec"]["template"]["spec"]
+
+    def test_the_pod_is_locked_and_ready_by_health_alive_by_livez(self) -> None:
+        (container,) = self.POD["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert self.POD["securityContext"]["runAsUser"] == 10001
+        assert container["readinessProbe"]["httpGet"]["path"] == "/health"
+        assert container["livenessProbe"]["httpGet"]["path"] == "/livez", "a draining pod must not be killed"
+
+    def test_its_configuration_is_one_and_drains_within_the_grace(self) -> None:
+        section = yaml.safe_load(KUBERNETES["ConfigMap"]["data"]["parley.yaml"])["server"]
+        pause_s = int(self.POD["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
+        assert settings_of(section).drain_s + pause_s + 10 <= self.POD["terminationGracePeriodSeconds"]
+
+    def test_clients_stick_to_their_server(self) -> None:
+        assert KUBERNETES["Service"]["spec"]["sessionAffinity"] == "ClientIP"
+        assert KUBERNETES["Ingress"]["metadata"]["annotations"]["nginx.ingress.kubernetes.io/affinity"] == "cookie"
+
+
+class TestDashboard:
+    BOARD: dict[str, Any] = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
+    QUERIES: tuple[str, ...] = tuple(target["expr"] for panel in BOARD["panels"] for target in panel["targets"])
+
+    def test_queries_name_only_metrics_that_the_server_has(self) -> None:
+        limits = Limits()
+        metrics = Metrics(lambda: {"ears": {}}, tuple[ReplicaInfo, ...], Shares(limits, lambda: True), Budgets(limits))
+        families = text_string_to_metric_families(metrics.page().decode())
+        there = set[str]()
+        for family in families:
+            names = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(family.type, [""])
+            there |= {f"{family.name}{ending}" for ending in names}
+        named = {name for query in self.QUERIES for name in re.findall(r"parley_\w+", query)}
+        assert named - there == set()
+
+    def test_it_shows_first_audio_underruns_sessions_and_the_queue(self) -> None:
+        for name in ("parley_ttfa_seconds", "parley_underruns_total", "parley_sessions", "parley_queue"):
+            assert any(name in query for query in self.QUERIES), name
+
+    def test_its_data_source_is_the_one_that_is_provisioned(self) -> None:
+        folder = DEPLOY / "grafana" / "provisioning"
+        (source,) = yaml.safe_load((folder / "datasources" / "prometheus.yaml").read_text())["datasources"]
+        assert {panel["datasource"]["uid"] for panel in self.BOARD["panels"]} == {source["uid"]}
+        assert source["url"] == "http://prometheus:9090"

@@ -1,0 +1,258 @@
+"""More than one server behind HAProxy: what belongs to a server reaches it, a drain drops nobody, and what a server
+that is gone held ends with one clear error. The proxy is the real one, with the file that deploy/ has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aioice.ice
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from tests.app.rig import TIMEOUT_S, Client
+from tests.app.transports.webrtc.caller import Caller
+from tests.deploy.haproxy import KEY, PATIENCE_S, Fronts, free_port, fronts
+
+pytestmark = [pytest.mark.haproxy]
+
+BEARER = {"authorization": f"Bearer {KEY}"}
+SDP = {"content-type": "application/sdp"}
+
+
+@pytest.fixture(autouse=True)
+def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aioice.ice, "get_host_addresses", lambda use_ipv4, use_ipv6: ["127.0.0.1"])
+
+
+@pytest.fixture
+async def two(tmp_path: Path) -> AsyncGenerator[Fronts]:
+    async with fronts(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+async def http(two: Fronts) -> AsyncGenerator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=two.url(), headers=BEARER, timeout=TIMEOUT_S) as client:
+        yield client
+
+
+def owner(id: str) -> str:
+    """The server that an id names."""
+    return id.split("_")[1]
+
+
+def socket(two: Fronts, query: str = "", key: str = KEY, **options: Any) -> connect:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    return connect(
+        f"{two.url(scheme='ws')}/v1/realtime{query}",
+        additional_headers=headers,
+        max_size=None,
+        max_queue=None,
+        **options,
+    )
+
+
+class Held:
+    """A client that may come back."""
+
+    def __init__(self, two: Fronts) -> None:
+        self._two = two
+        self.token = ""
+
+    async def open(self) -> None:
+        self._client = Client(await socket(self._two))
+        self._taken(await self._client.configure(parley={"resume": True}))
+
+    def _taken(self, session: dict[str, Any]) -> None:
+        self.token = session["parley"]["resume_token"]
+
+    @property
+    def server(self) -> str:
+        return owner(self.token)
+
+    async def works(self) -> None:
+        await self._client.ask("say: still here", output_modalities=["text"])
+
+    async def lose(self) -> None:
+        """The connection breaks, without a goodbye."""
+        self._client.socket.transport.abort()
+        await self._client.socket.wait_closed()
+
+    async def come_back(self) -> None:
+        """Raises InvalidStatus where the server does not take it up again."""
+        after = max(event.get("parley", {}).get("seq", 0) for event in self._client.events)
+        self._client = Client(await socket(self._two, f"?resume={self.token}&after={after}"))
+        self._taken((await self._client.until("session.updated"))["session"])
+
+    async def close(self) -> None:
+        await self._client.socket.close()
+
+
+async def held(two: Fronts, stack: AsyncExitStack, count: int) -> list[Held]:
+    clients = [Held(two) for _ in range(count)]
+    for one in clients:
+        await one.open()
+        stack.push_async_callback(one.close)
+    return clients
+
+
+async def test_what_belongs_to_a_server_reaches_it_also_after_the_proxy_began_anew(
+    two: Fronts, http: httpx.AsyncClient
+) -> None:
+    async with AsyncExitStack() as stack:
+        clients = await held(two, stack, 8)
+        assert Counter(one.server for one in clients) == {"a": 4, "b": 4}
+        kept = [await _made(http, "responses", "id", input="say: one") for _ in range(6)]
+        secrets = [await _made(http, "realtime/client_secrets", "value") for _ in range(6)]
+        assert {owner(id) for id in kept} == {owner(value) for value in secrets} == {"a", "b"}
+        await two.restart_proxy()
+        for one in sorted(clients, key=lambda one: one.server):  # each server's in a row, no turn about
+            await one.lose()
+            before = one.server
+            await one.come_back()
+            assert one.server == before
+            await one.works()
+    for id in sorted(kept, key=owner):
+        assert (await http.get(f"/v1/responses/{id}")).json()["id"] == id
+        assert owner(await _made(http, "responses", "id", input="say: two", previous_response_id=id)) == owner(id)
+    for value in sorted(secrets, key=owner):
+        await _opens(two, value)
+
+
+async def _made(http: httpx.AsyncClient, route: str, name: str, **body: Any) -> str:
+    answer = await http.post(f"/v1/{route}", json={"model": "script", **body} if route == "responses" else body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()[name]
+
+
+async def _opens(two: Fronts, secret: str) -> None:
+    """A secret opens a session as everybody sends it, and as a browser does; then it is withdrawn."""
+    in_browser = ["realtime", f"openai-insecure-api-key.{secret}"]
+    for way in (socket(two, key=secret), socket(two, key="", subprotocols=in_browser)):
+        async with way as one:
+            assert json.loads(await one.recv())["type"] == "session.created"
+    async with httpx.AsyncClient(base_url=two.url(), headers=BEARER) as http:
+        gone = await http.post("/v1/realtime/client_secrets/withdraw", json={"value": secret})
+    assert gone.json() == {"withdrawn": 1}
+
+
+async def test_a_call_is_found_by_those_beside_it(two: Fronts, http: httpx.AsyncClient) -> None:
+    callers = [Caller(None) for _ in range(4)]  # pyright: ignore[reportArgumentType]
+    calls = list[str]()
+    for caller in callers:
+        answer = await http.post("/v1/realtime/calls", content=await caller.offer(), headers=SDP)
+        calls.append(answer.headers["location"])
+    assert {owner(path.rpartition("/")[2]) for path in calls} == {"a", "b"}
+    for path in sorted(calls, key=owner):
+        async with socket(two, f"?call_id={path.rpartition('/')[2]}") as beside:
+            assert json.loads(await beside.recv())["type"] == "session.created"
+            assert (await http.post(f"{path}/hangup")).status_code == 200
+            async for _ in beside:  # to its end
+                pass
+        gone = await http.post(f"{path}/hangup")
+        assert gone.json()["error"]["code"] == "call_not_found"
+        assert "proxy" not in gone.text, "the server whose call it was answered"
+    for caller in callers:
+        await caller.hang_up()
+
+
+async def test_of_forty_sessions_a_drain_drops_none_and_those_of_a_killed_server_get_one_error(two: Fronts) -> None:
+    async with AsyncExitStack() as stack:
+        clients = await held(two, stack, 40)
+        of = {name: [one for one in clients if one.server == name] for name in ("a", "b")}
+        assert [len(of["a"]), len(of["b"])] == [20, 20]
+
+        await two.tell("set server parley/a state drain")
+        for one in of["a"][:10]:
+            await one.lose()
+            await one.come_back()
+        await asyncio.gather(*(one.works() for one in clients))
+        assert await two.sessions("a") == 20, "nobody was dropped"
+        late = await held(two, stack, 4)
+        assert {one.server for one in late} == {"b"}
+        for one in of["a"]:
+            await one.close()
+        async with asyncio.timeout(PATIENCE_S):
+            while await two.sessions("a"):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert await two.processes["a"].end() == 0
+        two.processes["a"].start()
+        await two.tell("set server parley/a state ready")
+        await two.up("a")
+
+        await two.processes["b"].end(signal.SIGKILL)
+        for one in (*of["b"], *late):
+            refused = await _refused(one)
+            assert refused.response.status_code == 404
+            error = json.loads(refused.response.body or b"")["error"]
+            assert error["code"] == "resume_not_found"
+            assert "'b' is gone" in error["message"]
+            await one.open()
+            assert one.server == "a"
+            await one.works()
+
+
+async def test_a_server_whose_workers_are_gone_gets_no_new_sessions_and_keeps_its_own(tmp_path: Path) -> None:
+    async with (
+        fronts(tmp_path, a={"join": f"127.0.0.1:{free_port()}", "drain_s": 0}) as two,
+        AsyncExitStack() as stack,
+    ):
+        clients = await held(two, stack, 4)
+        await two.processes["worker"].end()
+        await two.until("a", "NOLB")
+        assert {one.server for one in await held(two, stack, 4)} == {"b"}
+        for one in clients:
+            before = one.server
+            await one.lose()
+            await one.come_back()
+            assert one.server == before
+        assert {one.server for one in clients} == {"a", "b"}
+        two.processes["worker"].start()
+        await two.until("a", "UP")
+        for one in clients:
+            await one.works()
+
+
+async def _refused(one: Held) -> InvalidStatus:
+    await one.lose()
+    with pytest.raises(InvalidStatus) as refused:
+        await one.come_back()
+    return refused.value
+
+
+async def test_a_full_server_sends_its_clients_on_and_all_full_is_one_error(tmp_path: Path) -> None:
+    few = {"limits": {"sessions": 2, "key_share": 1.0}}
+    async with fronts(tmp_path, a=few, b=few) as two, AsyncExitStack() as stack:
+        own = [await stack.enter_async_context(_direct(two, "a")) for _ in range(2)]
+        clients = await held(two, stack, 2)
+        assert [one.server for one in clients] == ["b", "b"]
+        with pytest.raises(InvalidStatus) as refused:
+            await Held(two).open()
+        assert json.loads(refused.value.response.body or b"")["error"]["code"] == "server_full"
+        assert len(own) == 2
+        for name in ("a", "b"):
+            await two.processes[name].end(signal.SIGKILL)
+            await two.until(name, "DOWN")
+        with pytest.raises(InvalidStatus) as refused:
+            await Held(two).open()
+        assert json.loads(refused.value.response.body or b"")["error"]["code"] == "no_server"
+
+
+def _direct(two: Fronts, server: str) -> connect:
+    return connect(f"{two.url(server, 'ws')}/v1/realtime", additional_headers=BEARER)
+
+
+async def test_metrics_and_admin_are_nobodys(two: Fronts, http: httpx.AsyncClient) -> None:
+    for path in ("/metrics", "/%6detrics", "/admin/workers", "/%61dmin/workers"):
+        assert (await http.get(path)).status_code == 404, path
+        assert (await http.get(f"{two.url('a')}{path}")).status_code != 404, path
+    assert (await http.get("/health")).status_code == 200

@@ -1,0 +1,23 @@
+"""Libraries that report their use to their makers do not do so here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LISTENS = "from app.realtime.input.turn_detector import Silero; Silero()"
+SPEAKS = "import engine.worker.models.nano.hush as one; one.ort.get_available_providers()"
+
+
+@pytest.mark.parametrize("code", [LISTENS, SPEAKS])
+def test_onnxruntime_keeps_no_number_of_this_machine_and_no_reports(tmp_path: Path, code: str) -> None:
+    """It lays reports for its makers into the user's cache, from where it sends them."""
+    clean = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    home = clean | {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", code], env=home, check=True)
+    assert not list(tmp_path.rglob("*.db"))
+    assert not list(tmp_path.rglob("deviceid"))

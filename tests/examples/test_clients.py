@@ -1,0 +1,95 @@
+"""The examples that are clients, each against a server with the built-in model."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Generator
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from app.bench import subject
+from tests.examples.programs import EXAMPLES, PATIENCE_S, environment, python, ran, sound_s, spoken, written
+
+
+@pytest.fixture(scope="module")
+def ws() -> Generator[str]:
+    """The address of a server with the built-in model."""
+    with subject.running(None) as server:
+        yield server.url
+
+
+@pytest.fixture
+def http(ws: str) -> str:
+    return ws.replace("ws:", "http:")
+
+
+def test_a_plain_websocket_gets_words_and_sound(ws: str, tmp_path: Path) -> None:
+    assert "morning" in ran(python("raw_websocket.py", "Say good morning.", "--url", ws), tmp_path).lower()
+    assert sound_s(tmp_path / "answer.wav") > 0.3
+
+
+@pytest.mark.node
+def test_node_gets_words_and_sound(ws: str, tmp_path: Path) -> None:
+    client = ["node", "--experimental-websocket", "--no-warnings", str(EXAMPLES / "node_client.mjs")]
+    assert "morning" in ran([*client, "Say good morning.", ws], tmp_path).lower()
+    assert sound_s(tmp_path / "answer.wav") > 0.3
+
+
+@pytest.mark.parametrize(
+    ("question", "called", "answer"),
+    [
+        ("Set a timer for ten minutes.", "(a timer runs for 10 minutes)", "Done"),
+        ("What's the weather in Paris?", "(looked up the weather of Paris)", "sunny"),
+    ],
+)
+def test_the_model_calls_the_functions_of_the_program(
+    http: str, tmp_path: Path, question: str, called: str, answer: str
+) -> None:
+    printed = ran(python("tool_calling.py", question, "--url", http), tmp_path).splitlines()
+    assert printed[0] == called
+    assert answer in printed[-1]
+
+
+def test_the_microphone_is_heard_and_the_answer_played(http: str, tmp_path: Path) -> None:
+    said = written(
+        tmp_path / "said.wav", np.concatenate([np.zeros(12_000, np.int16), spoken(http, "What do you see?")])
+    )
+    played = tmp_path / "played"
+    with subprocess.Popen(
+        python("microphone.py", "--url", http), cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment(PARLEY_TEST_SAID=str(said), PARLEY_TEST_PLAYED=str(played)),
+    ) as client:  # fmt: skip
+        try:
+            assert client.stdout is not None
+            assert client.stdout.readline() == "\n"
+            assert "what do you see" in client.stdout.readline().lower()
+            assert client.stdout.read(len("answer: I")) == "answer: I"  # … have no picture
+            while np.abs(np.fromfile(played, "<i2")).max(initial=0) < 1000:
+                time.sleep(0.05)
+            client.send_signal(signal.SIGINT)
+            _, trouble = client.communicate(timeout=PATIENCE_S)
+        finally:
+            client.kill()
+    assert (client.returncode, trouble) == (0, "")
+
+
+def test_a_camera_is_watched_while_the_question_is_spoken(http: str, tmp_path: Path) -> None:
+    with av.open(str(tmp_path / "camera.mp4"), "w") as file:
+        stream = file.add_stream("mpeg4", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
+        picture = np.full((240, 320, 3), 255, np.uint8)
+        picture[60:180, 100:220] = (220, 20, 20)
+        for number in range(10):
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, 5)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    question = written(tmp_path / "question.wav", spoken(http, "What do you see?"))
+    camera = ("--camera", str(tmp_path / "camera.mp4"))
+    assert "red square" in ran(python("camera.py", str(question), *camera, "--url", http), tmp_path).lower()

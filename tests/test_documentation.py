@@ -1,0 +1,85 @@
+"""The documentation's site: built strictly and without a network, every page in it, nothing in it from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mkdocs", reason="mkdocs-material is not installed (`make docs` brings it)")
+
+from scripts import documentation
+
+ROOT = documentation.ROOT
+ELSEWHERE = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=["']?(?:https?:)?//[^>]*>""")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make docs` builds it, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("site")
+    result = build(ROOT / "mkdocs.yml", folder)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def build(configuration: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run mkdocs; a page outside the menu, a broken link or anchor is a warning, and a warning is an error."""
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "-f",
+        str(configuration),
+        "-d",
+        str(folder),
+    ]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=100)
+
+
+def test_every_page_of_the_repository_is_there(site: Path) -> None:
+    expected = {re.sub(r"README\.md$", "index.md", page).removesuffix("md") + "html" for page in documentation.pages()}
+    assert len(expected) > 25
+    assert not [name for name in expected if not (site / name).is_file()]
+
+
+def test_a_picture_that_a_page_shows_goes_along(site: Path) -> None:
+    assert (site / "docs" / "conversation.webp").is_file()
+
+
+def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+    found = {match for page in site.rglob("*.html") for match in ELSEWHERE.findall(page.read_text(encoding="utf-8"))}
+    assert not {one for one in found if 'rel="canonical"' not in one}
+    styles = "".join(page.read_text(encoding="utf-8") for page in site.rglob("*.css"))
+    assert not re.findall(r"@import|url\(['\"]?https?://", styles)
+    assert ELSEWHERE.findall('<link rel="preconnect" href="https://fonts.example.org"><script src=//x/y.js>')
+
+
+def test_tables_lists_and_blocks_are_what_they_look_like(site: Path) -> None:
+    page = (
+        (site / "app" / "PROTOCOL.html").read_text(encoding="utf-8").partition("<article")[2].partition("</article>")[0]
+    )
+    assert page.count("<table>") >= 5
+    assert re.search(r"<li>(?:(?!</li>).)*<ul>", page, re.DOTALL), "a list within a list"
+    text = re.sub(r"<[^>]+>", "", re.sub(r"<(pre|code)\b.*?</\1>", "", page, flags=re.DOTALL))
+    assert not re.findall(r"^ *(?:\| |- |```)", text, re.MULTILINE)
+
+
+def test_a_link_to_nothing_and_a_page_outside_the_menu_stop_it(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# One\n[two](two.md) [here](#nothing)\n")
+    (tmp_path / "docs" / "three.md").write_text("# Three\n")
+    validation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("validation:")[2].partition("nav:")[0]
+    configuration = f"site_name: x\nnav: [index.md]\nvalidation:{validation}"
+    (tmp_path / "mkdocs.yml").write_text(configuration, encoding="utf-8")
+    result = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert result.returncode != 0
+    for word in ("two.md", "#nothing", "three.md"):
+        assert word in result.stderr

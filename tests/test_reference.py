@@ -1,0 +1,93 @@
+"""The tables of settings are what the code says, and no key of a configuration is without a sentence."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from app.settings import Settings
+from engine.config import EngineSpec
+from scripts import reference
+
+OPTIONS = "engine/worker"
+"""The folder whose stages read their options by ``build``."""
+
+
+def shown() -> set[str]:
+    """The dataclasses that some page has a table of."""
+    texts = [page.read_text(encoding="utf-8") for page in reference.pages()]
+    return {name for text in texts for _, name, _, _ in reference.BLOCK.findall(text)} - {"models"}
+
+
+def within(kind: Any) -> Iterator[str]:
+    """A dataclass, and those that its keys hold, by their paths."""
+    yield f"{kind.__module__}.{kind.__qualname__}"
+    for hint in get_type_hints(kind).values():
+        for one in (hint, *get_args(hint)):
+            if is_dataclass(one):
+                yield from within(one)
+
+
+def built() -> Iterator[str]:
+    """The dataclasses that stages build of their options, by their paths."""
+    for path in (reference.ROOT / OPTIONS).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="build"), args=[ast.Name(id=name), ast.Call(func=ast.Name(id="dict")), _]
+                ):
+                    module = ".".join(path.relative_to(reference.ROOT).with_suffix("").parts)
+                    yield f"{module}.{'Options' if name == 'cls' else name}"
+                case _:
+                    pass
+
+
+def test_the_pages_are_what_the_code_says() -> None:
+    command = [sys.executable, str(reference.ROOT / "scripts" / "reference.py"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, f"run python scripts/reference.py: {result.stdout}{result.stderr}"
+
+
+def test_every_part_of_a_configuration_has_its_table() -> None:
+    options = set(built())
+    assert len(options) >= 8
+    assert {*within(EngineSpec), *within(Settings), *options} <= shown()
+
+
+@pytest.mark.parametrize("name", sorted(shown()))
+def test_every_key_stands_there_once_with_its_sentence(name: str) -> None:
+    rows = list(reference.keys(reference.kind_of(name)))
+    assert [key.strip("`") for key, *_ in rows] == [one.name.rstrip("_") for one in fields(reference.kind_of(name))]
+    assert all(sentence.endswith(".") for *_, sentence in rows)
+
+
+def test_options_that_are_read_one_by_one_are_there_too() -> None:
+    """Those of omni models; `script` is for tests."""
+    sources = [path for path in (reference.ROOT / OPTIONS).rglob("*.py") if path.stem != "script"]
+    found = {key for path in sources for key in re.findall(r'options\.get\(\s*"(\w+)"', path.read_text("utf-8"))}
+    page = (reference.ROOT / "configs" / "SETTINGS.md").read_text(encoding="utf-8").partition("omni models")[2]
+    assert found == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+
+
+@dataclass
+class Example:
+    """An example."""
+
+    width: int | None = 3
+    """The width, or ``None``."""
+    depth: int = 4
+
+
+def test_a_key_without_a_sentence_is_refused(tmp_path: Path) -> None:
+    found = reference.keys(Example)
+    assert next(found) == ("`width`", "integer", "`3`", "The width, or `None`.")
+    with pytest.raises(LookupError, match=r"Example\.depth has no sentence"):
+        next(found)

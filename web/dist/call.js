@@ -1,0 +1,16 @@
+import{a as e,i as t,n,o as r,r as i,s as a,t as o}from"./library-BzCmoCvT.js";var s={idle:``,connecting:`Connecting …`,lost:`The connection is lost; trying again …`,waiting:`The server is full: you are in line`,ready:`The microphone is off`,muted:`Muted`,listening:`Listening`,hearing:`I hear you`,thinking:`Thinking …`,speaking:`Speaking`},c=`
+  :host { display: inline-grid; grid-template-columns: auto auto; justify-content: start; align-items: center; gap: 0.4em; font: inherit; max-width: 24em; }
+  :host([hidden]) { display: none; }
+  button { font: inherit; min-height: 2.75em; padding: 0.5em 1.2em; border: 0; border-radius: 2em; cursor: pointer; background: var(--parley-color, #2456d6); color: var(--parley-text, #fff); }
+  button[part="mute"] { background: transparent; color: inherit; border: 1px solid currentColor; }
+  button[aria-pressed="true"] { outline: 3px solid var(--parley-color, #2456d6); outline-offset: 2px; }
+  button:focus-visible { outline: 3px solid currentColor; outline-offset: 2px; }
+  p { grid-column: 1 / -1; margin: 0; min-height: 1.3em; overflow-wrap: anywhere; }
+  [hidden] { display: none; }
+`,l=`
+  <button part="button" type="button" aria-pressed="false"><slot>Talk</slot></button>
+  <button part="mute" type="button" aria-pressed="false" hidden>Mute</button>
+  <p part="state" role="status"></p>
+  <p part="words" dir="auto" hidden></p>
+  <p part="problem" role="alert" hidden></p>
+`,u=globalThis.HTMLElement??class{},d=null,f=class extends u{client=null;answer=``;constructor(){super();let e=this.attachShadow({mode:`open`});e.innerHTML=l;let t=new CSSStyleSheet;t.replaceSync(c),e.adoptedStyleSheets=[t],this.piece(`button`).addEventListener(`click`,()=>this.toggle()),this.piece(`mute`).addEventListener(`click`,()=>this.voice.mute(!this.voice.muted))}get voice(){return this.client??=this.make()}disconnectedCallback(){queueMicrotask(()=>this.isConnected||this.end())}toggle(){try{if(this.voice.talking)return this.end();d!==this&&d?.end(),d=this,this.voice.start()}catch(e){this.problem(e)}}end(){this.client?.end(),d===this&&(d=null)}make(){let e=new i(this.options());return e.on(`change`,()=>this.show()),e.on(`problem`,e=>this.problem(e)),e.on(`text`,(e,t,n,r)=>{e===`answer`?this.say(this.answer=r?n:this.answer+n):r&&this.say(n),r&&(this.answer=``)}),e.on(`hearing`,(e,t)=>this.say(t)),e}options(){let e=e=>this.getAttribute(e),[n,r]=[e(`server`),e(`key-from`)];return{...n!==null&&{server:n},key:r===null?e(`key`):t(new URL(r,document.baseURI)),model:e(`model`),voice:e(`voice`),instructions:e(`instructions`),eagerness:e(`eagerness`)??`auto`,transport:e(`transport`)??`auto`}}show(){let{state:e,talking:t,muted:n}=this.voice;this.dataset.state=e,this.piece(`button`).setAttribute(`aria-pressed`,String(t)),this.piece(`mute`).hidden=!t,this.piece(`mute`).setAttribute(`aria-pressed`,String(n)),this.piece(`state`).textContent=s[e]}say(e){this.piece(`words`).textContent=e,this.piece(`words`).hidden=e===``}problem(e){this.piece(`problem`).textContent=e?.message??``,this.piece(`problem`).hidden=e===null}piece(e){return this.shadowRoot.querySelector(`[part="${e}"]`)}};globalThis.customElements!==void 0&&customElements.get(`parley-call`)===void 0&&customElements.define(`parley-call`,f);export{f as ParleyCall,r as Problem,n as STEPS,o as Trial,i as VoiceClient,e as devices,t as keyFrom,a as problemOf};
