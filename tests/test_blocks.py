@@ -1,7 +1,7 @@
 """Every code block of every page is held by a test, but for a few that say why they are not.
 
-Programs are run by tests/test_readme.py, pages by tests/web/test_library.py; configurations, events and commands are
-read here.
+Programs are run by tests/test_readme.py, pages by tests/web/test_library.py, and a proxy's configuration by
+tests/app/transports/test_reverse_proxies.py; configurations, events and commands are read here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ from engine import parse_config
 from tests.app.rig import running, script_spec
 from tests.test_readme import PAGES, ROOT
 
-HELD = {"bash": {"run", "install"}, "python": {"run", "serve", "key"}, "html": {"web"}, "yaml": {""}, "json": {""}}
+HELD = {
+    "bash": {"run", "install"},
+    "python": {"run", "serve", "key"},
+    "html": {"web"},
+    "nginx": {"proxy"},
+    "yaml": {""},
+    "json": {""},
+}
 """The tests of a language's blocks, by what stands above them."""
 MOST_NORUN = 0.1
 FENCED = re.compile(r"^ *(?:<!-- test: (\w+)(?:: ([^>]+))? -->\n *)?```(\w+)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)

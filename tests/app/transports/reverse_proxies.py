@@ -21,9 +21,10 @@ http {{
   access_log off;
   client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
   uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-  server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{server}; {more} }} }}
+  {servers}
 }}
 """
+SERVER = "server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{server}; {more} }} }}"
 
 HAPROXY = """defaults
   mode http
@@ -42,10 +43,18 @@ backend parley
 @asynccontextmanager
 async def nginx(folder: Path, server: int, more: str) -> AsyncGenerator[int]:
     """nginx before the server of a port, with ``more`` in its location. Yields nginx's own port."""
-    port, file = free_port(), folder / "nginx.conf"
-    file.write_text(NGINX.format(folder=folder, port=port, server=server, more=more))
-    async with _running(port, "nginx", "-e", str(folder / "errors"), "-c", str(file)):
+    port = free_port()
+    async with nginx_of(folder, port, SERVER.format(port=port, server=server, more=more)):
         yield port
+
+
+@asynccontextmanager
+async def nginx_of(folder: Path, port: int, servers: str) -> AsyncGenerator[None]:
+    """nginx with ``servers`` in its section ``http``, one of which listens at ``port``."""
+    file = folder / "nginx.conf"
+    file.write_text(NGINX.format(folder=folder, servers=servers))
+    async with _running(port, "nginx", "-e", str(folder / "errors"), "-c", str(file)):
+        yield
 
 
 @asynccontextmanager

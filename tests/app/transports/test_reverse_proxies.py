@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -12,12 +14,16 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
+from websockets.typing import Origin
 
 from app import server as server_module
 from app.client import ClientError
 from app.client import connect as connected
-from tests.app.rig import Client, running, script_spec
-from tests.app.transports.reverse_proxies import UPGRADE, haproxy, nginx
+from app.settings import settings_of
+from app.throttle import AT_ONCE
+from app.tls import Certificate, certificate_of
+from tests.app.rig import Client, keys_file, running, script_spec
+from tests.app.transports.reverse_proxies import UPGRADE, free_port, haproxy, nginx, nginx_of
 
 CUTS_S = 4
 """Seconds of silence after which the proxies here cut a connection; 30 and 60 are customary."""
@@ -108,6 +114,54 @@ async def test_a_proxy_that_ignores_what_the_server_says_of_buffering_keeps_them
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(2):
                 await first_event(port)
+
+
+PAGE = Path(__file__).parents[3] / "deploy" / "README.md"
+NAME = "voice.example.org"
+
+
+def certificate(folder: Path) -> Certificate:
+    made = certificate_of(settings_of({"https": "auto", "allowed_hosts": [NAME]}), folder)
+    assert made is not None
+    return made
+
+
+def as_written(folder: Path, port: int, server: int) -> str:
+    """What the page on deployment says that nginx needs, with ports and a certificate of this test's."""
+    (text,) = re.findall(r"<!-- test: proxy -->\n```nginx\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    for written, here in {
+        "listen 443": f"listen 127.0.0.1:{port}",
+        f"/etc/ssl/{NAME}.pem": str(certificate(folder).path),
+        f"/etc/ssl/{NAME}.key": str(certificate(folder).key_path),
+        "127.0.0.1:8000": f"127.0.0.1:{server}",
+    }.items():
+        assert text.count(written) == 1
+        text = text.replace(written, here)
+    return text
+
+
+@pytest.mark.nginx
+async def test_the_nginx_of_the_page_on_deployment_passes_sessions_on_and_no_address_that_a_client_made_up(
+    tmp_path: Path,
+) -> None:
+    port, key = free_port(), "sk-of-this-server-alone"
+    spec = script_spec(keys_file=keys_file(tmp_path, key), trusted_proxies=["127.0.0.1"], allowed_hosts=[NAME])
+    trusting = ssl.create_default_context(cafile=str(certificate(tmp_path).path))
+    async with running(spec) as server, nginx_of(tmp_path, port, as_written(tmp_path, port, server.port)):
+        async with connect(
+            f"wss://{NAME}/v1/realtime",
+            host="127.0.0.1",
+            port=port,
+            ssl=trusting,
+            origin=Origin(f"https://{NAME}"),
+            additional_headers={"authorization": f"Bearer {key}"},
+        ) as socket:
+            await Client(socket).until("session.created")
+        async with httpx.AsyncClient(verify=trusting, headers={"authorization": "Bearer wrong", "host": NAME}) as http:
+            url, sni = f"https://127.0.0.1:{port}/v1/models", {"sni_hostname": NAME}
+            forged = ({"x-forwarded-for": f"10.0.0.{n}"} for n in range(AT_ONCE + 1))
+            answers = [await http.get(url, headers=headers, extensions=sni) for headers in forged]
+    assert [one.status_code for one in answers] == [401] * AT_ONCE + [429]
 
 
 @pytest.mark.nginx
