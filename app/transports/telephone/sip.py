@@ -193,13 +193,21 @@ class Sip(asyncio.DatagramProtocol):
                 self.send(response(message, 200, "OK", secrets.token_hex(8), ("allow", METHODS)), addr)
             case "BYE" | "CANCEL" | "NOTIFY" if dialog is not None:
                 self.send(response(message, 200, "OK"), addr)
-                if message.method != "NOTIFY" and not (message.method == "CANCEL" and dialog.final is not None):
-                    dialog.end()
+                if message.method != "NOTIFY":
+                    self._end(dialog, message.method)
             case "BYE" | "CANCEL" | "NOTIFY":
                 self.send(response(message, 481, "Call/Transaction Does Not Exist"), addr)
             case _:
                 refusal = response(message, 405, "Method Not Allowed", secrets.token_hex(8), ("allow", METHODS))
                 self.send(refusal, addr)
+
+    def _end(self, dialog: Dialog, method: str) -> None:
+        """The caller hangs up, or takes back a call that was not answered; one that was, only BYE ends."""
+        if dialog.final is None:
+            dialog.answer(487, "Request Terminated")
+        elif method == "CANCEL":
+            return
+        dialog.end()
 
     def _invited(self, invite: Message, dialog: Dialog | None, addr: Any) -> None:
         if dialog is not None and not tag_of(invite.get("to")):  # the same one again
@@ -245,10 +253,9 @@ class Sip(asyncio.DatagramProtocol):
         """Raises Closed and Refusal, and OSError where no port is free."""
         stream = await self._stream(dialog, offer, name)
         dialog.stream = stream
-        if dialog.ended.is_set():
-            stream.hang_up()
         try:
-            await self._telephones.serve(stream)
+            if not dialog.ended.is_set():
+                await self._telephones.serve(stream)
         finally:
             await stream.close(Disconnect())
         if dialog.ended.is_set():
@@ -265,6 +272,8 @@ class Sip(asyncio.DatagramProtocol):
         """The RTP of a call, on one of the ports that it may have; it answers the INVITE once it is taken."""
 
         def began() -> None:
+            if dialog.final is not None:
+                return  # taken back meanwhile
             kind = ("content-type", "application/sdp")
             body = answer_to(offer, self.host, stream.port)
             dialog.answer(200, "OK", ("contact", self.contact), ("allow", METHODS), kind, body=body)

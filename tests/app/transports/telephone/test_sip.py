@@ -7,12 +7,14 @@ import random
 import socket
 from collections.abc import AsyncGenerator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
 
 from app.refusal import Refusal
+from app.transports.telephone import sip as sip_module
 from app.transports.telephone.sdp import Offer, answer_to, offer_of
 from app.transports.telephone.sip_message import Message, NotSip, response, tag_of, uri_of
 from tests.app.rig import LoudnessVad, Running, eventually, running, script_spec
@@ -69,6 +71,30 @@ async def test_a_caller_that_never_confirms_is_let_go(server: Running, monkeypat
         await phone.answer()
         await eventually(lambda: not server.metric("parley_sessions"))
         await server.empty()
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_call_that_is_taken_back_before_it_is_answered_never_is(
+    server: Running, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """Whether its sound has a port by then or not."""
+    really: Any = sip_module.Sip._stream
+
+    async def stream(self: sip_module.Sip, dialog: sip_module.Dialog, *more: Any) -> Any:
+        made = await really(self, dialog, *more) if late else None
+        phone.put("CANCEL")
+        await dialog.ended.wait()
+        return made or await really(self, dialog, *more)
+
+    monkeypatch.setattr(sip_module.Sip, "_stream", stream)
+    async with sip_phone(reached(server)) as phone:
+        phone.invite()
+        answers = [await phone.answer(), await phone.answer()]
+        phone.put("ACK")
+        await server.empty()
+    assert [one.split()[1] for one in answers] == ["200", "487"]
+    assert [one.partition("cseq: ")[2].split()[1] for one in answers] == ["CANCEL", "INVITE"]
 
 
 @pytest.mark.asyncio(loop_scope="module")
