@@ -16,6 +16,7 @@ from app.callers import Caller
 from app.decoding import Decoding
 from app.kept import Kept
 from app.keys import Keys
+from app.lateness import Lateness
 from app.mcp import ToolServers
 from app.memory import Memory, Room
 from app.pace import Pace
@@ -103,6 +104,7 @@ class Service:
         self.throttle = Throttle()
         self.decoding = Decoding()
         self.slices = Slices()
+        self.lateness = Lateness()
         self.own_address = own_address(self.settings.trusted_proxies)
         self.metrics = Metrics(
             lambda: self._engine.stats() if self._engine else {},

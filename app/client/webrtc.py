@@ -21,6 +21,7 @@ from aiortc.rtcrtpsender import RTCRtpSender
 
 from app.client.channel import ClientError
 from app.client.events import AudioDelta, Event, Other, ResponseDone, decode
+from app.lateness import MOST_S
 from app.transports.webrtc.audio_receiver import AudioReceiver
 from app.transports.webrtc.opus import FRAME_S
 from app.transports.webrtc.opus_track import OpusTrack
@@ -31,7 +32,11 @@ OPEN_S = 20.0
 """The longest that finding a way and agreeing on keys may take."""
 
 EARLY_S = 0.060
-"""The most sound that overtakes the event which says that it begins: the server sends no more than this ahead."""
+"""Sound that came so long before the event which says that it begins has overtaken it; older sound is of the answer
+before."""
+
+EARLY_PACKETS = round((0.060 + MOST_S) / FRAME_S)
+"""The most packets that can have overtaken it: a server that comes late sends so many ahead at once."""
 
 UNREAD = 10_000
 """Events that wait for a reader: the client reads all the time, so this many mean that it has stopped."""
@@ -89,7 +94,7 @@ class CallChannel:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue(UNREAD)
         self._open, self._lost = asyncio.Event(), False
         self._playing: str | None = None  # the response that is being played out
-        self._early: deque[tuple[float, Pcm]] = deque(maxlen=round(EARLY_S / FRAME_S))  # and when each came
+        self._early: deque[tuple[float, Pcm]] = deque(maxlen=EARLY_PACKETS)  # and when each came
         self._ended: ResponseDone | None = None  # its end, which waits for that of its sound
         self._data_channel.on("open", self._open.set)
         self._data_channel.on("message", self._take)

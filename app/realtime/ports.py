@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from app.lateness import Lateness
 from engine import Chunks, ModelInfo, Request
 from engine.core import Wave
 
@@ -86,6 +87,8 @@ class PlayoutProfile:
     overlap_ms: int = 0
     """Speech over an answer pauses it once it has lasted so long, and then ends it or was a listener's word
     (``overlap``); shorter speech is none. 0: any speech is a turn at once."""
+    lateness: Lateness | None = None
+    """How late this server came lately to send: sending then runs farther ahead. None: it never does."""
 
 
 SOCKET = PlayoutProfile()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from app.lateness import Lateness
 from app.realtime.output.leading_silence import LeadingSilence
 from app.realtime.ports import SOCKET
 from engine import SPEAKER_RATE_HZ
@@ -38,6 +39,8 @@ class Playout:
     packet_s: float = SOCKET.packet_s
     kept_s: float = 0.0
     """Seconds of the sent sound that can be sent again, at least."""
+    lateness: Lateness | None = None
+    """How late the sender came lately: ``lead_s`` is more by what that asks for."""
     leading_silence: LeadingSilence = field(default_factory=LeadingSilence)
     produced_samples: int = 0
     """All that came from the engine, with what the onset left out."""
@@ -50,6 +53,7 @@ class Playout:
     _ended: bool = False
     _made_s: float | None = None  # when the first samples came
     _dry_at_s: float | None = None  # when the listener has played all that was sent; None before the first packet
+    _wanted_s: float | None = None  # when the sender should come for a packet that waits
 
     def push(self, samples: Wave) -> None:
         """Take float32 [samples] from the engine."""
@@ -75,8 +79,10 @@ class Playout:
         """The next packet, if it is due."""
         if self._made_s is None and self.produced_samples:
             self._made_s = now_s
-        if self.due_in_s(now_s) != 0:
+        if (due_in_s := self.due_in_s(now_s)) != 0:
+            self._wanted_s = None if due_in_s is None else now_s + due_in_s
             return None
+        self._note_lateness(now_s)
         packet = self._waiting.popleft()
         self._send(packet, now_s)
         return packet
@@ -87,7 +93,8 @@ class Playout:
             return None
         if self._dry_at_s is None:
             return self._begins_in_s(now_s)
-        return max(0.0, self._dry_at_s - now_s - self.lead_s)
+        more_s = 0.0 if self.lateness is None else self.lateness.ahead_s(now_s)
+        return max(0.0, self._dry_at_s - now_s - self.lead_s - more_s)
 
     def flush(self) -> None:
         """Forget what has not been sent: the listener interrupted."""
@@ -96,11 +103,13 @@ class Playout:
 
     def resume(self, now_s: float) -> None:
         """Send what follows at once: the listener has run dry because it was meant to be so."""
+        self._wanted_s = None
         if self._dry_at_s is not None and self._dry_at_s < now_s:
             self._dry_at_s = None
 
     def rewind(self, since_s: float, lag_s: float = 0.0) -> int:
         """Send again, at once, what the listener would have heard after that moment. Returns how many samples it is."""
+        self._wanted_s = None  # nobody was there to come
         unplayed, samples = self.unplayed_s(since_s, lag_s) * SPEAKER_RATE_HZ, 0
         while self._sent and samples < unplayed:
             packet = self._sent.pop()
@@ -129,6 +138,11 @@ class Playout:
         if not self.skipped_samples or waiting_s >= RESERVE_S or self._ended or self._made_s is None:
             return 0.0
         return max(0.0, self._made_s + self.skipped_samples / SPEAKER_RATE_HZ - now_s)
+
+    def _note_lateness(self, now_s: float) -> None:
+        if self.lateness is not None and self._wanted_s is not None:
+            self.lateness.came(now_s - self._wanted_s, now_s)
+        self._wanted_s = None
 
     def _send(self, packet: Packet, now_s: float) -> None:
         if self._dry_at_s is not None and self._dry_at_s < now_s:

@@ -77,9 +77,9 @@ class ResponseTask:
         self.prompt_version = prompt_version
         self.size = 0
         """Bytes of what it is about, where that is nothing of the conversation's."""
-        self.playout = Playout(
-            response.profile.lead_s, response.profile.packet_s, KEPT_S if response.profile.plays else 0.0
-        )
+        profile = response.profile
+        kept_s = KEPT_S if profile.plays else 0.0
+        self.playout = Playout(profile.lead_s, profile.packet_s, kept_s, profile.lateness)
         self.timing = Timing(now())
         self._now = now
         self._chunks: Chunks | None = None

@@ -19,7 +19,7 @@ from app.transports.resumable_session import ResumableSessions
 from app.transports.webrtc.peer_connection import PeerConnection
 
 PROFILE = PlayoutProfile(lead_s=0.040, packet_s=0.020, plays=True, streams_input=True)
-"""At most 60 ms leave ahead of the listener: a barge-in can't recall them, and a busy machine needs them."""
+"""At most 60 ms leave ahead of the listener, since a barge-in can't recall them; more while the server is late."""
 
 
 class PeerCall(Call):
@@ -35,7 +35,7 @@ class PeerCall(Call):
         self.peer = self.new_peer()
         for item in opening.history:
             inbox.put(Received(CreateItem(item)), 0)
-        profile = replace(PROFILE, overlap_ms=opening.profile.overlap_ms)
+        profile = replace(PROFILE, lateness=service.lateness, overlap_ms=opening.profile.overlap_ms)
         connection = Connection(service, sessions, context, self.peer.channel, replace(opening, profile=profile))
         super().__init__(id, maker, inbox, connection)
 

@@ -26,7 +26,7 @@ SILENT_PACKETS = 5
 """Silent packets behind the end of what is said: 100 ms."""
 
 MOST_WAITING = 50
-"""Packets: pacing keeps 60 ms ahead, so a second waits only where nobody sends; its oldest is dropped then."""
+"""Packets: pacing keeps 300 ms ahead at most, so a second waits only where nobody sends; its oldest is dropped then."""
 
 
 class OpusTrack(MediaStreamTrack):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import httpx
 import numpy as np
+import pytest
 
+from app.lateness import Lateness
 from tests.app.rig import Running, eventually, silence, tone
 from tests.app.transports.webrtc.caller import Caller, calling
 
@@ -49,6 +51,22 @@ async def test_a_barge_in_ends_the_answer_and_cuts_the_conversation(server: Runn
         assert done["response"]["status_details"]["reason"] == "turn_detected"
         assert 200 <= cut["audio_end_ms"] <= 4000, "of 8000 that its words take"
     await server.empty()
+
+
+async def test_the_calls_of_a_server_share_how_late_it_came(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    class Recorded(Lateness):
+        def ahead_s(self, now_s: float) -> float:
+            asked.append(now_s)
+            return super().ahead_s(now_s)
+
+    monkeypatch.setattr(server.service, "lateness", Recorded())
+    async with calling(server) as call:
+        await call.say("say: one two three")
+        await call.until("output_audio_buffer.stopped")
+    await server.empty()
+    assert asked
 
 
 async def test_hanging_up_ends_the_call(server: Running) -> None:
