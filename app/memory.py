@@ -14,11 +14,15 @@ from app.callers import Caller
 from app.shares import Shares
 
 MUCH_BYTES = 16_000_000
-"""The bytes let go from which on it is worth giving them back: a conversation of some pictures."""
+"""The bytes let go from which on they are given back soon: a conversation of some pictures."""
 
 EVERY_S = 5.0
 """Seconds between two times at the least: it takes some milliseconds in a thread, and an allocation may have to wait
 for it."""
+
+LITTLE_BYTES, LATER_S = 1_000_000, 60.0
+"""From so few bytes on, which are some seconds of speech, they are given back after a minute. Else a server of short
+conversations would hold what lies between them, too, for minutes, or for good where nobody else comes."""
 
 
 class MemoryFull(Exception):
@@ -64,8 +68,15 @@ class Memory:
 
     def _free(self, size: int) -> None:
         self._freed += size
-        if self._freed >= MUCH_BYTES and self._timer is None and self._trim is not None:
-            self._timer = asyncio.get_running_loop().call_later(EVERY_S, self._give_back)
+        if self._trim is None or self._freed < LITTLE_BYTES:
+            return
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + (EVERY_S if self._freed >= MUCH_BYTES else LATER_S)
+        if self._timer is not None and self._timer.when() > at_s:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_at(at_s, self._give_back)
 
     def _give_back(self) -> None:
         self._freed, self._timer = 0, None

@@ -19,7 +19,7 @@ import pytest_asyncio
 from app import memory as memory_module
 from app.callers import Caller
 from app.images import Image
-from app.memory import MUCH_BYTES, Memory, MemoryFull, Room, malloc_trim
+from app.memory import EVERY_S, LATER_S, LITTLE_BYTES, MUCH_BYTES, Memory, MemoryFull, Room, malloc_trim
 from app.realtime.conversation.utterance import Utterance
 from app.settings import Limits
 from app.shares import Shares, ShareTaken
@@ -108,7 +108,7 @@ async def given_back(sizes: list[int]) -> tuple[int, set[str]]:
         room.take(size)
         room.close()
     try:
-        async with asyncio.timeout(0.3 if sum(sizes) < MUCH_BYTES else 10):
+        async with asyncio.timeout(10 if memory._timer is not None else 0.05):
             await done.wait()
     except TimeoutError:
         pass
@@ -125,8 +125,24 @@ async def test_much_that_was_let_go_is_given_back_off_the_event_loop() -> None:
 
 
 @pytest.mark.usefixtures("often")
-async def test_little_is_not_worth_it() -> None:
-    assert (await given_back([MUCH_BYTES // 10] * 9))[0] == 0
+async def test_little_is_given_back_later_and_next_to_nothing_is_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "LATER_S", 0.02)
+    assert (await given_back([LITTLE_BYTES // 10] * 10))[0] == 1
+    assert (await given_back([LITTLE_BYTES // 10] * 9))[0] == 0
+
+
+async def test_much_does_not_wait_behind_little() -> None:
+    memory = Memory(trim=lambda: None)
+    when_s = list[float]()
+    for size in (LITTLE_BYTES, MUCH_BYTES, LITTLE_BYTES):
+        room = Room(memory)
+        room.take(size)
+        room.close()
+        assert memory._timer is not None
+        when_s.append(memory._timer.when() - asyncio.get_running_loop().time())
+    memory.close()
+    assert when_s[0] > LATER_S - 10
+    assert max(when_s[1:]) <= EVERY_S
 
 
 async def test_nothing_is_given_back_once_the_server_stops() -> None:
