@@ -38,6 +38,7 @@ from tests.oracles.qwen3_omni import Oracle
 
 AT_ONCE, TOKENS, FRAMES = 12, 120, 12
 RARE = 40
+JUDGED = 16  # answers that the reference reads together
 STEPS, ROWS = 100, 8
 TOOL = Tool("city", "Tells about a city.", {"type": "object"})
 PARTS = (
@@ -217,19 +218,34 @@ class Judged:
     worst: int
 
 
-@torch.inference_mode()
-def judged(oracle: Oracle, chat: Chat, answers: list[Heard]) -> Judged:
+def judged(oracle: Oracle, chat: Chat, answers: list[Heard], file: Path) -> Judged:
+    """What the reference says of a run's answers; remembered, since it takes as long as the run."""
+    if file.exists():
+        return Judged(**json.loads(file.read_text()))
     broken, ranks = list[str](), list[int]()
     for one in answers:
         if fault := _fault(chat, one):
             broken.append(f"{one.id}: {fault}: {one.text!r} {one.error}")
-        if one.ids and one.prompt:
-            ids = torch.tensor([[*one.prompt, *one.ids]])
-            logits = oracle.model.thinker(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
-            behind = logits[len(one.prompt) - 1 : -1]
-            own = behind.gather(1, ids[0, len(one.prompt) :, None])
-            ranks += (behind > own).sum(1).tolist()
-    return Judged(broken, len(ranks), sum(rank >= RARE for rank in ranks), max(ranks, default=0) + 1)
+    told = sorted((one for one in answers if one.ids and one.prompt), key=lambda one: len(one.prompt) + len(one.ids))
+    for start in range(0, len(told), JUDGED):
+        ranks += _ranks(oracle, told[start : start + JUDGED])
+    found = Judged(broken, len(ranks), sum(rank >= RARE for rank in ranks), max(ranks, default=0) + 1)
+    file.write_text(json.dumps(asdict(found)))
+    return found
+
+
+@torch.inference_mode()
+def _ranks(oracle: Oracle, answers: list[Heard]) -> list[int]:
+    """How many tokens the reference would rather have said than each of these; what fills up a row lies behind it."""
+    longest = max(len(one.prompt) + len(one.ids) for one in answers)
+    ids = torch.tensor([[*one.prompt, *one.ids, *[0] * longest][:longest] for one in answers])
+    logits = oracle.model.thinker(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+    ranks = list[int]()
+    for one, row, known in zip(answers, logits, ids, strict=True):
+        start, end = len(one.prompt), len(one.prompt) + len(one.ids)
+        behind = row[start - 1 : end - 1]
+        ranks += (behind > behind.gather(1, known[start:end, None])).sum(1).tolist()
+    return ranks
 
 
 def _fault(chat: Chat, one: Heard) -> str:
@@ -271,7 +287,7 @@ async def main(folder: Path, answers: int) -> int:
     for name, thinker, kills, count in runs:
         heard = await run(folder, name, thinker, count, kills)
         hit = [one for one in heard if one.hit] if kills else heard
-        found[name] = hit, judged(oracle, chat, hit)
+        found[name] = hit, judged(oracle, chat, hit, folder / f"{name}.judged.json")
         result, calls = found[name][1], sum(len(one.calls) for one in hit)
         print(
             f"{name}: {len(hit)} answers, {calls} calls, {result.tokens} tokens, {result.rare} of rank > {RARE} "

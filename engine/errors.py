@@ -12,6 +12,7 @@
     ├── Preempted               it was preemptible, and another request needed its slots
     ├── ReplicaLost             the replica that served it is gone
     │   └── BatchLost           a step of several requests broke; each goes on alone
+    │       └── OutOfMemory     a step had too little memory; each goes on
     ├── Stalled                 no progress for longer than the deadline
     ├── StageFailed             a stage broke while computing this request
     └── WireError               a frame between processes is malformed, or from a stranger
@@ -65,6 +66,10 @@ class ReplicaLost(EngineError):
 
 class BatchLost(ReplicaLost):
     code = "batch_lost"
+
+
+class OutOfMemory(BatchLost):
+    code = "out_of_memory"
 
 
 class Stalled(EngineError):

@@ -33,6 +33,8 @@ class Hop:
 
     losses: int = 0
     """Replicas that were lost, perhaps because of this request."""
+    steps_lost: int = 0
+    """Steps that broke while it was in them, and did not end it."""
     again: bool = False
     """Whether it has begun before, and what was given then is left out."""
     alone: bool = False

@@ -197,11 +197,11 @@ class Hops:
         hop.end, hop.onward, hop.given = end, between, {}
 
     async def _run(self, hop: Hop, replica: StageReplica) -> None:
-        try:
-            await self._once(hop, replica)
-        except BatchLost as error:
-            self._recovery.batch_lost(hop, error)
-            await self._once(hop, replica)
+        while True:
+            try:
+                return await self._once(hop, replica)
+            except BatchLost as error:
+                self._recovery.batch_lost(hop, error)
 
     async def _once(self, hop: Hop, replica: StageReplica) -> None:
         stages, request = tuple(pool.info.name for pool in hop.pools(self._pools)), self._chunks.request

@@ -18,9 +18,10 @@ from engine.control.hop import Hop, Pool
 from engine.control.replica import RemoteWorker
 from engine.core import StageInfo
 from engine.delivered import RecoveryLog, kind_of
-from engine.errors import BatchLost, ReplicaLost
+from engine.errors import BatchLost, OutOfMemory, ReplicaLost, StageFailed
 
 LIVES = 2  # replicas that a request may lose where it may be the cause: the second loss ends it
+STEPS_LOST = 8  # steps that ran out of memory from which a request begins again: each has ended another, or freed some
 Blame = Literal["this", "perhaps this", "another", "nobody"]
 
 
@@ -50,11 +51,15 @@ class Recovery:
         _rewind(hop, error)
 
     def batch_lost(self, hop: Hop, error: BatchLost) -> None:
-        """Have a hop ready to step alone on the same replica: it was in a step that broke. Raises the error if it must
-        not. Of a request that steps alone, this cannot come again."""
+        """Have a hop ready to step again on the same replica: it was in a step that broke. Raises the error if it must
+        not. Where it may be the cause, it steps alone, and of such a one this cannot come again; where there was too
+        little memory, it steps with the others that are left."""
         self._check_repeatable(hop, error)
+        hop.steps_lost += 1
+        if hop.steps_lost > STEPS_LOST:
+            raise StageFailed(f"The server ran out of memory {hop.steps_lost} times in this answer; try again later.")
         _rewind(hop, error)
-        hop.alone = True
+        hop.alone |= not isinstance(error, OutOfMemory)
 
     def resume(self, hop: Hop) -> wire.Resume | None:
         """Return what was given before, for a hop that begins again to leave out; None the first time."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from engine import wire
 from engine.catalogue import located
 from engine.chunk import OUTPUTS
 from engine.config import StageSpec
-from engine.errors import ConfigError
+from engine.errors import ConfigError, WeightsError
+from engine.worker.device_faults import out_of_memory
 from engine.worker.process import Worker
 from engine.worker.run import Send
 from engine.worker.stage import Stage, StageConfig
@@ -25,23 +27,28 @@ from engine.worker.uses import stage_type
 def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
     """Load what the task asks for. Raises ConfigError or WeightsError; may take as long as loading takes."""
     own = {spec.name: (spec, order) for order, spec in enumerate(task.stages) if spec.name in task.worker.stages}
-    _check_room([(spec, order) for spec, order in own.values()], task)
+    answers = _device_checked([(spec, order) for spec, order in own.values()], task)
     stages = {name: _made(spec, order, task) for name, (spec, order) in own.items()}
     max_batch = {spec.name: _max_batch(spec, task) for spec in task.stages}
-    worker = Worker(stages, task.chunks, max_batch, send, schedule=task.worker.schedule)
+    worker = Worker(stages, task.chunks, max_batch, send, schedule=task.worker.schedule, device_answers=answers)
     return worker, wire.Hello(task.id, os.getpid(), tuple(stage.info for stage in stages.values()))
 
 
-def _check_room(specs: Sequence[tuple[StageSpec, int]], task: wire.Task) -> None:
-    """Raise WeightsError where a device has too little memory for those of its stages that can tell what they need."""
-    if task.device == "cpu":
-        return
+def _device_checked(specs: Sequence[tuple[StageSpec, int]], task: wire.Task) -> Callable[[], bool]:
+    """Return what tells whether the device still computes, as far as stages with torch are to be there.
+
+    Raises ConfigError where it does not, and WeightsError where it has too little memory for those of its stages that
+    can tell what they need."""
     kinds = {spec.name: (_kind(spec.use, order), _config(spec, task)) for spec, order in specs}
     plannable = {name: found for name, found in kinds.items() if getattr(found[0], "plannable", False)}
-    if plannable:
-        from engine.worker.nn.memory import check_room  # these stages have torch
+    if task.device == "cpu" or not plannable:
+        return lambda: True
+    from engine.worker.nn.device import answers, check  # these stages have torch
+    from engine.worker.nn.memory import check_room
 
-        check_room(plannable, task.device)
+    check(task.device)
+    check_room(plannable, task.device)
+    return functools.partial(answers, task.device)
 
 
 def _config(spec: StageSpec, task: wire.Task) -> StageConfig:
@@ -72,11 +79,18 @@ def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
     kind = _kind(use, order)
     try:
         stage = kind(config)
+        stage.info = msgspec.structs.replace(stage.info, name=name, order=order)
+        if warm_up := getattr(stage, "warm_up", None):
+            warm_up()
     except ImportError as error:
         raise ConfigError(f"stages[{order}]: {use} cannot be made with {sys.executable}: {error}") from error
-    stage.info = msgspec.structs.replace(stage.info, name=name, order=order)
-    if warm_up := getattr(stage, "warm_up", None):
-        warm_up()
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        raise WeightsError(
+            f"The device {config.device} ran out of memory while {name} was loaded: another process may have taken "
+            "some meanwhile. End that, lower max_batch or options.context, or give the stage another device."
+        ) from error
     return stage
 
 

@@ -39,15 +39,20 @@ SETTLE = 2  # turns of the event loop from a request's arrival to its first inpu
 
 
 class Worker:
-    """Stages and the runs that sit at them. ``receive`` takes a message and never waits; ``serve`` is the loop."""
+    """Stages and the runs that sit at them. ``receive`` takes a message and never waits; ``serve`` is the loop.
+
+    ``device_answers`` says whether the device still computes. It is asked where a stage broke: a worker whose device
+    was lost is of no use, and ends, so that its requests go on elsewhere.
+    """
 
     def __init__(
         self, stages: Mapping[str, Stage], chunks: ChunkSpec, max_batch: Mapping[str, int], send: Send,
         clock: Callable[[], float] = time.monotonic, schedule: Schedule = "urgency",
+        device_answers: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         self.stages = stages
         self.steps = 0
-        self._chunks, self._send, self._clock = chunks, send, clock
+        self._chunks, self._send, self._clock, self._device_answers = chunks, send, clock, device_answers
         most = {name: min(max_batch[name], stage.info.batch or max_batch[name]) for name, stage in stages.items()}
         self._scheduler = Scheduler(most, schedule)
         self._free = {name: _slots(stage.info.slots) for name, stage in stages.items()}
@@ -223,6 +228,8 @@ class Worker:
             self._send(wire.Failed(run.id, error.code, str(error)))
         except Exception as error:  # noqa: BLE001 - whatever one request makes a model raise ends that request
             broken = failed(" or ".join(stages), run.request.id, error)
+            if self._device_lost():
+                return
             self._send(wire.Failed(run.id, broken.code, str(broken)))
         finally:
             run.close()
@@ -292,6 +299,8 @@ class Worker:
         stage = batch[0][1].stage
         self._try(tuple(dict.fromkeys(run.id for run, _, req in batch if not req.stepped)))
         computed = compute(stage, [req for _, _, req in batch], self._clock)
+        if computed.broke and self._device_lost():
+            return
         self._try(())
         self._note(stage, computed)
         for one, result in zip(batch, computed.results, strict=True):
@@ -331,6 +340,13 @@ class Worker:
             self._wake()
         except Exception as error:  # noqa: BLE001 - a bug of the loop's own ends `serve`, which raises it
             self._broken.set_exception(error)
+
+    def _device_lost(self) -> bool:
+        """Whether the device answers no more, and so the worker ends."""
+        assert self._broken is not None
+        if not self._broken.done() and not self._device_answers():
+            self._broken.set_exception(Broken("the device answers no more, and the worker on it ends"))
+        return self._broken.done()
 
     def _note(self, stage: Stage, computed: Computed) -> None:
         self.steps += 1

@@ -25,6 +25,7 @@ from engine.core import (
     ToolResultPart,
 )
 from engine.errors import ContextOverflow, EngineError, StageFailed
+from engine.worker.device_faults import out_of_memory, ran_out
 from engine.worker.pace import OneFrame
 from engine.worker.stage_request import StageRequest
 
@@ -100,6 +101,8 @@ def guarded(
     except EngineError as error:
         return error
     except Exception as error:  # noqa: BLE001 - whatever one request makes a model raise ends that request
+        if out_of_memory(error):
+            return ran_out(stage, [req], error)[0]
         return failed(stage.info.name, req.request.id, error)
 
 

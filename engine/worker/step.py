@@ -9,22 +9,18 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from engine.chunk import Chunk
-from engine.errors import BatchLost, EngineError
+from engine.errors import BatchLost, EngineError, OutOfMemory, StageFailed
+from engine.worker.device_faults import out_of_memory, ran_out
 from engine.worker.group import Group
-from engine.worker.prefix import Prefixes
 from engine.worker.run import Run
 from engine.worker.stage import Stage, failed
 from engine.worker.stage_request import StageRequest
 
 log = logging.getLogger(__name__)
-
-OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
-"""Names of the errors by which torch and Python say so; this knows no torch."""
 
 Stepping = tuple[Run, Group, StageRequest]
 Results = Sequence[Sequence[Chunk] | EngineError]
@@ -39,6 +35,12 @@ class Computed(msgspec.Struct, frozen=True):
     results: Results
     began_s: float
     ended_s: float
+
+    @property
+    def broke(self) -> bool:
+        """Whether the stage broke while it computed, for all or for one of them."""
+        broken = [one for one in self.results if isinstance(one, StageFailed | BatchLost)]
+        return any(not isinstance(one, OutOfMemory) for one in broken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +67,18 @@ def compute(stage: Stage, reqs: Sequence[StageRequest], clock: Callable[[], floa
 
 def _results(stage: Stage, reqs: Sequence[StageRequest]) -> Results:
     """Step, and return the results. Where a step of several requests breaks, nobody knows whose fault that is, nor the
-    state that it left: each begins again behind what it has given, and alone. So does a single one for which there was
-    too little memory, once remembered prompts have given way."""
+    state that it left: each begins again behind what it has given, and alone."""
     try:
         results = stage.step(reqs)
         if len(results) != len(reqs):
             raise ValueError(f"{len(results)} results for {len(reqs)} requests")
     except Exception as error:  # noqa: BLE001 - whatever a model raises ends a request, never the loop
+        if out_of_memory(error):
+            return ran_out(stage, reqs, error)
         requests = list(dict.fromkeys(req.request.id for req in reqs))
         broken = failed(stage.info.name, ", ".join(requests), error)
-        again = _gave_way(stage, error) or len(requests) > 1
-        return [BatchLost(str(broken)) if again else broken] * len(reqs)
+        return [BatchLost(str(broken)) if len(requests) > 1 else broken] * len(reqs)
     return results
-
-
-def _gave_way(stage: Stage, error: Exception) -> bool:
-    """Whether the device ran out of memory, and prompts that were remembered gave theirs up."""
-    prefixes: Prefixes[Any] | None = getattr(stage, "prefixes", None)
-    if type(error).__name__ not in OUT_OF_MEMORY or prefixes is None or not prefixes.size:
-        return False
-    log.warning(
-        "the stage %s ran out of memory: %d bytes of remembered prompts gave way", stage.info.name, prefixes.size
-    )
-    prefixes.clear()
-    return True
 
 
 def deadline_s(stage: Stage, reqs: Sequence[StageRequest]) -> float:

@@ -1,4 +1,7 @@
-"""The way of small values from the host to a device. Knows no model."""
+"""A device that torch computes on: whether it answers, its settings, and the way of small values from the host to it.
+
+Knows no model.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,37 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.errors import ConfigError
+
 
 def to_device(values: Sequence[Any] | NDArray[Any], device: torch.device) -> Tensor:
     """Numbers as a tensor on a device. Nobody waits; ``torch.tensor`` would, for all that is still to be computed."""
     found = torch.from_numpy(values) if isinstance(values, np.ndarray) else torch.tensor(values)
     return found.to(device, non_blocking=True)
+
+
+def check(device: str) -> None:
+    """Have the device compute something. Raises ConfigError where it cannot be used: busy, lost, or none of torch's."""
+    try:
+        torch.ones(1, device=device).add_(1).item()
+    except torch.OutOfMemoryError:
+        return  # how little memory is there is told with what is needed
+    except (RuntimeError, NotImplementedError, AssertionError) as error:
+        why = str(error).strip().split("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"The device {device} cannot be used: {why}. Another process may hold it, or its driver may not fit torch "
+            f"{torch.__version__}; choose another device, or say cpu."
+        ) from error
+
+
+def answers(device: str) -> bool:
+    """Whether the device still computes. Behind an illegal access, and once it fell off its bus, a process gets no
+    answer from it ever again."""
+    try:
+        check(device)
+    except ConfigError:
+        return False
+    return True
 
 
 def settle(device: torch.device) -> None:

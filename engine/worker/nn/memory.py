@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 META = "meta"
 WORK = 2_000_000_000
 """Bytes for what a step computes, for graphs and for CUDA itself. Assumed, and never measured on a device."""
+BUSY = 0.1  # of a device's memory: CUDA's own share, and a desktop's, are less
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,14 @@ def plan(kind: Callable[[StageConfig], Any], config: StageConfig) -> Plan:
     return Plan(weights, caches, prefixes.budget if prefixes is not None else 0)
 
 
-def free_bytes(device: str) -> int | None:
-    """Bytes that are free on a device; None where that is not known before, as on a processor."""
+def memory_of(device: str) -> tuple[int, int] | None:
+    """Bytes that are free on a device, and that it has; None where that is not known before, as on a processor."""
     if device.startswith("cuda"):
-        return int(torch.cuda.mem_get_info(device)[0])
+        free, whole = torch.cuda.mem_get_info(device)
+        return int(free), int(whole)
     if device.startswith("mps"):
-        return int(torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+        whole = int(torch.mps.recommended_max_memory())
+        return whole - int(torch.mps.driver_allocated_memory()), whole
     return None
 
 
@@ -65,14 +68,16 @@ def check_room(
     device: str,
 ) -> None:
     """Raise WeightsError where the stages, by their names, do not fit on a device together."""
-    if (there := free_bytes(device)) is None:
+    if (known := memory_of(device)) is None:
         return
+    there, whole = known
     plans = {name: found for name, (kind, config) in stages.items() if (found := _planned(name, kind, config))}
     needed = sum(one.total for one in plans.values()) + WORK
     if needed > there:
         parts = "; ".join(f"{name}: {one}" for name, one in plans.items())
+        busy = f" of {whole / 1e9:.1f}, since other processes hold the rest" if whole - there > BUSY * whole else ""
         raise WeightsError(
-            f"The device {device} has {there / 1e9:.1f} GB free, and {', '.join(plans)} need {needed / 1e9:.1f} "
+            f"The device {device} has {there / 1e9:.1f} GB free{busy}, and {', '.join(plans)} need {needed / 1e9:.1f} "
             f"({parts}; {WORK / 1e9:.0f} to compute in). Take a quantized checkpoint (`parley quantize`), lower "
             "max_batch, options.cache_tokens, options.context or options.remember_mb, or give a stage another device."
         )

@@ -1,4 +1,4 @@
-"""A step that runs out of memory: what is remembered gives way first, and nobody's answer is lost for it."""
+"""A step that runs out of memory: what is remembered gives way first, and then the request that came last."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 
 from engine.chunk import Text
 from engine.core import Request, StageInfo
-from engine.errors import BatchLost, StageFailed
+from engine.errors import BatchLost, OutOfMemory, StageFailed
+from engine.worker.listener import Listener
 from engine.worker.pace import OneFrame
 from engine.worker.prefix import Prefixes
+from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.step import compute
 
@@ -21,47 +23,89 @@ class OutOfMemoryError(RuntimeError):
 
 
 class Full:
-    """A stage for which there is too little memory while anything is remembered."""
+    """A stage for which there is too little memory while anything is remembered, or for more than ``most``."""
 
-    def __init__(self, error: type[Exception] = OutOfMemoryError, always: bool = False) -> None:
+    def __init__(self, error: type[Exception] = OutOfMemoryError, most: int = 4) -> None:
         self.info = StageInfo(name="full", slots=4)
         self.prefixes: Prefixes[str] = Prefixes(1000)
-        self._error, self._always = error, always
+        self._error, self._most = error, most
 
     def step(self, reqs: Sequence[StageRequest]) -> list[Any]:
-        if self.prefixes.size or self._always:
+        if self.prefixes.size or len(reqs) > self._most:
             raise self._error("CUDA out of memory")
         return [[Text("a", 0)] for _ in reqs]
 
 
-def asked(count: int) -> list[StageRequest]:
-    return [StageRequest(Request(id=f"{n}", session="", messages=()), n, OneFrame()) for n in range(count)]
+def broke(stage: Any, reqs: Sequence[StageRequest]) -> bool:
+    return compute(stage, reqs, lambda: 0.0).broke
 
 
-def step(stage: Any, count: int) -> Sequence[Any]:
-    return compute(stage, asked(count), lambda: 0.0).results
+def asked(*arrived_s: float) -> list[StageRequest]:
+    """Requests that came at these times."""
+    return [
+        StageRequest(Request(id=f"{at}", session="", messages=()), n, OneFrame(), listener=Listener(at))
+        for n, at in enumerate(arrived_s)
+    ]
+
+
+def step(stage: Any, reqs: Sequence[StageRequest]) -> Sequence[Any]:
+    return compute(stage, reqs, lambda: 0.0).results
+
+
+def remember(stage: Full) -> None:
+    for session in "ab":
+        stage.prefixes.keep(session, [1, 2], "kept", 100)
 
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("error", [OutOfMemoryError, MemoryError])
 def test_what_is_remembered_gives_way_and_all_begin_again(count: int, error: type[Exception]) -> None:
-    stage = Full(error)
-    for session in "ab":
-        stage.prefixes.keep(session, [1, 2], "kept", 100)
-    assert [type(result) for result in step(stage, count)] == [BatchLost] * count
+    stage, reqs = Full(error), asked(*range(count))
+    remember(stage)
+    assert [type(result) for result in step(stage, reqs)] == [OutOfMemory] * count
     assert (stage.prefixes.size, stage.prefixes.evicted) == (0, 2)
-    assert step(stage, count) == [[Text("a", 0)]] * count
+    assert step(stage, reqs) == [[Text("a", 0)]] * count
 
 
-def test_a_request_too_large_for_the_device_ends_once_nothing_can_give_way() -> None:
-    """The others of its batch begin again, alone."""
-    stage = Full(always=True)
-    assert [type(result) for result in step(stage, 3)] == [BatchLost] * 3
-    assert [type(result) for result in step(stage, 1)] == [StageFailed]
+def test_the_request_that_came_last_ends_and_the_others_begin_again() -> None:
+    """Whatever slots they have, and in both roles of one that has two."""
+    reqs = asked(2.0, 5.0, 3.0, 5.0)
+    found = step(Full(most=3), reqs)
+    assert [type(result) for result in found] == [OutOfMemory, StageFailed, OutOfMemory, StageFailed]
+    assert "this request was the last to come" in str(found[1])
+    assert "\n" not in str(found[1])
+
+
+def test_a_request_too_large_for_the_device_ends() -> None:
+    assert [type(result) for result in step(Full(most=0), asked(0.0))] == [StageFailed]
+
+
+def test_work_for_one_request_alone_ends_that_one_once_nothing_can_give_way() -> None:
+    stage: Any = Full()
+    (req,) = asked(0.0)
+    remember(stage)
+
+    def encode(_: StageRequest) -> None:
+        raise OutOfMemoryError("CUDA out of memory")
+
+    assert [type(guarded(stage, req, encode)) for _ in range(2)] == [OutOfMemory, StageFailed]
+    assert not stage.prefixes.size
 
 
 def test_another_fault_takes_nothing_of_what_is_remembered() -> None:
     stage = Full(ValueError)
-    stage.prefixes.keep("a", [1], "kept", 100)
-    assert [type(result) for result in step(stage, 1)] == [StageFailed]
-    assert stage.prefixes.size == 100
+    remember(stage)
+    assert [type(result) for result in step(stage, asked(0.0))] == [StageFailed]
+    assert [type(result) for result in step(stage, asked(0.0, 1.0))] == [BatchLost] * 2
+    assert stage.prefixes.size == 200
+
+
+def test_a_stage_broke_where_it_raised_and_not_where_memory_was_short() -> None:
+    """Then the device is asked whether it still answers."""
+    reqs = asked(0.0, 1.0)
+    assert not broke(Full(), reqs)
+    assert broke(Full(ValueError, most=0), reqs)
+    assert broke(Full(ValueError, most=0), reqs[:1])
+    remembering = Full()
+    remember(remembering)
+    assert not broke(remembering, reqs)

@@ -23,7 +23,7 @@ from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn import memory as planning
 from engine.worker.nn.decoder import Decoder
-from engine.worker.nn.memory import WORK, check_room, free_bytes, plan
+from engine.worker.nn.memory import WORK, check_room, memory_of, plan
 from engine.worker.nn.quantized import QuantizedWeight, dense
 from engine.worker.nn.slots import Batch
 from engine.worker.nn.weights import Checkpoint, Reader
@@ -213,9 +213,9 @@ def test_a_device_that_is_too_small_is_told_before_anything_is_loaded(
     place = StageConfig(weights=small, slots=3, options={"context": 512})
     stages = {"thinker": (Thinker, place), "talker": (Talker, place)}
     needed = sum(plan(kind, config).total for kind, config in stages.values()) + WORK
-    monkeypatch.setattr(planning, "free_bytes", lambda device: needed)
+    monkeypatch.setattr(planning, "memory_of", lambda device: (needed, needed))
     check_room(stages, "cuda:0")
-    monkeypatch.setattr(planning, "free_bytes", lambda device: needed - 1)
+    monkeypatch.setattr(planning, "memory_of", lambda device: (needed - 1, needed))
     with pytest.raises(WeightsError) as raised:
         check_room(stages, "cuda:0")
     reason = str(raised.value)
@@ -223,7 +223,7 @@ def test_a_device_that_is_too_small_is_told_before_anything_is_loaded(
     assert "of weights" in reason
     assert "of caches" in reason
     assert "Take a quantized checkpoint" in reason
-    assert free_bytes("cpu") is None
+    assert memory_of("cpu") is None
 
 
 def test_a_worker_asks_before_it_makes_its_stages(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,8 @@ def test_a_worker_asks_before_it_makes_its_stages(small: Path, monkeypatch: pyte
     mine = StageSpec(use="script.thinker", name="mine")
     worker = WorkerSpec(stages=(*NAMES, "mine"), max_batch=2)
     task = wire.Task("w", (*stages, mine), worker, "cuda:0", ChunkSpec(), 1.0)
-    monkeypatch.setattr(planning, "free_bytes", lambda device: 1)
+    monkeypatch.setattr(planning, "memory_of", lambda device: (1, 1))
+    monkeypatch.setattr("engine.worker.nn.device.check", lambda device: None)
     with pytest.raises(WeightsError, match=r"The device cuda:0 has 0\.0 GB free, and thinker, talker, code2wav need"):
         host.build(task, lambda message: None)
 
@@ -240,7 +241,7 @@ def test_a_worker_asks_before_it_makes_its_stages(small: Path, monkeypatch: pyte
 def test_a_stage_that_cannot_be_planned_is_made_all_the_same(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "free_bytes", lambda device: WORK)
+    monkeypatch.setattr(planning, "memory_of", lambda device: (WORK, WORK))
 
     def computes(config: StageConfig) -> Any:
         return torch.ones(2, device=config.device).tolist()

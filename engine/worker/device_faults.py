@@ -1,0 +1,52 @@
+"""Faults of the device that a stage computes on, told by their names: this knows no torch.
+
+A device that runs out of memory in a step has harmed no state but the step's: remembered prompts give theirs up first,
+and where there are none, the request that came last ends, so that the others have room.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from engine.errors import EngineError, OutOfMemory, StageFailed
+from engine.worker.prefix import Prefixes
+from engine.worker.stage_request import StageRequest
+
+log = logging.getLogger(__name__)
+
+OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
+"""Names of the errors by which torch and Python say so."""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    return type(error).__name__ in OUT_OF_MEMORY
+
+
+def ran_out(stage: Any, reqs: Sequence[StageRequest], error: Exception) -> list[EngineError]:
+    """Return what becomes of each request of a step for which there was too little memory: it begins again behind what
+    it has given, or, where no remembered prompt could give way and it came last of all, it ends."""
+    name = stage.info.name
+    again = OutOfMemory(f"The stage {name} ran out of memory while it computed this answer, which begins again.")
+    if _gave_way(stage):
+        return [again] * len(reqs)
+    last = max(reqs, key=lambda req: req.listener.arrived_s).request.id
+    log.error("request %s: the stage %s ran out of memory, and this one came last", last, name, exc_info=error)
+    end = StageFailed(
+        f"The stage {name} ran out of memory, and this request was the last to come. Try again later; who runs the "
+        "server may lower max_batch or options.context."
+    )
+    return [end if req.request.id == last else again for req in reqs]
+
+
+def _gave_way(stage: Any) -> bool:
+    """Whether prompts that the stage remembered gave their memory up."""
+    prefixes: Prefixes[Any] | None = getattr(stage, "prefixes", None)
+    if prefixes is None or not prefixes.size:
+        return False
+    log.warning(
+        "the stage %s ran out of memory: %d bytes of remembered prompts gave way", stage.info.name, prefixes.size
+    )
+    prefixes.clear()
+    return True

@@ -1,0 +1,122 @@
+"""A device that cannot be used, that others hold, or that is lost: one sentence before anything is loaded.
+
+No GPU is here: torch says what it would say there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine import ChunkSpec, ConfigError, StageSpec, WeightsError, WorkerSpec, wire
+from engine.worker import host
+from engine.worker.models.qwen3_omni.thinker import Thinker
+from engine.worker.nn import memory as planning
+from engine.worker.nn.device import answers, check
+from engine.worker.omni.source import Source
+from tests.worker.models.qwen3_omni.cases import Folder
+
+BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nSearch for `cudaErrorDevicesUnavailable'\n"
+OFF_THE_BUS = "CUDA error: unspecified launch failure\nCUDA kernel errors might be asynchronously reported"
+OLD_DRIVER = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver."
+
+
+def torch_says(patch: pytest.MonkeyPatch, error: Exception) -> None:
+    def ones(*_: Any, **__: Any) -> Any:
+        raise error
+
+    patch.setattr(torch, "ones", ones)
+
+
+@pytest.mark.parametrize("said", [BUSY, OFF_THE_BUS, OLD_DRIVER])
+def test_a_device_that_cannot_be_used_is_one_sentence(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch_says(monkeypatch, torch.AcceleratorError(said) if said.startswith("CUDA") else RuntimeError(said))
+    with pytest.raises(ConfigError) as raised:
+        check("cuda:0")
+    reason = str(raised.value)
+    assert reason.startswith(f"The device cuda:0 cannot be used: {said.splitlines()[0].rstrip('.')}. ")
+    assert "Another process may hold it" in reason
+    assert "\n" not in reason
+    assert not answers("cuda:0")
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "mps", "gpu"])
+def test_a_device_that_torch_does_not_have_is_one_sentence(device: str) -> None:
+    with pytest.raises(ConfigError, match=f"The device {device} cannot be used: "):
+        check(device)
+
+
+def test_a_device_that_is_full_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How little is left is told beside what is needed, and a step that runs out of memory loses no device."""
+    torch_says(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"))
+    assert answers("cuda:0")
+    assert answers("cpu")
+
+
+def task(folder: Path, device: str = "cuda:0") -> wire.Task:
+    stages = (StageSpec(use="qwen3_omni.thinker", name="thinker", weights=str(folder)),)
+    return wire.Task("w", stages, WorkerSpec(stages=("thinker",), max_batch=2), device, ChunkSpec(), 1.0)
+
+
+def build(task: wire.Task) -> Any:
+    return host.build(task, lambda message: None)
+
+
+def test_a_device_that_others_hold_is_told_before_anything_is_loaded(
+    checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.worker.nn.device.check", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1_000_000_000, 85_000_000_000))
+    with pytest.raises(WeightsError) as raised:
+        build(task(checkpoint("plain")))
+    assert "cuda:0 has 1.0 GB free of 85.0, since other processes hold the rest, and thinker need" in str(raised.value)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1_000_000_000, 1_000_000_000))
+    with pytest.raises(WeightsError, match=r"cuda:0 has 1\.0 GB free, and thinker need"):
+        build(task(checkpoint("plain")))
+
+
+def test_what_cannot_be_used_is_told_before_it_is_planned_or_loaded(
+    checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "check_room", lambda *_: pytest.fail("it was planned"))
+    with pytest.raises(ConfigError, match="The device cuda:0 cannot be used"):
+        build(task(checkpoint("plain")))
+
+
+@pytest.mark.parametrize("when", ["loading", "warming up"])
+def test_another_process_that_takes_the_memory_meanwhile_is_one_sentence(
+    when: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that start at once each see all of it free."""
+
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\nSee documentation")
+
+    if when == "loading":
+        monkeypatch.setattr(Source, "reader", full)
+    else:
+        monkeypatch.setattr(Thinker, "warm_up", full, raising=False)
+    with pytest.raises(WeightsError) as raised:
+        build(task(checkpoint("plain"), "cpu"))
+    assert str(raised.value).startswith("The device cpu ran out of memory while thinker was loaded: another process")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_worker_asks_the_device_that_its_stages_compute_on(
+    checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One on a processor asks nothing; ``meta`` stands for a device here."""
+    asked: list[str] = []
+    monkeypatch.setattr("engine.worker.nn.device.check", asked.append)
+    monkeypatch.setattr("engine.worker.nn.device.answers", lambda device: bool(asked.append(f"again {device}")))
+    monkeypatch.setattr(host, "_made", lambda spec, order, task: host.make("script.thinker", spec.name, order, config))
+    config = host.StageConfig()
+    worker, _ = build(task(checkpoint("plain"), "meta"))
+    assert not worker._device_answers()
+    assert asked == ["meta", "again meta"]
+    worker, _ = build(task(checkpoint("plain"), "cpu"))
+    assert worker._device_answers()
+    assert len(asked) == 2
