@@ -58,8 +58,8 @@ npm:  ## pack the page's library as an npm package, out/parley-voice-VERSION.tgz
 chaos gpu media ray attacks: $(VENV)/dev.stamp  ## the heavy suites, one at a time
 	@$(BIN)/python -m scripts.suites $@
 
-soak: $(VENV)/dev.stamp  ## users at random for two minutes; MINUTES=60 starts the long one in the background (FOLDER=, USERS=)
-	@$(BIN)/python -m $(if $(MINUTES),tests.soak start $(FOLDER) --minutes $(MINUTES) $(if $(USERS),--users $(USERS)),scripts.suites soak)
+soak: $(VENV)/dev.stamp  ## users at random for two minutes; MINUTES=60 starts the long one in the background (FOLDER=, USERS=, NICENESS=)
+	@$(BIN)/python -m $(if $(MINUTES),tests.soak start $(FOLDER) --minutes $(MINUTES) $(if $(USERS),--users $(USERS)) $(if $(NICENESS),--niceness $(NICENESS)),scripts.suites soak)
 
 conformance: $(VENV)/dev.stamp  ## unmodified clients, each in an environment that is downloaded once (CLIENTS= names some)
 	@$(BIN)/python tests/conformance/environments.py $(CLIENTS)

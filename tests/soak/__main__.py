@@ -7,8 +7,9 @@
 
 ``make soak MINUTES=60`` is the first of these. FOLDER (``out/soak``) holds the report (``report.md``, with plots), what
 it is made of (``journal.jsonl``), and the processes' own words (``log``). ``--users`` is how many come at once, where
-half of a measured capacity is not wanted; ``--kill-every`` the seconds from one killed worker to the next;
-``--settled`` the minutes that slopes leave out.
+half of a measured capacity is not wanted, ``--callers`` how many of them call (a quarter, without it);
+``--kill-every`` the seconds from one killed worker to the next; ``--settled`` the minutes that slopes leave out;
+``--niceness`` a priority before the other work of a machine that is not the soak's alone (-12, as root).
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ def main() -> int:
         command.add_argument("folder", nargs="?", type=Path, default=Path("out/soak"))
         command.add_argument("--minutes", type=float, default=60.0)
         command.add_argument("--users", type=int)
+        command.add_argument("--callers", type=int)
+        command.add_argument("--niceness", type=int, default=0)
         command.add_argument("--kill-every", type=float, default=KILL_EVERY_S)
         command.add_argument("--settled", type=float, default=10.0)
     command = commands.add_parser("users")
     command.add_argument("url")
     command.add_argument("journal", type=Path)
-    for name, kind in (("life", int), ("users", int), ("seconds", float)):
+    for name, kind in (("life", int), ("users", int), ("callers", int), ("seconds", float)):
         command.add_argument(f"--{name}", type=kind, required=True)
     command.add_argument("--chorus", action="store_true")
     arguments = parser.parse_args()
@@ -49,17 +52,19 @@ def main() -> int:
 
 def _users(arguments: argparse.Namespace) -> int:
     from engine.loop import run  # what only the users need takes a while to load
-    from tests.soak.users import chorus, users
+    from tests.soak.users import Crowd, chorus, users
 
     with journal.Journal(arguments.journal) as to:
         if arguments.chorus:
             run(chorus(arguments.url, arguments.life, to))
-        run(users(arguments.url, arguments.users, arguments.seconds, arguments.life, to))
+        crowd = Crowd(arguments.users, arguments.callers)
+        run(users(arguments.url, crowd, arguments.seconds, arguments.life, to))
     return 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    plan = Plan(arguments.folder, arguments.minutes, arguments.users, arguments.kill_every, arguments.settled)
+    names = "folder", "minutes", "users", "callers", "kill_every", "settled", "niceness"
+    plan = Plan(*(getattr(arguments, name) for name in names))
     try:
         return int(not keeper.soak(plan))
     except (keeper.Busy, BenchError) as error:

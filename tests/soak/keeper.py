@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +37,9 @@ WARM_UP_S = 60.0
 LEAVING_S = 180.0
 """What a user is at may take so long at the end."""
 
+CALLERS = 4
+"""One user of so many is a caller: a call takes its client more of the machine than a socket."""
+
 CAPACITY_S = 20.0
 CROWDS = (4, 8, 12, 16, 24, 32, 48, 64)
 BAD = 0.1
@@ -50,8 +53,11 @@ class Plan:
     folder: Path
     minutes: float
     users: int | None = None
+    callers: int | None = None
+    """How many of the users call; None is a quarter of them."""
     kill_every_s: float = KILL_EVERY_S
     settled_min: float = 10.0
+    niceness: int = 0
 
     @property
     def journal(self) -> Path:
@@ -65,6 +71,7 @@ class Busy(Exception):
 def soak(plan: Plan) -> bool:
     """Go on until the minutes are full; return whether every bar was held. Raises Busy."""
     plan.folder.mkdir(parents=True, exist_ok=True)
+    _prefer(plan.niceness)
     with stoppable(), alone(plan.folder), journal.Journal(plan.journal) as to:
         before = journal.read(plan.journal)
         left_s = 60 * (plan.minutes - minutes_of_load(before))
@@ -78,17 +85,28 @@ def soak(plan: Plan) -> bool:
     return good
 
 
+def _prefer(niceness: int) -> None:
+    """Run, with all that is started from here, before others: as a process, and as the session that Linux may share
+    the processors by."""
+    if niceness:
+        os.nice(niceness)
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(niceness))
+
+
 def _live(plan: Plan, subject: Subject, life: int, seconds: float, to: journal.Journal) -> None:
     """One life of the server: warm it up, load it, and see it at rest before and after."""
     count, capacity = _crowd(plan, subject.url)
     warm_up_s = min(WARM_UP_S, WARM_UP * seconds)
-    with users(subject.url, plan.folder / "warm_up.jsonl", life, count, warm_up_s, "--chorus") as process:
+    callers = count // CALLERS if plan.callers is None else plan.callers
+    crowd = ["--users", str(count), "--callers", str(callers)]
+    with users(subject.url, plan.folder / "warm_up.jsonl", life, warm_up_s, *crowd, "--chorus") as process:
         process.wait(warm_up_s + LEAVING_S)
     server = Server(subject, life, to)
     server.rest("base")
     date = datetime.now(UTC).isoformat(timespec="seconds")
     to.add(journal.Started(life, time.monotonic(), date, count, capacity))
-    with users(subject.url, plan.journal, life, count, seconds) as process:
+    with users(subject.url, plan.journal, life, seconds, *crowd) as process:
         _watch(plan, server, process, seconds)
         process.wait(LEAVING_S)
     server.rest("end")
@@ -127,7 +145,8 @@ def capacity(url: str, path: Path) -> int:
     """Let ever more users come, and return the most of whom the answers were in time."""
     carried = 0
     for life, crowd in enumerate(CROWDS):
-        with users(url, path, life, crowd, CAPACITY_S) as process:
+        words = ["--users", str(crowd), "--callers", str(crowd // CALLERS)]
+        with users(url, path, life, CAPACITY_S, *words) as process:
             process.wait(CAPACITY_S + LEAVING_S)
         answers = [one for one in journal.read(path) if isinstance(one, journal.Answer) and one.life == life]
         bad = sum(bool(one.gaps) or one.outcome != "completed" for one in answers)
@@ -139,12 +158,10 @@ def capacity(url: str, path: Path) -> int:
 
 
 @contextmanager
-def users(
-    url: str, path: Path, life: int, count: int, seconds: float, *more: str
-) -> Generator[subprocess.Popen[bytes]]:
+def users(url: str, path: Path, life: int, seconds: float, *more: str) -> Generator[subprocess.Popen[bytes]]:
     """The users' process, which ends with the block at the latest."""
     command = [sys.executable, *spawn.PYTHON[1:], "-m", "tests.soak", "users", url, str(path)]
-    command += ["--life", str(life), "--users", str(count), "--seconds", str(seconds), *more]
+    command += ["--life", str(life), "--seconds", str(seconds), *more]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONPATH": "."})
     try:
         yield process

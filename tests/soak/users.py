@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +25,6 @@ from tests.soak.lives import Life, User, calls, speaks
 
 LONG = "Repeat after me: the blue car is late and the red house is big, the old river is long."
 """Three seconds of nano's speech."""
-
-CALLERS = 4
-"""One user of so many is a caller: a call takes its client more of the machine than a socket."""
 
 SPOKEN = Path(__file__).parents[1] / "data" / "spoken"
 CHORUS = 12
@@ -76,7 +74,15 @@ def as_line(life: int, user: str, way: str, answer: Response) -> journal.Answer:
     return journal.Answer(life, time.monotonic(), user, way, outcome(answer), first_s, round(player.seconds, 3), gaps)
 
 
-async def users(url: str, count: int, seconds: float, life: int, to: journal.Journal) -> None:
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """How many users come at once, and how many of them call."""
+
+    users: int
+    callers: int
+
+
+async def users(url: str, crowd: Crowd, seconds: float, life: int, to: journal.Journal) -> None:
     """So many users at once, for so long; then each ends what they are at."""
     lines, voices = Lines(life, to), [voice(SPOKEN / name) for name in ("in_020.ogg", "in_023.ogg", "in_026.ogg")]
     root = url.replace("ws", "http", 1)
@@ -84,8 +90,8 @@ async def users(url: str, count: int, seconds: float, life: int, to: journal.Jou
     settle()  # a search through all that is loaded would stop all players at once
     beating = asyncio.create_task(_beat(lines), name="beat")
     async with asyncio.TaskGroup() as tasks:
-        for number in range(count):
-            caller = number % CALLERS == CALLERS - 1
+        for number in range(crowd.users):
+            caller = number >= crowd.users - crowd.callers
             name = f"{'caller' if caller else 'user'}{number}"
             user = User(root, 1000 * life + number, voices, lines, name, LONG)
             tasks.create_task(_live(user, calls if caller else None, until_s, lines), name=name)
