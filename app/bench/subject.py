@@ -74,32 +74,36 @@ class Served:
 
 
 @contextmanager
-def running(config: str | None, certificate: Path | None = None, changes: Changes | None = None) -> Generator[Subject]:
+def running(
+    config: str | None, certificate: Path | None = None, changes: Changes | None = None, log: Path | None = None
+) -> Generator[Subject]:
     """A server for a deployment while the block lasts, behind TLS if a file with a certificate and its key is given.
+
+    Its own words are added to ``log``, or kept nowhere.
 
     Raises BenchError if it does not turn green.
     """
     with ExitStack() as stack:
         if changes:
             config = str(stack.enter_context(_changed(path_of(config or DEFAULT), changes)))
-        yield stack.enter_context(_running(config, certificate))
+        words = stack.enter_context(tempfile.TemporaryFile("w+") if log is None else log.open("a+", encoding="utf-8"))
+        yield stack.enter_context(_running(config, certificate, words))
 
 
 @contextmanager
-def _running(config: str | None, certificate: Path | None) -> Generator[Subject]:
+def _running(config: str | None, certificate: Path | None, log: IO[str]) -> Generator[Subject]:
     port = _free_port()
     command = [*spawn.PYTHON, "-m", "app", "serve", *([config] if config else []), "--port", str(port)]
     if certificate is not None:
         command += ["--https", str(certificate)]
     address = f"{'s' if certificate else ''}://127.0.0.1:{port}"
-    with tempfile.TemporaryFile("w+") as log:
-        begun_s = time.monotonic()
-        process = subprocess.Popen(command, stderr=log, stdout=subprocess.DEVNULL, text=True)
-        try:
-            _wait_until_green(process, Probe(f"http{address}/health", certificate), begun_s, log)
-            yield Subject(f"ws{address}", time.monotonic() - begun_s, process.pid)
-        finally:
-            _stop(process)
+    begun_s = time.monotonic()
+    process = subprocess.Popen(command, stderr=log, stdout=subprocess.DEVNULL, text=True)
+    try:
+        _wait_until_green(process, Probe(f"http{address}/health", certificate), begun_s, log)
+        yield Subject(f"ws{address}", time.monotonic() - begun_s, process.pid)
+    finally:
+        _stop(process)
 
 
 @contextmanager

@@ -6,8 +6,8 @@
     python -m tests.soak stop [FOLDER]
 
 ``make soak MINUTES=60`` is the first of these. FOLDER (``out/soak``) holds the report (``report.md``, with plots), what
-it is made of (``journal.jsonl``), and the processes' own words (``log``). ``--users`` is how many come at once, where
-half of a measured capacity is not wanted, ``--callers`` how many of them call (a quarter, without it);
+it is made of (``journal.jsonl``), and the processes' own words (``log``, ``server.log``). ``--users`` is how many come
+at once, where half of a measured capacity is not wanted, ``--callers`` how many of them call (a quarter, without it);
 ``--kill-every`` the seconds from one killed worker to the next; ``--settled`` the minutes that slopes leave out;
 ``--niceness`` a priority before the other work of a machine that is not the soak's alone (-12, as root).
 """

@@ -66,6 +66,12 @@ class Fault(Line, frozen=True, tag=True):
     note: str = ""
 
 
+class Lost(Line, frozen=True, tag=True):
+    """A worker that nobody killed is gone, or was given up; another one has its place."""
+
+    place: str
+
+
 class Look(Line, frozen=True, tag=True):
     """The server and its machine at a moment under load."""
 
@@ -94,7 +100,7 @@ class Rest(Line, frozen=True, tag=True):
     leased: int
 
 
-Entry = Started | Answer | Done | Lag | Fault | Look | Rest
+Entry = Started | Answer | Done | Lag | Fault | Lost | Look | Rest
 
 
 class Journal:

@@ -78,7 +78,7 @@ def soak(plan: Plan) -> bool:
         try:
             if left_s > 60 * MISSING_MIN:
                 life = 1 + max((one.life for one in before), default=-1)
-                with running(str(CONFIG)) as subject:
+                with running(str(CONFIG), log=plan.folder / "server.log") as subject:
                     _live(plan, subject, life, left_s, to)
         finally:
             good = report.write(plan.folder, journal.read(plan.journal), plan.minutes, plan.settled_min)

@@ -40,23 +40,23 @@ class Server:
 
     def kill(self) -> None:
         """Kill -9 one of those that may be killed; wait until another has its place and is warm, and write it down."""
+        self._adopt()
         places = list(self._workers)[1::2]
         place = places[self._kills % len(places)]
         self._kills += 1
         before, at_s = self._incarnations(), time.monotonic()
-        os.kill(self._workers[place].pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it is gone already, and none has come for it yet
+            os.kill(self._workers[place].pid, signal.SIGKILL)
         while self._incarnations() <= before and time.monotonic() < at_s + BACK_S:
             time.sleep(POLL_S)
         back_s = time.monotonic()
         note = f"{place}, back after {back_s - at_s:.1f} s"
         self._to.add(journal.Fault(self._life, at_s, "kill", back_s + LEAD_S, note=note))
-        known = {one.pid for one in self._workers.values()}
-        new = [one for one in self._root.children(recursive=True) if one.pid not in known and one.is_running()]
-        if new:
-            self._workers[place] = new[0]
+        self._replace(place)
 
     def look(self, users: psutil.Process, whole: bool) -> None:
         """Write down what the server has and takes; ``whole``: what takes longer to find out, too."""
+        self._adopt()
         page = metrics(self.subject)
         processes = {"server": self._root, **self._workers}
         own, rss, pss, files, threads = {}, {}, {}, 0, 0
@@ -78,6 +78,20 @@ class Server:
         one = sample(self.subject)
         fields = one.memory_mb, one.files, one.threads, one.tasks, one.sessions, one.leased
         self._to.add(journal.Rest(self._life, time.monotonic(), when, *fields))
+
+    def _adopt(self) -> None:
+        """Give the places of workers that are gone, though nobody killed them, to those that have come for them."""
+        for place, worker in self._workers.items():
+            if not worker.is_running() and self._replace(place):
+                self._to.add(journal.Lost(self._life, time.monotonic(), place))
+
+    def _replace(self, place: str) -> bool:
+        """Whether there is a new worker for a place: it has the place's name from now on."""
+        known = {one.pid for one in self._workers.values()}
+        new = [one for one in self._root.children(recursive=True) if one.pid not in known and one.is_running()]
+        if new:
+            self._workers[place] = new[0]
+        return bool(new)
 
     def _incarnations(self) -> float:
         """Count the workers that places have had: fewer while one is lost, and more when another is warm."""

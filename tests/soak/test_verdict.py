@@ -9,7 +9,7 @@ import pytest
 
 from app.bench.figures import Figure
 from tests.soak import report
-from tests.soak.journal import Answer, Entry, Fault, Journal, Look, Rest, Started, read
+from tests.soak.journal import Answer, Entry, Fault, Journal, Look, Lost, Rest, Started, read
 from tests.soak.verdict import beyond, minutes_of_load, verdict
 
 START = Started(0, 1000.0, "2030-01-01", 4)
@@ -36,6 +36,15 @@ def figure(name: str, *entries: Entry, minutes: float = 30.0) -> Figure:
     found = [one for one in verdict([START, *entries], minutes) if name in one.name]
     assert len(found) == 1
     return found[0]
+
+
+def test_a_worker_that_nobody_killed_counts_and_its_memory_is_two_series() -> None:
+    minutes = [look(minute, 100.0) for minute in range(30)]
+    assert figure("workers lost", *minutes).passed
+    assert figure("growth of memory, worker0", *minutes).value == pytest.approx(0.0)
+    lost = Lost(0, 1300.0, "worker0")
+    assert not figure("workers lost", *minutes, lost).passed
+    assert not [one for one in verdict([START, *minutes, lost], 30.0) if "worker0" in one.name]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from statistics import mean, median
 
 from app.bench.figures import Figure, percentile
 from tests.soak.flat import Sample, swollen
-from tests.soak.journal import Answer, Done, Entry, Fault, Lag, Look, Rest, Started
+from tests.soak.journal import Answer, Done, Entry, Fault, Lag, Look, Lost, Rest, Started
 from tests.soak.slope import Slope, slope
 
 MISSING_MIN = 0.1  # the last look is some seconds before the end
@@ -93,6 +93,7 @@ def _of_answers(entries: Sequence[Entry]) -> Iterator[Figure]:
 def _of_memory(entries: Sequence[Entry], settled_min: float) -> Iterator[Figure]:
     """Of each life, each process that was never killed."""
     killed = {one.note.partition(",")[0] for one in entries if isinstance(one, Fault) and one.kind == "kill"}
+    killed |= {one.place for one in entries if isinstance(one, Lost)}
     names = {name for one in entries if isinstance(one, Look) for name in one.memory_mb} - killed
     for name in sorted(names):
         found = {life: _slope(series, settled_min) for life, series in minute_medians(entries, name).items()}
@@ -143,6 +144,9 @@ def _sample(rest: Rest) -> Sample:
 
 
 def _of_faults(entries: Sequence[Entry]) -> Iterator[Figure]:
+    lost = [one for one in entries if isinstance(one, Lost)]
+    note = ", ".join(f"{place} {count}" for place, count in Counter(one.place for one in lost).most_common())
+    yield Figure(name="workers lost, beyond the kills", value=float(len(lost)), unit="", bar=0, note=note)
     faults = [one for one in entries if isinstance(one, Fault)]
     for kind in KINDS:
         ours = [one for one in faults if one.kind == kind]
