@@ -86,7 +86,10 @@ def running(
     with ExitStack() as stack:
         if changes:
             config = str(stack.enter_context(_changed(path_of(config or DEFAULT), changes)))
-        words = stack.enter_context(tempfile.TemporaryFile("w+") if log is None else log.open("a+", encoding="utf-8"))
+        if log is None:
+            words = stack.enter_context(tempfile.TemporaryFile("w+"))
+        else:
+            words = stack.enter_context(log.open("a+", encoding="utf-8"))
         yield stack.enter_context(_running(config, certificate, words))
 
 
