@@ -7,6 +7,7 @@ a block can't be run. Blocks of data and of pages have their tests in tests/test
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -59,7 +60,10 @@ def needed(requirement: Requirement) -> frozenset[str]:
     return frozenset({canonicalize_name(requirement.name), *closure(tuple(requirement.extras), requirement.name)})
 
 
-PACKAGES = {code: has for text in TEXTS for code, has in installed(text)}
+@functools.cache
+def packages() -> dict[str, frozenset[str]]:
+    """Every Python block that is run, and the packages that its reader has by then."""
+    return {code: has for text in TEXTS for code, has in installed(text)}
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +98,7 @@ def absent(has: frozenset[str]) -> set[str]:
 
 @pytest.mark.parametrize(("language", "code"), [block[1:] for block in BLOCKS if block[0] == "run"])
 def test_a_block_runs(language: str, code: str, clone: Path) -> None:
-    result = run(language, code, clone, PACKAGES.get(code))
+    result = run(language, code, clone, packages().get(code))
     assert result.returncode == 0, result.stderr
     if "parley" in code or language == "python":
         assert "first audio after" in result.stdout + result.stderr
@@ -106,7 +110,7 @@ def test_a_block_runs(language: str, code: str, clone: Path) -> None:
 def test_a_client_runs_against_a_server(language: str, code: str, clone: Path, server: subject.Subject) -> None:
     assert WRITTEN_ADDRESS in code
     address = server.url.removeprefix("ws://")
-    result = run(language, code.replace(WRITTEN_ADDRESS, address), clone, PACKAGES.get(code))
+    result = run(language, code.replace(WRITTEN_ADDRESS, address), clone, packages().get(code))
     assert result.returncode == 0, result.stderr
     assert float(result.stdout.split()[0]) > 0.3
 
