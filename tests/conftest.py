@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -63,6 +63,15 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_stays_is_looked_through_once() -> Iterator[None]:
+    """What is alive behind a module (libraries, weights, caches) stays until the end, and full collections during the
+    next ones need not go through it: that was a seventh of what the tests of HTTP took."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -16,7 +16,7 @@ pytest_plugins = ["pytester"]
 GUARD = Path(__file__).parent / "guard"
 
 HEAD = """
-import asyncio, multiprocessing.shared_memory, socket, subprocess, sys, threading, time
+import asyncio, atexit, multiprocessing.shared_memory, socket, subprocess, sys, threading, time
 import pytest
 kept = []
 """
@@ -39,6 +39,7 @@ def test_listening_sockets():
 
 def test_shared_memory():
     kept.append(multiprocessing.shared_memory.SharedMemory(create=True, size=8))
+    atexit.register(kept[-1].unlink)  # else a helper does, seconds later where others have the processors
 """
 
 LEAVING = """

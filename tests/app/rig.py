@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import fastapi.dependencies.models
 import numpy as np
 import uvicorn.server
 from openai.types.realtime.realtime_server_event import RealtimeServerEvent
@@ -138,6 +139,14 @@ async def running(spec: EngineSpec, ready_s: float = TIMEOUT_S, **make: Any) -> 
     finally:
         server.leave()
         await serving
+        _forget_routes()
+
+
+def _forget_routes() -> None:
+    """FastAPI keeps what it found out about the last thousands of routes, and with them their servers."""
+    for one in vars(fastapi.dependencies.models).values():
+        if hasattr(one, "cache_clear"):
+            one.cache_clear()
 
 
 class Client:
