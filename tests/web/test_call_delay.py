@@ -10,6 +10,7 @@ import asyncio
 import json
 import statistics
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from app.lateness import Lateness
 from app.realtime.protocol.server_events import ServerEvent, SpeechStarted
 from app.transports.resumable_session import ResumableSession
 from tests.app.rig import Running
@@ -78,6 +80,13 @@ CALL = """async (ear) => {
   const answer = await fetch("/v1/realtime/calls", {method: "POST", body: peer.localDescription.sdp, headers});
   await peer.setRemoteDescription({type: "answer", sdp: await answer.text()});
 }"""
+
+PLAYED = ("concealedSamples", "removedSamplesForAcceleration", "insertedSamplesForDeceleration")
+
+STATS = """(async () => {
+  const reports = [...(await window.call.peer.getStats()).values()];
+  return reports.find((one) => one.type === "inbound-rtp" && one.kind === "audio");
+})()"""
 
 
 @pytest.fixture(autouse=True)
@@ -174,3 +183,44 @@ async def test_from_the_servers_word_to_silence(
     print(f"{percentile(delays, 0.95):.0f} ms p95 of {len(delays)}, {len(cut)} cuts")
     assert len(delays) >= ROUNDS - 2
     assert percentile(delays, 0.95) <= 150
+
+
+class Fixed(Lateness):
+    """A server that never sends farther ahead."""
+
+    def ahead_s(self, now_s: float) -> float:
+        return 0.0
+
+
+async def stall() -> None:
+    """Hold up the server's event loop: often for a little, and for a tenth of a second every three seconds."""
+    for number in count():
+        await asyncio.sleep(0.5)
+        time.sleep(0.100 if number % 6 == 5 else 0.015)  # noqa: ASYNC251 - that is what is tried
+
+
+async def test_a_browser_misses_less_of_a_server_that_comes_late_and_sends_farther_ahead(
+    server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A browser keeps what comes early, although its own buffer wants less, and hears what a stall holds up."""
+    gaps: dict[type[Lateness], list[int]] = {Fixed: [], Lateness: []}
+    async with browsing(silence(tmp_path, 1.0)) as browser:
+        for kind in (Fixed, Lateness) * 2:
+            monkeypatch.setattr(server.service, "lateness", kind())
+            async with browser.page(bypassCSP=True) as page:
+                await begin(page, server)
+                stalling = asyncio.create_task(stall())
+                await page.value("window.call.ask('long 220')")  # 17 s
+                await seen(page, "output_audio_buffer.started", 1)
+                await asyncio.sleep(1.0)
+                before = await page.value(STATS)
+                await asyncio.sleep(14.0)
+                after = await page.value(STATS)
+                stalling.cancel()
+                await end(page, server)
+            parts = {name: (after[name] - before[name]) / 48 for name in PLAYED}
+            gaps[kind].append(after["concealmentEvents"] - before["concealmentEvents"])
+            print(
+                f"\n{kind.__name__}: {gaps[kind][-1]} gaps;", ", ".join(f"{n} {ms:.0f} ms" for n, ms in parts.items())
+            )
+    assert sum(gaps[Lateness]) < sum(gaps[Fixed])
