@@ -18,6 +18,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.budgets import Budgets
+from app.service import STOP_S
 from app.settings import Limits, settings_of
 from app.shares import Shares
 from app.telemetry import Metrics
@@ -126,6 +127,35 @@ class TestCompose:
         assert not any("8000" in port for port in SERVICES["parley"]["ports"]), "the proxy would be passed by"
 
 
+class TestProxyAndPrometheus:
+    def test_prometheus_asks_parley_at_its_own_port(self, local: Path) -> None:
+        port = settings_of(load_config(local / "parley.yaml").server).port
+        scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"]
+        assert [one["static_configs"] for one in scraped] == [[{"targets": [f"parley:{port}"]}]]
+
+    def test_the_world_reaches_neither_metrics_nor_the_admin_s_pages(self) -> None:
+        caddy = (DEPLOY / "Caddyfile").read_text()
+        assert re.search(r"^\t@inside path /metrics /admin /admin/\*\n\trespond @inside 404$", caddy, re.MULTILINE)
+        assert re.search(r"^\tadmin off$", caddy, re.MULTILINE)
+
+
+class TestUnit:
+    lines = (DEPLOY / "parley.service").read_text().splitlines()
+    settings = dict(line.split("=", 1) for line in lines if re.match(r"[A-Z]\w+=", line))
+
+    def test_it_drains_before_it_is_killed(self) -> None:
+        assert float(self.settings["TimeoutStopSec"]) >= settings_of({}).drain_s + STOP_S + 5
+        assert "KillSignal" not in self.settings, "SIGTERM, which drains, is systemd's own"
+        assert self.settings["ExecStart"].split()[:2] == ["/opt/parley/bin/parley", "serve"]
+
+    def test_it_has_a_user_of_its_own_and_no_rights(self) -> None:
+        assert (self.settings["User"], self.settings["CapabilityBoundingSet"]) == ("parley", "")
+        locks = "NoNewPrivileges", "PrivateTmp", "ProtectHome", "ProtectKernelModules", "RestrictNamespaces"
+        assert [self.settings[lock] for lock in locks] == ["yes"] * len(locks)
+        assert self.settings["ProtectSystem"] == "strict"
+        assert int(self.settings["LimitNOFILE"]) >= 8192
+
+
 class TestKubernetes:
     POD: dict[str, Any] = KUBERNETES["Deployment"]["spec"]["template"]["spec"]
 
@@ -133,6 +163,9 @@ class TestKubernetes:
         (container,) = self.POD["containers"]
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert self.POD["securityContext"]["runAsUser"] == 10001
+        assert self.POD["securityContext"]["runAsNonRoot"]
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         assert container["readinessProbe"]["httpGet"]["path"] == "/health"
         assert container["livenessProbe"]["httpGet"]["path"] == "/livez", "a draining pod must not be killed"
 
