@@ -141,7 +141,7 @@ class TestProxyAndPrometheus:
 
 class TestUnit:
     lines = (DEPLOY / "parley.service").read_text().splitlines()
-    settings = dict(line.split("=", 1) for line in lines if re.match(r"[A-Z]\w+=", line))
+    settings: dict[str, str] = dict(line.split("=", 1) for line in lines if re.match(r"[A-Z]\w+=", line))
 
     def test_it_drains_before_it_is_killed(self) -> None:
         assert float(self.settings["TimeoutStopSec"]) >= settings_of({}).drain_s + STOP_S + 5
