@@ -33,6 +33,9 @@ KUBERNETES: dict[str, Any] = {
     one["kind"]: one for one in yaml.safe_load_all((DEPLOY / "kubernetes" / "parley.yaml").read_text())
 }
 
+UNIT = dict(re.findall(r"^([A-Z]\w+)=(.*)$", (DEPLOY / "parley.service").read_text(), re.MULTILINE))
+"""Keys of the systemd unit that stand in it once."""
+
 
 @pytest.fixture
 def local(tmp_path: Path) -> Path:
@@ -140,20 +143,17 @@ class TestProxyAndPrometheus:
 
 
 class TestUnit:
-    lines = (DEPLOY / "parley.service").read_text().splitlines()
-    settings: dict[str, str] = dict(line.split("=", 1) for line in lines if re.match(r"[A-Z]\w+=", line))
-
     def test_it_drains_before_it_is_killed(self) -> None:
-        assert float(self.settings["TimeoutStopSec"]) >= settings_of({}).drain_s + STOP_S + 5
-        assert "KillSignal" not in self.settings, "SIGTERM, which drains, is systemd's own"
-        assert self.settings["ExecStart"].split()[:2] == ["/opt/parley/bin/parley", "serve"]
+        assert float(UNIT["TimeoutStopSec"]) >= settings_of({}).drain_s + STOP_S + 5
+        assert "KillSignal" not in UNIT, "SIGTERM, which drains, is systemd's own"
+        assert UNIT["ExecStart"].split()[:2] == ["/opt/parley/bin/parley", "serve"]
 
     def test_it_has_a_user_of_its_own_and_no_rights(self) -> None:
-        assert (self.settings["User"], self.settings["CapabilityBoundingSet"]) == ("parley", "")
+        assert (UNIT["User"], UNIT["CapabilityBoundingSet"]) == ("parley", "")
         locks = "NoNewPrivileges", "PrivateTmp", "ProtectHome", "ProtectKernelModules", "RestrictNamespaces"
-        assert [self.settings[lock] for lock in locks] == ["yes"] * len(locks)
-        assert self.settings["ProtectSystem"] == "strict"
-        assert int(self.settings["LimitNOFILE"]) >= 8192
+        assert [UNIT[lock] for lock in locks] == ["yes"] * len(locks)
+        assert UNIT["ProtectSystem"] == "strict"
+        assert int(UNIT["LimitNOFILE"]) >= 8192
 
 
 class TestKubernetes:
