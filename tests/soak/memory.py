@@ -4,8 +4,8 @@ Neither RSS nor PSS is fit for a slope: RSS has pages of files, which the kernel
 and the PSS of one process grows when another one, which shared them, is killed. What leaks is anonymous or shared
 memory (``RssAnon`` and ``RssShmem`` of /proc/PID/status).
 
-The server's series has teeth of 10 to 20 MB all the same, whose cause is not known for sure: cycles that ended sessions
-leave until a full collection, or what ``app/memory.py`` gives back. The bound of the slope counts them as noise.
+The server's series has teeth of 10 to 20 MB all the same: it grows into what its sessions need at most, and falls each
+time that ``app/memory.py`` gives back what is free. So the slope is that of the teeth's tips (``verdict.peaks``).
 """
 
 from __future__ import annotations

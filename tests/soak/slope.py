@@ -18,7 +18,7 @@ from scipy.stats import t as student
 
 Numbers = Sequence[float] | NDArray[np.float64]
 
-LEAST = 10
+LEAST = 8
 """Points below which no slope is told."""
 
 
@@ -35,12 +35,12 @@ class Slope:
     @property
     def note(self) -> str:
         counted = self.count * (1 - self.alike) / (1 + self.alike)
-        minutes = f"{self.count} minutes that count as {counted:.0f}"
-        return f"{self.value:+.2f} MB/h in {minutes}: neighbours' r is {self.alike:.2f}"
+        points = f"{self.count} points that count as {counted:.0f}"
+        return f"{self.value:+.2f} MB/h in {points}: neighbours' r is {self.alike:.2f}"
 
 
 def slope(times: Numbers, values: Numbers) -> Slope | None:
-    """Fit a line; growth is per unit of ``times``. None of fewer than ten points."""
+    """Fit a line; growth is per unit of ``times``. None of fewer than LEAST points."""
     n = len(times)
     if n < LEAST:
         return None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.soak.slope import slope
+from tests.soak.slope import LEAST, slope
 
 MINUTES = np.arange(50) / 60  # of an hour, in hours
 BAR_MB = 2.0
@@ -64,4 +64,4 @@ def test_steps_that_never_come_back_are_no_proof_of_rest() -> None:
 
 
 def test_of_a_few_minutes_no_slope_is_told() -> None:
-    assert slope(MINUTES[:9], [120.0] * 9) is None
+    assert slope(MINUTES[: LEAST - 1], [120.0] * (LEAST - 1)) is None

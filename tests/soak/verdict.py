@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from statistics import mean, median
+from statistics import mean
 
 from app.bench.figures import Figure, percentile
 from tests.soak.flat import Sample, swollen
@@ -18,6 +18,7 @@ from tests.soak.journal import Answer, Done, Entry, Fault, Lag, Look, Lost, Rest
 from tests.soak.slope import Slope, slope
 
 MISSING_MIN = 0.1  # the last look is some seconds before the end
+PEAK_MIN = 5.0
 UNDERRUNS_BAR, SLOPE_BAR_MB = 1.0, 2.0
 KINDS = ("kill", "loss")
 GROUPS = ("server", "workers", "users", "others")
@@ -96,7 +97,7 @@ def _of_memory(entries: Sequence[Entry], settled_min: float) -> Iterator[Figure]
     killed |= {one.place for one in entries if isinstance(one, Lost)}
     names = {name for one in entries if isinstance(one, Look) for name in one.memory_mb} - killed
     for name in sorted(names):
-        found = {life: _slope(series, settled_min) for life, series in minute_medians(entries, name).items()}
+        found = {life: _slope(series) for life, series in peaks(entries, name, settled_min).items()}
         for life, one in found.items():
             if one is not None:
                 title = f"growth of memory, {name}" + (f", life {life}" if len(found) > 1 else "")
@@ -108,19 +109,32 @@ def _of_memory(entries: Sequence[Entry], settled_min: float) -> Iterator[Figure]
             )
 
 
-def _slope(series: dict[int, float], settled_min: float) -> Slope | None:
-    kept = {minute: value for minute, value in series.items() if minute >= settled_min}
-    return slope([minute / 60 for minute in kept], list(kept.values()))
+def _slope(series: dict[float, float]) -> Slope | None:
+    return slope([minute / 60 for minute in series], list(series.values()))
 
 
-def minute_medians(entries: Sequence[Entry], name: str) -> dict[int, dict[int, float]]:
-    """The memory of a process by life and by minute of its load [MB]."""
+def peaks(entries: Sequence[Entry], name: str, settled_min: float) -> dict[int, dict[float, float]]:
+    """The most memory of a process in each whole PEAK_MIN behind the first minutes: by life and by minute [MB].
+
+    A process that gives freed memory back has teeth: it grows into what it needs at most, and falls as it gives back
+    what is free at that moment. Where a tooth begins is chance, and its tip is not; a leak lifts both.
+    """
     begun = {one.life: one.at_s for one in entries if isinstance(one, Started)}
     found = defaultdict[int, defaultdict[int, list[float]]](lambda: defaultdict(list))
+    last_min = dict[int, float]()
     for one in entries:
         if isinstance(one, Look) and name in one.memory_mb and one.life in begun:
-            found[one.life][int((one.at_s - begun[one.life]) / 60)].append(one.memory_mb[name])
-    return {life: {minute: median(values) for minute, values in by.items()} for life, by in found.items()}
+            minute = last_min[one.life] = (one.at_s - begun[one.life]) / 60
+            if minute >= settled_min:
+                found[one.life][int((minute - settled_min) / PEAK_MIN)].append(one.memory_mb[name])
+    return {
+        life: {
+            settled_min + (block + 0.5) * PEAK_MIN: max(values)
+            for block, values in by.items()
+            if settled_min + (block + 1) * PEAK_MIN <= last_min[life] + MISSING_MIN
+        }
+        for life, by in found.items()
+    }
 
 
 def _of_rests(entries: Sequence[Entry]) -> Iterator[Figure]:
