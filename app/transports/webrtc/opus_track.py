@@ -25,6 +25,10 @@ from engine.core import Pcm
 SILENT_PACKETS = 5
 """Silent packets behind the end of what is said: 100 ms."""
 
+HELD_UP_S = 0.005
+"""An alarm that is later than this was held up, and so were those who had more to say. They get as long once more: a
+silent packet before theirs would be a gap in the middle of a word."""
+
 MOST_WAITING = 50
 """Packets: pacing keeps 300 ms ahead at most, so a second waits only where nobody sends; its oldest is dropped then."""
 
@@ -43,6 +47,7 @@ class OpusTrack(MediaStreamTrack):
         self._origin_s: float | None = None  # when the first packet left
         self._ticks = 0  # the next packet's timestamp
         self._news = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
 
     def push(self, pcm: bytes) -> None:
         """Say little-endian int16 at SPEAKER_RATE_HZ. Never waits."""
@@ -63,13 +68,22 @@ class OpusTrack(MediaStreamTrack):
     async def _wait(self) -> None:
         """Wait for more to say; where none comes in time, say the end."""
         self._news.clear()
-        loop = asyncio.get_running_loop()
-        alarm = loop.call_later(self._dry_in_s(), self._say_end) if self._silent else None
+        if self._silent:
+            self._say_end_in(self._dry_in_s())
         try:
             await self._news.wait()
         finally:
-            if alarm is not None:
-                alarm.cancel()
+            if self._alarm is not None:
+                self._alarm.cancel()
+
+    def _say_end_in(self, seconds: float) -> None:
+        self._alarm = asyncio.get_running_loop().call_later(seconds, self._alarmed, self._now() + seconds)
+
+    def _alarmed(self, due_s: float) -> None:
+        if self._now() - due_s > HELD_UP_S:
+            self._say_end_in(HELD_UP_S)
+        else:
+            self._say_end()
 
     def _dry_in_s(self) -> float:
         """Seconds until one packet before the listener has played all that has left; a frame begun gets as long."""

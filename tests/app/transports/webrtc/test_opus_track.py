@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,27 @@ async def test_twenty_milliseconds_are_enough_for_a_packet() -> None:
     assert not waiting.done()
     voice.push(tone(0.001).tobytes())
     assert (await waiting).pts == 0
+
+
+async def test_where_the_loop_was_held_up_what_is_said_late_comes_before_any_silence() -> None:
+    """A stall delays the alarm that says the end, and what was to be said before it was due."""
+    voice, due = OpusTrack(time.monotonic), asyncio.Event()
+
+    async def pace() -> None:
+        await due.wait()
+        voice.push(tone(0.02).tobytes())
+
+    voice.push(tone(0.02).tobytes())
+    assert (await packet(voice)).pts == 0
+    waiting, pacing = asyncio.create_task(packet(voice)), asyncio.create_task(pace())
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.001, due.set)
+    time.sleep(0.1)  # noqa: ASYNC251 - the stall
+    late = await waiting
+    await pacing
+    heard = Decoder().decode(bytes(late))
+    assert np.abs(heard[len(heard) // 2 :]).max() > 1000, "a silent packet begins with what the codec still held"
+    assert voice._silent == SILENT_PACKETS
 
 
 async def test_what_plays_is_continuous_and_a_pause_moves_the_timestamp() -> None:
