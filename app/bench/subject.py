@@ -75,11 +75,15 @@ class Served:
 
 @contextmanager
 def running(
-    config: str | None, certificate: Path | None = None, changes: Changes | None = None, log: Path | None = None
+    config: str | None,
+    certificate: Path | None = None,
+    changes: Changes | None = None,
+    log: Path | None = None,
+    program: Sequence[str] = ("-m", "app"),
 ) -> Generator[Subject]:
     """A server for a deployment while the block lasts, behind TLS if a file with a certificate and its key is given.
 
-    Its own words are added to ``log``, or kept nowhere.
+    Its own words are added to ``log``, or kept nowhere. ``program`` is what Python runs.
 
     Raises BenchError if it does not turn green.
     """
@@ -90,13 +94,13 @@ def running(
             words = stack.enter_context(tempfile.TemporaryFile("w+"))
         else:
             words = stack.enter_context(log.open("a+", encoding="utf-8"))
-        yield stack.enter_context(_running(config, certificate, words))
+        yield stack.enter_context(_running(config, certificate, words, program))
 
 
 @contextmanager
-def _running(config: str | None, certificate: Path | None, log: IO[str]) -> Generator[Subject]:
+def _running(config: str | None, certificate: Path | None, log: IO[str], program: Sequence[str]) -> Generator[Subject]:
     port = _free_port()
-    command = [*spawn.PYTHON, "-m", "app", "serve", *([config] if config else []), "--port", str(port)]
+    command = [*spawn.PYTHON, *program, "serve", *([config] if config else []), "--port", str(port)]
     if certificate is not None:
         command += ["--https", str(certificate)]
     address = f"{'s' if certificate else ''}://127.0.0.1:{port}"
