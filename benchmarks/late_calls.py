@@ -55,9 +55,8 @@ def main() -> None:
             hours, count = one.seconds / 3600, underruns(servers[name])
             row = f"{hours:.2f} h", f"{count / hours:.0f} ({count:.0f})", f"{len(one.gaps_s) / hours:.0f}"
             print(f"| {name} | {' | '.join(row)} | {1000 * max(one.gaps_s, default=0.0):.0f} ms |")
-    print(
-        f"load {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores; this process came {1000 * lag_s:.0f} ms late, at most"
-    )
+    load = f"load {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores"
+    print(f"{load}; this process came {1000 * lag_s:.0f} ms late, at most")
 
 
 async def _all(servers: dict[str, Subject], heard: dict[str, Heard], seconds: float, calls: int) -> float:
