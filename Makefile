@@ -43,7 +43,8 @@ doctor: $(VENV)/base.stamp  ## what on this machine could keep Parley from worki
 
 docs: $(VENV)/docs.stamp  ## build the documentation as a site, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "open build/site/index.html"
+	@echo "Read it at http://127.0.0.1:8008: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8008"
+	@echo "(build/site/index.html opens as a file, too; only the search needs a server.)"
 
 format: $(VENV)/dev.stamp  ## put the code into shape
 	@$(BIN)/ruff check --fix .
