@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.budgets import Budgets
-from app.callers import Caller
+from app.callers import Caller, Secret
 from app.ids import elsewhere
 from app.keys import Keys
 from app.secrets import PREFIX, Secrets
@@ -53,7 +53,8 @@ ANSWER_ROUTES = frozenset(
 """Routes that take a place among the answers over HTTP, from before their body is read."""
 
 PACE = "parley.pace"
-"""The extension of ASGI with the pace of a request's connection: what it sends is counted as its caller's."""
+"""The extension of ASGI with the pace of a request's connection: what it sends is counted as its caller's. A socket's
+has its ``loop_time`` beside it, which is one caller's alone."""
 
 CALLER = "parley.caller"
 """The key under which the scope carries the Caller of a request."""
@@ -103,6 +104,8 @@ class Gate:
         ASKED.set(Asked(ASKED.get().id, owner_of(scope) or "-"))
         if (pace := scope.get("extensions", {}).get(PACE)) is not None:
             self._budgets.charge(pace["pace"], caller_of(scope))
+            if (loop_time := caller_of(scope).loop_time) is not None:
+                loop_time.belong(caller_of(scope).address)
         if refusal is None:
             refusal = await self._pass(scope, receive, send)
         if refusal is not None:
@@ -140,13 +143,13 @@ class Gate:
         keys = self._keys_of(scope["path"])
         owner = keys.owner(given) if given is not None else None
         if owner is not None:
-            scope[CALLER] = Caller(owner, address=address_of(scope))
+            scope[CALLER] = _caller(scope, owner)
             return None
         if given is not None and given.startswith(PREFIX) and _route(scope) in SECRET_ROUTES:
             secret = self._secrets.find(given)
             if secret is None:
                 return 401, "invalid_api_key", f"{_EXPIRED}{elsewhere(given, self._server)}"
-            scope[CALLER] = Caller(secret.maker.owner, secret, address_of(scope))
+            scope[CALLER] = _caller(scope, secret.maker.owner, secret)
             return None
         if keys and not self._is_open(scope):
             return (
@@ -196,7 +199,14 @@ _EXPIRED = "The client secret is unknown or has expired: ask for a new one at PO
 
 def caller_of(scope: Scope) -> Caller:
     """Return the sender of a request, who owns what they make. Nobody by name where no keys are set."""
-    return scope.setdefault(CALLER, Caller(address=address_of(scope)))
+    if (caller := scope.get(CALLER)) is None:
+        caller = scope[CALLER] = _caller(scope)
+    return caller
+
+
+def _caller(scope: Scope, owner: str = "", secret: Secret | None = None) -> Caller:
+    extension = scope.get("extensions", {}).get(PACE) or {}
+    return Caller(owner, secret, address_of(scope), extension.get("loop_time"))
 
 
 def owner_of(scope: Scope) -> str:

@@ -7,6 +7,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.slices import LoopTime
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Caller:
@@ -17,6 +19,8 @@ class Caller:
     secret: Secret | None = None
     """The client secret that the request came with, if it came with one."""
     address: str = ""
+    loop_time: LoopTime | None = field(default=None, repr=False)
+    """The socket's part of the event loop's time, where the request is a socket."""
     withdrawn: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
     """The key or the client secret was withdrawn: what was opened with it ends."""
 

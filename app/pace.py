@@ -35,6 +35,10 @@ class Bucket:
         # To the microsecond: sums of fractions are a little above or below the exact sum.
         return max(0.0, round(self._paid_s - now_s - self._burst_s, 6))
 
+    def owed_s(self, now_s: float) -> float:
+        """Seconds until all that was taken is paid for, and everything is there again."""
+        return max(0.0, self._paid_s - now_s)
+
     def free(self, now_s: float) -> float:
         """Return how much may be taken now without owing anything."""
         return min(self._burst_s, self._burst_s - (self._paid_s - now_s)) * self._rate_s
@@ -90,6 +94,11 @@ class Pace:
     def wait_s(self, now_s: float) -> float:
         """Return how long nothing more is to be taken in; 0: go on."""
         return max(self._messages.wait_s(now_s), self._bytes.wait_s(now_s), self._turn_s - now_s, 0.0)
+
+    def ahead_s(self, now_s: float) -> float:
+        """Seconds that the client would have to be silent to have sent no more messages than it may, at their rate: up
+        to BURST_S, and beyond that it waits."""
+        return self._messages.owed_s(now_s)
 
     def goes_on(self, now_s: float) -> bool:
         """Whether the client has sent more messages than it may for PATIENCE_S: more bytes alone are only slow."""

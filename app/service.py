@@ -178,7 +178,7 @@ class Service:
         room = Room(self.memory, caller)
         return SessionContext(
             self._engine, self.metrics, limits, turns, self._vad, Sentences(), camera_every_s,
-            slices=self.slices, room=room, decoding=self.decoding, address=caller.address if caller is not None else "",
+            loop_time=self.loop_time(caller or Caller()), room=room, decoding=self.decoding,
             tool_servers=self.tool_servers,
         )  # fmt: skip
 
@@ -190,9 +190,9 @@ class Service:
             self.budgets.charge(pace, caller)
         return pace
 
-    def loop_time(self, caller: Caller) -> LoopTime:
-        """A connection's part of the event loop's time."""
-        return LoopTime(self.slices, caller.address)
+    def loop_time(self, caller: Caller, pace: Pace | None = None) -> LoopTime:
+        """A connection's part of the event loop's time: a socket has its own, at its own pace."""
+        return caller.loop_time or LoopTime(self.slices, caller.address, pace)
 
     @property
     def full(self) -> bool:

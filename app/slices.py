@@ -1,7 +1,7 @@
 """The event loop's time, shared between the clients: a little for each at once, more of it slice by slice in one line.
 
 However many clients have much to be done, one of them works at a time, for SLICE_S at most, and half of the loop's time
-is left for everybody else. The client that had least so far is next, before those who have just come: a user who speaks
+is left for everybody else. The client that asks for least is next, before those who have just come: a user who speaks
 waits neither behind clients that flood nor behind a crowd of newcomers. Knows no client, and not what the work is.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from app.addresses import subscriber
-from app.pace import Bucket
+from app.pace import Bucket, Pace
 
 T = TypeVar("T")
 
@@ -34,8 +34,8 @@ LEAST_S = SLICE_S / 10
 NEW_S = 1.0
 """Seconds by which a new client stands in line as if it had come later, behind those who were there."""
 
-FREE, AT_ONCE_S = 0.025, 0.0005
-"""The part of the loop's time that a client has without standing in line: speech at its own pace takes a fifth of that.
+FREE, AT_ONCE_S = 0.05, 0.001
+"""The part of the loop's time that a client has without standing in line: speech at its own pace takes a third of that.
 
 At once it is little: fifty who begin to flood in the same moment must not hold up everybody else.
 """
@@ -44,6 +44,10 @@ TOGETHER, TOGETHER_AT_ONCE_S = 0.25, 0.05
 """The part that the connections of one address have so, all together: speech of a dozen. Fifty that flood, each with
 what one may have, would leave nothing for anybody else; the others of that address then stand in line before them."""
 
+
+AHEAD_S = 1.0
+"""Seconds that a client may be ahead of its pace of messages and have a part of the loop's time freely. Beyond that it
+stands in line for all that it does: the address's part is left to the others there."""
 
 LONG_BYTES = 256 * 1024
 """Bytes of a client's message from which on it is read off the event loop: that would be held up for milliseconds,
@@ -127,69 +131,101 @@ class Slices:
 
 
 class LoopTime:
-    """One client's part of it, at ``address`` where that is known. Work is counted from ``begin`` to ``count``."""
+    """One connection's part of it, at ``address`` where that is known: all that is done for it, from the parser to the
+    session, so that a message stands in line once. Work is counted from ``begin`` to ``count``.
 
-    def __init__(self, slices: Slices, address: str = "") -> None:
-        self._slices = slices
+    ``pace`` is the client's. One that is ahead of it stands behind all others: fifty that flood leave each other no
+    more of the loop than a user takes who speaks, and only what they ask for tells them apart.
+    """
+
+    def __init__(self, slices: Slices, address: str = "", pace: Pace | None = None) -> None:
+        self.slices, self._pace = slices, pace
         self._mine = Bucket(FREE, AT_ONCE_S)
         self._ours = Bucket(1.0, 1.0)
         self.belong(address)
-        self._come_s, self._begun_s = slices.now(), slices.worked()
+        self._come_s = slices.now()
+        self._begun_s: float | None = None
         self._slice_s = 0.0  # the rest of the slice that was granted
+        self._waiting = list[Callable[[], None]]()  # at most one for each task of the connection
 
     def belong(self, address: str) -> None:
         """The client is at this address: what its connections have is counted together. Of "" nothing is known."""
         if address:
-            self._ours = self._slices.together(address)
+            self._ours = self.slices.together(address)
 
     def begin(self) -> None:
         """Something is being done for the client from now on."""
-        self._begun_s = self._slices.worked()
+        self._begun_s = self.slices.worked()
 
     def count(self) -> None:
-        """It is done."""
-        now_s, worked_s = self._slices.now(), self._slices.worked()
-        work_s, self._begun_s = worked_s - self._begun_s, worked_s
+        """It is done. May be called twice."""
+        if self._begun_s is None:
+            return
+        work_s, self._begun_s = self.slices.worked() - self._begun_s, None
+        now_s = self.slices.now()
         self._mine.take(work_s, now_s)
-        self._ours.take(work_s, now_s)
         if self._slice_s > 0:
-            self._slices.work(work_s)
+            self.slices.work(work_s)
+        else:
+            self._ours.take(work_s, now_s)
         self._slice_s -= work_s
 
     @property
     def used_up(self) -> bool:
         """Whether the next piece of work has to wait for a slice."""
-        now_s = self._slices.now()
-        return self._slice_s <= 0 and (self._mine.wait_s(now_s) > 0 or self._ours.wait_s(now_s) > 0)
+        if self._slice_s > 0:
+            return False
+        now_s = self.slices.now()
+        if self._mine.wait_s(now_s) > 0 or self._ours.wait_s(now_s) > 0:
+            return True
+        return self._pace is not None and self._pace.ahead_s(now_s) > AHEAD_S
 
     def join(self, go: Callable[[], None]) -> None:
-        """Call ``go`` once, when there is a slice for this client."""
+        """Call ``go`` once, when there is a slice for this client, which stands in line once."""
+        self._waiting.append(go)
+        if len(self._waiting) == 1:
+            now_s = self.slices.now()
+            self.slices.join(self._granted, self._ahead_s(now_s), max(now_s, self._come_s + NEW_S))
 
-        def granted() -> None:
-            self._slice_s = SLICE_S
+    def _ahead_s(self, now_s: float) -> float:
+        """Seconds by which the client is ahead of what it may have: of the loop's time, and of messages."""
+        return self._mine.wait_s(now_s) + (self._pace.ahead_s(now_s) if self._pace is not None else 0.0)
+
+    def _granted(self) -> None:
+        self._slice_s = SLICE_S
+        waiting, self._waiting = self._waiting, []
+        for go in waiting:
             go()
-
-        now_s = self._slices.now()
-        self._slices.join(granted, self._mine.wait_s(now_s), max(now_s, self._come_s + NEW_S))
 
     @property
     def now(self) -> Callable[[], float]:
         """The clock by which it may wait."""
-        return self._slices.now
+        return self.slices.now
 
-    async def pause(self) -> None:
-        """A piece of work is done, and perhaps another one follows: let others have their turn if it is theirs."""
-        self.count()
+    async def turn(self) -> None:
+        """Let others have their turn if it is theirs, between what is counted."""
         if self.used_up:
             granted = asyncio.Event()
             self.join(granted.set)
             await granted.wait()
-            self.begin()
+
+    async def pause(self) -> None:
+        """Let others have their turn if it is theirs, in the middle of what is counted."""
+        self.count()
+        await self.turn()
+        self.begin()
 
     async def read(self, work: Callable[[], T], size: int) -> T:
-        """Do what goes through so many bytes of a message of the client's, here or in a thread; then ``pause``."""
-        done = await Counted(self._slices.read(work, size), self)
-        await self.pause()
+        """Do what goes through so many bytes of a message of the client's, here or in a thread; then ``turn``."""
+        if size > LONG_BYTES:
+            done = await Counted(self.slices.aside(work), self)
+        else:
+            self.begin()
+            try:
+                done = work()
+            finally:
+                self.count()
+        await self.turn()
         return done
 
 

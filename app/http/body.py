@@ -93,7 +93,8 @@ class _Bounded(Request):
             for at in range(0, len(piece), PIECE_BYTES):
                 loop_time.begin()
                 yield piece[at : at + PIECE_BYTES]
-                await loop_time.pause()  # a form's parser has worked meanwhile
+                loop_time.count()  # a form's parser has worked meanwhile
+                await loop_time.turn()
 
     async def json(self) -> Any:
         decode = partial(strict_json.decode, await self.body())

@@ -89,7 +89,7 @@ class Session:
             self.id, context, self._conversation, self._options, profile, emit, notify=self._on_output
         )
         self._responses.hosted.configure(*self._responses.hosted.read(functions_only(start or {}, "session")))
-        self._loop_time = context.loop_time()
+        self._loop_time = context.loop_time
         self._input = InputAudioBuffer(context, self._options, self._on_turn, self._loop_time, profile.overlap_ms)
         self._resume_token: str | None = None
         self._over = False
@@ -109,7 +109,7 @@ class Session:
                         await Counted(self._take(one), self._loop_time)
                     if self.closed:
                         break
-                    await self._loop_time.pause()
+                    await self._loop_time.turn()
                 self._responses.leave()
         finally:
             self._forget()

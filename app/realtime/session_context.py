@@ -30,10 +30,8 @@ class SessionContext:
     vad: Callable[[], Vad]
     judge: Judge
     camera_every_s: float = 0.5
-    slices: Slices = field(default_factory=Slices)
-    """The event loop's time, shared between all sessions."""
-    address: str = ""
-    """The address of the session's client: with others of the same address it has one part of the loop's time."""
+    loop_time: LoopTime = field(default_factory=lambda: LoopTime(Slices()))
+    """The session's part of the event loop's time."""
     room: Room = field(default_factory=Room)
     """The session's part of the server's memory."""
     now: Callable[[], float] = time.monotonic
@@ -59,9 +57,10 @@ class SessionContext:
         video = await self.decoding.video(recording, self.limits.audio_s, model.camera)
         return video.taken(model.abilities, written)
 
-    def loop_time(self) -> LoopTime:
-        """The session's part of the event loop's time."""
-        return LoopTime(self.slices, self.address)
+    @property
+    def slices(self) -> Slices:
+        """Return the event loop's time, shared between all sessions."""
+        return self.loop_time.slices
 
     def voice(self, asked: str) -> str:
         """The loaded voice for a name that a client asked for: itself, however capitalised, or the first there is.

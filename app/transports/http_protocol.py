@@ -43,7 +43,7 @@ class HttpProtocol(H11Protocol):
     ) -> None:
         super().__init__(*args, **kwargs)
         self._connection, self._upgraded, self._own = connection, False, own
-        self._loop_time, self._pace = LoopTime(shared), pace
+        self._loop_time, self._pace = LoopTime(shared, pace=pace), pace
         self._parser = self.conn = _Parser(h11.SERVER)
         self._intake = Intake(
             self._parse, self._ready, self._resume_reading, connection.close, pace, self._loop_time, self._piece_bytes

@@ -44,7 +44,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self._parsed, self._pongs = 0, b""
         self._silence: asyncio.TimerHandle | None = None
-        self._loop_time, self._own, self._pace = LoopTime(slices), own, pace
+        self._loop_time, self._own, self._pace = LoopTime(slices, pace=pace), own, pace
         self._intake = Intake(self._parse, self._ready, self._resume_reading, self._cut_off, pace, self._loop_time)
 
     def connection_made(self, transport: BaseTransport) -> None:
@@ -61,7 +61,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.response.status_code == 101:
             extensions = cast("dict[str, object]", self.scope.get("extensions"))
             extensions["parley.abort"] = {"call": self.transport.abort}
-            extensions[PACE] = {"pace": self._pace}
+            extensions[PACE] = {"pace": self._pace, "loop_time": self._loop_time}
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)

@@ -67,6 +67,13 @@ def test_empty_messages_are_counted(pace: Pace) -> None:
     assert pace.wait_s(0.0) == 1.0
 
 
+def test_a_client_is_ahead_of_its_pace_by_what_it_sent_too_early(pace: Pace) -> None:
+    assert pace.ahead_s(0.0) == 0
+    pace.spend(int(LIMITS.messages_s * 3), 0, 0.0)
+    assert pace.ahead_s(0.0) == 3.0
+    assert (pace.ahead_s(2.0), pace.ahead_s(10.0)) == (1.0, 0.0)
+
+
 def test_many_bytes_are_slowed(pace: Pace) -> None:
     pace.spend(1, int(LIMITS.received_mb_s * 1e6 * (BURST_S + 2)), 0.0)
     assert pace.wait_s(0.0) == 2.0

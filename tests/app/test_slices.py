@@ -7,13 +7,16 @@ import gc
 import threading
 from collections.abc import Callable
 from functools import partial
-from itertools import groupby
+from heapq import heappop, heappush
+from itertools import count, groupby
 from typing import Any
 
 import pytest
 
 from app import slices
+from app.pace import Pace
 from app.slices import AT_ONCE_S, SLICE_S, Counted, LoopTime, Slices
+from app.transports.intake import Intake
 from tests.app.rig import eventually
 
 
@@ -141,15 +144,105 @@ async def test_who_was_there_before_does_not_wait_behind_a_crowd_that_comes(cloc
 
 async def test_who_has_just_come_waits_for_a_second_of_the_others_at_most(clock: Clock) -> None:
     one, done = Slices(clock, clock), list[str]()
-    old = LoopTime(one)
+    others = [LoopTime(one) for _ in range(10)]
     clock.now_s += 60.0
     new = LoopTime(one)
     new.join(partial(done.append, "new"))
-    for _ in range(10):
+    for old in others:
         clock.now_s += slices.NEW_S / 4
         old.join(partial(done.append, "old"))
     await eventually(lambda: len(done) == 11)
     assert done.index("new") == 3
+
+
+async def test_a_connection_stands_in_line_once(clock: Clock) -> None:
+    """Its parser and its session wait for the same slice, and are both called with it."""
+    one, done = Slices(clock, clock), list[str]()
+    both, other = LoopTime(one), LoopTime(one)
+    for loop_time, name in ((both, "parser"), (other, "other"), (both, "session")):
+        loop_time.join(partial(done.append, name))
+    await eventually(lambda: len(done) == 3)
+    assert done == ["parser", "session", "other"]
+
+
+async def test_who_keeps_their_pace_is_before_those_who_do_not(clock: Clock) -> None:
+    """Their shares of the loop's time have refilled, all of them: what they ask for tells them apart."""
+    one, done = Slices(clock, clock), list[str]()
+    clients = list[tuple[str, LoopTime]]()
+    for name, messages in (("flood", 4000), ("lively", 30), ("user", 1)):
+        pace = Pace(messages_s=400.0, bytes_s=1e9)
+        pace.spend(messages, 0, clock())
+        clients.append((name, LoopTime(one, pace=pace)))
+    for name, loop_time in clients:
+        loop_time.join(partial(done.append, name))
+    await eventually(lambda: len(done) == 3)
+    assert done == ["user", "lively", "flood"]
+
+
+async def test_slices_are_not_of_the_part_that_an_address_has_freely(clock: Clock) -> None:
+    one = Slices(clock, clock)
+    flooding, speaking = LoopTime(one, "203.0.113.7"), LoopTime(one, "203.0.113.7")
+    for _ in range(60):
+        flooding.join(flooding.begin)
+        await eventually(lambda: flooding._begun_s is not None)
+        clock.now_s += SLICE_S
+        flooding.count()
+    assert not speaking.used_up
+
+
+async def test_who_is_ahead_of_their_pace_has_nothing_freely(clock: Clock) -> None:
+    pace = Pace(messages_s=400.0, bytes_s=1e9)
+    loop_time = LoopTime(Slices(clock, clock), pace=pace)
+    pace.spend(400, 0, clock())
+    assert not loop_time.used_up
+    pace.spend(1, 0, clock())
+    assert loop_time.used_up
+    clock.now_s += 0.1
+    assert not loop_time.used_up
+
+
+async def test_fifty_who_flood_hold_no_user_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty seconds of four who speak at the address of fifty who send all that is taken, by a clock that goes on with
+    the work. What a user sends every 20 ms costs more than the loop has for each of them in equal parts."""
+    clock, waits_s = Clock(), list[float]()
+    timers, order = list[tuple[float, int, Callable[[], None]]](), count()
+
+    def call_later(wait_s: float, go: Callable[[], None]) -> asyncio.TimerHandle:
+        heappush(timers, (clock.now_s + wait_s, next(order), go))
+        return asyncio.TimerHandle(0, go, (), asyncio.get_running_loop())
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", call_later)
+    one = Slices(clock, clock)
+
+    def intake(parse: Callable[[bytes], int], sent: int = 0) -> Intake:
+        pace = Pace(messages_s=400.0, bytes_s=1e9)
+        pace.spend(sent, 0, clock())
+        loop_time = LoopTime(one, "203.0.113.7", pace)
+        return Intake(parse, lambda: True, lambda: None, lambda: None, pace, loop_time)
+
+    def flood(_: bytes) -> int:
+        clock.now_s += 0.0021
+        return 40
+
+    def hear(said: bytes) -> int:
+        waits_s.append(clock.now_s - float(said))
+        clock.now_s += 0.0004
+        return 1
+
+    def speak(user: Intake, due_s: float) -> None:
+        user.put(f"{due_s:1024.6f}".encode())
+        call_later(due_s + 0.020 - clock.now_s, partial(speak, user, due_s + 0.020))
+
+    for _ in range(50):
+        intake(flood, sent=4000).put(bytes(1024 * 2000))
+    for _ in range(4):
+        speak(intake(hear), clock.now_s)
+    while clock.now_s < 20.0:
+        due_s, _, go = heappop(timers)
+        clock.now_s = max(clock.now_s, due_s)
+        go()
+    assert len(waits_s) > 3900
+    assert max(waits_s) < 0.010
 
 
 async def test_what_takes_long_is_done_in_a_thread_one_at_a_time() -> None:

@@ -136,7 +136,6 @@ class InputAudioBuffer:
         """Take int16 [samples] at MIC_RATE_HZ. Raises Refusal."""
         self._check_room(len(pcm))
         pcm = np.zeros_like(pcm) if self.muted else pcm
-        self._loop_time.begin()
         for start in range(0, len(pcm), PIECE):
             piece = pcm[start : start + PIECE]
             clean = self._noise.clean(piece)

@@ -28,8 +28,10 @@ class PeerCall(Call):
     def __init__(
         self, id: str, service: Service, context: SessionContext, sessions: ResumableSessions, opening: Opening
     ) -> None:
-        maker, inbox = opening.caller, Inbox(service.pace(opening.caller), context.now)
-        self._settings, self._loop_time, self._context = service.settings, context.loop_time(), context
+        maker, pace = opening.caller, service.pace(opening.caller)
+        inbox = Inbox(pace, context.now)
+        context = replace(context, loop_time=service.loop_time(maker, pace))
+        self._settings, self._loop_time, self._context = service.settings, context.loop_time, context
         self.id, self.inbox = id, inbox
         self._dialect = opening.dialect
         self.peer = self.new_peer()

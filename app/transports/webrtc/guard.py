@@ -60,7 +60,8 @@ def guard_datagrams(transport: Any, seen: Callable[[], None], loop_time: LoopTim
                 raise ConnectionError from None
         if took:  # a handshake also waits for nothing but the time
             took = False
-            await loop_time.pause()
+            loop_time.count()
+            await loop_time.turn()
 
     ice.recv, dtls.recv_next = received, taken
     _guard_router(dtls.rtp_router)

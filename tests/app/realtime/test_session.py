@@ -28,7 +28,7 @@ from app.realtime.protocol.to_wire import encode
 from app.realtime.session import Session
 from app.realtime.session_context import SessionContext
 from app.settings import Limits, TurnSettings
-from app.slices import Slices
+from app.slices import LoopTime, Slices
 from app.telemetry import Metrics
 from engine import (
     ANSWER,
@@ -157,7 +157,7 @@ class Talk:
             LoudnessVad,
             Sentences(),
             now=lambda: self.now_s,
-            slices=Slices(self._worked, self._worked),
+            loop_time=LoopTime(Slices(self._worked, self._worked)),
         )
         self.decoding = context.decoding
         self.session = Session(context, self._tell)

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from app.slices import LoopTime
 from app.transports.socket_protocol import SocketProtocol
 from tests.app.rig import Running, eventually, silence, talking
 from tests.attacks.raw import MORE, PING, PONG, TEXT, frame, upgraded
@@ -51,6 +52,22 @@ async def test_one_who_sends_more_bytes_is_slowed_and_obeyed(serve_with: Any) ->
         async with httpx.AsyncClient(base_url=server.http, timeout=60) as http:
             assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
         assert loop.time() - begun_s > 0.5
+
+
+async def test_all_that_is_done_for_a_socket_is_one_part_of_the_loops_time(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its frames, its messages and its session: a message that stood in line for each waited three times as long."""
+    parts, count = set[LoopTime](), LoopTime.count
+
+    def counted(loop_time: LoopTime) -> None:
+        parts.add(loop_time)
+        count(loop_time)
+
+    async with talking(server) as client:
+        monkeypatch.setattr(LoopTime, "count", counted)
+        await client.ask("say: one two")
+    assert len(parts) == 1
 
 
 @pytest.mark.parametrize(
@@ -121,7 +138,7 @@ async def test_one_who_goes_on_over_http_is_left_too(
 ) -> None:
     monkeypatch.setattr("app.pace.BURST_S", 1.0)
     monkeypatch.setattr("app.pace.PATIENCE_S", 0.1)
-    async with serve_with(limits={"messages_s": 200}) as server:
+    async with serve_with(limits={"messages_s": 20}) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(flood)
         said = b""

@@ -46,7 +46,7 @@ class Listening:
         context: SessionContext = dataclasses.replace(Talk(FakeEngine()).session._context, judge=self.judge)
         input = {"turn_detection": detection or None, "noise_reduction": noise_reduction}
         options, _ = session_options(Options(), {"audio": {"input": input}})
-        self.buffer = InputAudioBuffer(context, options, self.events.append, context.loop_time())
+        self.buffer = InputAudioBuffer(context, options, self.events.append, context.loop_time)
 
     async def append(self, *pieces: Any) -> None:
         for pcm in pieces:

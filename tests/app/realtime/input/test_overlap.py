@@ -80,7 +80,7 @@ class TalkedOver(Listening):
     def __init__(self, **detection: Any) -> None:
         super().__init__(**(detection or {"type": "server_vad"}))
         context, options = self.buffer._context, self.buffer._options
-        self.buffer = InputAudioBuffer(context, options, self.events.append, context.loop_time(), OVERLAP_MS)
+        self.buffer = InputAudioBuffer(context, options, self.events.append, context.loop_time, OVERLAP_MS)
         self.buffer.playing(np.zeros(24_000, np.float32))
 
     @property
