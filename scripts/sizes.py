@@ -50,7 +50,7 @@ NN = Part("engine/worker/nn", 1_630)
 TALKER = Part("engine/worker/talker", 450)
 TRANSITIONS = Part("engine/worker/transitions", 600)
 OMNI = Part("engine/worker/omni: what omni families share", 1_690)
-APP = Part("app", 20_140, 12_000)
+APP = Part("app", 20_190, 12_000)
 FAMILIES = {"nano": Part("nano", 2_350, 2_000)}
 FAMILY, STAGE = 2_000, 250
 """Lines that any other family may have, and a stage by itself."""
