@@ -84,6 +84,12 @@ OVERLAPS = """(() => {
   return pairs;
 })()"""
 
+# What opens beside the orb and reaches beyond the window.
+BEYOND = """[...document.querySelectorAll("#preview, .sheet")].filter((one) => {
+  const { top, bottom } = one.getBoundingClientRect();
+  return one.checkVisibility() && (top < 0 || bottom > innerHeight);
+}).map((one) => one.id || one.className)"""
+
 SCREENS: dict[str, dict[str, Any]] = {
     "light": {"viewport": (1280, 800)},
     "dark": {"viewport": (1280, 800), "colorScheme": "dark"},
@@ -178,6 +184,7 @@ async def test_no_state_has_what_axe_finds_or_a_text_over_another(server: Runnin
                 await show(page, (width, height))
                 over[f"{state} at {width} x {height}"] = await page.value(OVERLAPS)
                 assert await page.value("document.documentElement.scrollWidth") <= width, (state, width)
+                assert await page.value(BEYOND) == [], (state, width, height)
         assert {state: wrong for state, wrong in found.items() if wrong} == {}
         assert {state: pairs for state, pairs in over.items() if pairs} == {}
         await page.value("document.getElementById('picture').removeAttribute('aria-label')")
