@@ -5,7 +5,8 @@
 The same question is spoken in real time over the WebSocket, through Twilio's Media Streams, Asterisk's AudioSocket and
 SIP, in turn; the time is that from its last voiced sample to the first audible one of the answer, at the caller's end.
 An underrun is a moment in which a listener without a buffer has nothing to play. Sound at 8 kHz is not always
-understood as it is at 24: what counts is when it was answered.
+understood as it is at 24: what counts is when it was answered. The delay of a format is what its resampling holds back
+of a sound and shifts it by, on its way to the ears (in) and from the voice (out); packets of 20 ms come to that.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from app import g711
 from app.bench.client import open_client
 from app.bench.figures import Figure, percentile, show
 from app.bench.sessions import hear_out, speech
 from app.bench.subject import running
 from app.bench.target import BenchError, Target
 from app.client.player import Player
-from engine import SPEAKER_RATE_HZ, loop
+from app.realtime.protocol import Decoder, Encoder
+from app.realtime.protocol.audio_formats import samples_of
+from app.realtime.protocol.options import PcmaFormat, PcmuFormat
+from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, loop
 from engine.core import Pcm
 from engine.resampler import resample
 from tests.app.rig import keys_file
@@ -124,6 +129,38 @@ async def measure(url: str, ports: Reached, turns: int, calls: int) -> list[Figu
     return figures
 
 
+def g711_delays() -> list[Figure]:
+    """What a telephone's format adds to a sound's way to the ears, and to an answer's way out; PCMU and PCMA alike."""
+    sound = np.random.default_rng(0).normal(0, 3000, 8000)
+    low = np.convolve(sound, np.sinc(np.arange(-32, 33) / 2) * np.hanning(65) / 2, "same").astype(np.int16)
+    figures = list[Figure]()
+    for name, format in (("PCMU", PcmuFormat()), ("PCMA", PcmaFormat())):
+        encode = {"PCMU": g711.encode_ulaw, "PCMA": g711.encode_alaw}[name]
+        decoder, encoder = Decoder(format), Encoder(format)
+        wide = resample(low, g711.RATE_HZ, SPEAKER_RATE_HZ)
+        heard = np.concatenate([decoder.push(encode(piece)) for piece in frames(low)])
+        told = b"".join(encoder.push_pcm(piece) for piece in np.split(wide, len(wide) // 480))
+        spoken = samples_of(told, format)
+        ways = (
+            ("in", resample(low, g711.RATE_HZ, MIC_RATE_HZ), heard, MIC_RATE_HZ),
+            ("out", low, spoken, g711.RATE_HZ),
+        )
+        for way, whole, streamed, rate_hz in ways:
+            held_ms = (len(whole) - len(streamed)) / rate_hz * 1000
+            delay_ms = held_ms + shift(whole, streamed) / rate_hz * 1000
+            figures.append(Figure(name=f"{name}, {way}: delay of the format", value=delay_ms, unit="ms"))
+    return figures
+
+
+def shift(whole: Pcm, streamed: Pcm) -> int:
+    """Samples by which the second is later than the first."""
+    count = len(streamed)
+    spectra = [np.fft.rfft(one[:count].astype(np.float64), 2 * count) for one in (streamed, whole)]
+    found = np.fft.irfft(spectra[0] * spectra[1].conj())
+    at = int(found.argmax())
+    return at if at < count else at - 2 * count
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=20)
@@ -138,7 +175,7 @@ def main() -> int:
         }  # fmt: skip
         with running(None, changes={f"server.telephone.{name}": value for name, value in telephone.items()}) as server:
             ports = Reached(int(server.url.rpartition(":")[2]), *free, limit_s=600.0)
-            figures = loop.run(measure(server.url, ports, args.turns, args.calls))
+            figures = g711_delays() + loop.run(measure(server.url, ports, args.turns, args.calls))
     show(figures, Console(emoji=False))
     return int(not all(figure.passed for figure in figures))
 
