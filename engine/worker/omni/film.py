@@ -26,7 +26,7 @@ from engine.worker.omni.sound import StreamingMel
 Pixels = NDArray[np.uint8]
 _SILENT = Block(0)
 Look = Callable[[int, Pixels], Picture]
-"""A name, and two frames [2, height, width, 3], to the picture of that name."""
+"""A name, and two frames [2, height, width, 3], or one that is shown twice, to the picture of that name."""
 
 CAMERA = CameraFeed(fps=2.0, side=480, most=64)
 """Two frames a second, as the reference samples videos. 480×360 pixels are some 165 rows a second, more than the least
@@ -100,8 +100,8 @@ class Film:
 
     def _picture(self, number: int) -> Picture:
         if number not in self._pictures:
-            found = [self._slots[slot] for slot in range(number * TWO, (number + 1) * TWO) if slot in self._slots]
-            frames = np.stack([found[0], found[-1]])
+            slots = range(number * TWO, (number + 1) * TWO)
+            frames = np.stack([self._slots[slot] for slot in slots if slot in self._slots])
             self._pictures[number] = self._look(named("film", frames, np.array(number), fps=self.fps), frames)
         return self._pictures[number]
 

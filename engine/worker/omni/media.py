@@ -117,7 +117,7 @@ class MediaProcessor:
         return Film(fps, self.positions, self.audio.tokens(self.audio.window), self._shared)
 
     def _shared(self, name: int, frames: NDArray[np.uint8]) -> Picture:
-        """Two frames that share their patches."""
+        """Two frames that share their patches, or one for both."""
         return self._pictures(name, *self._video(frames))[0]
 
     def _pictures(self, name: int, pixels: Tensor, grid: tuple[int, ...]) -> list[Picture]:

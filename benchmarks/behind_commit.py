@@ -1,0 +1,112 @@
+"""The processor's time that an omni model's answer takes behind the commit of a turn that is spoken and shown, beside
+that of the same turn only spoken.
+
+    python -m benchmarks.behind_commit [--pairs N] [--seconds S] [--window-s S]
+
+All stages of a tiny Qwen3-Omni run in this process, which counts its own time, so that other work on the machine
+matters little. *Settled*: the commit comes once everything that was said and shown is taken in. *At once*: it comes
+right behind the last words, which are given as fast as they are taken, so all that is still to be taken in is counted.
+Where the two are far apart, a first sound depends on how long ago the last picture came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from engine import MIC_RATE_HZ, Audio, Engine, Request, Sampling, Speech, VideoFrame
+from engine.chunk import Chunk
+from tests.oracles import tiny_qwen3_omni
+from tests.oracles.talk import spec
+from tests.worker.models.qwen3_omni.settled import Settled
+
+BLOCK = 512  # samples of a microphone's block
+SPOKEN_S = 0.6
+"""Seconds in which the words of a turn without frames are taken in, wherever there is a processor for them."""
+
+
+class Turn:
+    """One turn; ``ended_s`` is the processor's time at its commit."""
+
+    ended_s = 0.0
+
+    def __init__(self, seed: int, seconds: float, fps: float) -> None:
+        self._dice, self._seconds, self._fps = np.random.default_rng(seed), seconds, fps
+
+    async def chunks(self) -> AsyncIterator[Chunk]:
+        """Its words, and frames at their times; without frames where ``fps`` is 0."""
+        pcm, due_s = self._dice.integers(-4000, 4000, int(self._seconds * MIC_RATE_HZ), dtype=np.int16), 0.0
+        for at in range(0, len(pcm), BLOCK):
+            if self._fps and at >= due_s * MIC_RATE_HZ:
+                yield VideoFrame(self._dice.integers(0, 255, (67, 90, 3), dtype=np.uint8), due_s)
+                due_s += 1 / self._fps
+            yield Speech(pcm[at : at + BLOCK])
+
+    async def until_commit(self, settled: Settled | None) -> AsyncIterator[Chunk]:
+        """The same up to its end."""
+        async for chunk in settled.paced(self.chunks()) if settled and self._fps else self.chunks():
+            yield chunk
+        if settled:
+            await asyncio.sleep(SPOKEN_S)
+        self.ended_s = time.process_time()
+
+
+async def behind_commit_ms(engine: Engine, id: str, turn: Turn, camera: bool, settled: Settled | None) -> float:
+    """Milliseconds of the processor from the commit to the first sound."""
+    request = Request(
+        id=id, session=id, messages=(), live=True, camera=camera, sampling=Sampling(greedy=True), max_text_tokens=4,
+        max_audio_s=0.5,
+    )  # fmt: skip
+    async with engine.open(request, turn.until_commit(settled)) as chunks:
+        async for chunk in chunks:
+            if isinstance(chunk, Audio):
+                return (time.process_time() - turn.ended_s) * 1000
+    raise SystemExit("the answer had no sound")
+
+
+async def measure(args: argparse.Namespace) -> None:
+    torch.set_num_threads(1)  # else their waiting for each other is counted
+    table = Table("", "spoken", "spoken and shown", "ratio")
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        tiny_qwen3_omni.make(Path(folder))
+        settled = Settled(patch)
+        async with Engine(spec(Path(folder), window_s=args.window_s)) as engine:
+            fps = engine.model.camera.fps
+            for name, one in (("settled", settled), ("at once", None)):
+                pairs = list[tuple[float, float]]()
+                for number in range(args.pairs + 1):
+                    took = {
+                        rate: await behind_commit_ms(
+                            engine, f"{name}-{number}-{rate}", Turn(number, args.seconds, rate), rate > 0, one
+                        )
+                        for rate in ((0.0, fps) if number % 2 else (fps, 0.0))
+                    }
+                    pairs += [(took[0.0], took[fps])] if number else []  # the first is a rehearsal
+                heard, seen = (statistics.median(times) for times in zip(*pairs, strict=True))
+                ratio = statistics.median(seen / heard for heard, seen in pairs)
+                table.add_row(name, f"{heard:.1f} ms", f"{seen:.1f} ms", f"{ratio:.2f}")
+    Console().print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=3.4)
+    parser.add_argument("--window-s", type=float, default=1.0)
+    asyncio.run(measure(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
