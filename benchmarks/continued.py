@@ -2,12 +2,12 @@
 
     python -m benchmarks.continued --folder DIR [--answers 100]
 
-A tiny Qwen3-Omni is taught to chat and to call a tool, and two thinkers of it serve in bfloat16, where what is drawn
-depends on who else is in a batch. Three runs without a kill ask the same; in the fourth, one thinker after the other is
-killed (kill -9) until so many answers have been hit. Of each answer: no character is lost or doubled, a call's
-arguments are JSON, it ends by its own end or its limit. transformers then ranks every token in float32 behind those
-before it: tokens that it would hardly say (rank above 40) may be no more frequent than without a kill (a share that
-chance exceeds in 5 % of cases). A last run is the control: its thinkers keep nothing, and must fail.
+A tiny Qwen3-Omni is taught to say words at random and to call a tool, and two thinkers of it serve in bfloat16, where
+what is drawn depends on who else is in a batch. Three runs without a kill ask the same; in the fourth, one thinker
+after the other is killed (kill -9) until so many answers have been hit. Of each answer: no character is lost or
+doubled, a call's arguments are JSON, it ends by its own end or its limit. transformers then ranks every token in
+float32 behind those before it: tokens that it would hardly say (rank above 40) may be no more frequent than without a
+kill (a share that chance exceeds in 5 % of cases). A last run is the control: its thinkers keep nothing, and must fail.
 
 What a run has found lies in DIR, so that it goes on where it was broken off. Ends with 1 where a bar is missed.
 """
@@ -39,13 +39,14 @@ from tests.oracles.qwen3_omni import Oracle
 AT_ONCE, TOKENS, FRAMES = 12, 120, 12
 RARE = 40
 JUDGED = 16  # answers that the reference reads together
-STEPS, ROWS = 100, 8
+STEPS, ROWS = 150, 8
 TOOL = Tool("city", "Tells about a city.", {"type": "object"})
-PARTS = (
-    ("Hello", "I am well", "The weather is fine", "A red square", "A blue circle", "You see this picture"),
-    (" today", " there", " and I hear you", " beside a circle", " with me", " and speak"),
-    (".", "!", ", one two three.", ", four five six.", ", seven eight nine ten."),
+WORDS = (
+    *("Hello", "I", "am", "well", "the", "weather", "is", "fine", "a", "red", "square", "blue", "circle", "you", "see"),
+    *("this", "picture", "today", "there", "and", "hear", "beside", "with", "me", "speak", "one", "two", "three"),
+    *("four", "five", "six"),
 )
+"""Each as likely as any other behind any other: every word is a draw that the last bit of a logit can turn."""
 CITIES = ("Ulm", "Rome", "Oslo", "Lima", "Bern")
 
 CONFIG = """
@@ -101,7 +102,7 @@ def question(n: int) -> Request:
 
 
 def _sentence(draw: random.Random) -> str:
-    return "".join(draw.choice(part) for part in PARTS)
+    return " ".join(draw.choice(WORDS) for _ in range(draw.randrange(5, 10))) + "."
 
 
 def taught(folder: Path) -> Path:
@@ -135,9 +136,9 @@ def taught(folder: Path) -> Path:
 
 
 def _lesson(chat: Chat, draw: random.Random) -> list[int]:
-    """An answer: some sentences, and behind every third a call."""
-    ids = chat.encode(" ".join(_sentence(draw) for _ in range(draw.randrange(2, 6))))
-    if draw.random() < 1 / 3:
+    """An answer: some sentences, and behind every second a call."""
+    ids = chat.encode(" ".join(_sentence(draw) for _ in range(draw.randrange(1, 4))))
+    if draw.random() < 1 / 2:
         arguments = {"name": TOOL.name, "arguments": {"city": draw.choice(CITIES), "true": draw.randrange(100)}}
         ids += [chat.added["<tool_call>"], *chat.encode(f"\n{json.dumps(arguments)}\n"), chat.added["</tool_call>"]]
     return [*ids, chat.added["<|im_end|>"]]

@@ -1,16 +1,21 @@
 """Qwen3-Omni-30B-A3B on one GPU: its true shapes with random weights, which are made on the device and never on a disk.
 
-    python -m benchmarks.gpu [--json FILE] [--budget-s 540] [--concurrency 1,4,16,64] [--slots 64]
+    python -m benchmarks.gpu [--json FILE] [--preset h100|h200] [--budget-s 540] [--concurrency 1,4,16,64]
     python -m benchmarks.gpu --tiny --device cpu    # the same on tiny shapes, to try the script
 
-Everything is in this process: three stages and an engine around them. It prints as it goes, and writes FILE after each
-part, so that a run that is cut off still tells something; a part for which no time is left is left out and named.
+Everything is in this process: three stages and an engine around them, with the settings of a shipped configuration. The
+preset ``h100`` is that for one GPU of 80 GB, ``h200`` that for a larger one, whose cache of 16 full contexts 64 users
+share; without either, the device's memory decides. It prints as it goes, and writes FILE after each part, so that a run
+that is cut off still tells something. A part for which no time is left, or for which the device has too little memory,
+is named, and the others are measured all the same.
 
-device    what the machine gives: copies, bf16 products, grouped products
+device    what the machine gives: copies, bf16 products, grouped products as kernels and inside a graph
+plan      the GB that each stage will take of the device, and what is free there
 start     building each stage, and capturing its graphs
 steps     a thinker's step, a talker's frame, the code predictor's share of it, code2wav: as graphs and kernel by kernel
-answers   N users who commit three seconds of speech at the same moment: first audio from there (TTFA), and RTF, the
-          time from an answer's first chunk of sound to its last over the length of the sound between
+answers   N users who commit one to six seconds of speech at the same moment, in three rounds at least: the first
+          audible sound from there (TTFA), and RTF, the time from an answer's first chunk of sound to its last over the
+          length of the sound between; how many got no answer
 """
 
 from __future__ import annotations
@@ -29,61 +34,104 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.gpu_steps import Bench, about_device, profile, steps
+from benchmarks.memory import plans
 from benchmarks.random_weights import Random, describe
-from engine import AudioPart, Engine, Message, Request, Sampling, parse_config
+from engine import AudioPart, Engine, EngineError, EngineSpec, Message, Request, Sampling, load_config, parse_config
 from engine.chunk import Audio
 from engine.worker import host
 from engine.worker.models import qwen3_omni
 from engine.worker.nn import cuda_graph_runner
+from engine.worker.nn.memory import WORK, memory_of
 from engine.worker.omni import source
 from engine.worker.stage import StageConfig
 
-SPEECH_S, RATE_HZ = 3.0, 16_000
-BARS = {1: 100.0, 16: 300.0, 64: 600.0}  # ms of TTFA at the 95th percentile (of one user: at the median)
+RATE_HZ = 16_000
+SHORTEST_S, LONGEST_S = 1.0, 6.0  # of what users say
+ROUNDS, ANSWERS = 3, 30  # at least so many of each, behind one round that warms up
+AUDIBLE = 0.01  # of full scale, -40 dB: what a listener hears begins there
+BARS_MS = {1: 60.0, 16: 150.0, 64: 400.0}  # TTFA at the 95th percentile (of one user: at the median)
+BAR_RTF = 0.40  # at 64 users, the median
+CONFIGS = Path(__file__).parents[1] / "configs"
+PRESETS: dict[str, tuple[str, dict[str, int]]] = {
+    "h100": ("qwen3_omni_80gb", {}),
+    "h200": ("qwen3_omni_1gpu", {"slots": 64, "cache_tokens": 16 * 8192}),
+}
+"""The shipped configuration of each, and what is measured otherwise."""
+LARGE_GB = 120.0  # a device from which on the preset is h200
 SPEC = """
 model: qwen3_omni
 weights: {folder}
 launcher: inline
 workers: [{{stages: [thinker, talker, code2wav], devices: [{device}], max_batch: {slots}, dtype: {dtype}}}]
 heartbeat: {{interval_s: 1.0, timeout_s: 600.0}}
-chunks: {{first: 1, growth: 1.5, steady: 25}}
+chunks: {{first: {chunks.first}, growth: {chunks.growth}, steady: {chunks.steady}}}
 stall_s: 300
 queue: 256
 """
 
 
+def settings(asked: argparse.Namespace) -> EngineSpec:
+    """Fill in what was not asked for: the settings of the preset's configuration, and of it what tiny shapes allow."""
+    if not asked.preset:
+        known = None if asked.device == "cpu" else memory_of(asked.device)
+        asked.preset = "h200" if known and known[1] / 1e9 >= LARGE_GB else "h100"
+    name, other = PRESETS[asked.preset]
+    spec = load_config(CONFIGS / f"{name}.yaml")
+    shipped = {"slots": spec.workers[0].max_batch, **spec.options, **other}
+    for key in ("slots", "context", "piece", "cache_tokens", "remember_mb"):
+        if getattr(asked, key) is None:
+            setattr(asked, key, shipped.get(key))
+    if asked.cache_tokens is not None:
+        asked.cache_tokens = max(asked.cache_tokens, asked.context)
+    return spec
+
+
+def place(bench: Bench, folder: Path) -> StageConfig:
+    asked = bench.asked
+    wanted = {key: getattr(asked, key) for key in ("context", "piece", "cache_tokens", "remember_mb")}
+    options = {key: value for key, value in wanted.items() if value is not None}
+    options["graphs"] = "on" if asked.tiny else "auto"
+    return StageConfig(folder, asked.device, str(bench.dtype).removeprefix("torch."), 4, asked.slots, options)
+
+
+def planned(bench: Bench, folder: Path) -> None:
+    """Tell what the stages will take, before anything is made."""
+    asked, known = bench.asked, None if bench.asked.device == "cpu" else memory_of(bench.asked.device)
+    found = plans(folder, "bfloat16", place(bench, folder))
+    for name, one in found.items():
+        bench.note("plan", {"stage": name, "GB": one.total / 1e9, "of which weights": one.weights / 1e9})
+    needed = sum(one.total for one in found.values()) + WORK
+    row: dict[str, Any] = {"stage": f"{asked.preset}: {asked.slots} slots", "GB": needed / 1e9}
+    bench.note("plan", row | ({} if known is None else {"free GB": known[0] / 1e9}))
+
+
 def build(bench: Bench, folder: Path) -> dict[str, Any]:
-    """The stages, by name."""
+    """The stages, by name; those for which there is too little memory are left out, and named."""
     Random.device, Random.dtype = bench.device, bench.dtype
     source.Checkpoint = Random  # type: ignore[misc]
-    asked = bench.asked
-    options = {
-        "context": asked.context,
-        "piece": asked.piece,
-        "remember_mb": 64,
-        "graphs": "on" if asked.tiny else "auto",
-    }
-    config = StageConfig(folder, asked.device, str(bench.dtype).removeprefix("torch."), 4, asked.slots, options)
+    config = place(bench, folder)
     stages: dict[str, Any] = {}
     for order, name in enumerate(qwen3_omni.STAGES):
         began_s = time.monotonic()
-        stages[name] = host.make(f"qwen3_omni.{name}", name, order, config)
-        graphs = getattr(stages[name].net, "graphs", None)
-        count = {} if graphs is None else {"graphs": sum(one is not None for one in graphs._graphs.values())}
-        took_s = time.monotonic() - began_s
-        bench.note("start", {"stage": name, "took s": took_s, **count, "reserved GB": bench.memory_gb()})
+        with bench.surviving("start", stage=name):
+            stages[name] = host.make(f"qwen3_omni.{name}", name, order, config)
+            graphs = getattr(stages[name].net, "graphs", None)
+            count = {} if graphs is None else {"graphs": sum(one is not None for one in graphs._graphs.values())}
+            took_s = time.monotonic() - began_s
+            bench.note("start", {"stage": name, "took s": took_s, **count, "reserved GB": bench.memory_gb()})
     return stages
 
 
-async def answers(bench: Bench, stages: dict[str, Any], folder: Path) -> None:
+async def answers(bench: Bench, stages: dict[str, Any], folder: Path, spec: EngineSpec) -> None:
     """Users who come together, with graphs and, where time is left, without."""
     host.make = lambda use, name, order, config: stages[name]
+    host.device_checked = lambda specs, task: lambda: True  # they are there already
     asked = bench.asked
-    device = "cpu" if asked.device == "cpu" else asked.device.removeprefix("cuda:").replace("cuda", "0")
+    device = asked.device.removeprefix("cuda:").replace("cuda", "0")
     dtype = str(bench.dtype).removeprefix("torch.")
-    spec = parse_config(SPEC.format(folder=folder, device=device, slots=asked.slots, dtype=dtype))
+    text = SPEC.format(folder=folder, device=device, slots=asked.slots, dtype=dtype, chunks=spec.chunks)
     graphs = {name: stages[name].net.graphs for name in ("thinker", "talker")}
-    async with Engine(spec) as engine:
+    async with Engine(parse_config(text)) as engine:
         await crowd(engine, bench, 1, "warm")
         for on, counts in ((True, asked.counts), (False, [n for n in asked.counts if n in (1, 16)])):
             for name, found in graphs.items():
@@ -92,57 +140,61 @@ async def answers(bench: Bench, stages: dict[str, Any], folder: Path) -> None:
                 if bench.left_s < 30:
                     bench.note("answers", {"users": count, "graphs": on, "left out": "no time"})
                     continue
-                await measured(engine, bench, count, on)
+                with bench.surviving("answers", users=count, graphs=on):
+                    await measured(engine, bench, count, on)
 
 
 async def measured(engine: Engine, bench: Bench, count: int, graphs: bool) -> None:
     """Rounds of as many users; the first one warms up."""
-    first, speed = list[float](), list[float]()
-    rounds = max(1, math.ceil((3 if bench.asked.tiny else 30) / count))
+    first, speed, lost = list[float](), list[float](), list[str]()
+    rounds = ROUNDS if bench.asked.tiny else max(ROUNDS, math.ceil(ANSWERS / count))
     for number in range(rounds + 1):
         if number > 1 and bench.left_s < 20:
             break
         found = await crowd(engine, bench, count, f"{graphs}-{number}")
         if number:
-            first += [one for one, _ in found]
-            speed += [one for _, one in found]
-    row: dict[str, Any] = {"users": count, "graphs": graphs, "answers": len(first)}
-    row |= {"TTFA p50 ms": quantile(first, 0.5), "TTFA p95 ms": quantile(first, 0.95)}
-    row |= {"RTF p50": quantile(speed, 0.5), "RTF p95": quantile(speed, 0.95), "reserved GB": bench.memory_gb()}
-    bench.note("answers", row)
+            first += [one[0] for one in found if not isinstance(one, str)]
+            speed += [one[1] for one in found if not isinstance(one, str)]
+            lost += [one for one in found if isinstance(one, str)]
+    row: dict[str, Any] = {"users": count, "graphs": graphs, "answers": len(first), "lost": len(lost)}
+    if first:
+        row |= {"TTFA p50 ms": quantile(first, 0.5), "TTFA p95 ms": quantile(first, 0.95)}
+        row |= {"RTF p50": quantile(speed, 0.5), "RTF p95": quantile(speed, 0.95)}
+    bench.note("answers", row | {"reserved GB": bench.memory_gb()} | ({"why": lost[0]} if lost else {}))
 
 
-async def crowd(engine: Engine, bench: Bench, count: int, title: str) -> list[tuple[float, float]]:
-    """Return each user's milliseconds to the first sound, and their real-time factor."""
-    dice = np.random.default_rng(abs(hash(title)) % 2**32)
+async def crowd(engine: Engine, bench: Bench, count: int, title: str) -> list[tuple[float, float] | str]:
+    """Return each user's milliseconds to the first audible sound and their real-time factor, or why there was none."""
+    dice = np.random.default_rng(list(f"{title} {count}".encode()))
     asked: list[Request] = []
     for i in range(count):
-        pcm = dice.integers(-4000, 4000, int(SPEECH_S * RATE_HZ), dtype=np.int16)
+        length_s = SHORTEST_S + (LONGEST_S - SHORTEST_S) * ((i + 0.5) / count if count > 1 else dice.random())
+        pcm = dice.integers(-4000, 4000, int(length_s * RATE_HZ), dtype=np.int16)
         id = f"{title}-{count}-{i}"
-        how = Sampling(seed=i, temperature=0.7)
-        messages = (Message("user", (AudioPart(pcm),)),)
         asked.append(
             Request(
-                id=id,
-                session=id,
-                messages=messages,
-                sampling=how,
-                max_text_tokens=40,
-                max_audio_s=0.08 * bench.asked.frames,
+                id=id, session=id, messages=(Message("user", (AudioPart(pcm),)),), max_text_tokens=40,
+                sampling=Sampling(seed=i, temperature=0.7), max_audio_s=0.08 * bench.asked.frames,
             )
-        )
+        )  # fmt: skip
     return await asyncio.gather(*(one_user(engine, one) for one in asked))
 
 
-async def one_user(engine: Engine, request: Request) -> tuple[float, float]:
-    began_s, heard = time.perf_counter(), list[tuple[float, float]]()
-    async with engine.open(request) as chunks:
-        async for chunk in chunks:
-            if isinstance(chunk, Audio) and len(chunk.wave):
-                heard.append((time.perf_counter() - began_s, len(chunk.wave) / 24_000))
-    assert heard, "an answer without sound"
+async def one_user(engine: Engine, request: Request) -> tuple[float, float] | str:
+    began_s, heard, audible_s = time.perf_counter(), list[tuple[float, float]](), math.nan
+    try:
+        async with engine.open(request) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, Audio) and len(chunk.wave):
+                    heard.append((time.perf_counter() - began_s, len(chunk.wave) / 24_000))
+                    if math.isnan(audible_s) and np.abs(chunk.wave).max() > AUDIBLE:
+                        audible_s = heard[-1][0]
+    except EngineError as error:
+        return str(error)
+    if math.isnan(audible_s):
+        return "an answer without an audible sound"
     length_s = sum(audio_s for _, audio_s in heard[1:])
-    return heard[0][0] * 1e3, (heard[-1][0] - heard[0][0]) / length_s if length_s else math.nan
+    return audible_s * 1e3, (heard[-1][0] - heard[0][0]) / length_s if length_s else math.nan
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -161,42 +213,72 @@ def tables(bench: Bench) -> Iterator[Table]:
 
 
 def bars(bench: Bench) -> Iterator[str]:
-    for row in bench.found.get("answers", []):
-        bar, users = BARS.get(row["users"]), row["users"]
-        if not bench.asked.tiny and bar and row["graphs"] and "TTFA p95 ms" in row:
-            took = row["TTFA p50 ms" if users == 1 else "TTFA p95 ms"]
-            yield f"{users} users: {took:.0f} of {bar:.0f} ms to the first sound: {'kept' if took <= bar else 'MISSED'}"
+    """The bars for which there are figures, and those for which there are none."""
+    if bench.asked.tiny:
+        return
+    rows = {row["users"]: row for row in bench.found.get("answers", []) if row["graphs"] and "TTFA p95 ms" in row}
+    for users, bar_ms in BARS_MS.items():
+        if users not in rows:
+            yield f"{users} users: not measured"
+            continue
+        took_ms = rows[users]["TTFA p50 ms" if users == 1 else "TTFA p95 ms"]
+        yield f"{users} users: {took_ms:.0f} of {bar_ms:.0f} ms to the first sound: {kept(took_ms <= bar_ms)}"
+    if 64 in rows:
+        yield f"64 users: RTF {rows[64]['RTF p50']:.2f} of {BAR_RTF:.2f}: {kept(rows[64]['RTF p50'] <= BAR_RTF)}"
+
+
+def kept(is_kept: bool) -> str:
+    return "kept" if is_kept else "MISSED"
+
+
+async def measure(bench: Bench, folder: Path, spec: EngineSpec) -> None:
+    """All parts, one after the other; one for which there is too little memory is named, and the next one begins."""
+    with bench.surviving("device"):
+        about_device(bench)
+    planned(bench, folder)
+    stages = build(bench, folder)
+    steps(bench, stages)
+    if bench.asked.profile:
+        with bench.surviving("profile"):
+            profile(bench, stages)
+    if missing := [name for name in qwen3_omni.STAGES if name not in stages]:
+        bench.note("answers", {"users": "all", "left out": f"{', '.join(missing)} is not there"})
+        return
+    with bench.surviving("answers", users="all"):
+        await answers(bench, stages, folder, spec)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--tiny", action="store_true", help="tiny shapes in float32")
-    parser.add_argument("--json", help="where all figures go")
-    parser.add_argument("--budget-s", type=float, default=540.0)
-    parser.add_argument("--slots", type=int, default=64)
-    parser.add_argument("--context", type=int, default=2048)
-    parser.add_argument("--piece", type=int, default=2048, help="rows of prompts that one step takes in")
-    parser.add_argument("--frames", type=int, default=50, help="codec frames of each answer, 80 ms each")
-    parser.add_argument("--warm-s", type=float, default=45.0, help="for capturing the graphs of a stage ahead")
-    parser.add_argument("--profile", action="store_true", help="also print which kernels the steps consist of")
-    parser.add_argument("--concurrency", default="1,4,16,64")
-    asked = parser.parse_args()
+    asked = _arguments().parse_args()
     asked.counts = [int(one) for one in asked.concurrency.split(",")]
+    spec = settings(asked)
     cuda_graph_runner.WARM_S = asked.warm_s
     bench = Bench(asked)
-    about_device(bench)
     with tempfile.TemporaryDirectory() as name:
-        folder = describe(Path(name), asked.tiny)
-        stages = build(bench, folder)
-        steps(bench, stages)
-        if asked.profile:
-            profile(bench, stages)
-        asyncio.run(answers(bench, stages, folder))
+        asyncio.run(measure(bench, describe(Path(name), asked.tiny), spec))
     console = Console(width=140)
     for table in tables(bench):
         console.print(table)
     print(*bars(bench), sep="\n")
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--tiny", action="store_true", help="tiny shapes in float32")
+    parser.add_argument("--preset", choices=PRESETS, help="the settings of a shipped configuration")
+    parser.add_argument("--json", help="where all figures go")
+    parser.add_argument("--budget-s", type=float, default=540.0)
+    parser.add_argument("--slots", type=int, help="these and the next ones: the preset's, where they are not given")
+    parser.add_argument("--context", type=int)
+    parser.add_argument("--cache-tokens", type=int)
+    parser.add_argument("--piece", type=int, help="rows of prompts that one step takes in")
+    parser.add_argument("--remember-mb", type=int)
+    parser.add_argument("--frames", type=int, default=50, help="codec frames of each answer, 80 ms each")
+    parser.add_argument("--warm-s", type=float, default=45.0, help="for capturing the graphs of a stage ahead")
+    parser.add_argument("--profile", action="store_true", help="also print which kernels the steps consist of")
+    parser.add_argument("--concurrency", default="1,4,16,64")
+    return parser
 
 
 if __name__ == "__main__":

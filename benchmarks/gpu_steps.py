@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import gc
 import json
+import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.errors import EngineError
+from engine.worker.device_faults import out_of_memory
 from engine.worker.nn import moe
 from engine.worker.nn.conv import Piece
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
@@ -46,6 +52,20 @@ class Bench:
         if self.asked.json:
             Path(self.asked.json).write_text(json.dumps(self.found, indent=1), encoding="utf-8")
 
+    @contextmanager
+    def surviving(self, part: str, **row: Any) -> Generator[None]:
+        """Name a part for which the device's memory is too small, or that fails there, and go on behind it."""
+        try:
+            yield
+        except (RuntimeError, MemoryError, EngineError) as error:
+            what = "out of memory" if out_of_memory(error) or out_of_memory(error.__cause__) else "failed"
+            self.note(part, row | {what: str(error).strip().split("\n")[0]})
+        else:
+            return
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def sync(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
@@ -53,18 +73,33 @@ class Bench:
     def memory_gb(self) -> float:
         return torch.cuda.memory_reserved() / 2**30 if self.device.type == "cuda" else 0.0
 
-    def median_ms(self, compute: Callable[[], Any], repeats: int = REPEATS) -> float:
+    def median_ms(self, compute: Callable[[], Any], repeats: int | None = None) -> float:
         """The median time of calls; each ends when the device has."""
         for _ in range(2):
             compute()
         self.sync()
         took: list[float] = []
-        for _ in range(repeats):
+        for _ in range(min(repeats or REPEATS, REPEATS)):
             began_s = time.perf_counter()
             compute()
             self.sync()
             took.append((time.perf_counter() - began_s) * 1e3)
         return statistics.median(took)
+
+    @torch.inference_mode()
+    def graph_ms(self, compute: Callable[[], Any]) -> float:
+        """The median time of calls inside a graph, where dispatch costs nothing; without a GPU as they are."""
+        if self.device.type != "cuda" or not torch.cuda.is_available():
+            return self.median_ms(compute)
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            compute()
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(REPEATS):
+                compute()
+        return self.median_ms(graph.replay, 5) / REPEATS
 
 
 def about_device(bench: Bench) -> None:
@@ -91,18 +126,18 @@ def grouped_products(bench: Bench) -> None:
         x = make(rows, width) * width**0.5
         chosen, shares = moe.route(x, router, top_k, True)
         row: dict[str, Any] = {"rows": rows, "experts": int(chosen.unique().numel())}
-        try:
-            answer = moe.moe(x, chosen, shares, gate_up, down)
-            row["ms"] = bench.median_ms(lambda x=x, c=chosen, s=shares: moe.moe(x, c, s, gate_up, down))
+        with bench.surviving("experts", rows=rows):
+            compute = functools.partial(moe.moe, x, chosen, shares, gate_up, down)
+            answer = compute()
+            row["kernels ms"] = bench.median_ms(compute)
+            row["ms"] = bench.graph_ms(compute)
             row["TB/s"] = row["experts"] * 3 * inner * width * x.element_size() / row["ms"] / 1e9
             if rows <= 64:
                 few = slice(0, 4)
                 exact = moe.gathered(x[few].float(), chosen[few], gate_up.float(), down.float())
                 exact = (exact * shares[few, :, None]).sum(1)
                 row["error"] = float((answer[few] - exact).norm() / exact.norm())
-        except RuntimeError as error:
-            row["failed"] = str(error).splitlines()[0]
-        bench.note("experts", row)
+            bench.note("experts", row)
 
 
 def inputs(count: int, start: int = 100) -> list[DecodeInput]:
@@ -114,25 +149,65 @@ def inputs(count: int, start: int = 100) -> list[DecodeInput]:
 
 @torch.inference_mode()
 def steps(bench: Bench, stages: dict[str, Any]) -> None:
-    """Times of decode steps: as graphs, and kernel by kernel."""
-    thinker, talker, sound = (stages[name].net for name in ("thinker", "talker", "code2wav"))
+    """Times of decode steps: as graphs, and kernel by kernel. Of stages that are not there there are none."""
     for count in (n for n in bench.asked.counts if n <= bench.asked.slots):
         if bench.left_s < 60:
             bench.note("steps", {"rows": count, "left out": "no time"})
             return
-        given = inputs(count)
-        for name, net in (("thinker step", thinker), ("talker frame", talker)):
-            row = {"what": name, "rows": count, **both_ways(bench, net.graphs, given)}
-            bench.note("steps", row)
-        bench.note("steps", {"what": "predictor", "rows": count, **predictor(bench, talker, count)})
+        for what, compute in _kinds(bench, stages, count).items():
+            with bench.surviving("steps", what=what, rows=count):
+                bench.note("steps", {"what": what, "rows": count, **compute()})
+    if "thinker" in stages:
+        contexts = (bench.asked.cache_tokens or math.inf) // bench.asked.context  # as many fit at once
+        far = [replace(one, start=bench.asked.context - 8) for one in inputs(int(min(16, contexts, bench.asked.slots)))]
+        what = f"thinker step over {bench.asked.context}"
+        with bench.surviving("steps", what=what, rows=len(far)), long_enough(stages["thinker"].net.cache, far):
+            graphs = stages["thinker"].net.graphs
+            bench.note("steps", {"what": what, "rows": len(far), "graph ms": bench.median_ms(lambda: graphs(far), 5)})
+
+
+def _kinds(bench: Bench, stages: dict[str, Any], count: int) -> dict[str, Callable[[], dict[str, float]]]:
+    """The kinds of steps of the stages that are there, each with what measures it for so many rows."""
+    found: dict[str, Callable[[], dict[str, float]]] = {}
+    given = inputs(count)
+    for name, what in (("thinker", "thinker step"), ("talker", "talker frame")):
+        if name in stages:
+            found[what] = functools.partial(in_cache, bench, stages[name].net, given)
+    if "talker" in stages:
+        found["predictor"] = functools.partial(predictor, bench, stages["talker"].net, count)
+    if "code2wav" in stages:
         for frames, fresh in ((1, True), (1, False), (25, False)):
-            codes = torch.randint(0, sound.front.book, (count, frames, sound.front.groups), device=bench.device)
-            piece, starts = Piece.of(list(range(count)), fresh, bench.device), [0 if fresh else 80] * count
-            took = bench.median_ms(lambda c=codes, s=starts, p=piece: sound.decode(c, s, p).cpu(), 5)
-            bench.note("steps", {"what": f"code2wav of {frames}{' first' * fresh}", "rows": count, "kernels ms": took})
-    far = [replace(one, start=bench.asked.context - 8) for one in inputs(min(16, bench.asked.slots))]
-    far_ms = bench.median_ms(lambda: thinker.graphs(far), 5)
-    bench.note("steps", {"what": f"thinker step over {bench.asked.context}", "rows": len(far), "graph ms": far_ms})
+            what = f"code2wav of {frames}{' first' * fresh}"
+            found[what] = functools.partial(sounding, bench, stages["code2wav"].net, (count, frames, fresh))
+    return found
+
+
+def in_cache(bench: Bench, net: Any, given: Sequence[DecodeInput]) -> dict[str, float]:
+    with long_enough(net.cache, given):
+        return both_ways(bench, net.graphs, given)
+
+
+@contextmanager
+def long_enough(cache: Any, given: Sequence[DecodeInput]) -> Generator[None]:
+    """Have these requests hold the room of a shared cache that their steps reach."""
+    if not cache.shared:
+        yield
+        return
+    try:
+        for one in given:
+            cache.resize(one.slot, one.start + 1)
+        yield
+    finally:
+        for one in given:
+            cache.resize(one.slot, 0)
+
+
+def sounding(bench: Bench, sound: Any, shape: tuple[int, int, bool]) -> dict[str, float]:
+    """code2wav of so many rows and frames each, which begin or go on."""
+    count, frames, fresh = shape
+    codes = torch.randint(0, sound.front.book, (count, frames, sound.front.groups), device=bench.device)
+    piece, starts = Piece.of(list(range(count)), fresh, bench.device), [0 if fresh else 80] * count
+    return {"kernels ms": bench.median_ms(lambda: sound.decode(codes, starts, piece).cpu(), 5)}
 
 
 def both_ways(bench: Bench, graphs: CudaGraphRunner, given: Sequence[DecodeInput]) -> dict[str, float]:

@@ -20,7 +20,7 @@ OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
 """Names of the errors by which torch and Python say so."""
 
 
-def out_of_memory(error: BaseException) -> bool:
+def out_of_memory(error: BaseException | None) -> bool:
     return type(error).__name__ in OUT_OF_MEMORY
 
 

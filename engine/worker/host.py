@@ -27,14 +27,14 @@ from engine.worker.uses import stage_type
 def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
     """Load what the task asks for. Raises ConfigError or WeightsError; may take as long as loading takes."""
     own = {spec.name: (spec, order) for order, spec in enumerate(task.stages) if spec.name in task.worker.stages}
-    answers = _device_checked([(spec, order) for spec, order in own.values()], task)
+    answers = device_checked([(spec, order) for spec, order in own.values()], task)
     stages = {name: _made(spec, order, task) for name, (spec, order) in own.items()}
     max_batch = {spec.name: _max_batch(spec, task) for spec in task.stages}
     worker = Worker(stages, task.chunks, max_batch, send, schedule=task.worker.schedule, device_answers=answers)
     return worker, wire.Hello(task.id, os.getpid(), tuple(stage.info for stage in stages.values()))
 
 
-def _device_checked(specs: Sequence[tuple[StageSpec, int]], task: wire.Task) -> Callable[[], bool]:
+def device_checked(specs: Sequence[tuple[StageSpec, int]], task: wire.Task) -> Callable[[], bool]:
     """Return what tells whether the device still computes, as far as stages with torch are to be there.
 
     Raises ConfigError where it does not, and WeightsError where it has too little memory for those of its stages that
@@ -46,9 +46,10 @@ def _device_checked(specs: Sequence[tuple[StageSpec, int]], task: wire.Task) -> 
     from engine.worker.nn.device import answers, check  # these stages have torch
     from engine.worker.nn.memory import check_room
 
-    check(task.device)
-    check_room(plannable, task.device)
-    return functools.partial(answers, task.device)
+    device = f"cuda:{task.device}" if task.device.isdigit() else task.device
+    check(device)
+    check_room(plannable, device)
+    return functools.partial(answers, device)
 
 
 def _config(spec: StageSpec, task: wire.Task) -> StageConfig:

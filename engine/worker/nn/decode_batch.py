@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.worker.nn import sampler
+from engine.worker.nn.device import float_bits, from_bits
 from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
 
 
@@ -33,7 +33,7 @@ class DecodeInput:
 def packed(inputs: Sequence[DecodeInput]) -> NDArray[np.int64]:
     """A table [10, batch] for ``DecodeBatch``."""
     own = np.array([(one.slot, one.start, one.token, one.step) for one in inputs], np.int64)
-    positions = np.array([one.position for one in inputs]).view(np.int64)
+    positions = float_bits([one.position for one in inputs])
     return np.concatenate((own.T, positions[None], sampler.packed([one.params for one in inputs])))
 
 
@@ -51,5 +51,6 @@ class DecodeBatch:
     @classmethod
     def of(cls, table: Tensor, max_top_k: int) -> DecodeBatch:
         slots, starts, tokens, steps, positions = table[:5]
-        positions = positions.view(torch.float64).float()
-        return cls(slots, starts, tokens, steps, positions, BatchSamplingParams.unpacked(table[5:], max_top_k))
+        return cls(
+            slots, starts, tokens, steps, from_bits(positions), BatchSamplingParams.unpacked(table[5:], max_top_k)
+        )

@@ -22,6 +22,16 @@ def to_device(values: Sequence[Any] | NDArray[Any], device: torch.device) -> Ten
     return found.to(device, non_blocking=True)
 
 
+def float_bits(values: Sequence[float] | Sequence[tuple[float, float]]) -> NDArray[np.int64]:
+    """Numbers as the bits of float32, in a column of whole numbers: one copy brings both. No device needs doubles."""
+    return np.array(values, np.float32).view(np.int32).astype(np.int64)
+
+
+def from_bits(column: Tensor) -> Tensor:
+    """Return float32 numbers of such bits, on their device."""
+    return column.to(torch.int32).view(torch.float32)
+
+
 def check(device: str) -> None:
     """Have the device compute something. Raises ConfigError where it cannot be used: busy, lost, or none of torch's."""
     try:
@@ -44,6 +54,14 @@ def answers(device: str) -> bool:
     except ConfigError:
         return False
     return True
+
+
+def nvidia_capability(device: torch.device) -> int:
+    """Return the major number of an NVIDIA GPU's capability, 9 for Hopper; 0 for all others, AMD's among them, which
+    torch calls by the same name and numbers in its own way."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return 0
+    return torch.cuda.get_device_capability(device)[0]
 
 
 def settle(device: torch.device) -> None:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.worker.nn.device import nvidia_capability
 from engine.worker.nn.quantized import QuantizedWeight, Weight, dense, linear
 
 MOST_GATHERED = 512  # answers of experts: 64 rows of eight each
@@ -56,7 +57,7 @@ def _most_gathered(x: Tensor, gate_up: Weight) -> int:
 @cache
 def has_grouped(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether a GPU has grouped products of its own; where it has none, torch asks it for each group."""
-    return dtype == torch.bfloat16 and torch.cuda.get_device_capability(device)[0] in (9, 10)
+    return dtype == torch.bfloat16 and nvidia_capability(device) in (9, 10)
 
 
 def _walked(inputs: Tensor, chosen: Tensor, gate_up: Weight, down: Weight) -> Tensor:

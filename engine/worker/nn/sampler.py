@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.nn.device import to_device
+from engine.worker.nn.device import float_bits, from_bits, to_device
 from engine.worker.randomness import BITS, GOLDEN, MIX
 
 FAILED = -1
@@ -65,7 +65,7 @@ class BatchSamplingParams:
     @classmethod
     def unpacked(cls, table: Tensor, max_top_k: int) -> BatchSamplingParams:
         """Unpack what ``packed`` made, on the device, where nobody asks whether all are greedy."""
-        heat, top_p = table[3:].view(torch.float64).float()[..., None]
+        heat, top_p = from_bits(table[3:])[..., None]
         return cls(table[0], table[1] != 0, heat, table[2][:, None], top_p, False, max_top_k)
 
     def fixed(self, temperature: float, top_k: int, top_p: float) -> BatchSamplingParams:
@@ -92,10 +92,10 @@ class BatchSamplingParams:
 
 
 def packed(each: Sequence[SamplingParams]) -> NDArray[np.int64]:
-    """Columns of one table [5, batch], so that one copy brings them to a device; its last rows are doubles."""
+    """Columns of one table [5, batch], so that one copy brings them to a device; its last rows are bits of float32."""
     table = np.empty((5, len(each)), np.int64)
     table[:3] = np.array([(_signed(one.seed), one.greedy, one.top_k or 2**31) for one in each], np.int64).T
-    table[3:].view(np.float64)[:] = np.array([(one.temperature or 1.0, one.top_p) for one in each]).T
+    table[3:] = float_bits([(one.temperature or 1.0, one.top_p) for one in each]).T
     return table
 
 

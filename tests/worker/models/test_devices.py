@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine import ChunkSpec, ConfigError, StageSpec, WeightsError, WorkerSpec, wire
 from engine.worker import host
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn import memory as planning
-from engine.worker.nn.device import answers, check
+from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
+from engine.worker.nn.device import answers, check, nvidia_capability
+from engine.worker.nn.moe import has_grouped
+from engine.worker.nn.sampler import SamplingParams
 from engine.worker.omni.source import Source
 from tests.worker.models.qwen3_omni.cases import Folder
 
@@ -120,3 +124,36 @@ def test_a_worker_asks_the_device_that_its_stages_compute_on(
     worker, _ = build(task(checkpoint("plain"), "cpu"))
     assert worker._device_answers()
     assert len(asked) == 2
+
+
+class NoDoubles(TorchDispatchMode):
+    """A device like Apple's, which has no numbers of 64 bits with a point."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        assert not isinstance(found, torch.Tensor) or found.dtype != torch.float64, "this device has no doubles"
+        return found
+
+
+def test_the_table_of_a_step_needs_no_doubles() -> None:
+    table = torch.from_numpy(packed([DecodeInput(0, 5, 7, 2, 4097.3, SamplingParams(3, False, 0.7, 20, 0.95))]))
+    with NoDoubles():
+        found = DecodeBatch.of(table, 20)
+        with pytest.raises(AssertionError, match="no doubles"):
+            table.view(torch.float64)
+    assert found.positions.equal(torch.tensor([4097.3]))
+    assert found.params.temperature.equal(torch.tensor([[0.7]]))
+    assert found.params.top_p.equal(torch.tensor([[0.95]]))
+
+
+def test_only_nvidias_devices_have_its_capabilities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch calls AMD's GPUs by the same name, and numbers an MI300 as it does a Hopper: 9."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 4))
+    assert nvidia_capability(torch.device("cuda:0")) == 9
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert nvidia_capability(torch.device("cuda:0")) == 0
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: pytest.fail("it is another device"))
+    assert nvidia_capability(torch.device("mps")) == 0
+    has_grouped.cache_clear()
+    assert not has_grouped(torch.device("mps"), torch.bfloat16)
