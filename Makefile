@@ -11,7 +11,7 @@ HTTPS ?=
 EXTRA ?= $(or $(shell sed -n 's/^\# extra: //p' "$(CONFIG)" 2>/dev/null),base)
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
 
-.PHONY: help serve demo test check words bench doctor docs format web npm wheel chaos soak gpu conformance media ray attacks transitions constraints release vllm containers clean
+.PHONY: help serve demo test check words bench doctor docs format web npm wheel chaos soak gpu kernels conformance media ray attacks transitions constraints release vllm containers clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -57,6 +57,10 @@ npm:  ## pack the page's library as an npm package, out/parley-voice-VERSION.tgz
 	cd web && npm ci --no-audit --no-fund && node pack.mjs
 
 chaos gpu media ray attacks: $(VENV)/dev.stamp  ## the heavy suites, one at a time
+	@$(BIN)/python -m scripts.suites $@
+
+kernels: $(VENV)/dev.stamp  ## Triton's kernels, interpreted on this CPU and compiled ahead for GPUs (Linux; fetches Triton once)
+	@$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python -m pip install --quiet "triton>=3.6,<4"
 	@$(BIN)/python -m scripts.suites $@
 
 soak: $(VENV)/dev.stamp  ## users at random for two minutes; MINUTES=60 starts the long one in the background (FOLDER=, USERS=, NICENESS=)

@@ -49,7 +49,7 @@ class RandomReader:
     """Hands out random weights, scaled by how many inputs each has, and counts their bytes."""
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self.device, self.dtype, self.size = CPU, dtype, 0
+        self.device, self.dtype, self.size, self.kernels = CPU, dtype, 0, None
         self._dice = torch.Generator().manual_seed(1)
 
     def below(self, name: str) -> RandomReader:

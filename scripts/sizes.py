@@ -46,7 +46,8 @@ class Part:
 
 CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_400, 4_500)
 SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_430)
-NN = Part("engine/worker/nn", 1_630)
+NN = Part("engine/worker/nn", 1_670)
+KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own", 600)
 TALKER = Part("engine/worker/talker", 450)
 TRANSITIONS = Part("engine/worker/transitions", 600)
 OMNI = Part("engine/worker/omni: what omni families share", 1_690)
@@ -123,6 +124,8 @@ def _part(name: str, loop: frozenset[str]) -> Part | None:
             return Part(f"{kind}.{file.removesuffix('.py')}", STAGE)
         case ["engine", "worker", "nn", *_]:
             return NN
+        case ["engine", "worker", "kernels", *_]:
+            return KERNELS
         case ["engine", "worker", "transitions", *_]:
             return TRANSITIONS
         case ["engine", "worker", "talker", *_]:

@@ -1,9 +1,9 @@
 """Run the tests, and say what ran: a table of suites, the slowest tests, what was skipped, and what tools are missing.
 
 Without arguments it is `make test`: everything that a laptop can run, in parallel, and then what measures time, alone.
-With the names of heavy suites (chaos, soak, gpu, conformance, media, ray, attacks, transitions) it runs those; words
-after ``--`` choose the tests whose names have one of them. Where there is npm, the page's packages are fetched first,
-once.
+With the names of heavy suites (chaos, soak, gpu, kernels, conformance, media, ray, attacks, transitions) it runs those;
+words after ``--`` choose the tests whose names have one of them. Where there is npm, the page's packages are fetched
+first, once.
 ``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure. Knows no test.
 
     python -m scripts.suites [SUITE ...] [-- WORD ...]
@@ -30,8 +30,8 @@ from rich.table import Table
 from tests.guard import tools
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = ("chaos", "soak", "gpu", "conformance", "media", "ray", "attacks", "transitions")
-TOOLS = ("chromium", "node")  # whose absence is told
+HEAVY = ("chaos", "soak", "gpu", "kernels", "conformance", "media", "ray", "attacks", "transitions")
+TOOLS = ("chromium", "node", "triton")  # whose absence is told
 WORKERS = "2"  # on two cores: three and four are no sooner done, and a browser's call has too little of them
 SLOWEST = 20  # tests that are listed
 NPM = ("npm", "ci", "--no-audit", "--no-fund", "--loglevel", "error", "--fetch-retries", "1")

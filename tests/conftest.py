@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import traceback
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ took."""
 AUTHORITIES = GUARD / "no_authority.pem"
 """What HTTP clients trust here: one certificate, of which nobody has the key, instead of the machine's 140, which each
 client reads in 25 ms. No test asks a server that one of them vouches for."""
+os.environ.setdefault("TRITON_INTERPRET", str(int("gpu" not in sys.argv)))
+"""Whether Triton interprets kernels, which it asks once, when it is imported: everywhere but under ``-m gpu``."""
 REQUIRED = frozenset(filter(None, os.environ.get("PARLEY_REQUIRE", "").split(",")))
 
 
@@ -39,14 +42,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # beside others, where threads would only wait for each other
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH", "")]))
-    if unknown := REQUIRED - tools.PROGRAMS.keys():
-        known = ", ".join(tools.PROGRAMS)
+    if unknown := REQUIRED - set(tools.TOOLS):
+        known = ", ".join(tools.TOOLS)
         raise pytest.UsageError(f"PARLEY_REQUIRE: unknown tool {', '.join(sorted(unknown))}; known: {known}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose tool is not here, with the reason; where the tool is required, fail."""
-    for tool in tools.PROGRAMS:
+    for tool in tools.TOOLS:
         if item.get_closest_marker(tool) and (missing := tools.missing(tool)):
             if tool in REQUIRED:
                 pytest.fail(f"PARLEY_REQUIRE: {missing}")
@@ -77,7 +80,7 @@ def what_stays_is_looked_through_once() -> Iterator[None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The heavy suites run only when they are asked for: by marker (`make soak`), or by a test's full name."""
     if not config.option.markexpr and not any("::" in argument for argument in config.args):
-        heavy = {"attacks", "gpu", "soak", "chaos", "conformance", "bench", "media", "ray", "transitions"}
+        heavy = {"attacks", "gpu", "soak", "chaos", "conformance", "bench", "kernels", "media", "ray", "transitions"}
         left = [item for item in items if heavy.isdisjoint(mark.name for mark in item.iter_markers())]
         config.hook.pytest_deselected(items=[item for item in items if item not in left])
         items[:] = left

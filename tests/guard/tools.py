@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 PROGRAMS = {
@@ -16,6 +17,9 @@ PROGRAMS = {
     "faketime": ("faketime",),
 }
 """Each tool, and the programs of which one is enough."""
+MODULES = {"triton": "triton"}
+"""The tools that are modules of Python."""
+TOOLS = (*PROGRAMS, *MODULES)
 
 WEB = Path(__file__).parents[2] / "web"
 INSTALLED = WEB / "node_modules" / ".package-lock.json"
@@ -24,6 +28,8 @@ INSTALLED = WEB / "node_modules" / ".package-lock.json"
 
 def missing(tool: str) -> str | None:
     """Why tests that need a tool can't run here; None if they can."""
+    if tool in MODULES:
+        return None if find_spec(MODULES[tool]) else f"{tool} is not installed (`make kernels` brings it, on Linux)"
     programs = PROGRAMS[tool]
     if not any(map(shutil.which, programs)):
         return f"{tool} is not installed (looked for {', '.join(programs)})"

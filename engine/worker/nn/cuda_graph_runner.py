@@ -34,12 +34,16 @@ Compute = Callable[[DecodeBatch, int], Tensor]
 
 
 class CudaGraphRunner:
-    """Steps of at most ``slots`` rows over caches of ``length`` positions, which have one slot more: nobody's."""
+    """Steps of at most ``slots`` rows over caches of ``length`` positions, which have one slot more: nobody's.
+
+    What looks back at each row's own positions, and no further, is not ``bucketed``: one graph a size serves all.
+    """
 
     def __init__(
-        self, name: str, compute: Compute, slots: int, length: int, max_top_k: int, device: torch.device
-    ) -> None:
-        self.sizes, self.context_buckets = doubled(1, slots), doubled(SHORTEST, length)
+        self, name: str, compute: Compute, slots: int, length: int, max_top_k: int, device: torch.device,
+        bucketed: bool = True,
+    ) -> None:  # fmt: skip
+        self.sizes, self.context_buckets = doubled(1, slots), doubled(SHORTEST, length) if bucketed else [length]
         self._name, self._compute, self._max_top_k, self._device = name, compute, max_top_k, device
         self._idle = DecodeInput(slots, 0, 0, 0, 0.0, SamplingParams(0))
         self._captures = device.type == "cuda" and torch.cuda.is_available()

@@ -18,7 +18,16 @@ from engine.worker.nn.device import to_device
 from engine.worker.nn.moe import moe, route, swiglu
 from engine.worker.nn.quantized import Weight, linear
 from engine.worker.nn.rope import Rope, rotate
-from engine.worker.nn.slots import Batch, CachePositions, KvSlots, VarlenBatch, Where
+from engine.worker.nn.slots import (
+    Batch,
+    CachePositions,
+    DecodeSlots,
+    KvSlots,
+    OneRow,
+    SlotsInPlace,
+    VarlenBatch,
+    Where,
+)
 from engine.worker.nn.weights import Reader
 
 
@@ -32,7 +41,7 @@ class Decoder:
     def __init__(self, read: Reader, config: Any) -> None:
         rope = config.rope_parameters
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self.config, self.device, self.dtype = config, read.device, read.dtype
+        self.config, self.device, self.dtype, self.kernels = config, read.device, read.dtype, read.kernels
         interleaved = rope.get("mrope_interleaved", True)
         self.rope = Rope(self.head_dim, rope["rope_theta"], read.device, rope.get("mrope_section"), interleaved)
         self.layers = [
@@ -45,6 +54,12 @@ class Decoder:
         """A cache for this stack, whose slots share so many ``positions``, or have ``length`` each."""
         heads = self.config.num_key_value_heads
         return KvSlots(len(self.layers), slots, heads, length, self.head_dim, self.device, self.dtype, positions)
+
+    def one_row(self, cache: KvSlots, slots: Tensor, starts: Tensor, length: int) -> OneRow:
+        """Where a decode step's rows go, at positions that the device alone knows, all within the first ``length``."""
+        if self.kernels is not None:
+            return SlotsInPlace.of(cache, slots, starts, self.kernels)
+        return DecodeSlots.of(cache, slots, starts, length)
 
     def append(
         self, batch: Batch, cache: KvSlots, tap: int = -1, added: Sequence[Tensor] = ()
@@ -140,6 +155,7 @@ class Experts:
 
     def __init__(self, read: Reader, config: Any) -> None:
         width, inner, count = config.hidden_size, config.moe_intermediate_size, config.num_experts
+        self.kernels = read.kernels
         self.top_k, self.normalise = config.num_experts_per_tok, config.norm_topk_prob
         self.router = read("gate.weight", count, width)
         if "experts.gate_up_proj" in read:
@@ -156,10 +172,16 @@ class Experts:
     def __call__(self, x: Tensor) -> Tensor:
         tokens = x.reshape(-1, x.shape[-1])
         experts, shares = route(tokens, self.router, self.top_k, self.normalise)
-        answer = moe(tokens, experts, shares, self.gate_up, self.down)
+        answer = self._asked(tokens, experts, shares)
         if self.shared is not None and self.shared_gate is not None:
             answer = answer + F.linear(tokens, self.shared_gate).sigmoid() * self.shared(tokens)
         return answer.view_as(x)
+
+    def _asked(self, tokens: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
+        kernels, gate_up, down = self.kernels, self.gate_up, self.down
+        if kernels is not None and kernels.takes(gate_up) and kernels.takes(down):
+            return kernels.experts(tokens, experts, shares, gate_up, down)
+        return moe(tokens, experts, shares, gate_up, down)
 
 
 def is_sparse(config: Any, layer: int) -> bool:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.worker.kernels.loading import Kernels
 from engine.worker.nn.device import to_device
 from engine.worker.nn.extents import Extents, Move
 
@@ -249,6 +250,28 @@ class DecodeSlots:
         return attended(query, gathered(keys, self.seen), gathered(values, self.seen), self.mask)
 
 
+@dataclass(frozen=True, slots=True)
+class SlotsInPlace:
+    """The same where a kernel looks back, which reads a slot where it lies: a row sees ``lengths`` positions [batch]
+    from ``begins`` [batch] on, the last of which is its own. No slot has more than ``longest``.
+    """
+
+    begins: Tensor
+    lengths: Tensor
+    longest: int
+    kernels: Kernels
+
+    @classmethod
+    def of(cls, cache: KvSlots, slots: Tensor, starts: Tensor, kernels: Kernels) -> SlotsInPlace:
+        return cls(cache.begins[slots], starts + 1, cache.length, kernels)
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See CachePositions.mix."""
+        at = self.begins + self.lengths - 1
+        keys[:, at], values[:, at] = key[:, :, 0].transpose(0, 1), value[:, :, 0].transpose(0, 1)
+        return self.kernels.attend(query, keys, values, self.begins, self.lengths, self.longest)
+
+
 def gathered(cache: Tensor, positions: Tensor) -> Tensor:
     """Return positions [batch, n] of one layer's cache as [batch, heads, n, dim]."""
     return cache[:, positions].transpose(0, 1)
@@ -268,7 +291,8 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
     return F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask).reshape(query.shape)
 
 
-Where = CachePositions | VarlenBatch | DecodeSlots
+OneRow = DecodeSlots | SlotsInPlace
+Where = CachePositions | VarlenBatch | OneRow
 """The slots and cache positions to which the rows of a forward go."""
 
 

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.errors import WeightsError
+from engine.worker.kernels.loading import Kernels
 from engine.worker.nn.quantization import MARKS, Quantization, quantization_of
 from engine.worker.nn.quantized import QuantizedWeight, Weight, joined, stacked
 
@@ -147,14 +148,18 @@ class Bar:
 
 
 class Reader:
-    """Tensors below a prefix, as weights on a device."""
+    """Tensors below a prefix, as weights on a device. ``kernels`` are what networks of these may have computed so."""
 
-    def __init__(self, checkpoint: Checkpoint, prefix: str, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, prefix: str, device: torch.device, dtype: torch.dtype,
+        kernels: Kernels | None = None,
+    ) -> None:  # fmt: skip
         self.checkpoint, self.prefix, self.device, self.dtype = checkpoint, prefix, device, dtype
+        self.kernels = kernels
 
     def below(self, name: str) -> Reader:
         """Return a reader of the same weights, some names deeper."""
-        return Reader(self.checkpoint, f"{self.prefix}{name}.", self.device, self.dtype)
+        return Reader(self.checkpoint, f"{self.prefix}{name}.", self.device, self.dtype, self.kernels)
 
     def __contains__(self, name: str) -> bool:
         return self.prefix + name in self.checkpoint

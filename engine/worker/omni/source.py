@@ -11,6 +11,7 @@ import torch
 
 from engine.core import Request
 from engine.errors import ConfigError, RequestError, WeightsError
+from engine.worker.kernels.loading import Kernels, load
 from engine.worker.nn.device import settle
 from engine.worker.nn.settings import settings_of
 from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
@@ -37,7 +38,9 @@ class Source(ABC):
     """The fields of config.json that its stages read, with the values of those that a file leaves out."""
     files: ClassVar[tuple[str, ...]] = ()
     """Files of the checkpoint beside those that all have."""
-    options: ClassVar[frozenset[str]] = frozenset({"cache_tokens", "context", "graphs", "piece", "remember_mb"})
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"cache_tokens", "context", "graphs", "kernels", "piece", "remember_mb"}
+    )
     """The ``options`` of the stages.
 
     ``context``: positions that a request may have, of its prompt and its answer. ``cache_tokens``: positions that all
@@ -46,6 +49,8 @@ class Source(ABC):
     it every request has a full context. The talker's requests share as many full ones (``shared``). ``piece``: tokens
     of prompts that one step takes in. ``remember_mb``: megabytes of computed prompts that thinker and talker keep each.
     ``graphs``: whether a decode step is one CUDA graph: ``auto`` (where there is a GPU), ``on`` or ``off``.
+    ``kernels``: whether decode steps over static buffers attend by a kernel in Triton, and quantized experts answer by
+    one; none has run on a GPU yet.
     """
 
     def __init__(self, config: StageConfig) -> None:
@@ -68,6 +73,7 @@ class Source(ABC):
         settle(self.device)
         self.static = self._static(config.options.get("graphs", "auto"))
         """Whether decode steps are computed over static buffers, as graphs where the device has such."""
+        self.kernels = self._kernels(config.options.get("kernels", False))
 
     @cached_property
     @abstractmethod
@@ -113,6 +119,11 @@ class Source(ABC):
             raise ConfigError(f"options.graphs: {wanted!r} is none of {', '.join(GRAPHS)}")
         return self.device.type == "cuda" if wanted == "auto" else wanted
 
+    def _kernels(self, wanted: Any) -> Kernels | None:
+        if not isinstance(wanted, bool):
+            raise ConfigError(f"options.kernels: {wanted!r:.80} is neither true nor false")
+        return load(self.device) if wanted else None
+
     @cached_property
     def text(self) -> Any:
         """The text model's config."""
@@ -121,7 +132,7 @@ class Source(ABC):
     def reader(self, prefix: str, dtype: torch.dtype | None = None) -> Reader:
         """A stage's weights; a terminal is shown how far they have been read."""
         self.checkpoint.expect(prefix)
-        return Reader(self.checkpoint, prefix, self.device, dtype or self.dtype)
+        return Reader(self.checkpoint, prefix, self.device, dtype or self.dtype, self.kernels)
 
     def voice(self, request: Request) -> Any:
         """The checkpoint's facts of the request's voice, of its first one where the request names none."""

@@ -15,7 +15,7 @@ from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.device import to_device
 from engine.worker.nn.quantized import Weight, linear
 from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams, draw
-from engine.worker.nn.slots import Batch, CachePositions, DecodeSlots
+from engine.worker.nn.slots import Batch, CachePositions, OneRow
 from engine.worker.nn.weights import Reader
 from engine.worker.omni.source import THINKER, Source
 
@@ -35,7 +35,10 @@ class ThinkerNet:
         self.top_k: int = source.generation.get("top_k", 20)
         self.graphs: CudaGraphRunner | None = None
         if source.static:
-            self.graphs = CudaGraphRunner("thinker", self._step, source.slots, source.context, self.top_k, self.device)
+            bucketed = self.decoder.kernels is None
+            self.graphs = CudaGraphRunner(
+                "thinker", self._step, source.slots, source.context, self.top_k, self.device, bucketed
+            )
             self.graphs.warm()
 
     def append(self, batch: Batch, added: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -61,7 +64,7 @@ class ThinkerNet:
         together = BatchSamplingParams.of(params, self.device)
         return draw(linear(hidden, self.head), together, THINKER, to_device(steps, self.device)).tolist()
 
-    def _forward(self, tokens: Tensor, positions: Tensor, where: CachePositions | DecodeSlots) -> Tensor:
+    def _forward(self, tokens: Tensor, positions: Tensor, where: CachePositions | OneRow) -> Tensor:
         """Hidden rows [batch, width] of a token each, at positions where all axes agree."""
         angles = self.decoder.rope(positions.expand(3, -1)[..., None], self.dtype)
         hidden, _ = self.decoder.forward(self.embed_tokens[tokens][:, None], angles, where, self.cache)
@@ -69,6 +72,6 @@ class ThinkerNet:
 
     def _step(self, batch: DecodeBatch, bucket: int) -> Tensor:
         """``write`` as a graph captures it: tokens [batch, 1]."""
-        where = DecodeSlots.of(self.cache, batch.slots, batch.starts, bucket)
+        where = self.decoder.one_row(self.cache, batch.slots, batch.starts, bucket)
         hidden = self._forward(batch.tokens, batch.positions, where)
         return draw(linear(hidden, self.head), batch.params, THINKER, batch.steps)[:, None]

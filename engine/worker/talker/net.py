@@ -23,7 +23,7 @@ from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import BatchSamplingParams, draw, penalised
-from engine.worker.nn.slots import Batch, DecodeSlots
+from engine.worker.nn.slots import Batch
 from engine.worker.nn.weights import Reader
 
 TALKER, PREDICTOR = 1, 2  # streams of randomness; 0 is a thinker's
@@ -72,7 +72,8 @@ class TalkerNet(ABC):
 
     def capture(self, slots: int) -> None:
         """Make a graph of a decode step."""
-        self.graphs = CudaGraphRunner("talker", self._step, slots, self.room, self.shape.top_k, self.device)
+        bucketed = self.decoder.kernels is None
+        self.graphs = CudaGraphRunner("talker", self._step, slots, self.room, self.shape.top_k, self.device, bucketed)
         self.graphs.warm()
 
     def open(self, slot: int) -> None:
@@ -127,7 +128,7 @@ class TalkerNet(ABC):
         """``speak`` as a graph captures it: codes [batch, groups]."""
         row = self.last_frame_embed[batch.slots] + self.batch_embeddings(batch)
         angles = self.decoder.rope(batch.positions.expand(3, -1)[..., None], self.dtype)
-        where = DecodeSlots.of(self.cache, batch.slots, batch.starts, bucket)
+        where = self.decoder.one_row(self.cache, batch.slots, batch.starts, bucket)
         hidden, _ = self.decoder.forward(row[:, None], angles, where, self.cache)
         return self._frames(batch.slots, hidden[:, 0], batch.params, batch.steps)
 

@@ -33,7 +33,7 @@ class Made:
 
     def __init__(self, seed: int = 0) -> None:
         self._dice = torch.Generator().manual_seed(seed)
-        self.device, self.dtype = CPU, torch.float32
+        self.device, self.dtype, self.kernels = CPU, torch.float32, None
 
     def below(self, name: str) -> Made:
         return self

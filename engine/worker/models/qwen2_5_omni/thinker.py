@@ -14,7 +14,7 @@ from engine.worker.models.qwen2_5_omni.encoders import AudioEncoder, VisionEncod
 from engine.worker.models.qwen2_5_omni.feed import ReplyRow
 from engine.worker.models.qwen2_5_omni.source import Source
 from engine.worker.nn.device import to_device
-from engine.worker.nn.slots import Batch, CachePositions, DecodeSlots
+from engine.worker.nn.slots import Batch, CachePositions, OneRow
 from engine.worker.nn.weights import Reader
 from engine.worker.omni import source, thinker, thinker_net
 from engine.worker.omni.thought import Thought
@@ -29,7 +29,7 @@ class ThinkerNet(thinker_net.ThinkerNet):
         self.reply = torch.zeros(size, device=source.device, dtype=source.dtype)
         super().__init__(source, read)
 
-    def _forward(self, tokens: Tensor, positions: Tensor, where: CachePositions | DecodeSlots) -> Tensor:
+    def _forward(self, tokens: Tensor, positions: Tensor, where: CachePositions | OneRow) -> Tensor:
         hidden = super()._forward(tokens, positions, where)
         self.reply[where.index] = hidden + self.embed_tokens[tokens]
         return hidden

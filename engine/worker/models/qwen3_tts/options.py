@@ -46,6 +46,8 @@ class Options:
     """Rows of prompts that one step takes in."""
     graphs: bool | str = "auto"
     """Whether a frame is one CUDA graph: ``auto`` (where there is a GPU), ``on`` or ``off``."""
+    kernels: bool = False
+    """Whether such a frame attends by a kernel in Triton; none has run on a GPU yet."""
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Options:

@@ -12,6 +12,7 @@ import torch
 from engine.core import Voice
 from engine.errors import ConfigError, WeightsError
 from engine.nearest import nearest
+from engine.worker.kernels.loading import load
 from engine.worker.models.qwen3_tts.options import Options
 from engine.worker.nn.device import settle
 from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
@@ -45,6 +46,7 @@ class Source:
         self.dtype = DTYPES[config.dtype]
         settle(self.device)
         self.static = self.options.static(self.device.type == "cuda")
+        self.kernels = load(self.device) if self.options.kernels else None
         self._check()
 
     def _check(self) -> None:
@@ -111,7 +113,7 @@ class Source:
     def reader(self, prefix: str) -> Reader:
         """A part's weights; a terminal is shown how far they have been read."""
         self.checkpoint.expect(prefix)
-        return Reader(self.checkpoint, prefix, self.device, self.dtype)
+        return Reader(self.checkpoint, prefix, self.device, self.dtype, self.kernels)
 
     @cached_property
     def codec(self) -> Checkpoint:

@@ -1,0 +1,67 @@
+"""What kernels offer to networks, and whether a device can have them. Imports no Triton: that is there on some machines
+only."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.util import find_spec
+from typing import Protocol, TypeGuard, cast
+
+import torch
+from torch import Tensor
+
+from engine.errors import ConfigError
+from engine.worker.nn.quantized import QuantizedWeight, Weight
+
+OLDEST = (8, 0)
+"""The oldest compute capability for which the kernels are compiled ahead, that of an A100."""
+
+
+class Kernels(Protocol):
+    """What networks may have computed by kernels. Nothing waits for the device, and a graph may capture all of it."""
+
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, begins: Tensor, lengths: Tensor, longest: int
+    ) -> Tensor:
+        """What one query a row [batch, heads, 1, dim] makes of the positions that its row may see, in its own dtype.
+
+        ``keys`` and ``values`` [key heads, positions, dim] are one layer's cache. A row sees ``lengths`` positions
+        [batch], from ``begins`` [batch] on; none is longer than ``longest``. Of others nothing is read.
+        """
+        ...
+
+    def takes(self, weight: Weight) -> TypeGuard[QuantizedWeight]:
+        """Whether ``experts`` can read such weights: whole numbers of 4 or 8 bits."""
+        ...
+
+    def experts(
+        self, x: Tensor, experts: Tensor, shares: Tensor, gate_up: QuantizedWeight, down: QuantizedWeight
+    ) -> Tensor:
+        """See moe.moe; no weight is written out."""
+        ...
+
+
+def load(device: torch.device) -> Kernels:
+    """The kernels for a device. Raises ConfigError where Triton is missing, or where the device can't run them.
+
+    On a CPU there are none, unless Triton interprets them (TRITON_INTERPRET=1, for tests). For the device ``meta``,
+    on which memory is planned, nobody asks what it can do.
+    """
+    if find_spec("triton") is None:
+        raise ConfigError(
+            "options.kernels: the package triton is not installed; torch's builds for CUDA bring it on Linux. "
+            "Install it, or leave the option out."
+        )
+    if (why := _refusal(device)) is not None:
+        raise ConfigError(f"options.kernels: {why}. Leave the option out; everything works without it.")
+    return cast("Kernels", importlib.import_module("engine.worker.kernels.launched").Launched())
+
+
+def _refusal(device: torch.device) -> str | None:
+    if device.type == "cuda":
+        found = torch.cuda.get_device_capability(device)
+        return None if found >= OLDEST else f"the GPU has compute capability {found[0]}.{found[1]}, and they need 8.0"
+    if device.type == "meta":
+        return None
+    interpreted = bool(importlib.import_module("triton").knobs.runtime.interpret)
+    return None if device.type == "cpu" and interpreted else f"they run on CUDA devices, and this stage on {device}"

@@ -1,0 +1,79 @@
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+"""Compile every kernel ahead for GPUs that are not here, just as its launcher launches it.
+
+    python -m tests.worker.kernels.ahead
+
+A launch is caught on its way to the device: its arguments say the types, its keywords the constants. Prints a line for
+each kernel, kind of GPU and kind of weights, with the shared memory that a program takes; ends with 1 where that is
+more than the GPU has.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from engine.worker.kernels.launched import Launched
+from tests.worker.kernels.weights import KINDS, weight
+
+SHARED = {80: 163 * 1024, 90: 227 * 1024}
+"""The kinds of GPUs (A100, H100 and H200), and the bytes of shared memory that one program may have there."""
+NAMES = {
+    torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
+    torch.uint8: "u8", torch.int8: "i8", torch.bool: "i1",
+}  # fmt: skip
+
+
+class Caught:
+    """Kernels that were compiled in place of being launched."""
+
+    def __init__(self) -> None:
+        self.title, self.lines, self.too_large, self.done = "", list[str](), 0, set[tuple[str, ...]]()
+
+    def __call__(self, kernel: Any, *args: Any, grid: Any, warmup: bool, **constants: Any) -> None:
+        given = dict(zip(kernel.arg_names, args, strict=False)) | constants
+        fixed = {one.name: given[one.name] for one in kernel.params if one.is_constexpr}
+        types = {name: "constexpr" if name in fixed else _type(given[name]) for name in kernel.arg_names}
+        if (key := (kernel.__name__, str(types), str(fixed))) in self.done:
+            return
+        self.done.add(key)
+        for capability, most in SHARED.items():
+            source = ASTSource(kernel, types, fixed)
+            made = triton.compile(source, target=GPUTarget("cuda", capability, 32))
+            assert "cubin" in made.asm
+            shared = made.metadata.shared
+            self.too_large += shared > most
+            self.lines.append(f"sm_{capability} {kernel.__name__}: {self.title}: {shared} bytes of shared memory")
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"*{NAMES[value.dtype]}"
+    return "fp32" if isinstance(value, float) else "i32"
+
+
+def main() -> int:
+    caught, kernels = Caught(), Launched()
+    JITFunction.run = lambda kernel, *args, **more: caught(kernel, *args, **more)  # type: ignore[method-assign]
+    index = torch.zeros(4, dtype=torch.int64)
+    for dtype in (torch.float32, torch.bfloat16):
+        caught.title = f"{dtype}, 32 heads of 128 over 4"
+        query, cache = torch.zeros(4, 32, 1, 128, dtype=dtype), torch.zeros(4, 2048, 128, dtype=dtype)
+        kernels.attend(query, cache, cache, index, index + 1, 2048)
+        x, experts = torch.zeros(4, 256, dtype=dtype), torch.zeros(4, 2, dtype=torch.int64)
+        for name in KINDS if dtype == torch.bfloat16 else ("int4", "int8"):
+            caught.title = f"{dtype}, {name}"
+            gate_up, down = (weight(4, *shape, 128, KINDS[name], dtype, dtype) for shape in ((256, 256), (256, 128)))
+            kernels.experts(x, experts, x[:, :2], gate_up, down)
+    print("\n".join(caught.lines))
+    return int(bool(caught.too_large) or not caught.lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

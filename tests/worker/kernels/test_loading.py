@@ -1,0 +1,64 @@
+"""Who gets kernels, and what is said to those who can't have them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.errors import ConfigError
+from engine.worker.kernels import loading
+from engine.worker.kernels.loading import Kernels, load
+from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.stage import StageConfig
+from tests.worker.models.qwen3_omni.cases import Folder
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
+ROOT = Path(__file__).parents[3]
+
+
+def test_without_triton_one_sentence_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"options\.kernels: the package triton is not installed; .* or leave the op"):
+        load(GPU)
+
+
+@pytest.mark.triton
+def test_a_device_that_cannot_run_them_is_told(monkeypatch: pytest.MonkeyPatch, kernels: Kernels) -> None:
+    assert type(load(CPU)) is type(kernels), "interpreted"
+    assert load(torch.device("meta")), "memory is planned before anybody asks the device"
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    with pytest.raises(ConfigError, match=r"they run on CUDA devices, and this stage on cpu\. Leave the option out"):
+        load(CPU)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    with pytest.raises(ConfigError, match=r"has compute capability 7\.5, and they need 8\.0"):
+        load(GPU)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
+    assert load(GPU)
+
+
+def test_the_option_is_off_and_is_a_truth_value(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = checkpoint("plain")
+    assert Source(StageConfig(folder)).kernels is None
+    with pytest.raises(ConfigError, match=r"options\.kernels: 'yes' is neither true nor false"):
+        Source(StageConfig(folder, options={"kernels": "yes"}))
+    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"options\.kernels: the package triton is not installed"):
+        Source(StageConfig(folder, options={"kernels": True}))
+
+
+@pytest.mark.triton
+@pytest.mark.kernels
+def test_every_kernel_is_compiled_for_gpus_that_are_not_here() -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.worker.kernels.ahead"]
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, env=environment)
+    print(made.stdout)
+    assert made.returncode == 0, made.stderr + made.stdout
+    for kernel in ("stretches", "joined", "product"):
+        for kind in ("sm_80", "sm_90"):
+            assert f"{kind} {kernel}: torch.bfloat16" in made.stdout

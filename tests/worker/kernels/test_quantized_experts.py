@@ -1,0 +1,111 @@
+"""Products with the quantized weights of experts by a kernel, against weights that are written out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.worker.kernels.loading import Kernels
+from engine.worker.nn.moe import moe, route
+from engine.worker.nn.quantized import QuantizedWeight
+from tests.worker.kernels.weights import KINDS, Kind, weight
+
+HALF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 0.0}
+"""What a number is rounded by at most, of itself."""
+
+
+def check(
+    rows: int, kind: Kind, scales: torch.dtype, dtype: torch.dtype, kernels: Kernels,
+    count: int = 6, width: int = 48, inner: int = 32, top_k: int = 3,
+) -> None:  # fmt: skip
+    """Within 1e-5 of the largest in float32; in another dtype within what rounding each answer twice may do."""
+    gate_up = weight(count, 2 * inner, width, 16, kind, scales, dtype, 1)
+    down = weight(count, width, inner, 16, kind, scales, dtype, 2)
+    dice = torch.Generator().manual_seed(rows)
+    x, router = torch.randn(rows, width, generator=dice).to(dtype), torch.randn(count, width, generator=dice).to(dtype)
+    experts, shares = route(x, router, top_k, True)
+    assert kernels.takes(gate_up)
+    found = kernels.experts(x, experts, shares, gate_up, down)
+    expected = moe(x, experts, shares, gate_up, down)
+    assert found.dtype == dtype
+    assert (found - expected).abs().max() <= (1e-5 + 4 * HALF[dtype]) * expected.abs().max()
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("name", KINDS)
+def test_every_layout_is_what_it_would_be_written_out(name: str, kernels: Kernels) -> None:
+    check(5, KINDS[name], torch.bfloat16, torch.float32, kernels)
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("scales", [torch.bfloat16, torch.float16])
+def test_weights_are_those_that_are_written_out_to_the_bit(name: str, scales: torch.dtype, kernels: Kernels) -> None:
+    """Rows of an identity matrix ask for every weight by itself."""
+    from engine.worker.kernels.quantized_experts import Blocks, multiplied
+
+    found = weight(2, 24, 32, 16, KINDS[name], scales, torch.bfloat16)
+    chosen, alone = torch.arange(2).repeat_interleave(32), torch.arange(64)
+    unit = torch.eye(32, dtype=torch.bfloat16)
+    ours = multiplied(unit, alone % 32, found, Blocks.of(chosen, 2), alone)
+    assert torch.equal(ours.view(2, 32, 24).transpose(1, 2), found.dense())
+
+
+@pytest.mark.triton
+def test_halves_that_are_swapped_would_show(kernels: Kernels) -> None:
+    """The control."""
+    right = weight(2, 16, 32, 16, KINDS["int4"], torch.float32, torch.float32)
+    swapped = QuantizedWeight(
+        (right.numbers << 4) | (right.numbers >> 4), right.scales, right.zeros, right.groups, 4, right.dtype
+    )
+    dice = torch.Generator().manual_seed(1)
+    x, experts, shares = torch.randn(1, 32, generator=dice), torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1)
+    down = weight(2, 32, 16 // 2, 8, KINDS["int4"], torch.float32, torch.float32)
+    expected = moe(x, experts, shares, right, down)
+    assert (kernels.experts(x, experts, shares, right, down) - expected).abs().max() <= 1e-5 * expected.abs().max()
+    found = kernels.experts(x, experts, shares, swapped, down)
+    assert (found - expected).abs().max() > 1e-2 * expected.abs().max()
+
+
+@pytest.mark.triton
+def test_blocks_of_rows_belong_to_one_expert_each(kernels: Kernels) -> None:
+    """Experts whom nobody asks have none, and one that many ask has several."""
+    from engine.worker.kernels.quantized_experts import ROWS, Blocks
+
+    chosen = torch.tensor([1] * (ROWS + 1) + [3] * 2 + [6])
+    found = Blocks.of(chosen, 8)
+    real = [
+        (e, f, n)
+        for e, f, n in zip(*(one.tolist() for one in (found.experts, found.firsts, found.ends)), strict=True)
+        if f < n
+    ]
+    end = ROWS + 1
+    assert real == [(1, 0, end), (1, ROWS, end), (3, end, end + 2), (6, end + 2, end + 3)]
+
+
+def test_weights_of_another_kind_are_not_taken() -> None:
+    pytest.importorskip("triton")
+    from engine.worker.kernels.quantized_experts import takes
+
+    floats = QuantizedWeight(
+        torch.zeros(1, 8, 8, dtype=torch.float8_e4m3fn), torch.ones(1, 8, 1), None, None, 8, torch.float32
+    )
+    assert not takes(floats)
+    assert takes(weight(1, 8, 16, 8, KINDS["int8"], torch.float32, torch.float32))
+
+
+@pytest.mark.triton
+@pytest.mark.kernels
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 7, 64])
+def test_sizes(rows: int, dtype: torch.dtype, name: str, kernels: Kernels) -> None:
+    check(rows, KINDS[name], torch.bfloat16, dtype, kernels)
+    check(rows, KINDS[name], torch.float16, dtype, kernels, count=16, width=80, inner=48, top_k=1)
+
+
+@pytest.mark.triton
+@pytest.mark.kernels
+def test_more_inputs_than_one_product_takes(kernels: Kernels) -> None:
+    check(3, KINDS["int4"], torch.float32, torch.float32, kernels, width=272, inner=160)
+    check(3, KINDS["int8"], torch.float32, torch.float32, kernels, width=272, inner=160)
