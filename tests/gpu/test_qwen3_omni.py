@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from engine import Request, Sampling
+from engine.quantize import quantize
 from engine.worker.nn import cuda_graph_runner, predictor
 from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.device import to_device
@@ -108,6 +110,21 @@ def test_graphs_say_what_kernels_say(checkpoint: Folder) -> None:
     line = stages(folder, DEVICE, graphs="auto")
     graphs = answers(line, asked(6))
     assert alike(graphs, answers(stages(folder, DEVICE, graphs="off"), asked(6))) >= 5
+    captured = [one for stage in line[:2] for one in stage.net.graphs._graphs.values()]  # type: ignore[attr-defined]
+    assert captured
+    assert None not in captured
+
+
+@pytest.mark.parametrize("kind", ["full", "int4", "shared"])
+def test_kernels_in_triton_say_what_plain_steps_say(kind: str, checkpoint: Folder, tmp_path: Path) -> None:
+    folder: Any = checkpoint("plain")
+    if kind == "int4":
+        quantize(folder, tmp_path / "int4", 4, 8, lambda line: None)
+        folder = tmp_path / "int4"
+    more: dict[str, Any] = {"context": 512, "cache_tokens": 640} if kind == "shared" else {}
+    plain = answers(stages(folder, DEVICE, slots=8, **more), asked(8))
+    line = stages(folder, DEVICE, slots=8, kernels=True, **more)
+    assert alike(answers(line, asked(8)), plain) >= 7
     captured = [one for stage in line[:2] for one in stage.net.graphs._graphs.values()]  # type: ignore[attr-defined]
     assert captured
     assert None not in captured

@@ -82,7 +82,7 @@ class Encoders:
         found = {one.name: known[one.name] for one in pictures if one.name in known}
         if new:
             device, dtype = self._source.device, self._source.dtype
-            pixels = torch.cat([one.pixels for one in new.values()]).to(device, dtype)
+            pixels = torch.cat([one.pixels for one in new.values()]).to(device, dtype, non_blocking=True)
             features = self.eyes(pixels, [one.patches for one in new.values()])
             cells = [math.prod(one.grid) for one in new.values()]
             found |= zip(new, zip(*(one.split(cells) for one in features), strict=True), strict=True)
@@ -114,7 +114,8 @@ class Encoders:
         short = max(mel.shape[1] for mel in mels) < whole
         given = [*mels, *([torch.zeros(len(mels[0]), whole)] if short else [])]
         lengths = [mel.shape[1] for mel in given]
-        embeddings = self.ears(torch.cat(given, 1).to(self._source.device, self._source.dtype), lengths)
+        sound = torch.cat(given, 1).to(self._source.device, self._source.dtype, non_blocking=True)
+        embeddings = self.ears(sound, lengths)
         count = sum(self._source.audio.tokens(mel.shape[1]) for mel in mels)
         return embeddings[:count]
 
