@@ -46,9 +46,9 @@ class Part:
 
 CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_400, 4_500)
 SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_430)
-NN = Part("engine/worker/nn", 1_670)
+NN = Part("engine/worker/nn", 1_680)
 KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own", 600)
-TALKER = Part("engine/worker/talker", 450)
+TALKER = Part("engine/worker/talker", 490)
 TRANSITIONS = Part("engine/worker/transitions", 600)
 OMNI = Part("engine/worker/omni: what omni families share", 1_690)
 APP = Part("app", 20_190, 12_000)

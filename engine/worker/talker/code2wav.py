@@ -10,20 +10,28 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from engine.chunk import Audio, Chunk, kinds
 from engine.core import Facets, StageInfo
-from engine.errors import EngineError
+from engine.errors import ConfigError, EngineError
 from engine.worker.codec_frames import Books, Window
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
+from engine.worker.nn.cuda_graph_runner import doubled
 from engine.worker.nn.device import to_device
-from engine.worker.stage import StageConfig, warm_up
+from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.pending import MAX_PENDING
 from engine.worker.talker.speech import FRAME_S, FRAME_SAMPLES
 
 WARM_S = 2.0  # seconds of a start, at most
+WARM_GPU_S = 30.0  # the same where every shape is planned anew, which takes 30 to 100 ms of whoever asks for it first
+MOST_FRAMES = 400
+"""Codec frames of all requests that one step decodes: estimated as what a GPU decodes in the 80 ms that one sounds."""
+RAMP = (16, 8, 4, 2, 1)
+"""Frames that are decoded at once where every shape is planned anew; a window of others is cut into such."""
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(slots=True)
@@ -34,21 +42,39 @@ class Sound:
 
 
 class Code2Wav:
-    """Codec frames to sound, sample for sample what the whole would be, however it is cut."""
+    """Codec frames to sound, sample for sample what the whole would be, however it is cut.
+
+    A GPU plans its convolutions anew for every shape. So there are few: batches are filled up with rows of nobody's to
+    a power of two, windows are cut to the ramp, and all of that is warm before anybody asks. The network has one slot
+    more than the stage, which is nobody's.
+    """
 
     plannable: ClassVar[bool] = True
 
     def __init__(self, info: StageInfo, net: CodecDecoder, device: torch.device) -> None:
         self.info, self.net, self._device = info, net, device
+        self.planned = device.type != "cpu"
+        """Whether every shape is planned anew, so that there are to be few."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Batches that there are."""
+        return doubled(1, self.info.slots) if self.planned else list(range(1, self.info.slots + 1))
 
     def warm_up(self) -> None:
-        self._warm(time.monotonic() + WARM_S)
+        self.warm(time.monotonic() + (WARM_GPU_S if self.planned else WARM_S))
 
-    def _warm(self, until_s: float) -> None:
-        """Beginnings of answers, in batches of every size: what libraries prepare for a shape takes longer than it."""
-        for count in range(1, self.info.slots + 1):
-            if time.monotonic() < until_s:
-                warm_up(self, count, Window(np.zeros((1, self.net.front.groups), np.int16)))
+    @torch.inference_mode()
+    def warm(self, until_s: float) -> None:
+        """Batches of every size: what libraries prepare for a shape takes longer than it. Beginnings of answers come
+        first, and there is no more than those where shapes are not planned."""
+        planned = [(count, fresh) for fresh in (True, False) for count in reversed(RAMP)]
+        shapes = planned if self.planned else [(1, True)]
+        for count, fresh in shapes:
+            for size in self.sizes:
+                if time.monotonic() < until_s:
+                    nothing = np.zeros((size, count, self.net.front.groups), np.int16)
+                    self._decoded([self.info.slots] * size, [0] * size, nothing, fresh)
 
     def open(self, req: StageRequest) -> None:
         req.state = Sound()
@@ -69,7 +95,12 @@ class Code2Wav:
             else:
                 req.done = True
         results: dict[int, list[Chunk]] = {}
-        for (_, fresh), group in alike.items():
+        room = MOST_FRAMES
+        for (count, fresh), group in sorted(alike.items(), key=lambda one: (not one[0][1], one[0][0])):
+            group = group[: room // count] if results else group[: max(1, room // count)]
+            if not group:
+                break  # they are still pending, and come next
+            room -= count * len(group)
             windows: list[Window] = [req.pending.popleft() for req in group]
             waves = self.decode(group, np.stack([row.codes for row in windows]), fresh)
             for req, wave, row in zip(group, waves, windows, strict=True):
@@ -79,9 +110,35 @@ class Code2Wav:
 
     def decode(self, reqs: Sequence[StageRequest], codes: NDArray[np.int16], fresh: bool) -> NDArray[np.float32]:
         """Sound [batch, samples] of the next frames [batch, frames, groups], all beginnings or none."""
-        piece = Piece.of([req.slot for req in reqs], fresh, self._device)
-        ids = to_device(codes.astype(np.int64), self._device)
-        return self.net.decode(ids, [req.state.frames for req in reqs], piece).float().cpu().numpy()
+        slots, at, waves = [req.slot for req in reqs], 0, list[Tensor]()
+        for count in self._cuts(codes.shape[1]):
+            starts = [req.state.frames + at for req in reqs]
+            waves.append(self._decoded(slots, starts, codes[:, at : at + count], fresh and at == 0))
+            at += count
+        return torch.cat(waves, 1).float().cpu().numpy()
+
+    def _cuts(self, frames: int) -> list[int]:
+        """The frames that are decoded at once, one behind the other."""
+        if not self.planned:
+            return [frames]
+        found: list[int] = []
+        for count in RAMP:
+            found += [count] * ((frames - sum(found)) // count)
+        return found
+
+    def _decoded(self, slots: Sequence[int], starts: Sequence[int], codes: NDArray[np.int16], fresh: bool) -> Tensor:
+        """Sound [batch, samples], still on the device; the batch is filled up to a size that there is."""
+        more = next(size for size in self.sizes if size >= len(slots)) - len(slots)
+        piece = Piece.of([*slots, *[self.info.slots] * more], fresh, self._device)
+        filled = np.pad(codes.astype(np.int64), ((0, more), (0, 0), (0, 0)))
+        return self.net.decode(to_device(filled, self._device), [*starts, *[0] * more], piece)[: len(slots)]
+
+
+def sound_dtype(wanted: Any) -> torch.dtype:
+    """The dtype of ``options.sound_dtype``. Raises ConfigError."""
+    if wanted not in DTYPES:
+        raise ConfigError(f"options.sound_dtype: {wanted!r:.80} is none of {', '.join(DTYPES)}")
+    return DTYPES[wanted]
 
 
 def code2wav_info(config: StageConfig, *takes: Any) -> StageInfo:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from engine.chunk import Codes
 from engine.core import StageInfo
 from engine.errors import WeightsError
@@ -25,6 +23,6 @@ class Code2Wav(code2wav.Code2Wav):
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no code2wav; host the thinker alone")
         sizes = source.config.code2wav_config
-        read = source.reader("code2wav.", torch.float32)  # it is small, and in bfloat16 a sixth of the sound is error
-        net = CodecDecoder(read, sizes, source.slots, MeanOfBooks(read, sizes, source.slots), late=True)
+        read, slots = source.reader("code2wav.", source.sound_dtype), source.slots + 1
+        net = CodecDecoder(read, sizes, slots, MeanOfBooks(read, sizes, slots), late=True)
         super().__init__(self.describe(config), net, source.device)

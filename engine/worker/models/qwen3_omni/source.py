@@ -13,6 +13,7 @@ from engine.worker.omni import source
 from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import FRAMES_PER_S, AudioLayout
 from engine.worker.stage import StageConfig
+from engine.worker.talker.code2wav import sound_dtype
 
 FRAME_S = 0.08
 
@@ -23,10 +24,12 @@ class Source(source.Source):
     family = "qwen3_omni"
     architecture = "Qwen3OmniMoeForConditionalGeneration"
     defaults = DEFAULTS
-    options = source.Source.options | {"window_s"}
+    options = source.Source.options | {"sound_dtype", "window_s"}
 
     def __init__(self, config: StageConfig) -> None:
         super().__init__(config)
+        self.sound_dtype = sound_dtype(config.options.get("sound_dtype", "float32"))
+        """The dtype of code2wav, whatever the other stages compute in: in bfloat16 a part of the sound is error."""
         self.window_s: float | None = config.options.get("window_s")
 
     @cached_property

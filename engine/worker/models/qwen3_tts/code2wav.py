@@ -39,8 +39,9 @@ class Code2Wav(code2wav.Code2Wav):
     def __init__(self, config: StageConfig) -> None:
         source = Source(config)
         sizes = source.config_of_decoder
-        read = Reader(source.codec, "decoder.", source.device, torch.float32)  # bfloat16 would be heard
-        net = CodecDecoder(read, sizes, source.slots, ResidualBooks(read, sizes, source.slots), late=False)
+        dtype, slots = code2wav.sound_dtype(source.options.sound_dtype), source.slots + 1
+        read = Reader(source.codec, "decoder.", source.device, dtype)
+        net = CodecDecoder(read, sizes, slots, ResidualBooks(read, sizes, slots), late=False)
         super().__init__(self.describe(config), net, source.device)
         self._states = slot_states(net)
         self._kept: OrderedDict[bytes, list[Tensor]] = OrderedDict()

@@ -46,6 +46,9 @@ class Options:
     """Rows of prompts that one step takes in."""
     graphs: bool | str = "auto"
     """Whether a frame is one CUDA graph: ``auto`` (where there is a GPU), ``on`` or ``off``."""
+    sound_dtype: str = "float32"
+    """The dtype in which code2wav computes, whatever the talker does: ``float32``, ``float16`` or ``bfloat16``. The
+    last is heard."""
     kernels: bool = False
     """Whether such a frame attends by a kernel in Triton; none has run on a GPU yet."""
 

@@ -70,9 +70,7 @@ def test_steps_wait_for_what_they_say_and_for_nothing_else(
     assert not sum(inside, Counter())
     assert (len(inside) >= 10) == graphs
     known = {"_taken", "choose", "__call__", "frames", "decode"}
-    assert where(steps) <= known, (
-        "hidden states, tokens, codes, sound: encoders know lengths by themselves"
-    )
+    assert where(steps) <= known, "hidden states, tokens, codes, sound: encoders know lengths by themselves"
     assert most(steps, "talker") == 1, "its codes"
     assert most(steps, "thinker") <= 3, "what is heard, the first tokens, and those of who goes on writing"
     assert most(steps, "code2wav") <= 3, "the sound, of each length"
