@@ -252,10 +252,11 @@ class DecodeSlots:
 
 @dataclass(frozen=True, slots=True)
 class SlotsInPlace:
-    """The same where a kernel looks back, which reads a slot where it lies: a row sees ``lengths`` positions [batch]
+    """The same where a kernel looks back, which reads slots ``index`` where they lie: a row sees ``lengths`` positions [batch]
     from ``begins`` [batch] on, the last of which is its own. No slot has more than ``longest``.
     """
 
+    index: Tensor
     begins: Tensor
     lengths: Tensor
     longest: int
@@ -263,7 +264,7 @@ class SlotsInPlace:
 
     @classmethod
     def of(cls, cache: KvSlots, slots: Tensor, starts: Tensor, kernels: Kernels) -> SlotsInPlace:
-        return cls(cache.begins[slots], starts + 1, cache.length, kernels)
+        return cls(slots, cache.begins[slots], starts + 1, cache.length, kernels)
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See CachePositions.mix."""
