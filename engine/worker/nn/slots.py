@@ -252,8 +252,8 @@ class DecodeSlots:
 
 @dataclass(frozen=True, slots=True)
 class SlotsInPlace:
-    """The same where a kernel looks back, which reads slots ``index`` where they lie: a row sees ``lengths`` positions [batch]
-    from ``begins`` [batch] on, the last of which is its own. No slot has more than ``longest``.
+    """The same where a kernel looks back, which reads slots ``index`` where they lie: a row sees ``lengths`` positions
+    [batch] from ``begins`` [batch] on, the last of which is its own. No slot has more than ``longest``.
     """
 
     index: Tensor

@@ -16,7 +16,7 @@ from engine.worker.nn import cuda_graph_runner
 from tests.worker.models.qwen3_omni.cases import Folder
 from tests.worker.models.qwen3_omni.driven import asked, drive, stages
 
-pytestmark = [pytest.mark.triton, pytest.mark.kernels]
+pytestmark = [pytest.mark.triton, pytest.mark.kernels, pytest.mark.timeout(900)]
 
 
 class Counted:

@@ -53,6 +53,7 @@ def test_the_option_is_off_and_is_a_truth_value(checkpoint: Folder, monkeypatch:
 
 @pytest.mark.triton
 @pytest.mark.kernels
+@pytest.mark.timeout(900)
 def test_every_kernel_is_compiled_for_gpus_that_are_not_here() -> None:
     command = [sys.executable, "-W", "ignore", "-m", "tests.worker.kernels.ahead"]
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
