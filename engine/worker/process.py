@@ -19,6 +19,7 @@ from engine import wire
 from engine.chunk import Chunk
 from engine.config import ChunkSpec, Schedule
 from engine.errors import EngineError
+from engine.worker.free_slots import FreeSlots
 from engine.worker.listener import Listener
 from engine.worker.pace import ListenerPace
 from engine.worker.prefix import Prefixes
@@ -55,7 +56,7 @@ class Worker:
         self._chunks, self._send, self._clock, self._device_answers = chunks, send, clock, device_answers
         most = {name: min(max_batch[name], stage.info.batch or max_batch[name]) for name, stage in stages.items()}
         self._scheduler = Scheduler(most, schedule)
-        self._free = {name: _slots(stage.info.slots) for name, stage in stages.items()}
+        self._free = FreeSlots({name: stage.info.slots for name, stage in stages.items()})
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._threads: dict[str, StepThread[Computed]] = {}
         self._under_way: dict[str, StepUnderWay] = {}
@@ -80,7 +81,7 @@ class Worker:
     @property
     def free(self) -> dict[str, int]:
         """Return how many slots of each stage are free."""
-        return {name: slots.qsize() for name, slots in self._free.items()}
+        return self._free.counts
 
     def beat(self, id: str) -> wire.Beat:
         """Report how the worker gets on, for the server, which chooses a replica for each request."""
@@ -174,7 +175,9 @@ class Worker:
             case wire.Prepare():
                 self._prepare(message)
             case wire.Close(run) if run in self._runs:
-                self._close(*self._runs[run])
+                closed, task = self._runs[run]
+                closed.close()
+                task.cancel()
             case wire.Close(run):
                 self._preparing.drop(run)
             case _:
@@ -208,10 +211,6 @@ class Worker:
     def _hears(self, stages: tuple[str, ...]) -> bool:
         return any("speech" in self.stages[name].info.takes for name in stages if name in self.stages)
 
-    def _close(self, run: Run, task: asyncio.Task[None]) -> None:
-        run.close()
-        task.cancel()
-
     async def _work(self, run: Run, stages: tuple[str, ...]) -> None:
         taken: list[tuple[str, int]] = []
         try:
@@ -220,7 +219,7 @@ class Worker:
                 roles = run.request.roles if stage.info.group else run.request.roles[:1]
                 slots: dict[str, int] = {}
                 for role in roles:  # waits at most until runs that were closed have let go of theirs
-                    slots[role] = await self._free[name].get()
+                    slots[role] = await self._free.take(name)
                     taken.append((name, slots[role]))
                 self._host(stage, run, slots)
             await run.work()
@@ -233,21 +232,10 @@ class Worker:
             self._send(wire.Failed(run.id, broken.code, str(broken)))
         finally:
             run.close()
-            self._forget(run)
+            run.forget()
             for name, slot in taken:
                 self._release(name, slot)
                 self._try_again(name)
-
-    def _forget(self, run: Run) -> None:
-        """Drop what the stages keep for a run that is over, but for one that a step has in its hands: native work that
-        goes on for it ends with its state.
-
-        What refers to itself is taken apart: so the request is freed at once, pictures and all, and does not wait for
-        the collector, which does not know how large they are.
-        """
-        run.inputs.set_reader(None)
-        for req in [req for group in run.groups for req in group.reqs if not req.in_step]:
-            req.state, req.group = None, ()
 
     def _release(self, name: str, slot: int) -> None:
         """Give a slot up; one that is in a step under way is free when that has returned."""
@@ -255,7 +243,7 @@ class Worker:
         if under_way is not None and under_way.holds(slot):
             under_way.released.append(slot)
         else:
-            self._free[name].put_nowait(slot)
+            self._free.release(name, slot)
 
     def _try_again(self, name: str) -> None:
         """A request of a stage is over: there may be room for those that wait."""
@@ -336,7 +324,7 @@ class Worker:
                 else:
                     self._give(one, result, computed)
             for slot in under_way.released:
-                self._free[name].put_nowait(slot)
+                self._free.release(name, slot)
             self._wake()
         except Exception as error:  # noqa: BLE001 - a bug of the loop's own ends `serve`, which raises it
             self._broken.set_exception(error)
@@ -382,11 +370,3 @@ class Worker:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(min(waits), self._wake) if waits else None
-
-
-def _slots(n: int) -> asyncio.LifoQueue[int]:
-    """The numbers below n, the smallest on top."""
-    slots: asyncio.LifoQueue[int] = asyncio.LifoQueue()
-    for slot in reversed(range(n)):
-        slots.put_nowait(slot)
-    return slots

@@ -249,6 +249,17 @@ class Run:
             for req in group.reqs:
                 req.closed = True
 
+    def forget(self) -> None:
+        """Drop what the stages keep for this run, which is over, but for a request that a step has in its hands: native
+        work that goes on for it ends with its state.
+
+        What refers to itself is taken apart: so the request is freed at once, pictures and all, and does not wait for
+        the collector, which does not know how large they are.
+        """
+        self.inputs.set_reader(None)
+        for req in [req for group in self.groups for req in group.reqs if not req.in_step]:
+            req.state, req.group = None, ()
+
     def feed(self, chunk: Chunk) -> None:
         """Take a chunk from the server; what comes after the first stage's end only gives its credit back."""
         self.inputs.put(chunk)
