@@ -127,7 +127,7 @@ def test_a_step_takes_no_more_frames_than_it_may_and_beginnings_come_first(
 
 @pytest.mark.parametrize(("dtype", "bar"), [("float16", 0.08), ("bfloat16", 0.25)])
 def test_a_smaller_dtype_stays_near_float32(dtype: str, bar: float, checkpoint: Folder) -> None:
-    """RMS of the error over that of the sound, of random weights (benchmarks/FIGURES.md)."""
+    """RMS of the error over that of the sound, of a tiny checkpoint with random weights."""
     plain, small = stage(checkpoint, planned=False), stage(checkpoint, planned=False, sound_dtype=dtype)
     for one, other in zip(sound(small, requests(small))[0], sound(plain, requests(plain))[0], strict=True):
         error = float(np.sqrt(np.mean((one - other) ** 2) / np.mean(other**2)))
