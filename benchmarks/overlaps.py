@@ -90,7 +90,7 @@ async def outcome(ears: Ears, text: str, voice: str, pcm: Pcm) -> Outcome:
     events = list[TurnEvent]()
     context = SessionContext(Model(), Metrics(), Limits(), TurnSettings(), Silero, Sentences())
     options, _ = session_options(Options(), {"audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}})
-    buffer = InputAudioBuffer(context, options, events.append, context.loop_time(), OVERLAP_MS)
+    buffer = InputAudioBuffer(context, options, events.append, context.loop_time, OVERLAP_MS)
     buffer.playing(np.zeros(10 * SPEAKER_RATE_HZ, np.float32))
     began, due, said = None, None, None
     for number, at in enumerate(range(0, len(pcm), PIECE)):
