@@ -6,6 +6,9 @@ but its own length: whoever is in a batch beside it, its sums are taken in the s
 keys are the rows of one product (Ainslie et al. 2023, grouped queries). Sums are float32.
 """
 
+# pyright: reportIndexIssue=false
+# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+
 from __future__ import annotations
 
 import torch

@@ -6,6 +6,9 @@ device's to know; the host launches as many as there could be, and those beyond 
 very weights that ``QuantizedWeight.dense`` would write, to the bit; sums are float32.
 """
 
+# pyright: reportIndexIssue=false
+# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+
 from __future__ import annotations
 
 from dataclasses import dataclass
