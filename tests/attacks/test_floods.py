@@ -13,10 +13,10 @@ from tests.attacks.target import Bystander, Target, Waits, target
 pytestmark = pytest.mark.attacks
 
 UNGUARDED = """
-from app.pace import Bucket
+from app.pace import Bucket, Pace
 from app.transports import intake
 intake.PIECE_BYTES = 1 << 20
-Bucket.wait_s = lambda self, now_s: 0.0
+Bucket.wait_s = Pace.ahead_s = lambda self, now_s: 0.0
 """
 """Everything in one read of the socket is parsed and obeyed at once, as often as it comes."""
 
