@@ -34,8 +34,8 @@ LEAST_S = SLICE_S / 10
 NEW_S = 1.0
 """Seconds by which a new client stands in line as if it had come later, behind those who were there."""
 
-FREE, AT_ONCE_S = 0.05, 0.001
-"""The part of the loop's time that a client has without standing in line: speech at its own pace takes a third of that.
+FREE, AT_ONCE_S = 0.025, 0.0005
+"""The part of the loop's time that a client has without standing in line: speech at its own pace takes most of that.
 
 At once it is little: fifty who begin to flood in the same moment must not hold up everybody else.
 """
@@ -166,8 +166,7 @@ class LoopTime:
         self._mine.take(work_s, now_s)
         if self._slice_s > 0:
             self.slices.work(work_s)
-        else:
-            self._ours.take(work_s, now_s)
+        self._ours.take(work_s, now_s)
         self._slice_s -= work_s
 
     @property

@@ -179,17 +179,6 @@ async def test_who_keeps_their_pace_is_before_those_who_do_not(clock: Clock) -> 
     assert done == ["user", "lively", "flood"]
 
 
-async def test_slices_are_not_of_the_part_that_an_address_has_freely(clock: Clock) -> None:
-    one = Slices(clock, clock)
-    flooding, speaking = LoopTime(one, "203.0.113.7"), LoopTime(one, "203.0.113.7")
-    for _ in range(60):
-        flooding.join(flooding.begin)
-        await eventually(lambda: flooding._begun_s is not None)
-        clock.now_s += SLICE_S
-        flooding.count()
-    assert not speaking.used_up
-
-
 async def test_who_is_ahead_of_their_pace_has_nothing_freely(clock: Clock) -> None:
     pace = Pace(messages_s=400.0, bytes_s=1e9)
     loop_time = LoopTime(Slices(clock, clock), pace=pace)
@@ -242,6 +231,7 @@ async def test_fifty_who_flood_hold_no_user_up(monkeypatch: pytest.MonkeyPatch) 
         clock.now_s = max(clock.now_s, due_s)
         go()
     assert len(waits_s) > 3900
+    print('MAX', max(waits_s), sorted(waits_s)[-40])
     assert max(waits_s) < 0.010
 
 
