@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from engine import Engine, Request
+from engine.errors import BatchLost
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
@@ -100,7 +101,13 @@ async def test_what_is_done_for_one_alone_breaks_no_step(
         monkeypatch.setattr(stage, name, broken)
         monkeypatch.setattr(stage, "step", whole_step)
         lost: list[str] = []
-        monkeypatch.setattr("engine.worker.step.BatchLost", lambda why: lost.append(why))
+
+        class Noted(BatchLost):
+            def __init__(self, why: str) -> None:
+                super().__init__(why)
+                lost.append(why)
+
+        monkeypatch.setattr("engine.worker.step.BatchLost", Noted)
         plain(await one_among_good(engine, whole, GOOD, asked(BAD, 1), ALONE))
     assert not lost
 
