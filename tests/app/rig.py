@@ -114,12 +114,21 @@ class Running:
         return self.service.metrics.registry.get_sample_value(name, labels) or 0.0
 
     async def empty(self) -> None:
-        """Wait until no session is open and the engine has every slot back."""
-        await eventually(lambda: not self.metric("parley_sessions") and not any(self._leased()))
+        """Wait until no session is open, the engine has every slot back, and every call's sockets are closed.
+
+        A call's later connections are freed after its session: once a module's loop rests between two tests, nothing
+        frees them any more.
+        """
+        await eventually(lambda: not self.metric("parley_sessions") and not any(self._leased()) and not _calls())
 
     def _leased(self) -> list[int]:
         engine = self.service.engine
         return [figures["leased"] for figures in engine.stats().values()] if engine else []
+
+
+def _calls() -> list[str]:
+    """The tasks of this loop that carry a call, each until its connection is freed."""
+    return [name for task in asyncio.all_tasks() if (name := task.get_name()).startswith("call:")]
 
 
 @asynccontextmanager
