@@ -24,7 +24,7 @@ from app.refusal import Refusal
 from app.service import Closed
 from app.settings import Settings
 from app.slices import LoopTime
-from app.telemetry import log
+from app.telemetry import log, log_failure
 from app.transports.channel import Channel
 from app.transports.disconnect import SLOW, TOO_LARGE, Disconnect
 from app.transports.inbox import Inbox
@@ -159,14 +159,16 @@ class PeerConnection:
         await asyncio.shield(self._closing)
 
     async def _free(self) -> None:
-        """aiortc's close, cut short, leaves its sockets open, and calling it again frees nothing."""
+        """aiortc's close, cut short or failed, leaves its sockets open, and calling it again frees nothing."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._connection.close()
         except TimeoutError:
             log("call.close_late", call=self._id, after_s=CLOSE_S)
-            for transport in self._transports():
-                close_ports(transport.transport)
+        except Exception:  # noqa: BLE001 - whatever it stumbles over: what the connection holds is let go here
+            log_failure("call.close_failed", call=self._id)
+        for transport in self._transports():
+            close_ports(transport.transport)
 
     def _transports(self) -> set[Any]:
         """Return the transports of sound, pictures and events: one, where they are bundled."""

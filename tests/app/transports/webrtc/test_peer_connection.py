@@ -76,6 +76,20 @@ async def test_a_close_that_never_ends_frees_the_ports(monkeypatch: pytest.Monke
         await close()
 
 
+async def test_a_close_that_fails_frees_the_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail() -> None:
+        raise ValueError
+
+    async with offered() as (peer, offer):
+        await peer.accept(offer)
+        opened, close = ports(peer), peer._connection.close
+        monkeypatch.setattr(peer._connection, "close", fail)
+        await peer.free()
+        await asyncio.sleep(0)
+        assert open_sockets(opened) == 0
+        await close()
+
+
 @pytest.mark.parametrize("steps", range(4, 24))
 async def test_an_offer_whose_answer_is_cancelled_in_any_step_leaves_no_port(steps: int) -> None:
     """The gate around every test looks for the sockets."""
