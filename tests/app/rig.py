@@ -14,11 +14,13 @@ from typing import Any, Self, TypeVar
 
 import fastapi.dependencies.models
 import numpy as np
+import pytest
 import uvicorn.server
 from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 from pydantic import TypeAdapter
 from websockets.asyncio.client import ClientConnection, connect
 
+from app.lateness import Lateness
 from app.server import Server, config_of
 from app.service import Service
 from engine import EngineSpec, load_config
@@ -124,6 +126,19 @@ class Running:
     def _leased(self) -> list[int]:
         engine = self.service.engine
         return [figures["leased"] for figures in engine.stats().values()] if engine else []
+
+
+def watched_lateness(server: Running, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The moments at which a session asks how late the server came lately."""
+    asked: list[float] = []
+
+    class Watched(Lateness):
+        def ahead_s(self, now_s: float) -> float:
+            asked.append(now_s)
+            return super().ahead_s(now_s)
+
+    monkeypatch.setattr(server.service, "lateness", Watched())
+    return asked
 
 
 def _calls() -> list[str]:

@@ -31,14 +31,15 @@ from engine.core import Pcm
 from engine.resampler import Resampler
 
 PROFILE = PlayoutProfile(lead_s=0.040, packet_s=0.020, plays=True, streams_input=True)
-"""At most 60 ms leave ahead of the listener, as in a call over WebRTC: a barge-in is silence at once."""
+"""At most 60 ms leave ahead of the listener, as in a call over WebRTC: a barge-in is silence at once. More leaves while
+the server is late."""
 
 HANDSET_S = 0.060
 """Seconds that a sample waits between the exchange and the ear: the buffer of a telephone."""
 
 MOST_WAITING = 50
-"""Packets: pacing keeps 60 ms ahead, so a second waits only where the exchange takes nothing; its oldest is dropped
-then."""
+"""Packets: pacing keeps 60 ms ahead, 300 where the server is late, so a second waits only where the exchange takes
+nothing; its oldest is dropped then."""
 
 AHEAD_S = 10.0
 """Seconds of sound that may come before their time: what waited in a network that stood still."""

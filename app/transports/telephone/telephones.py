@@ -6,6 +6,7 @@ Knows no exchange: ``twilio`` and ``audiosocket`` bring the streams.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 from app import strict_json
@@ -51,7 +52,8 @@ class Telephones:
         caller, control, id = Caller(self._settings.key), self._control(), new_id("rtc", self._service.settings.name)
         with self._service.share("calls", caller), self._service.admit(caller) as context:
             phone = Phone(stream, self._service, caller, control)
-            opening = Opening(caller, settings=self._start(control), profile=PROFILE)
+            profile = replace(PROFILE, lateness=self._service.lateness)
+            opening = Opening(caller, settings=self._start(control), profile=profile)
             connection = Connection(self._service, self._sessions, context, phone.channel, opening)
             with self._open_calls.add(Call(id, caller, phone.inbox, connection)):
                 if self._settings.greeting is not None:

@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from engine.core import Pcm
-from tests.app.rig import Client, LoudnessVad, Running, eventually, keys_file, running, script_spec
+from tests.app.rig import Client, LoudnessVad, Running, eventually, keys_file, running, script_spec, watched_lateness
 from tests.app.transports.telephone.exchanges import (
     TOKEN,
     URL,
@@ -94,6 +94,18 @@ async def test_a_spoken_turn_is_answered_with_sound(server: Running, dial: Dial)
         assert np.sqrt(np.mean(sound**2)) > 500
         await phone.hang_up()
         await server.empty()
+
+
+async def test_it_shares_with_all_calls_how_late_the_server_came(
+    server: Running, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = watched_lateness(server, monkeypatch)
+    async with dial(reached(server)) as phone, beside(server) as backend:
+        await ask(backend, "say: one two three")
+        await backend.until("output_audio_buffer.stopped")
+        await phone.hang_up()
+    await server.empty()
+    assert asked
 
 
 async def test_a_caller_who_interrupts_hears_silence_at_once(server: Running, dial: Dial) -> None:

@@ -6,8 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.lateness import Lateness
-from tests.app.rig import Running, eventually, silence, tone
+from tests.app.rig import Running, eventually, silence, tone, watched_lateness
 from tests.app.transports.webrtc.caller import Caller, calling
 
 
@@ -54,14 +53,7 @@ async def test_a_barge_in_ends_the_answer_and_cuts_the_conversation(server: Runn
 
 
 async def test_the_calls_of_a_server_share_how_late_it_came(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[float] = []
-
-    class Recorded(Lateness):
-        def ahead_s(self, now_s: float) -> float:
-            asked.append(now_s)
-            return super().ahead_s(now_s)
-
-    monkeypatch.setattr(server.service, "lateness", Recorded())
+    asked = watched_lateness(server, monkeypatch)
     async with calling(server) as call:
         await call.say("say: one two three")
         await call.until("output_audio_buffer.stopped")
