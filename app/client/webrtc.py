@@ -55,8 +55,8 @@ async def opened(
     """A call to the server at ``http(s)://host:port`` while the block lasts. Raises ClientError.
 
     ``ice_servers`` are asked for a way through firewalls; of several TURN servers aiortc asks one. Its transport finds
-    out for itself whether the server is there: ``silence_s`` says nothing to it. ``through`` rewrites the server's SDP
-    answer, as a relay between the two does.
+    out for itself whether the server is there: ``silence_s`` says nothing to it. ``through`` rewrites the SDP
+    that either side gets of the other, the offer and then the answer, as a relay between the two does.
     """
     connection = RTCPeerConnection(RTCConfiguration(iceServers=[*ice_servers]))  # None would mean a public STUN server
     channel = CallChannel(connection)
@@ -65,7 +65,7 @@ async def opened(
             await connection.setLocalDescription(await connection.createOffer())
             asking = urllib.request.Request(
                 f"{_root(url)}/v1/realtime/calls?model={quote(model)}",
-                connection.localDescription.sdp.encode(),
+                through(connection.localDescription.sdp).encode(),
                 {"Content-Type": "application/sdp", **({"Authorization": f"Bearer {key}"} if key is not None else {})},
             )
             answer = await asyncio.to_thread(_posted, asking, trust)

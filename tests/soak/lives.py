@@ -24,11 +24,14 @@ from websockets.exceptions import WebSocketException
 from app.client import Client, Response, connect, webrtc
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
-from tests.app.transports.webrtc.relay import Relay, relaying
+from tests.app.transports.webrtc.relay import Relay, relaying, without_addresses
 
 ANSWER_S = 120.0  # whether an answer comes is asked here, not when: other programs may have the cores
 LONG = "long 120"
 """Half a minute of speech of the scripted family; nano says that it does not know."""
+
+OFFERS = "a=setup:actpass"
+"""The role over DTLS that an offer leaves open, and an answer takes (RFC 8842, 5.1)."""
 
 QUESTION = "say: good morning to you"
 STATES = (
@@ -209,11 +212,16 @@ LIVES: dict[Life, int] = {
 
 
 def only(relay: Relay) -> Callable[[str], str]:
-    """Rewrite the server's answer so that there is one way to it, through the relay."""
+    """Rewrite what caller and server tell each other of their addresses, so that there is one way, through the relay.
 
-    def through(answer: str) -> str:
+    The server learns none of the caller's: it would go to them by itself, and might be there first.
+    """
+
+    def through(sdp: str) -> str:
+        if OFFERS in sdp:
+            return without_addresses(sdp)
         first, kept = True, list[str]()
-        for line in relay.between(answer).splitlines():
+        for line in relay.between(sdp).splitlines():
             if line.startswith("a=candidate:"):
                 if not first:
                     continue

@@ -18,7 +18,7 @@ from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSes
 from aiortc.mediastreams import MediaStreamError
 
 from tests.app.rig import TIMEOUT_S, Event, Running, check_event
-from tests.app.transports.webrtc.relay import Relay
+from tests.app.transports.webrtc.relay import Relay, without_addresses
 
 FRAME = 960  # 20 ms at 48 kHz
 
@@ -77,8 +77,7 @@ class Caller:
     async def offer(self) -> str:
         """An SDP offer as browsers post it: before any candidate was found."""
         await self.peer.setLocalDescription(await self.peer.createOffer())
-        lines = self.peer.localDescription.sdp.splitlines()
-        return "\r\n".join(line for line in lines if "candidate" not in line) + "\r\n"
+        return without_addresses(self.peer.localDescription.sdp)
 
     async def connect(self, session: Any = None, resume: str = "", after: int = 0, **headers: str) -> Self:
         """Place the call, and wait for the greeting; with a token, come back to one, and wait for nothing."""

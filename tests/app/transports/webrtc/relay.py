@@ -63,6 +63,11 @@ class Relay(asyncio.DatagramProtocol):
         self._transport.sendto(data, to)
 
 
+def without_addresses(offer: str) -> str:
+    """An SDP offer as browsers post it: before any candidate was found."""
+    return "".join(f"{line}\r\n" for line in offer.splitlines() if "candidate" not in line)
+
+
 @asynccontextmanager
 async def relaying() -> AsyncGenerator[Relay]:
     loop = asyncio.get_running_loop()
