@@ -392,10 +392,10 @@ test("nobody waits for the sound of an answer that has none, or none that can be
   assert.deepEqual(told, []);
 });
 
-test("a stumble on the key goes on with the same turn", () => {
+test("a stumble on the key goes on with the same turn", (t) => {
   const later = [];
   const told = [];
-  globalThis.clearTimeout = () => void later.splice(0);
+  t.mock.method(globalThis, "clearTimeout", () => void later.splice(0)); // until the test ends: others have timers, too
   globalThis.window = { setTimeout: (act) => later.push(act) };
   const key = new TalkKey(() => told.push("begin"), () => told.push("end"));
   key.press();
