@@ -49,7 +49,7 @@ CROWD, DESCRIPTORS = 1000, 256
 SHORT = "from app.transports.tcp_connections import *; DEADLINES_S[State.HANDSHAKE] = 2.0"
 HASTY = "from app.transports import tcp_connections as c; c.DEADLINES_S.update({s: 0.3 for s in c.WAITING})"
 NO_DEADLINES = "from app.transports import tcp_connections; tcp_connections.DEADLINES_S.clear()"
-NO_ROOM = NO_DEADLINES + "; connections.Connections.cut_oldest = lambda self, whose=None: True"
+NO_ROOM = NO_DEADLINES + "; tcp_connections.TcpConnections.cut_oldest = lambda self, whose=None: True"
 
 
 @asynccontextmanager
