@@ -16,7 +16,6 @@ import numpy as np
 
 from app.callers import Caller
 from app.ids import new_id
-from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol.client_events import CreateItem, CreateResponse, InputSamples, KeyPressed, Received
 from app.realtime.protocol.items import CallOutputItem
 from app.service import Service
@@ -29,10 +28,6 @@ from app.transports.telephone.media_stream import RATE_HZ, MediaStream
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm
 from engine.resampler import Resampler
-
-PROFILE = PlayoutProfile(lead_s=0.040, packet_s=0.020, plays=True, streams_input=True)
-"""At most 60 ms leave ahead of the listener, as in a call over WebRTC: a barge-in is silence at once. More leaves while
-the server is late."""
 
 HANDSET_S = 0.060
 """Seconds that a sample waits between the exchange and the ear: the buffer of a telephone."""

@@ -12,6 +12,7 @@ from typing import Any
 from app import strict_json
 from app.callers import Caller
 from app.ids import new_id
+from app.realtime.ports import CALL
 from app.realtime.protocol import Options, session_options
 from app.realtime.protocol.client_events import CreateResponse, Received
 from app.refusal import Refusal
@@ -21,7 +22,7 @@ from app.transports.open_calls import Call, OpenCalls
 from app.transports.resumable_session import ResumableSessions
 from app.transports.telephone.call_control import HANG_UP, CallControl
 from app.transports.telephone.media_stream import MediaStream
-from app.transports.telephone.phone import PROFILE, Phone
+from app.transports.telephone.phone import Phone
 from engine import ConfigError
 
 MOST_STEPS = 1000
@@ -52,7 +53,7 @@ class Telephones:
         caller, control, id = Caller(self._settings.key), self._control(), new_id("rtc", self._service.settings.name)
         with self._service.share("calls", caller), self._service.admit(caller) as context:
             phone = Phone(stream, self._service, caller, control)
-            profile = replace(PROFILE, lateness=self._service.lateness)
+            profile = replace(CALL, lateness=self._service.lateness)
             opening = Opening(caller, settings=self._start(control), profile=profile)
             connection = Connection(self._service, self._sessions, context, phone.channel, opening)
             with self._open_calls.add(Call(id, caller, phone.inbox, connection)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.realtime.ports import PlayoutProfile
+from app.realtime.ports import CALL
 from app.realtime.protocol.client_events import CreateItem, Received
 from app.realtime.session_context import SessionContext
 from app.service import Service
@@ -17,9 +17,6 @@ from app.transports.inbox import Inbox
 from app.transports.open_calls import Call
 from app.transports.resumable_session import ResumableSessions
 from app.transports.webrtc.peer_connection import PeerConnection
-
-PROFILE = PlayoutProfile(lead_s=0.040, packet_s=0.020, plays=True, streams_input=True)
-"""At most 60 ms leave ahead of the listener, since a barge-in can't recall them; more while the server is late."""
 
 
 class PeerCall(Call):
@@ -37,7 +34,7 @@ class PeerCall(Call):
         self.peer = self.new_peer()
         for item in opening.history:
             inbox.put(Received(CreateItem(item)), 0)
-        profile = replace(PROFILE, lateness=service.lateness, overlap_ms=opening.profile.overlap_ms)
+        profile = replace(CALL, lateness=service.lateness, overlap_ms=opening.profile.overlap_ms)
         connection = Connection(service, sessions, context, self.peer.channel, replace(opening, profile=profile))
         super().__init__(id, maker, inbox, connection)
 

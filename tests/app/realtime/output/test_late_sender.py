@@ -14,7 +14,7 @@ import numpy as np
 from app.client.player import Player
 from app.lateness import CALM_S, MOST_S, SOME, Lateness
 from app.realtime.output.playout import Playout
-from app.transports.webrtc.call import PROFILE
+from app.realtime.ports import CALL
 from engine import SPEAKER_RATE_HZ
 
 TICK_S = 1e-5
@@ -26,7 +26,7 @@ Stall = tuple[float, float]
 
 def heard(seconds: float, stalls: Sequence[Stall], lateness: Lateness | None, begun_s: float = 0.0) -> Player:
     """What a listener hears of an answer that was made at once, with its arrival times."""
-    playout, player, now_s = Playout(PROFILE.lead_s, PROFILE.packet_s, lateness=lateness), Player(), begun_s
+    playout, player, now_s = Playout(CALL.lead_s, CALL.packet_s, lateness=lateness), Player(), begun_s
     playout.push(np.ones(round(seconds * SPEAKER_RATE_HZ), np.float32))
     playout.end()
     while not playout.drained:
@@ -83,7 +83,7 @@ def very_late(at_s: float) -> Lateness:
 
 def ahead_s(lateness: Lateness | None, at_s: float) -> float:
     """How much is ahead of the listener at most, in an answer of that moment."""
-    playout, now_s, most_s = Playout(PROFILE.lead_s, PROFILE.packet_s, lateness=lateness), at_s, 0.0
+    playout, now_s, most_s = Playout(CALL.lead_s, CALL.packet_s, lateness=lateness), at_s, 0.0
     playout.push(np.ones(SPEAKER_RATE_HZ, np.float32))
     playout.end()
     while not playout.drained:
@@ -95,8 +95,8 @@ def ahead_s(lateness: Lateness | None, at_s: float) -> float:
 
 def test_the_lead_is_bounded_and_shrinks_again_to_what_a_barge_in_may_cost() -> None:
     usual_s, lateness = ahead_s(None, 0.0), very_late(100.0)
-    assert usual_s <= PROFILE.lead_s + PROFILE.packet_s + 1e-9
-    assert usual_s + MOST_S - PROFILE.packet_s < ahead_s(lateness, 100.0) <= usual_s + MOST_S + 1e-9
+    assert usual_s <= CALL.lead_s + CALL.packet_s + 1e-9
+    assert usual_s + MOST_S - CALL.packet_s < ahead_s(lateness, 100.0) <= usual_s + MOST_S + 1e-9
     assert ahead_s(lateness, 100.0 + CALM_S) <= usual_s + 1e-9
 
 
@@ -115,7 +115,7 @@ def test_a_pause_is_no_delay() -> None:
     """Neither a listener who is heard out, nor one who was away."""
     for wait in (Playout.resume, lambda playout, now_s: playout.rewind(now_s - 0.1)):
         told: list[float] = []
-        playout = Playout(PROFILE.lead_s, PROFILE.packet_s, 30.0, Told(told))
+        playout = Playout(CALL.lead_s, CALL.packet_s, 30.0, Told(told))
         playout.push(np.ones(SPEAKER_RATE_HZ, np.float32))
         while playout.take(1.0) is not None:
             pass
@@ -127,7 +127,7 @@ def test_a_pause_is_no_delay() -> None:
 
 def test_an_engine_that_makes_sound_late_is_no_delay_of_the_sender() -> None:
     told: list[float] = []
-    playout = Playout(PROFILE.lead_s, PROFILE.packet_s, lateness=Told(told))
+    playout = Playout(CALL.lead_s, CALL.packet_s, lateness=Told(told))
     for at_s in (0.0, 0.5, 1.0):
         playout.push(np.ones(round(0.02 * SPEAKER_RATE_HZ), np.float32))
         while playout.take(at_s) is not None:
