@@ -165,6 +165,24 @@ def test_the_newest_turns_are_kept() -> None:
     assert len(prompt_ids((user("a" * 10_000),))) <= CONTEXT - ANSWER_ROOM
 
 
+@pytest.mark.parametrize("many", [("answer",), ("call", "result"), ("call", "results")])
+def test_a_turn_that_is_too_long_keeps_its_question_and_what_is_newest(many: tuple[str, ...]) -> None:
+    call = Message("assistant", (ToolCallPart("c", "get_time", "{}"),))
+    results = tuple(ToolResultPart("c", f'{{"time": "{hour}:00"}}') for hour in range(1, 9))
+    kinds = {
+        "answer": Message("assistant", (TextPart("Hello!"),)),
+        "call": call,
+        "result": Message("tool", results[:1]),
+        "results": Message("tool", results),
+    }
+    ids = prompt_ids((user("the first"), *(kinds[kind] for _ in range(300) for kind in many)))
+    assert CONTEXT * 3 // 4 < len(ids) <= CONTEXT - ANSWER_ROOM + 1
+    assert ids[: len(turn("the", "first"))] == turn("the", "first")
+    assert ids[-1] == BOT
+    last = prompt_ids((user("the first"), kinds[many[-1]]))[len(turn("the", "first")) :]
+    assert ids[-6:] == last[-6:] or many == ("answer",)
+
+
 def test_where_the_window_begins_stays_for_some_turns() -> None:
     turns = tuple(
         m for i in range(60) for m in (user(f"hello number {i}"), Message("assistant", (TextPart("Hello!"),)))

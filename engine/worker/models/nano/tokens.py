@@ -63,21 +63,31 @@ def prompt_ids(messages: Sequence[Message], transcript: str | None = None, skill
     ``transcript`` is what the last user's speech was understood as ("" if not at all). System messages are left out:
     nano cannot follow instructions.
     """
-    turns: list[list[int]] = [[]]
+    turns: list[list[list[int]]] = [[[]]]
     for message in messages:
         if message.role == "user":
             words = f"{text_of(message)} {(transcript if message is messages[-1] else None) or ''}"
-            turns.append(user_ids(words, shows([message])))
+            turns.append([user_ids(words, shows([message]))])
         elif message.role == "assistant":
-            turns[-1] += _assistant_ids(message, opened=turns[-1][-1:] == [BOT])
+            turns[-1].append(_assistant_ids(message, opened=turns[-1][-1][-1:] == [BOT]))
         elif message.role == "tool":
-            for part in message.parts:
-                turns[-1] += result_ids(part.output) if isinstance(part, ToolResultPart) else []
+            turns[-1] += [result_ids(part.output) for part in message.parts if isinstance(part, ToolResultPart)]
     if transcript is not None and (not messages or messages[-1].role != "user"):
-        turns.append(user_ids(transcript))
+        turns.append([user_ids(transcript)])
     declared = tools_ids(skills)
-    ids = [*declared, *(i for turn in _window(turns, CONTEXT - ANSWER_ROOM - len(declared)) for i in turn)]
+    room = CONTEXT - ANSWER_ROOM - len(declared)
+    ids = [*declared, *(i for turn in _window([_newest(turn, room) for turn in turns], room) for i in turn)]
     return ids if ids[-1:] == [BOT] else [*ids, BOT]
+
+
+def _newest(turn: list[list[int]], room: int) -> list[int]:
+    """The user's words, and of the calls, results and answers behind them the newest that fit ``room`` together."""
+    asked, *rest = turn
+    held, first = len(asked), len(rest)
+    while first and held + len(rest[first - 1]) <= room:
+        first -= 1
+        held += len(rest[first])
+    return [*asked, *(i for ids in rest[first:] for i in ids)]
 
 
 def _window(turns: list[list[int]], room: int) -> list[list[int]]:
