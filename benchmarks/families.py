@@ -57,18 +57,25 @@ def qwen3_omni(folder: Path) -> tuple[str, Mapping[str, Any]]:
     return "qwen3_omni_tiny", {}
 
 
+VOICES = ("cloned", "designed")
+"""Those that speak a given text, and answer nothing."""
 FAMILIES = {one.__name__: one for one in (cloned, designed, qwen2_5_omni, qwen3_omni)}
+
+
+def written(name: str, folder: Path, **settings: Any) -> Path:
+    """A tiny checkpoint of a family in the folder, and the configuration with these settings that serves it."""
+    config, options = FAMILIES[name](folder)
+    tree = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
+    tree |= {"weights": str(folder / "weights"), "options": tree.get("options", {}) | options} | settings
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(tree), encoding="utf-8")
+    return path
 
 
 def measure(name: str, plan: Plan, replicas: tuple[int, ...]) -> bool:
     """Serve a tiny checkpoint of a family under load; whether every bar was held."""
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        config, options = FAMILIES[name](folder)
-        tree = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
-        tree |= {"weights": str(folder / "weights"), "options": tree.get("options", {}) | options}
-        path = folder / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(tree), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(name, Path(folder))
         print_(f"\n{name}")
         return run_serve(Servers(load_config(path), Served(str(path)), replicas), plan, None)
 

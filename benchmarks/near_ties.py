@@ -1,6 +1,6 @@
-"""A bench of why an answer of Qwen3-Omni, beside others, may not be the one that it is alone: its draws near a tie.
+"""A bench of why an answer of a family, beside others, may not be the one that it is alone: its draws near a tie.
 
-    python -m benchmarks.near_ties [--rounds 12]
+    python -m benchmarks.near_ties [--family qwen3_omni] [--rounds 12]
 
 A draw points into the number line on which the shares of the ids lie one behind the other. A batch of another size
 rounds its products otherwise, so that the ends on that line move by some 1e-7; a point that lies nearer to an end than
@@ -21,15 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from msgspec import structs
 from torch import Tensor
 
 from app.bench.loads import Plan
-from benchmarks.families import CONFIGS
-from engine import Audio, Engine, EngineSpec, Request, load_config, loop
+from benchmarks.families import FAMILIES, VOICES, written
+from engine import Audio, Engine, EngineSpec, Request, Sampling, load_config, loop
 from engine.worker.nn import sampler
-from tests.oracles import tiny_qwen3_omni
 
 Key = tuple[int, int, int, int]
 """The seed, the stage, the step and the codebook of a draw."""
@@ -151,16 +149,16 @@ def shown(found: Comparison) -> Iterable[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--family", choices=FAMILIES, default="qwen3_omni")
+    parser.add_argument("--rounds", type=int, default=12, help="with eight answers each")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        tiny_qwen3_omni.make(Path(folder) / "weights")
-        tree: dict[str, Any] = yaml.safe_load((CONFIGS / "qwen3_omni_tiny.yaml").read_text(encoding="utf-8"))
-        path = Path(folder) / "tiny.yaml"
-        path.write_text(yaml.safe_dump(tree | {"weights": f"{folder}/weights", "launcher": "inline"}), "utf-8")
-        kind = Plan().kinds()[-1]
+        path = written(args.family, Path(folder), launcher="inline")
+        kind = Plan().kinds()[0 if args.family in VOICES else -1]
         requests = [
-            structs.replace(one, id=str(at), session=str(at), max_text_tokens=50, max_audio_s=4.0)
+            structs.replace(
+                one, id=str(at), session=str(at), max_text_tokens=50, max_audio_s=4.0, sampling=Sampling(seed=at)
+            )
             for at, one in enumerate(kind.requests)
         ]
         found = loop.run(compare(load_config(path), requests, args.rounds))
