@@ -1,7 +1,8 @@
 """What an attack is made on: a server in processes of its own, and a healthy client beside it that is timed.
 
-``attacked`` gives both. The healthy client says every 20 ms what costs nothing, and the longest wait for its answer is
-what everybody else waited. ``before`` runs in the server before it serves: a control takes a guard away with it.
+``attacked`` gives both; its caller, who attacks, then gives way to them. The healthy client says every 20 ms what costs
+nothing, and the longest wait for its answer is what everybody else waited. ``before`` runs in the server before it
+serves: a control takes a guard away with it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,17 @@ async def target(
         await _stopped(process)
 
 
+@contextmanager
+def elsewhere() -> Iterator[None]:
+    """Attackers have processors of their own: here this process is to take none that the server asks for."""
+    os.setpriority(os.PRIO_PROCESS, 0, 19)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # only root may take it back; without that the rest of the tests is slower
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
+
+
 @asynccontextmanager
 async def attacked(
     folder: Path, server: dict[str, Any] | None = None, *, key: str = "", asks: bool = False, **more: Any
@@ -172,7 +184,8 @@ async def attacked(
         watching = asyncio.create_task(peak.watch(aim), name="peak")
         try:
             async with bystander:
-                yield aim, bystander, peak
+                with elsewhere():
+                    yield aim, bystander, peak
         finally:
             watching.cancel()
             with suppress(asyncio.CancelledError):

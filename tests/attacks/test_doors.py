@@ -56,7 +56,7 @@ NO_ROOM = NO_DEADLINES + "; tcp_connections.TcpConnections.cut_oldest = lambda s
 async def crowd(port: int, count: int, kinds: dict[str, tuple[bytes, bytes]] = KINDS) -> AsyncGenerator[None]:
     """So many slow and silent peers at once; those that are let go come again until this is left."""
     asyncio.get_running_loop().set_debug(False)  # a thousand of them are much for it
-    async with elsewhere(), asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
         said = list(kinds.values())
         peers = [
             tasks.create_task(_come_again(port, *said[number % len(said)]), name=f"peer:{number}")
@@ -65,17 +65,6 @@ async def crowd(port: int, count: int, kinds: dict[str, tuple[bytes, bytes]] = K
         yield
         for peer in peers:
             peer.cancel()
-
-
-@asynccontextmanager
-async def elsewhere() -> AsyncGenerator[None]:
-    """Attackers have processors of their own: here this process is to take none that the server asks for."""
-    os.setpriority(os.PRIO_PROCESS, 0, 19)
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # only root may take it back, and without it the rest of the test is slower
-            os.setpriority(os.PRIO_PROCESS, 0, 0)
 
 
 async def _come_again(port: int, first: bytes, then: bytes) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.raw import BINARY, MORE, PING, PONG, TEXT, frame, pushed, upgraded
-from tests.attacks.target import Bystander, Target, Waits, target
+from tests.attacks.target import Bystander, Target, Waits, attacked, elsewhere, target
 
 pytestmark = pytest.mark.attacks
 
@@ -42,7 +42,8 @@ async def _beside(aim: Target, data: bytes, path: str = "/v1/realtime") -> Waits
     """What the healthy client waits while another one sends this, and reads nothing."""
     async with Bystander(aim) as bystander:
         _, writer = await upgraded(aim.port, path)
-        await asyncio.gather(pushed(writer, data, FOR_S), asyncio.sleep(FOR_S))
+        with elsewhere():
+            await asyncio.gather(pushed(writer, data, FOR_S), asyncio.sleep(FOR_S))
         writer.transport.abort()
     return bystander.waits
 
@@ -76,7 +77,7 @@ async def test_nobody_waits_for_one_who_floods_the_line(tmp_path: Path) -> None:
 
 async def test_many_who_flood_leave_half_of_the_loop(tmp_path: Path) -> None:
     data = FLOODS["tiny texts"]
-    async with target(tmp_path) as aim, Bystander(aim) as bystander:
+    async with attacked(tmp_path) as (aim, bystander, _):
         writers = [(await upgraded(aim.port))[1] for _ in range(30)]
         await asyncio.gather(asyncio.sleep(FOR_S), *(pushed(writer, data, FOR_S) for writer in writers))
         for writer in writers:
