@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -187,10 +187,56 @@ async def test_what_the_exchange_must_not_say_ends_the_call(server: Running, dia
         await server.empty()
 
 
-async def test_who_hangs_up_in_mid_answer_leaves_nothing(server: Running, dial: Dial) -> None:
+async def they_speak(phone: Telephone, backend: Client) -> None:
+    await phone.speak(tone(0.6))
+    await backend.until("input_audio_buffer.speech_started")
+
+
+async def they_have_spoken(phone: Telephone, backend: Client) -> None:
+    await phone.speak(np.concatenate([tone(0.6), silence(1.0)]))
+    await backend.until("input_audio_buffer.committed")
+
+
+async def it_thinks(phone: Telephone, backend: Client) -> None:
+    await ask(backend, "long 100")
+    await backend.until("response.created")
+
+
+async def it_answers(phone: Telephone, backend: Client) -> None:
+    await ask(backend, "long 100")
+    await backend.until("output_audio_buffer.started")
+
+
+async def they_interrupt(phone: Telephone, backend: Client) -> None:
+    await it_answers(phone, backend)
+    await they_speak(phone, backend)
+
+
+async def it_has_answered(phone: Telephone, backend: Client) -> None:
+    await ask(backend, "say: yes")
+    await backend.until("output_audio_buffer.stopped")
+
+
+async def it_hands_the_call_on(phone: Telephone, backend: Client) -> None:
+    await ask(backend, 'tool transfer {"destination": "sales"}')
+    await backend.until("response.done")
+
+
+STATES = (they_speak, they_have_spoken, it_thinks, it_answers, they_interrupt, it_has_answered, it_hands_the_call_on)
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_who_hangs_up_leaves_nothing(
+    server: Running, dial: Dial, state: Callable[[Telephone, Client], Awaitable[None]]
+) -> None:
     async with dial(reached(server)) as phone, beside(server) as backend:
-        await ask(backend, "long 100")
-        await backend.until("output_audio_buffer.started")
+        await state(phone, backend)
+        await phone.hang_up()
+        await server.empty()
+
+
+async def test_who_hangs_up_as_the_call_begins_leaves_nothing(server: Running, dial: Dial) -> None:
+    async with dial(reached(server)) as phone:
         await phone.hang_up()
         await server.empty()
 
