@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 
-import numpy as np
 import pytest
 import pytest_asyncio
 
-from engine import load_config
-from tests.app.rig import ROOT, Running, running
-from tests.examples.programs import EXAMPLES, spoken, written
-from tests.web.browser import UNPROCESSED, Chromium, browsing
-from tests.web.elsewhere import Elsewhere, elsewhere
+from tests.app.rig import Running
+from tests.examples.programs import EXAMPLES
+from tests.web.browser import UNPROCESSED, Chromium
+from tests.web.elsewhere import Elsewhere
+from tests.web.other_origin import nano_server, place, saying
+
+__all__ = ["nano_server", "place"]
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Generator[Elsewhere]:
-    with elsewhere(tmp_path_factory.mktemp("elsewhere")) as one:
-        yield one
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(place: Elsewhere) -> AsyncGenerator[Running]:
-    spec = load_config(ROOT / "configs" / "nano.yaml")
-    async with running(dataclasses.replace(spec, server={"allowed_origins": [place.origin]})) as one:
-        yield one
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser(server: Running, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Chromium]:
-    voice = await asyncio.to_thread(spoken, server.http, "What can you do?")
-    said = np.concatenate([np.zeros(24_000, np.int16), voice, np.zeros(30 * 24_000, np.int16)])
-    async with browsing(written(tmp_path_factory.mktemp("microphone") / "user.wav", said)) as one:
+    async with saying("What can you do?", server, tmp_path_factory.mktemp("microphone")) as one:
         yield one
 
 

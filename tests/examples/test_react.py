@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import shutil
 import subprocess
-from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
-import numpy as np
 import pytest
-import pytest_asyncio
 
-from engine import load_config
-from tests.app.rig import ROOT, Running, running
-from tests.examples.programs import EXAMPLES, spoken, written
-from tests.web.browser import MODULES, UNPROCESSED, browsing
-from tests.web.elsewhere import Elsewhere, elsewhere
+from tests.app.rig import ROOT, Running
+from tests.examples.programs import EXAMPLES
+from tests.web.browser import MODULES, UNPROCESSED
+from tests.web.elsewhere import Elsewhere
+from tests.web.other_origin import nano_server, place, saying
+
+__all__ = ["nano_server", "place"]
 
 pytestmark = [
     pytest.mark.chromium,
@@ -26,19 +24,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(not (MODULES / "react").is_dir(), reason="react is not installed (cd web && npm ci)"),
 ]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Generator[Elsewhere]:
-    with elsewhere(tmp_path_factory.mktemp("elsewhere")) as one:
-        yield one
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(place: Elsewhere) -> AsyncGenerator[Running]:
-    spec = load_config(ROOT / "configs" / "nano.yaml")
-    async with running(dataclasses.replace(spec, server={"allowed_origins": [place.origin]})) as one:
-        yield one
 
 
 def bundled(folder: Path, server: str) -> Path:
@@ -63,9 +48,7 @@ def bundled(folder: Path, server: str) -> Path:
 
 async def test_the_component_talks_and_runs_its_tool(server: Running, place: Elsewhere, tmp_path: Path) -> None:
     shutil.copytree(await asyncio.to_thread(bundled, tmp_path, server.http), place.folder / "react")
-    voice = await asyncio.to_thread(spoken, server.http, "Please set a timer for ten minutes.")
-    said = np.concatenate([np.zeros(24_000, np.int16), voice, np.zeros(30 * 24_000, np.int16)])
-    async with browsing(written(tmp_path / "user.wav", said)) as browser, browser.page() as page:
+    async with saying("Please set a timer for ten minutes.", server, tmp_path) as browser, browser.page() as page:
         await page.before(UNPROCESSED)
         await page.do("goto", f"{place.origin}/react/")
         await page.do("click", "button")

@@ -7,52 +7,31 @@ The page of twenty lines and the element of one are those of ``web/LIBRARY.md``;
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
-import httpx
-import numpy as np
 import pytest
 import pytest_asyncio
 
-from engine import load_config
-from tests.app.rig import ROOT, Running, running
-from tests.web.browser import MODULES, UNPROCESSED, WIRE, Chromium, Page, browsing, written
-from tests.web.elsewhere import Elsewhere, elsewhere
+from tests.app.rig import ROOT, Running
+from tests.web.browser import MODULES, UNPROCESSED, WIRE, Chromium, Page
+from tests.web.elsewhere import Elsewhere
+from tests.web.other_origin import nano_server, place, saying
+
+__all__ = ["nano_server", "place"]
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 SENTENCE = "Please set a timer for ten minutes."
 GUIDE = (ROOT / "web" / "LIBRARY.md").read_text()
-RATE_HZ = 24_000
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Generator[Elsewhere]:
-    with elsewhere(tmp_path_factory.mktemp("elsewhere")) as one:
-        yield one
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(place: Elsewhere) -> AsyncGenerator[Running]:
-    spec = load_config(ROOT / "configs" / "nano.yaml")
-    async with running(dataclasses.replace(spec, server={"allowed_origins": [place.origin]})) as one:
-        yield one
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser(server: Running, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Chromium]:
-    """Its microphone says the sentence a second after each opening, in a voice of the server's."""
-    async with httpx.AsyncClient(base_url=server.http) as http:
-        said = {"model": "nano", "input": SENTENCE, "voice": "slt", "response_format": "pcm"}
-        pcm = (await http.post("/v1/audio/speech", json=said, timeout=60)).content
-    voice = np.frombuffer(pcm, "<i2") / 32768
-    samples = np.concatenate([np.zeros(RATE_HZ), voice, np.zeros(30 * RATE_HZ)])
-    async with browsing(written(tmp_path_factory.mktemp("microphone") / "user.wav", samples, RATE_HZ)) as one:
+    async with saying(SENTENCE, server, tmp_path_factory.mktemp("microphone")) as one:
         yield one
 
 

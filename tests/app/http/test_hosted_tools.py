@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -17,34 +15,18 @@ from openai.types.responses import Response, ResponseStreamEvent
 
 from engine import Engine, TextPart, ToolCallPart, ToolResultPart
 from engine import Request as EngineRequest
-from tests.app import mcp_rig
+from tests.app.hosted_tools import library, server, serving
 from tests.app.http.test_responses import text, types
 from tests.app.mcp_rig import Library, liar, result, tool
 from tests.app.openai_types import strictly
 from tests.app.rig import LoudnessVad, Running, eventually, running, script_spec
 
+__all__ = ["library", "server"]
+
 CALL = 'tool shelf {"title": "Emma"}'
 TIME: dict[str, Any] = {"type": "function", "name": "time", "parameters": {"type": "object", "properties": {}}}
 LISTED = ["output_item.added", "mcp_list_tools.in_progress", "mcp_list_tools.completed", "output_item.done"]
 CALLED = ["output_item.added", "mcp_call.in_progress", *["mcp_call_arguments.delta"] * 3, "mcp_call_arguments.done"]
-
-
-@pytest.fixture
-async def library() -> AsyncGenerator[Library]:
-    async with mcp_rig.library() as one:
-        yield one
-
-
-@pytest.fixture
-async def server(library: Library) -> AsyncGenerator[Running]:
-    async with serving(library.named()) as one:
-        yield one
-
-
-@asynccontextmanager
-async def serving(named: Any) -> AsyncGenerator[Running]:
-    async with running(script_spec(mcp=named), vad=LoudnessVad) as one:
-        yield one
 
 
 @pytest.fixture

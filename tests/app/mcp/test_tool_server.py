@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -16,14 +15,10 @@ from app.mcp import CallResult, HostedTool, ToolServer, ToolServerError, ToolSer
 from app.mcp.transport import MOST_BYTES, is_public
 from app.refusal import Refusal
 from app.settings import McpServer
-from tests.app import mcp_rig
+from tests.app.hosted_tools import library
 from tests.app.mcp_rig import Liar, Library, Reply, answer, head, liar, result, tool
 
-
-@pytest.fixture
-async def library() -> AsyncGenerator[Library]:
-    async with mcp_rig.library() as one:
-        yield one
+__all__ = ["library"]
 
 
 def opened(url: str, setting: dict[str, Any] | None = None, **entry: Any) -> ToolServer:

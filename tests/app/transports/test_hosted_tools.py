@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,10 +14,12 @@ pytest.importorskip("mcp")
 from openai.types.realtime import ConversationItem
 from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 
-from tests.app import mcp_rig
+from tests.app.hosted_tools import library, server, serving
 from tests.app.mcp_rig import Library, liar, result, tool
 from tests.app.openai_types import strictly
-from tests.app.rig import Client, LoudnessVad, Running, eventually, running, script_spec, talking
+from tests.app.rig import Client, Running, eventually, talking
+
+__all__ = ["library", "server"]
 
 CALL = 'tool shelf {"title": "Emma"}'
 LISTED = ["conversation.item.added", "mcp_list_tools.in_progress", "mcp_list_tools.completed", "conversation.item.done"]
@@ -28,24 +29,6 @@ CALLED = [
 ]  # fmt: skip
 LOOK = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
 ITEMS = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response")
-
-
-@pytest.fixture
-async def library() -> AsyncGenerator[Library]:
-    async with mcp_rig.library() as one:
-        yield one
-
-
-@pytest.fixture
-async def server(library: Library) -> AsyncGenerator[Running]:
-    async with serving(library.named()) as one:
-        yield one
-
-
-@asynccontextmanager
-async def serving(named: Any) -> AsyncGenerator[Running]:
-    async with running(script_spec(mcp=named), vad=LoudnessVad) as one:
-        yield one
 
 
 @pytest.fixture
