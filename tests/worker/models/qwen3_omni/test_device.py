@@ -17,6 +17,7 @@ from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import penalised
 from engine.worker.omni.encoders import Encoders
+from engine.worker.talker import code2wav
 from engine.worker.talker import net as talker_net
 from tests.oracles.talk import request
 from tests.worker.models.qwen3_omni.cases import PROMPTS, TONE, Folder
@@ -25,6 +26,12 @@ from tests.worker.pretend import Device, pretended
 
 TEXTS = ("text", "bare", "history", "text")
 MEDIA = ("audio", "image", "video", "audio and image")
+
+
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The voice is not warmed, which takes as long as a test's answers; with one slot, below, it is."""
+    monkeypatch.setattr(code2wav, "WARM_GPU_S", 0.0)
 
 
 def watch(patch: pytest.MonkeyPatch, device: Device) -> list[Counter[tuple[str, str]]]:
@@ -52,6 +59,7 @@ def where(steps: Steps) -> set[str]:
     return {at.rpartition(" ")[2] for _, _, waits in steps for _, at in waits}
 
 
+@pytest.mark.usefixtures("cold")
 @pytest.mark.parametrize(
     ("titles", "graphs"), [(TEXTS, True), (MEDIA, True), (MEDIA, False)], ids=["text", "media", "without graphs"]
 )
@@ -76,6 +84,7 @@ def test_steps_wait_for_what_they_say_and_for_nothing_else(
     assert most(steps, "code2wav") <= 3, "the sound, of each length"
 
 
+@pytest.mark.usefixtures("cold")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_session_goes_on_there(dtype: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was computed for it is taken over, on the device; in the dtype of real checkpoints experts are grouped."""
@@ -95,6 +104,7 @@ def test_a_session_goes_on_there(dtype: str, checkpoint: Folder, monkeypatch: py
     assert not sum(inside, Counter())
 
 
+@pytest.mark.usefixtures("cold")
 def test_prompts_that_are_encoded_together_are_told_whole(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that are taken in steps later: what was recalled of them must not be lost on the way."""
     titles, folder = ("audio", "image", "audio and image"), checkpoint("plain")
@@ -110,6 +120,7 @@ def test_prompts_that_are_encoded_together_are_told_whole(checkpoint: Folder, mo
         assert [one[:2] for one in ours] == [one[:2] for one in theirs]
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_lost_voices_frames_are_taken_over_there_and_a_slot_is_cleared(
     checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
