@@ -23,9 +23,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from app.lateness import Lateness
 from app.server import Server, config_of
 from app.service import Service
-from engine import EngineSpec, load_config
+from engine import EngineSpec
+from tests.app.scripted import ROOT, script_spec
 
-ROOT = Path(__file__).parents[2]
+__all__ = ["ROOT", "script_spec"]
+
 TIMEOUT_S = 45.0  # a session that may be taken up again lives on for 20 s; an idle machine needs little more
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 PLACE = {"response_id", "item_id", "output_index", "content_index"}
@@ -53,16 +55,6 @@ uvicorn.server.asyncio = _Hasty()  # pyright: ignore[reportPrivateImportUsage, r
 
 Event = dict[str, Any]
 C = TypeVar("C", bound="Client")
-
-
-def script_spec(**server: Any) -> EngineSpec:
-    """The scripted family in this very process, with short words, and the given ``server:`` section."""
-    spec = load_config(ROOT / "configs" / "script.yaml")
-    section = {"host": "127.0.0.1", "port": 0, **server}
-    patient = dataclasses.replace(spec.heartbeat, timeout_s=20.0)  # other tests may hold the processors for a second
-    return dataclasses.replace(
-        spec, launcher="inline", server=section, options={"frames_per_word": 2}, heartbeat=patient
-    )
 
 
 def keys_file(folder: Path, *lines: str, name: str = "keys") -> str:

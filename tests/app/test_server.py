@@ -24,7 +24,7 @@ from tests.app.rig import ROOT, Running, eventually, running, script_spec, talki
 SERVE = """
 import sys
 from app.server import serve
-from tests.app.rig import script_spec
+from tests.app.scripted import script_spec
 spec = script_spec(port=int(sys.argv[1]), drain_s=float(sys.argv[2]))
 serve(spec, on_ready=lambda url, model: print(url, flush=True))
 """

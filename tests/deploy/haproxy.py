@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from tests.app.rig import ROOT
+from tests.app.scripted import ROOT
 
 CONFIG = ROOT / "deploy" / "haproxy.cfg"
 SERVE = """
@@ -25,7 +25,7 @@ import dataclasses, json, sys
 import aioice.ice
 from app.server import serve
 from engine.config import ClusterSpec
-from tests.app.rig import script_spec
+from tests.app.scripted import script_spec
 aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ["127.0.0.1"]
 section, token_file = json.loads(sys.argv[1]), sys.argv[2]
 join = section.pop("join", None)

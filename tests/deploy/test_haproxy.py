@@ -15,6 +15,7 @@ from typing import Any
 import aioice.ice
 import httpx
 import pytest
+import pytest_asyncio
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
@@ -22,7 +23,7 @@ from tests.app.rig import TIMEOUT_S, Client
 from tests.app.transports.webrtc.caller import Caller
 from tests.deploy.haproxy import KEY, PATIENCE_S, Fronts, free_port, fronts
 
-pytestmark = [pytest.mark.haproxy]
+pytestmark = [pytest.mark.haproxy, pytest.mark.asyncio(loop_scope="module")]
 
 BEARER = {"authorization": f"Bearer {KEY}"}
 SDP = {"content-type": "application/sdp"}
@@ -33,16 +34,21 @@ def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aioice.ice, "get_host_addresses", lambda use_ipv4, use_ipv6: ["127.0.0.1"])
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Fronts]:
+    """For tests that start none of its programs anew: one that is started in a test must end with it."""
+    async with fronts(tmp_path_factory.mktemp("fronts")) as one:
+        yield one
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def two(tmp_path: Path) -> AsyncGenerator[Fronts]:
     async with fronts(tmp_path) as one:
         yield one
 
 
-@pytest.fixture
-async def http(two: Fronts) -> AsyncGenerator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=two.url(), headers=BEARER, timeout=TIMEOUT_S) as client:
-        yield client
+def client_of(two: Fronts) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=two.url(), headers=BEARER, timeout=TIMEOUT_S)
 
 
 def owner(id: str) -> str:
@@ -105,10 +111,8 @@ async def held(two: Fronts, stack: AsyncExitStack, count: int) -> list[Held]:
     return clients
 
 
-async def test_what_belongs_to_a_server_reaches_it_also_after_the_proxy_began_anew(
-    two: Fronts, http: httpx.AsyncClient
-) -> None:
-    async with AsyncExitStack() as stack:
+async def test_what_belongs_to_a_server_reaches_it_also_after_the_proxy_began_anew(two: Fronts) -> None:
+    async with client_of(two) as http, AsyncExitStack() as stack:
         clients = await held(two, stack, 8)
         assert Counter(one.server for one in clients) == {"a": 4, "b": 4}
         kept = [await _made(http, "responses", "id", input="say: one") for _ in range(6)]
@@ -121,9 +125,9 @@ async def test_what_belongs_to_a_server_reaches_it_also_after_the_proxy_began_an
             await one.come_back()
             assert one.server == before
             await one.works()
-    for id in sorted(kept, key=owner):
-        assert (await http.get(f"/v1/responses/{id}")).json()["id"] == id
-        assert owner(await _made(http, "responses", "id", input="say: two", previous_response_id=id)) == owner(id)
+        for id in sorted(kept, key=owner):
+            assert (await http.get(f"/v1/responses/{id}")).json()["id"] == id
+            assert owner(await _made(http, "responses", "id", input="say: two", previous_response_id=id)) == owner(id)
     for value in sorted(secrets, key=owner):
         await _opens(two, value)
 
@@ -155,8 +159,8 @@ async def hung_up(http: httpx.AsyncClient, path: str) -> httpx.Response:
             await asyncio.sleep(0.05)
 
 
-async def test_a_call_is_found_by_those_beside_it(two: Fronts, http: httpx.AsyncClient) -> None:
-    async with AsyncExitStack() as stack:
+async def test_a_call_is_found_by_those_beside_it(shared: Fronts) -> None:
+    async with client_of(shared) as http, AsyncExitStack() as stack:
         calls = list[str]()
         for _ in range(4):
             caller = Caller(None)  # pyright: ignore[reportArgumentType]
@@ -165,7 +169,7 @@ async def test_a_call_is_found_by_those_beside_it(two: Fronts, http: httpx.Async
             calls.append(answer.headers["location"])
         assert {owner(path.rpartition("/")[2]) for path in calls} == {"a", "b"}
         for path in sorted(calls, key=owner):
-            async with socket(two, f"?call_id={path.rpartition('/')[2]}") as beside:
+            async with socket(shared, f"?call_id={path.rpartition('/')[2]}") as beside:
                 assert json.loads(await beside.recv())["type"] == "session.created"
                 assert (await http.post(f"{path}/hangup")).status_code == 200
                 async for _ in beside:  # to its end
@@ -173,6 +177,14 @@ async def test_a_call_is_found_by_those_beside_it(two: Fronts, http: httpx.Async
             gone = await hung_up(http, path)
             assert gone.json()["error"]["code"] == "call_not_found"
             assert "proxy" not in gone.text, "the server whose call it was answered"
+
+
+async def test_metrics_and_admin_are_nobodys(shared: Fronts) -> None:
+    async with client_of(shared) as http:
+        for path in ("/metrics", "/%6detrics", "/admin/workers", "/%61dmin/workers"):
+            assert (await http.get(path)).status_code == 404, path
+            assert (await http.get(f"{shared.url('a')}{path}")).status_code != 404, path
+        assert (await http.get("/health")).status_code == 200
 
 
 async def test_of_forty_sessions_a_drain_drops_none_and_those_of_a_killed_server_get_one_error(two: Fronts) -> None:
@@ -259,10 +271,3 @@ async def test_a_full_server_sends_its_clients_on_and_all_full_is_one_error(tmp_
 
 def _direct(two: Fronts, server: str) -> connect:
     return connect(f"{two.url(server, 'ws')}/v1/realtime", additional_headers=BEARER)
-
-
-async def test_metrics_and_admin_are_nobodys(two: Fronts, http: httpx.AsyncClient) -> None:
-    for path in ("/metrics", "/%6detrics", "/admin/workers", "/%61dmin/workers"):
-        assert (await http.get(path)).status_code == 404, path
-        assert (await http.get(f"{two.url('a')}{path}")).status_code != 404, path
-    assert (await http.get("/health")).status_code == 200

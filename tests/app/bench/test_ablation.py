@@ -76,13 +76,12 @@ async def test_too_many_silent_answers_and_one_that_failed_are_errors(silent: tu
         await ablation._compared(Technique("x", Sides(*silent, status=status), {}), one, one, 2)
 
 
-async def test_an_answer_is_cut_off_once_it_can_be_heard() -> None:
+async def test_an_answer_is_cut_off_once_it_can_be_heard(scripted: subject.Subject) -> None:
     """What follows is not measured; a model that never stops talking would be waited for in vain."""
-    with subject.running("script") as server:
-        async with open_client(Target(server.url)) as client:
-            whole = await client.typed(ablation.LONG)
-            begun = await client.begun(ablation.LONG)
-            again = await client.typed("hello")
+    async with open_client(Target(scripted.url)) as client:
+        whole = await client.typed(ablation.LONG)
+        begun = await client.begun(ablation.LONG)
+        again = await client.typed("hello")
     assert whole.complete
     assert begun.ttfa_s is not None
     assert begun.status == "cancelled"
@@ -104,9 +103,8 @@ def test_two_servers_are_asked_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [one, other, one, other, other, one]
 
 
-async def test_somebody_who_asks_beside_others_is_answered() -> None:
-    with subject.running("script") as server:
-        took_ms: Any = await asyncio.wait_for(ablation.beside_others(Target(server.url)), 60)
+async def test_somebody_who_asks_beside_others_is_answered(scripted: subject.Subject) -> None:
+    took_ms: Any = await asyncio.wait_for(ablation.beside_others(Target(scripted.url)), 60)
     assert took_ms > 0
 
 

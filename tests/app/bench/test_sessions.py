@@ -24,12 +24,11 @@ from app.commands.deployment import deployment
 SPOKEN = Path(__file__).parents[2] / "data" / "spoken" / "in_020.ogg"
 
 
-def test_a_whole_session_with_a_server_of_its_own() -> None:
-    with subject.running("script") as server:
-        assert 0 < server.green_s < 60
-        assert server.rss_gb() > 0.02
-        figures = asyncio.run(sessions.typed(Target(server.url), 3))
-        figures += asyncio.run(sessions.typed_at_once(Target(server.url), 1))
+def test_a_whole_session_with_a_server_of_its_own(scripted: subject.Subject) -> None:
+    assert 0 < scripted.green_s < 60
+    assert scripted.rss_gb() > 0.02
+    figures = asyncio.run(sessions.typed(Target(scripted.url), 3))
+    figures += asyncio.run(sessions.typed_at_once(Target(scripted.url), 1))
     assert [figure.name for figure in figures] == [
         "TTFA(commit), typed, p50",
         "TTFA(commit), typed, p95",
@@ -137,11 +136,12 @@ def test_a_recording_that_cannot_be_said_is_one_sentence(tmp_path: Path) -> None
         voiced(np.zeros(100, np.int16))
 
 
-def test_long_conversations_and_load_against_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_conversations_and_load_against_a_server(
+    scripted: subject.Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(endurance, "TURNS", 6)
-    with subject.running("script") as server:
-        figures = [asyncio.run(endurance.long_conversations(Target(server.url), 1))]
-        figures += asyncio.run(endurance.full_load(Target(server.url), 3, 1))
+    figures = [asyncio.run(endurance.long_conversations(Target(scripted.url), 1))]
+    figures += asyncio.run(endurance.full_load(Target(scripted.url), 3, 1))
     assert all(figure.value is not None for figure in figures), figures
     assert figures[-1].name == "3 listeners for 1 s: underruns"
 
@@ -170,12 +170,13 @@ async def test_a_conversation_that_grows_slower_is_told(
     assert figure.passed == passes, figure
 
 
-async def test_an_answer_in_the_hesitation_makes_the_figure_void(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_in_the_hesitation_makes_the_figure_void(
+    scripted: subject.Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def hasty(client: Any, said: Any) -> Turn:
         turn = Turn(1.0, status="completed")
         turn.player.receive(1.2, np.full(2400, 0.1, np.float32))
         return turn
 
     monkeypatch.setattr(endurance, "hear_out", hasty)
-    with subject.running("script") as server:
-        assert not any(figure.passed for figure in await endurance.hesitant(Target(server.url), 2))
+    assert not any(figure.passed for figure in await endurance.hesitant(Target(scripted.url), 2))

@@ -65,17 +65,18 @@ async def test_what_went_wrong_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outcome(await bench_client._turn(never())) == "missing: no complete answer within 0.01 s"
 
 
-def test_a_run_that_was_stopped_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_goes_on(
+    scripted: subject.Subject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """What a killed run left of a line is made again."""
     monkeypatch.setattr(voice_answers, "USERS", 2)
     monkeypatch.setattr(voice_answers, "TURNS", 1)
     kept = tmp_path / "answers.jsonl"
-    with subject.running("script") as server:
-        target = Target(server.url, speech=spoken(SPOKEN))
-        asyncio.run(voice_answers.voice_answers(target, 1, kept))
-        with kept.open("ab") as file:
-            file.write(b'{"outcome": "compl')
-        figures = asyncio.run(voice_answers.voice_answers(target, 4, kept))
+    target = Target(scripted.url, speech=spoken(SPOKEN))
+    asyncio.run(voice_answers.voice_answers(target, 1, kept))
+    with kept.open("ab") as file:
+        file.write(b'{"outcome": "compl')
+    figures = asyncio.run(voice_answers.voice_answers(target, 4, kept))
     records = [msgspec.json.decode(line, type=Record) for line in kept.read_bytes().splitlines()]
     assert [record.outcome for record in records] == ["completed"] * 4
     assert all(record.ttfa_ms is not None and record.audio_s > 0 and not record.events for record in records)

@@ -25,10 +25,9 @@ from app.tls import Certificate, certificate_of
 from tests.app.rig import Client, keys_file, running, script_spec
 from tests.app.transports.reverse_proxies import UPGRADE, free_port, haproxy, nginx, nginx_of
 
-CUTS_S = 4
+CUTS_S = 3
 """Seconds of silence after which the proxies here cut a connection; 30 and 60 are customary."""
 PING_S = 0.5
-QUIET_S = 6.0
 STREAM = {"model": "x", "stream": True, "messages": [{"role": "user", "content": "say: one"}]}
 
 Proxy = Callable[[Path, int], AbstractAsyncContextManager[int]]
@@ -60,18 +59,16 @@ def test_pings_are_twice_as_frequent_as_the_proxies_need_that_cut_after_thirty_s
 async def test_a_quiet_session_outlives_a_proxy_that_cuts_idle_sockets(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Once the same proxy has cut one that is as quiet and gets no pings."""
     monkeypatch.setattr(server_module, "PING_S", PING_S)
-    async with quiet(name, tmp_path) as client:
-        await asyncio.sleep(QUIET_S)
+    (tmp_path / "pinged").mkdir()
+    (tmp_path / "unpinged").mkdir()
+    async with quiet(name, tmp_path / "pinged") as client:
+        monkeypatch.setattr(server_module, "PING_S", 1000.0)
+        async with quiet(name, tmp_path / "unpinged") as other:
+            with pytest.raises(ConnectionClosed):
+                await other.next()
         await client.alive()
-
-
-@pytest.mark.parametrize("name", EACH)
-async def test_without_pings_such_a_proxy_cuts_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "PING_S", 1000.0)
-    async with quiet(name, tmp_path) as client:
-        with pytest.raises(ConnectionClosed):
-            await client.next()
 
 
 async def first_event(port: int) -> str:
@@ -84,36 +81,38 @@ async def first_event(port: int) -> str:
 
 
 @pytest.fixture
-async def endless(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
-    """An answer over HTTP ends when the test does."""
+async def endless(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[asyncio.Event]:
+    """An answer over HTTP ends when this is set."""
     over = asyncio.Event()
 
     async def end(body: Any) -> None:
         await over.wait()
 
     monkeypatch.setattr("app.http.live._Body.end", end)
-    yield
+    yield over
     over.set()
 
 
 @pytest.mark.nginx
-@pytest.mark.usefixtures("endless")
-async def test_a_proxy_that_buffers_hands_on_each_event_as_it_comes(tmp_path: Path) -> None:
+async def test_a_proxy_that_buffers_hands_on_each_event_as_it_comes(tmp_path: Path, endless: asyncio.Event) -> None:
     async with (
         running(script_spec()) as server,
         nginx(tmp_path, server.port, "proxy_set_header Host $http_host;") as port,
     ):
         assert (await first_event(port)).startswith("data: ")
+        endless.set()
 
 
 @pytest.mark.nginx
-@pytest.mark.usefixtures("endless")
-async def test_a_proxy_that_ignores_what_the_server_says_of_buffering_keeps_them(tmp_path: Path) -> None:
+async def test_a_proxy_that_ignores_what_the_server_says_of_buffering_keeps_them(
+    tmp_path: Path, endless: asyncio.Event
+) -> None:
     more = "proxy_set_header Host $http_host; proxy_ignore_headers X-Accel-Buffering;"
     async with running(script_spec()) as server, nginx(tmp_path, server.port, more) as port:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(2):
                 await first_event(port)
+        endless.set()
 
 
 PAGE = Path(__file__).parents[3] / "deploy" / "README.md"
