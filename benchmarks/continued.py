@@ -2,12 +2,14 @@
 
     python -m benchmarks.continued --folder DIR [--answers 100]
 
-A tiny Qwen3-Omni is taught to say words at random and to call a tool, and two thinkers of it serve in bfloat16, where
-what is drawn depends on who else is in a batch. Three runs without a kill ask the same; in the fourth, one thinker
-after the other is killed (kill -9) until so many answers have been hit. Of each answer: no character is lost or
-doubled, a call's arguments are JSON, it ends by its own end or its limit. transformers then ranks every token in
-float32 behind those before it: tokens that it would hardly say (rank above 40) may be no more frequent than without a
-kill (a share that chance exceeds in 5 % of cases). A last run is the control: its thinkers keep nothing, and must fail.
+A tiny Qwen3-Omni is taught a language of 26 words and to call a tool, and two thinkers of it serve in bfloat16, where
+what is drawn depends on who else is in a batch. Any word may follow any other, so that each is a draw that the last bit
+of a logit can turn; behind its first letter the rest of a word is almost certain, so that two answers spliced into one
+show. Three runs without a kill ask the same; in the fourth, one thinker after the other is killed (kill -9) until so
+many answers have been hit. Of each answer: no character is lost or doubled, a call's arguments are JSON, it ends by its
+own end or its limit. transformers then ranks every token in float32 behind those before it: tokens that it would hardly
+say (rank above 40) may be no more frequent than without a kill (a share that chance exceeds in 5 % of cases). A last
+run is the control: its thinkers keep nothing, and must fail.
 
 What a run has found lies in DIR, so that it goes on where it was broken off. Ends with 1 where a bar is missed.
 """
@@ -25,6 +27,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from math import comb
 from pathlib import Path
+from string import ascii_lowercase
 
 import torch
 
@@ -41,12 +44,7 @@ RARE = 40
 JUDGED = 16  # answers that the reference reads together
 STEPS, ROWS = 150, 8
 TOOL = Tool("city", "Tells about a city.", {"type": "object"})
-WORDS = (
-    *("Hello", "I", "am", "well", "the", "weather", "is", "fine", "a", "red", "square", "blue", "circle", "you", "see"),
-    *("this", "picture", "today", "there", "and", "hear", "beside", "with", "me", "speak", "one", "two", "three"),
-    *("four", "five", "six"),
-)
-"""Each as likely as any other behind any other: every word is a draw that the last bit of a logit can turn."""
+WORDS = tuple(f"{letter}{letter.upper()}{'1' * (letter > 'm')}" for letter in ascii_lowercase)
 CITIES = ("Ulm", "Rome", "Oslo", "Lima", "Bern")
 
 CONFIG = """
@@ -102,7 +100,7 @@ def question(n: int) -> Request:
 
 
 def _sentence(draw: random.Random) -> str:
-    return " ".join(draw.choice(WORDS) for _ in range(draw.randrange(5, 10))) + "."
+    return "".join(draw.choice(WORDS) for _ in range(draw.randrange(8, 16))) + "."
 
 
 def taught(folder: Path) -> Path:
@@ -137,7 +135,7 @@ def taught(folder: Path) -> Path:
 
 def _lesson(chat: Chat, draw: random.Random) -> list[int]:
     """An answer: some sentences, and behind every second a call."""
-    ids = chat.encode(" ".join(_sentence(draw) for _ in range(draw.randrange(1, 4))))
+    ids = chat.encode(" ".join(_sentence(draw) for _ in range(draw.randrange(2, 4))))
     if draw.random() < 1 / 2:
         arguments = {"name": TOOL.name, "arguments": {"city": draw.choice(CITIES), "true": draw.randrange(100)}}
         ids += [chat.added["<tool_call>"], *chat.encode(f"\n{json.dumps(arguments)}\n"), chat.added["</tool_call>"]]
@@ -284,7 +282,7 @@ async def main(folder: Path, answers: int) -> int:
     chat, oracle = Chat(weights), Oracle(weights)
     use, found = "qwen3_omni.thinker", dict[str, tuple[list[Heard], Judged]]()
     runs: list[tuple[str, str, bool, int]] = [(f"calm{i}", use, False, answers) for i in range(3)]
-    runs += [("killed", use, True, answers), ("forgetful", f"{forgetful}:Forgetful", True, max(20, answers // 5))]
+    runs += [("killed", use, True, answers), ("forgetful", f"{forgetful}:Forgetful", True, max(20, answers // 2))]
     for name, thinker, kills, count in runs:
         heard = await run(folder, name, thinker, count, kills)
         hit = [one for one in heard if one.hit] if kills else heard
@@ -299,13 +297,13 @@ async def main(folder: Path, answers: int) -> int:
 
 def verdict(found: dict[str, tuple[list[Heard], Judged]]) -> int:
     calm = [found[f"calm{i}"][1] for i in range(3)]
-    others, tokens = sum(one.rare for one in calm), sum(one.tokens for one in calm)
+    rare, tokens = sum(one.rare for one in calm), sum(one.tokens for one in calm)
     good = list[bool]()
     for name in ("killed", "forgetful"):
         result = found[name][1]
         print(*result.broken[:5], sep="\n")
-        chance = by_chance(result.rare, result.tokens, others, tokens)
         kept = said(f"{name}: broken answers", len(result.broken), "<=", 0, "")
+        chance = by_chance(result.rare, result.tokens, rare, tokens)
         kept = said(f"{name}: chance of so many rare tokens", chance, ">=", 0.05, "") and kept
         good.append(kept if name == "killed" else said("control: it misses a bar", not kept, ">=", 1, ""))
     same = {one.id: one.ids for one in found["calm0"][0]}
