@@ -20,7 +20,11 @@ SUBJECTS = ("session", "call", "client", "key")
 """The fields that say whom a line is about, the first one that it has."""
 
 MOST = 4096
-"""The most clients and kinds that are counted; the oldest is forgotten."""
+"""The most clients and kinds that are counted; the oldest is forgotten. One who may write all at once again has nothing
+to be counted, and is forgotten as the next lines come."""
+
+RESTED = 2
+"""So many of the oldest are looked at with each line: the table grows by one at most, and so it shrinks again."""
 
 
 class Lines:
@@ -33,6 +37,7 @@ class Lines:
 
     def admit(self, event: str, subject: str, now_s: float) -> int | None:
         """Whether such a line may be written: how many about this subject were left out before it, or None for no."""
+        self._forget_rested(now_s)
         each = self._bucket(event, subject)
         if each.free(now_s) < 1 or self._all.free(now_s) < 1:
             self._left_out[subject] = self._left_out.pop(subject, 0) + 1
@@ -41,6 +46,15 @@ class Lines:
         each.take(1, now_s)
         self._all.take(1, now_s)
         return self._left_out.pop(subject, 0)
+
+    def _forget_rested(self, now_s: float) -> None:
+        """Forget the oldest of whom nothing is left to count: sessions that ended would stay, scattered over memory
+        that is free for the rest, until MOST others had come."""
+        for _ in range(RESTED):
+            oldest = next(iter(self._each), None)
+            if oldest is None or self._each[oldest].owed_s(now_s) > 0:
+                return
+            del self._each[oldest]
 
     def _bucket(self, event: str, subject: str) -> Bucket:
         bucket = self._each.pop((event, subject), None)

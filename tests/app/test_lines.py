@@ -36,6 +36,26 @@ def test_many_clients_are_bounded_together() -> None:
     assert len(lines._left_out) <= MOST
 
 
+def test_of_sessions_that_ended_nothing_is_counted_any_more() -> None:
+    """Two hundred of them at once, and then one every three seconds for an hour."""
+    lines = Lines()
+    for n in range(200):
+        lines.admit("session.opened", f"sess_{n}", 0.0)
+    assert len(lines._each) == 200
+    for n in range(200, 1400):
+        lines.admit("session.opened", f"sess_{n}", 3.0 * n)
+    assert len(lines._each) == 1
+
+
+def test_one_who_wrote_too_many_lines_is_not_forgotten_before_they_may_write_as_many_again() -> None:
+    lines = Lines()
+    for _ in range(EACH_AT_ONCE):
+        lines.admit("session.refused", "sess_1", 0.0)
+    for n in range(100):
+        lines.admit("session.refused", f"other_{n}", 10.0)
+    assert [lines.admit("session.refused", "sess_1", 10.0) for _ in range(EACH_AT_ONCE)].count(0) == 10
+
+
 def test_a_busy_hour_is_written_whole() -> None:
     """64 sessions that are answered every two seconds."""
     lines = Lines()

@@ -1,0 +1,77 @@
+"""A session, or a request, that is over leaves no object of ours in its server, however little each would be: what a
+hundred a minute leave is all that a server grows by in a day.
+
+Engine and workers run in this very process, so theirs are counted, too.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from app import lines, telemetry
+from app.lines import Lines
+from tests.app.rig import Running, eventually, talking
+
+FIRST, MORE = 3, 6
+"""The first ones load and keep what all need; as many objects are there after more of them."""
+
+
+@pytest.fixture(autouse=True)
+def a_line_each_minute(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """By the log's clock; the log is on, as in a server."""
+    caplog.set_level(logging.INFO, "parley")
+    minutes = itertools.count()
+    monkeypatch.setattr(telemetry, "_LINES", Lines())
+    monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: 60.0 * next(minutes)))
+
+
+async def session(server: Running) -> None:
+    async with talking(server) as client:
+        await client.ask("say: hello")
+    await server.empty()
+
+
+async def request(server: Running) -> None:
+    body = {"model": "script", "messages": [{"role": "user", "content": "say: hello"}]}
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
+
+
+Use = Callable[[Running], Awaitable[None]]
+
+
+@pytest.mark.parametrize("use", [session, request])
+async def test_what_is_over_leaves_nothing(server: Running, use: Use) -> None:
+    before = await _after(FIRST, use, server)
+    await _after(MORE, use, server)
+    await eventually(lambda: not _ours() - before)
+
+
+async def test_where_lines_forget_nobody_each_session_stays_a_little(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control."""
+    monkeypatch.setattr(lines, "RESTED", 0)
+    before = await _after(FIRST, session, server)
+    grown = await _after(MORE, session, server) - before
+    assert grown["app.pace.Bucket"] >= 3 * MORE
+
+
+async def _after(count: int, use: Use, server: Running) -> Counter[str]:
+    for _ in range(count):
+        await use(server)
+    return _ours()
+
+
+def _ours() -> Counter[str]:
+    gc.collect()
+    names = (f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
+    return Counter(name for name in names if name.startswith(("app.", "engine.")))
