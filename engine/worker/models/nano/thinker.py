@@ -246,8 +246,7 @@ class Thinker:
             return []
         if not thought.num_output_tokens:
             self._remember(req)
-        allowed = _allowed(thought)
-        logits, step = np.where(allowed, logits, -np.inf), thought.num_output_tokens
+        logits, step = np.where(_allowed(thought), logits, -np.inf), thought.num_output_tokens
         drawn = draw(logits, req.request.sampling, step, TEMPERATURE, TOP_P)
         thought.num_output_tokens += 1
         chunks = self._take(req, drawn)

@@ -15,7 +15,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
 from engine.core import AudioPart, Message, TextPart, ToolCallPart, ToolResultPart
@@ -82,12 +82,9 @@ def prompt_ids(messages: Sequence[Message], transcript: str | None = None, skill
 
 def _newest(turn: list[list[int]], room: int) -> list[int]:
     """The user's words, and of the calls, results and answers behind them the newest that fit ``room`` together."""
-    asked, *rest = turn
-    held, first = len(asked), len(rest)
-    while first and held + len(rest[first - 1]) <= room:
-        first -= 1
-        held += len(rest[first])
-    return [*asked, *(i for ids in rest[first:] for i in ids)]
+    held = accumulate(map(len, reversed(turn[1:])), initial=len(turn[0]))
+    first = len(turn) + 1 - sum(length <= room for length in held)
+    return [*turn[0], *chain.from_iterable(turn[first:])]
 
 
 def _window(turns: list[list[int]], room: int) -> list[list[int]]:
