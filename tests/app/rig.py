@@ -24,9 +24,8 @@ from app.lateness import Lateness
 from app.server import Server, config_of
 from app.service import Service
 from engine import EngineSpec
-from tests.app.scripted import ROOT, script_spec
-
-__all__ = ["ROOT", "script_spec"]
+from tests.app.scripted import ROOT as ROOT
+from tests.app.scripted import script_spec as script_spec
 
 TIMEOUT_S = 45.0  # a session that may be taken up again lives on for 20 s; an idle machine needs little more
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
