@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.asyncio(loop_s
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser(server: Running, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Chromium]:
-    async with saying("What can you do?", server, tmp_path_factory.mktemp("microphone")) as one:
+    async with saying("What is two plus two?", server, tmp_path_factory.mktemp("microphone")) as one:
         yield one
 
 
@@ -30,8 +30,8 @@ async def test_the_page_talks_and_hangs_up(server: Running, place: Elsewhere, br
         await page.before(UNPROCESSED)
         await page.do("goto", f"{url}?server={server.http}")
         await page.do("click", "button")
-        await page.shows("p", "you: what can you do")
-        await page.shows("p", "answer: ")
+        await page.shows("p", "you: what is two plus two")
+        await page.shows("p", "answer: 2 plus 2 is 4")
         assert await page.value("document.querySelector('audio').srcObject.getAudioTracks().length") == 1
         await page.shows("button", "Hang up")
         await page.do("click", "button")
