@@ -29,6 +29,9 @@ AUTHORITIES = GUARD / "no_authority.pem"
 client reads in 25 ms. No test asks a server that one of them vouches for."""
 os.environ.setdefault("TRITON_INTERPRET", str(int("gpu" not in sys.argv)))
 """Whether Triton interprets kernels, which it asks once, when it is imported: everywhere but under ``-m gpu``."""
+FIRST = ("tests/web/", "tests/worker/")
+"""Where the longest tests are, and those that share checkpoints and references, which a process makes when it first
+wants one. Beside other processes they come first: what is shared out at the end is short, and wants little."""
 REQUIRED = frozenset(filter(None, os.environ.get("PARLEY_REQUIRE", "").split(",")))
 
 
@@ -78,7 +81,10 @@ def what_stays_is_looked_through_once() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The heavy suites run only when they are asked for: by marker (`make soak`), or by a test's full name."""
+    """The heavy suites run only when they are asked for: by marker (`make soak`), or by a test's full name. Where
+    processes share the tests out, the longest come first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
     if not config.option.markexpr and not any("::" in argument for argument in config.args):
         heavy = {"attacks", "gpu", "soak", "chaos", "conformance", "bench", "kernels", "media", "ray", "transitions"}
         left = [item for item in items if heavy.isdisjoint(mark.name for mark in item.iter_markers())]

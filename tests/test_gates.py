@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -158,3 +159,14 @@ def test_what_was_imported_is_no_matter_for_the_collector() -> None:
     """With all tests' imports it held up whichever test it fell into for half a second."""
     assert gc.isenabled()
     assert gc.get_freeze_count() > 50_000
+
+
+def test_where_processes_share_the_tests_out_the_longest_come_first(request: pytest.FixtureRequest) -> None:
+    plugins = request.config.pluginmanager.get_plugins()
+    (shared,) = [one for one in plugins if getattr(one, "__file__", "") == str(Path(__file__).with_name("conftest.py"))]
+    assert all((Path(__file__).parents[1] / folder).is_dir() for folder in shared.FIRST)
+    names = ["tests/app/test_a.py::b", "tests/worker/test_c.py::d", "tests/web/test_e.py::f", "tests/test_g.py::h"]
+    items: list[Any] = [SimpleNamespace(nodeid=name) for name in names]
+    config: Any = SimpleNamespace(workerinput={}, option=SimpleNamespace(markexpr="not soak"), args=[])
+    shared.pytest_collection_modifyitems(config, items)
+    assert [one.nodeid for one in items] == [names[1], names[2], names[0], names[3]]

@@ -11,6 +11,7 @@ import dataclasses
 import os
 import time
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,13 @@ async def _with_guests(server: Subject, count: int) -> Sample:
         return await _with_guests(server, count - 1)
 
 
-async def test_a_client_that_stalls_runs_dry() -> None:
+@pytest.fixture(scope="module")
+def scripted() -> Generator[Subject]:
+    with subject.running("script") as server:
+        yield server
+
+
+async def test_a_client_that_stalls_runs_dry(scripted: Subject) -> None:
     """The listener's own fault, or the server's: an underrun is what the listener hears. Beside it, one who reads."""
     found: dict[str, list[Answer]] = {"reads": [], "stalls": []}
 
@@ -99,33 +106,31 @@ async def test_a_client_that_stalls_runs_dry() -> None:
         def heard(self, user: str, way: str, answer: Response) -> None:
             found[user].append(as_line(0, user, way, answer))
 
-    with subject.running("script") as server:
-        for name, answers in found.items():
-            user = User(server.url, 0, [], Heard(), name)
-            async with user.session() as client, asyncio.TaskGroup() as tasks:
-                tasks.create_task(user.hear("asks", client.ask("long 12")))
-                async with asyncio.timeout(60):
-                    while not client.audible:  # noqa: ASYNC110
-                        await asyncio.sleep(0.01)
-                if name == "stalls":
-                    time.sleep(2.5)  # noqa: ASYNC251 - that is what is tried
-            assert [one.outcome for one in answers] == ["completed"]
+    for name, answers in found.items():
+        user = User(scripted.url, 0, [], Heard(), name)
+        async with user.session() as client, asyncio.TaskGroup() as tasks:
+            tasks.create_task(user.hear("asks", client.ask("long 12")))
+            async with asyncio.timeout(60):
+                while not client.audible:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            if name == "stalls":
+                time.sleep(2.5)  # noqa: ASYNC251 - that is what is tried
+        assert [one.outcome for one in answers] == ["completed"]
     longest_s = {name: max((b - a for a, b in one[0].gaps), default=0.0) for name, one in found.items()}
     assert longest_s["stalls"] > 0.7, "the server is 1.5 s ahead of its listeners, and no more"
     assert longest_s["stalls"] > longest_s["reads"] + 0.5
 
 
-async def test_a_call_goes_through_the_relay_and_no_other_way() -> None:
-    with subject.running("script") as server:
-        async with (
-            relaying() as relay,
-            webrtc.opened(server.url, through=only(relay)) as channel,
-            Client(channel) as client,
-        ):
-            before, answer = relay.passed, await client.ask("say: good morning")
-            assert answer.complete
-            packets = answer.player.seconds / 0.02
-            assert relay.passed - before > 2 * packets - 4, "one of the answer and one of the microphone, each 20 ms"
+async def test_a_call_goes_through_the_relay_and_no_other_way(scripted: Subject) -> None:
+    async with (
+        relaying() as relay,
+        webrtc.opened(scripted.url, through=only(relay)) as channel,
+        Client(channel) as client,
+    ):
+        before, answer = relay.passed, await client.ask("say: good morning")
+        assert answer.complete
+        packets = answer.player.seconds / 0.02
+        assert relay.passed - before > 2 * packets - 4, "one of the answer and one of the microphone, each 20 ms"
 
 
 def test_who_starts_a_soak_twice_is_told(tmp_path: Path) -> None:
