@@ -106,7 +106,6 @@ async def test_the_real_time_factor() -> None:
 KEYED = """
 model: script
 workers: [{stages: [ears, thinker, talker, code2wav]}]
-options: {frames_per_word: 2}
 server: {keys_file: KEYS}
 """
 
