@@ -4,10 +4,13 @@
 
 A draw points into the number line on which the shares of the ids lie one behind the other. A batch of another size
 rounds its products otherwise, so that the ends on that line move by some 1e-7; a point that lies nearer to an end than
-that draws the neighbour, and what is drawn afterwards is another answer. Every draw of a tiny random checkpoint is kept
-(float32, in one process), alone and beside others, and compared until the first one that differs.
+that draws the neighbour, and what is drawn afterwards is another answer. Where the last id that top-k keeps and the
+first that it leaves out are as near to each other, one takes the other's place, and all ends between them move by a
+share. Every draw of a tiny random checkpoint is kept (float32, in one process), alone and beside others, and compared
+until the first one that differs.
 
-A parting whose point lay further from the end than the end has moved is a fault: the command fails.
+A parting whose point lay further from the end than the end has moved is a fault, and so is one whose logits moved by
+more than ROUNDING: the command fails.
 """
 
 from __future__ import annotations
@@ -33,13 +36,19 @@ Key = tuple[int, int, int, int]
 """The seed, the stage, the step and the codebook of a draw."""
 
 
+ROUNDING = 1e-5
+"""The most that another batch may move a logit of these checkpoints, whose logits are some units large."""
+
+
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """An id, where its point lay, and the ends of all ids on the line, float32 [ids kept]."""
+    """An id, where its point lay, the ends of the ids on the line, float32 [ids kept], and the logits [ids]."""
 
     id: int
     point: float
+    kept: Tensor
     ends: Tensor
+    logits: Tensor
 
     @property
     def margin(self) -> float:
@@ -50,6 +59,30 @@ class Draw:
         """Return how far the end that is next to this point lies elsewhere in another draw of the same."""
         at = int((self.ends - self.point).abs().argmin())
         return abs(float(self.ends[at] - other.ends[at])) + abs(self.point - other.point)
+
+    def logit_moved(self, other: Draw) -> float:
+        """Return how far the farthest logit lies elsewhere in another draw of the same."""
+        return float((self.logits - other.logits).nan_to_num(0.0).abs().max())  # what is never drawn is -inf in both
+
+    def exchanged(self, other: Draw) -> list[int]:
+        """Return the ids that are on the line of one and not of the other."""
+        return sorted({*self.kept.tolist()} ^ {*other.kept.tolist()})
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """A draw that another batch drew otherwise: its key, how far its point lay from the end, how far the end moved, how
+    far a logit did, and which ids took each other's place on the line."""
+
+    key: Key
+    margin: float
+    moved: float
+    logit_moved: float
+    exchanged: list[int]
+
+    @property
+    def fault(self) -> bool:
+        return self.margin > self.moved or self.logit_moved > ROUNDING
 
 
 @dataclass(slots=True)
@@ -68,14 +101,15 @@ class Recorder:
             self._keys = [(seed, stage, step, codebook) for seed, step in pairs]
             return points(params, stage, steps, codebook)
 
-        def kept(logits: Tensor, params: sampler.BatchSamplingParams, at: Tensor) -> Tensor:
-            ids, (_, ends) = drawn(logits, params, at), sampler.number_line(logits, params)
-            for key, id, point, line in zip(self._keys, ids.tolist(), (at * ends[:, -1]).tolist(), ends, strict=True):
-                self.draws[key] = Draw(id, point, line.clone())
+        def recorded(logits: Tensor, params: sampler.BatchSamplingParams, at: Tensor) -> Tensor:
+            ids, (kept, ends) = drawn(logits, params, at), sampler.number_line(logits, params)
+            rows = zip(self._keys, ids.tolist(), (at * ends[:, -1]).tolist(), kept, ends, logits, strict=True)
+            for key, id, point, *row in rows:
+                self.draws[key] = Draw(id, point, *(one.clone() for one in row))
             return ids
 
         inside.BatchSamplingParams.points = noted
-        inside._drawn = kept
+        inside._drawn = recorded
 
     def taken(self) -> dict[Key, Draw]:
         """Return the draws since the last call."""
@@ -91,8 +125,7 @@ class Comparison:
     compared: int = 0
     margins: list[float] = field(default_factory=list[float])
     moves: list[float] = field(default_factory=list[float])
-    partings: list[tuple[Key, float, float]] = field(default_factory=list[tuple[Key, float, float]])
-    """The key, the margin alone, and how far the end moved."""
+    partings: list[Parting] = field(default_factory=list[Parting])
 
     def add(self, alone: dict[Key, Draw], beside: dict[Key, Draw]) -> None:
         for seed in {key[0] for key in alone}:
@@ -103,7 +136,8 @@ class Comparison:
                 one = alone[key]
                 self.compared += 1
                 if draw.id != one.id:
-                    self.partings.append((key, one.margin, one.moved(draw)))
+                    parting = Parting(key, one.margin, one.moved(draw), one.logit_moved(draw), one.exchanged(draw))
+                    self.partings.append(parting)
                     break
                 self.margins.append(one.margin)
                 self.moves.append(one.moved(draw))
@@ -142,9 +176,11 @@ def shown(found: Comparison) -> Iterable[str]:
     yield f"an end of the line moves by {max(found.moves):.1e} at the most"
     yield f"the nearest point that drew the same lay {min(found.margins):.1e} from an end"
     yield f"{len(found.partings)} answers part from what they are alone"
-    for (seed, stage, step, codebook), margin, moved in found.partings:
-        where = f"seed {seed}, stage {stage}, step {step}, codebook {codebook}"
-        yield f"  {where}: the point lay {margin:.1e} from the end, which moved by {moved:.1e}"
+    for one in found.partings:
+        seed, stage, step, codebook = one.key
+        yield f"  seed {seed}, stage {stage}, step {step}, codebook {codebook}:"
+        yield f"  the point lay {one.margin:.1e} from the end, which moved by {one.moved:.1e}"
+        yield f"  logits moved by {one.logit_moved:.1e}; exchanged: {one.exchanged or 'none'}"
 
 
 def main() -> int:
@@ -163,7 +199,7 @@ def main() -> int:
         ]
         found = loop.run(compare(load_config(path), requests, args.rounds))
     print("\n".join(shown(found)))
-    return int(any(margin > moved for _, margin, moved in found.partings))
+    return int(any(one.fault for one in found.partings))
 
 
 if __name__ == "__main__":
