@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -64,6 +65,9 @@ class Member(Generic[R]):
 Policy = Callable[[Sequence[Member[Any]]], Member[Any]]
 SLOW = 1.5  # a replica counts as slower than another from here on: smaller differences are noise
 SESSIONS = 4096  # bindings that a pool remembers: far more than sessions are open; the oldest is forgotten first
+BOUND_S = 600.0
+"""A session stays bound for so many seconds after its last request. By then it is over, mostly, and nobody tells a pool
+that it is; or the replica has given what it computed for it away to others."""
 
 
 def _round_robin() -> Policy:
@@ -124,13 +128,20 @@ class StagePool(Generic[R]):
     A preemptible request does not wait, and who waits takes the slots of the one that has held them longest.
     """
 
-    def __init__(self, info: StageInfo, balance: str = "least_queue", queue: int = 64, empty_s: float = 0.0) -> None:
-        self.info = info
+    def __init__(
+        self,
+        info: StageInfo,
+        balance: str = "least_queue",
+        queue: int = 64,
+        empty_s: float = 0.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.info, self._now = info, now
         self._queue, self.empty_s = queue, empty_s
         self._choose = policy(balance)
         self._members: dict[str, Member[R]] = {}
         self._waiters: deque[asyncio.Event] = deque()
-        self._sessions: OrderedDict[str, str] = OrderedDict()
+        self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()  # where each was, and when; oldest first
         self._preemptible: dict[asyncio.Timeout, Callable[[], bool]] = {}  # leases, the oldest first
 
     def __len__(self) -> int:
@@ -235,7 +246,7 @@ class StagePool(Generic[R]):
         """Return the replica for work that takes no slot: where the session was, else the one that has least; None
         without any."""
         members = [member for member in self._members.values() if not member.draining]
-        bound = [member for member in members if member.replica.id == self._sessions.get(session)]
+        bound = [member for member in members if member.replica.id == self._bound(session)]
         if not members:
             return None
         member = bound[0] if bound else min(members, key=lambda one: len(one.leases))
@@ -290,16 +301,24 @@ class StagePool(Generic[R]):
         free = [member for member in self._members.values() if member.free(slots)]
         if near := [member for member in free if member.replica.worker == prefer]:
             return near[0]
-        bound = self._sessions.get(session or "")
+        bound = self._bound(session)
         if known := [member for member in free if member.replica.id == bound and _slowness(member, free) == 1.0]:
             return known[0]
         return self._choose(free) if free else None
 
+    def _bound(self, session: str | None) -> str | None:
+        """Return the id of the replica that the session had last; None where it had none lately."""
+        known = self._sessions.get(session or "")
+        return known[0] if known and self._now() - known[1] < BOUND_S else None
+
     def _bind(self, session: str | None, member: Member[R]) -> None:
-        if session:
-            self._sessions[session] = member.replica.id
-            self._sessions.move_to_end(session)
-            if len(self._sessions) > SESSIONS:
+        if not session:
+            return
+        self._sessions.pop(session, None)
+        self._sessions[session] = member.replica.id, self._now()
+        for _ in range(2):  # one more than come, so that they get fewer again
+            _, bound_s = next(iter(self._sessions.values()))
+            if self._now() - bound_s >= BOUND_S or len(self._sessions) > SESSIONS:
                 self._sessions.popitem(last=False)
 
     @staticmethod

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.control.pool import POLICIES, SESSIONS, Member, StagePool, policy
+from engine.control.pool import BOUND_S, POLICIES, SESSIONS, Member, StagePool, policy
 from engine.core import StageInfo
 from engine.errors import ConfigError, Overloaded, Preempted, ReplicaLost, StageUnavailable
 from tests.engine.fakes import turns
@@ -198,6 +198,29 @@ async def test_bindings_are_bounded() -> None:
         async with pool.lease(session=str(i)):
             pass
     assert len(pool._sessions) == SESSIONS  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_session_is_bound_for_ten_minutes_after_its_last_request() -> None:
+    """And it is counted no longer: an hour of sessions that come one after the other leaves those of ten minutes."""
+    time_s = [0.0]
+    pool: StagePool[Fake] = StagePool(StageInfo(name="s", order=0, slots=8), "round_robin", now=lambda: time_s[0])
+    pool.join(Fake("a"))
+    pool.join(Fake("b"))
+
+    async def asked(session: str) -> str:
+        async with pool.lease(session=session) as replica:
+            return replica.id
+
+    first = await asked("one")
+    for _ in range(3):
+        time_s[0] += BOUND_S - 1
+        assert await asked("one") == first
+    time_s[0] += BOUND_S
+    assert await asked("one") != first, "the next one's turn"
+    for i in range(200):
+        time_s[0] += BOUND_S / 100
+        await asked(f"other {i}")
+    assert len(pool._sessions) <= 101  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_a_session_does_not_stay_with_a_replica_that_became_slow() -> None:
