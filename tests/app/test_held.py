@@ -19,7 +19,7 @@ import pytest
 
 from app import lines, telemetry
 from app.lines import Lines
-from tests.app.rig import Running, eventually, talking
+from tests.app.rig import Running, talking
 
 FIRST, MORE = 3, 6
 """The first ones load and keep what all need. After more of them there is no kind with one object more for each."""
