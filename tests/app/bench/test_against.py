@@ -58,7 +58,7 @@ BARE = Subject(model="script", weights=None, options=SLOW)
 
 
 async def over_the_forwards(spec: EngineSpec) -> float:
-    question = Question(text="Hello.", tokens=9, frames=9)
+    question = Question(text="Hello.", tokens=5, frames=5)
     bare = await asyncio.to_thread(Bare.of(BARE).answer, question)
     async with against.Engine(spec) as engine:
         ours = [await against._asker(engine)(question) for _ in range(4)]
