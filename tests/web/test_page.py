@@ -431,7 +431,7 @@ async def test_a_pasted_picture_goes_with_the_question(page: Page) -> None:
 
 async def test_the_log_shows_what_goes_over_the_wire(page: Page) -> None:
     await page.do("click", "#open-log")
-    await page.ask("long 60")
+    await page.ask("long 30")
     await page.shows("#events", "response.done")
     await page.shows("#events", "response.output_audio.delta ×2")
     await page.do("fill", "#filter", "session.")

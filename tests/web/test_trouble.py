@@ -45,13 +45,13 @@ async def test_an_answer_goes_on_over_the_next_connection(server: Running, brows
     async with browser.page() as page:
         async with relay(server.port) as port:
             await page.open(f"http://127.0.0.1:{port}")
-            await page.ask("long 60")
+            await page.ask("long 30")
             await page.shows("#captions .answer", "word9")
         async with relay(server.port, port):
-            await page.shows("#captions .answer", "word59")
+            await page.shows("#captions .answer", "word29")
             await page.state("ready")
             said = await page.value("document.querySelector('#captions .answer p').textContent")
-            assert said.split() == [f"word{i}" for i in range(60)]
+            assert said.split() == [f"word{i}" for i in range(30)]
             assert len(await page.wire("session.created")) == 1
             assert await page.value("document.querySelector('#captions .divider')") is None
             assert await page.value("document.getElementById('notice').hidden")

@@ -87,7 +87,7 @@ async def test_a_wish_that_makes_no_sense_changes_nothing(body: object, kept: Ru
 @pytest.mark.seed("A1.20")
 async def test_a_session_goes_on_while_the_fleet_is_replaced(kept: Running) -> None:
     async with talking(kept) as client:
-        await (await client.say("long 60")).send("response.create")
+        await (await client.say("long 30")).send("response.create")
         await client.until("response.output_audio.delta")
         restarting = asyncio.create_task(ask(kept, "POST", "/admin/restart"))
         assert (await client.until("response.done"))["response"]["status"] == "completed"

@@ -12,7 +12,7 @@ from app.transports.tcp_connections import DEADLINES_S, State
 from tests.app.rig import Running
 from tests.app.transports.malformed import HEAD, UPGRADE, answer_to, requests
 
-MANY, AT_ONCE = 300, 20
+MANY, AT_ONCE = 300, 60
 CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 

@@ -83,7 +83,7 @@ async def test_a_barge_in_ends_the_answer_and_truncation_follows(client: Any) ->
 async def test_without_interrupt_response_the_answer_goes_on(client: Any) -> None:
     detection = {"type": "server_vad", "interrupt_response": False, "silence_duration_ms": 200}
     await client.configure(audio={"input": {"turn_detection": detection}})
-    await (await client.say("long 60")).send("response.create")
+    await (await client.say("long 30")).send("response.create")
     await client.until("response.output_audio.delta")
     await speak(client, 0.3, 0.4)
     await client.until("input_audio_buffer.committed")

@@ -86,7 +86,7 @@ async def test_an_answer_that_is_stopped_is_marked_no_further(client: Client) ->
 async def test_marks_that_were_missed_are_told_again(server: Running) -> None:
     async with talking(server) as client:
         ours = (await client.configure(parley={"resume": True, "alignment": True}))["parley"]
-        await (await client.say("long 100")).send("response.create")
+        await (await client.say("long 50")).send("response.create")
         await client.until(ALIGNED)
         last = client.events[-1]["parley"]["seq"]
         await client.until("response.output_audio.delta")
@@ -95,7 +95,7 @@ async def test_marks_that_were_missed_are_told_again(server: Running) -> None:
         again = Client(socket)
         assert (await again.until("session.updated"))["session"]["parley"]["alignment"]
         await again.until("response.done")
-    text = " ".join(f"word{i}" for i in range(100))
+    text = " ".join(f"word{i}" for i in range(50))
     assert marks(client) + marks(again) == word_ends(text)
 
 
