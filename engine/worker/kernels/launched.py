@@ -7,7 +7,8 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from engine.worker.kernels import decode_attention, quantized_experts
+from engine.worker.kernels import decode_attention, gate, norm, quantized_experts, router
+from engine.worker.kernels.heads import place
 from engine.worker.kernels.quantized_experts import Blocks, multiplied
 from engine.worker.nn.quantized import QuantizedWeight, Weight
 
@@ -30,7 +31,21 @@ class Launched:
         order = torch.argsort(experts.flatten(), stable=True)
         blocks = Blocks.of(experts.flatten()[order], len(gate_up))
         alone = torch.arange(len(order), device=x.device)
-        gate, value = multiplied(x, order // top_k, gate_up, blocks, alone).chunk(2, -1)
-        inner = torch.nn.functional.silu(gate) * value
+        inner = gate.swiglu(multiplied(x, order // top_k, gate_up, blocks, alone))
         answers = multiplied(inner, alone, down, blocks, order, shares.flatten()[order])
         return answers.view(len(x), top_k, -1).sum(1)
+
+    def add_norm(self, x: Tensor, more: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        return norm.add_norm(x, more, weight, eps)
+
+    def place(
+        self, heads: Tensor, norms: tuple[Tensor, Tensor] | None, eps: float, angles: tuple[Tensor, Tensor],
+        at: Tensor, keys: Tensor, values: Tensor,
+    ) -> Tensor:  # fmt: skip
+        return place(heads, norms, eps, angles, at, keys, values)
+
+    def route(self, logits: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:
+        return router.route(logits, top_k, normalise)
+
+    def swiglu(self, x: Tensor) -> Tensor:
+        return gate.swiglu(x)

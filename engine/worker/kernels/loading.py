@@ -40,6 +40,30 @@ class Kernels(Protocol):
         """See moe.moe; no weight is written out."""
         ...
 
+    def add_norm(self, x: Tensor, more: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """Rows [rows, width] ``x + more``, and their root-mean-square norm, times ``weight`` [width]."""
+        ...
+
+    def place(
+        self, heads: Tensor, norms: tuple[Tensor, Tensor] | None, eps: float, angles: tuple[Tensor, Tensor],
+        at: Tensor, keys: Tensor, values: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Queries [batch, heads, rows, dim] of heads [batch, rows, queries + keys + values, dim]; their keys and values
+        go to positions ``at`` [batch, rows] of one layer's cache [key heads, positions, dim].
+
+        ``norms`` [dim] are those of queries and keys. ``angles`` are cosine and sine [batch or 1, 1, rows, dim] of a
+        ``Rope``, whose halves are alike.
+        """
+        ...
+
+    def route(self, logits: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:
+        """See moe.route; ``logits`` [rows, experts] are those of its router."""
+        ...
+
+    def swiglu(self, x: Tensor) -> Tensor:
+        """See moe.swiglu."""
+        ...
+
 
 def load(device: torch.device) -> Kernels:
     """The kernels for a device. Raises ConfigError where Triton is missing, or where the device can't run them.

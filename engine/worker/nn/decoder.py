@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.worker.kernels.loading import Kernels
 from engine.worker.nn.device import to_device
-from engine.worker.nn.moe import moe, route, swiglu
+from engine.worker.nn.moe import Gate, moe, route, swiglu
 from engine.worker.nn.quantized import Weight, linear
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.slots import (
@@ -100,6 +101,21 @@ class Decoder:
                 x = x + added[i]
         return rms_norm(x, self.norm, self.config.rms_norm_eps), tapped
 
+    def step(self, x: Tensor, angles: tuple[Tensor, Tensor], where: CachePositions | OneRow, cache: KvSlots) -> Tensor:
+        """Hidden rows of a decode step, as ``forward`` gives them. With kernels, all between two products is one
+        launch."""
+        if self.kernels is None or isinstance(where, DecodeSlots):
+            return self.forward(x, angles, where, cache)[0]
+        kernels, eps, shape = self.kernels, self.config.rms_norm_eps, x.shape
+        x = x.reshape(-1, shape[-1])
+        normed = rms_norm(x, self.layers[0].before, eps)
+        behind = [*(layer.before for layer in self.layers[1:]), self.norm]
+        for layer, after, keys, values in zip(self.layers, behind, cache.keys, cache.values, strict=True):
+            mixed = layer.attend(normed.view(shape), angles, where, keys, values, kernels)
+            x, normed = kernels.add_norm(x, mixed.view_as(x), layer.between, eps)
+            x, normed = kernels.add_norm(x, layer.feed(normed, kernels), after, eps)
+        return normed.view(shape)
+
 
 class Layer:
     """One layer; projections that eat the same rows are one product."""
@@ -128,13 +144,26 @@ class Layer:
 
     def _attend(self, x: Tensor, cos: Tensor, sin: Tensor, where: Where, keys: Tensor, values: Tensor) -> Tensor:
         batch, count, _ = x.shape
-        heads = linear(x, self.qkv, self.qkv_bias).view(batch, count, sum(self.heads), self.dim)
-        query, key, value = heads.transpose(1, 2).split(self.heads, 1)
+        query, key, value = self._heads(x).transpose(1, 2).split(self.heads, 1)
         if self.query_norm is not None and self.key_norm is not None:
             query, key = rms_norm(query, self.query_norm, self.eps), rms_norm(key, self.key_norm, self.eps)
         query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         mixed = where.mix(query, key, value, keys, values)
         return linear(mixed.transpose(1, 2).reshape(batch, count, -1), self.out, self.out_bias)
+
+    def attend(
+        self, x: Tensor, angles: tuple[Tensor, Tensor], where: CachePositions | SlotsInPlace, keys: Tensor,
+        values: Tensor, kernels: Kernels,
+    ) -> Tensor:  # fmt: skip
+        """What the layer's attention adds to normalised rows [batch, rows, width] of a decode step, by kernels."""
+        norms = None if self.query_norm is None or self.key_norm is None else (self.query_norm, self.key_norm)
+        query = kernels.place(self._heads(x), norms, self.eps, angles, where.at, keys, values)
+        mixed = where.look(query, keys, values).transpose(1, 2)
+        return linear(mixed.reshape(*x.shape[:2], -1), self.out, self.out_bias)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """Queries, keys and values [batch, rows, all heads, dim]."""
+        return linear(x, self.qkv, self.qkv_bias).unflatten(-1, (sum(self.heads), self.dim))
 
 
 class Dense:
@@ -146,8 +175,9 @@ class Dense:
         self.gate_up = read.linear(("gate_proj", "up_proj"), (inner, inner), width)
         self.down = read.linear(("down_proj",), (width,), inner)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return linear(swiglu(linear(x, self.gate_up)), self.down)
+    def __call__(self, x: Tensor, kernels: Kernels | None = None) -> Tensor:
+        gated = swiglu if kernels is None else kernels.swiglu
+        return linear(gated(linear(x, self.gate_up)), self.down)
 
 
 class Experts:
@@ -169,19 +199,23 @@ class Experts:
         self.shared = Dense(read.below("shared_expert"), config, shared) if shared else None
         self.shared_gate = read("shared_expert_gate.weight", 1, width) if shared else None
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, kernels: Kernels | None = None) -> Tensor:
+        """``kernels`` also route and gate: in a decode step."""
         tokens = x.reshape(-1, x.shape[-1])
-        experts, shares = route(tokens, self.router, self.top_k, self.normalise)
-        answer = self._asked(tokens, experts, shares)
+        if kernels is None:
+            experts, shares = route(tokens, self.router, self.top_k, self.normalise)
+        else:
+            experts, shares = kernels.route(F.linear(tokens, self.router), self.top_k, self.normalise)
+        answer = self._asked(tokens, experts, shares, swiglu if kernels is None else kernels.swiglu)
         if self.shared is not None and self.shared_gate is not None:
-            answer = answer + F.linear(tokens, self.shared_gate).sigmoid() * self.shared(tokens)
+            answer = answer + F.linear(tokens, self.shared_gate).sigmoid() * self.shared(tokens, kernels)
         return answer.view_as(x)
 
-    def _asked(self, tokens: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
+    def _asked(self, tokens: Tensor, experts: Tensor, shares: Tensor, gated: Gate) -> Tensor:
         kernels, gate_up, down = self.kernels, self.gate_up, self.down
         if kernels is not None and kernels.takes(gate_up) and kernels.takes(down):
             return kernels.experts(tokens, experts, shares, gate_up, down)
-        return moe(tokens, experts, shares, gate_up, down)
+        return moe(tokens, experts, shares, gate_up, down, gated)
 
 
 def is_sparse(config: Any, layer: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -16,6 +17,16 @@ MOST_WRITTEN = 64
 """Answers of quantized experts whose weights are written out at once: 600 MB at the shapes of Qwen3-Omni's thinker."""
 
 
+def swiglu(x: Tensor) -> Tensor:
+    """Gate and value side by side → their gated product."""
+    gate, value = x.chunk(2, -1)
+    return F.silu(gate) * value
+
+
+Gate = Callable[[Tensor], Tensor]
+"""``swiglu``, by whatever computes it."""
+
+
 def route(x: Tensor, router: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:
     """The experts of each row [rows, top_k] and their shares."""
     shares, experts = torch.topk(F.linear(x, router).softmax(-1, dtype=torch.float32), top_k, -1)
@@ -24,7 +35,7 @@ def route(x: Tensor, router: Tensor, top_k: int, normalise: bool) -> tuple[Tenso
     return experts, shares.to(x.dtype)
 
 
-def moe(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Weight, down: Weight) -> Tensor:
+def moe(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Weight, down: Weight, gated: Gate = swiglu) -> Tensor:
     """The experts' answers, weighted: ``x`` [rows, width], ``gate_up`` [experts, 2·inner, width], ``down`` back.
 
     A CPU walks over the experts that were chosen: their weights are what has to come from memory. A GPU is not asked
@@ -32,17 +43,17 @@ def moe(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Weight, down: Weigh
     Quantized experts are written out: those of few rows, or all of this layer's, and forgotten again.
     """
     if x.device.type != "cpu" and experts.numel() <= _most_gathered(x, gate_up):
-        answers = gathered(x, experts, gate_up, down)
+        answers = gathered(x, experts, gate_up, down, gated)
         return (answers * shares[..., None]).sum(1)
     order = torch.argsort(experts.flatten(), stable=True)
     chosen, owners = experts.flatten()[order], order // experts.shape[1]
     if x.device.type == "cpu":
-        answers = _walked(x[owners], chosen, gate_up, down) * shares.flatten()[order][:, None]
+        answers = _walked(x[owners], chosen, gate_up, down, gated) * shares.flatten()[order][:, None]
         return torch.zeros_like(x).index_add_(0, owners, answers)
     if has_grouped(x.device, x.dtype):
-        answers = grouped(x[owners], chosen, dense(gate_up), dense(down))
+        answers = grouped(x[owners], chosen, dense(gate_up), dense(down), gated)
     else:
-        answers = _walked(x[owners], chosen, gate_up, down)
+        answers = _walked(x[owners], chosen, gate_up, down, gated)
     back = torch.empty_like(answers).index_copy_(0, order, answers)  # index_add_ adds in no order there
     return (back.view(*experts.shape, -1) * shares[..., None]).sum(1)
 
@@ -60,32 +71,26 @@ def has_grouped(device: torch.device, dtype: torch.dtype) -> bool:
     return dtype == torch.bfloat16 and nvidia_capability(device) in (9, 10)
 
 
-def _walked(inputs: Tensor, chosen: Tensor, gate_up: Weight, down: Weight) -> Tensor:
+def _walked(inputs: Tensor, chosen: Tensor, gate_up: Weight, down: Weight, gated: Gate = swiglu) -> Tensor:
     numbers, counts = torch.unique_consecutive(chosen, return_counts=True)
     parts = zip(numbers.tolist(), inputs.split(counts.tolist()), strict=True)
-    return torch.cat([linear(swiglu(linear(part, gate_up[n])), down[n]) for n, part in parts])
+    return torch.cat([linear(gated(linear(part, gate_up[n])), down[n]) for n, part in parts])
 
 
-def grouped(inputs: Tensor, chosen: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def grouped(inputs: Tensor, chosen: Tensor, gate_up: Tensor, down: Tensor, gated: Gate = swiglu) -> Tensor:
     """The same as one product a layer: rows sorted by expert, and where each expert's rows end."""
     ends = torch.searchsorted(chosen, torch.arange(len(gate_up), device=chosen.device), right=True).to(torch.int32)
-    inner = swiglu(F.grouped_mm(inputs, gate_up.transpose(1, 2), offs=ends))
+    inner = gated(F.grouped_mm(inputs, gate_up.transpose(1, 2), offs=ends))
     return F.grouped_mm(inner, down.transpose(1, 2), offs=ends)
 
 
-def gathered(x: Tensor, experts: Tensor, gate_up: Weight, down: Weight) -> Tensor:
+def gathered(x: Tensor, experts: Tensor, gate_up: Weight, down: Weight, gated: Gate = swiglu) -> Tensor:
     """Each expert's answer to each row [rows, top_k, width], by a copy of its weights: for few rows."""
     few = max(1, MOST_WRITTEN // experts.shape[1])
     if isinstance(gate_up, QuantizedWeight) and len(x) > few:
         parts = zip(x.split(few), experts.split(few), strict=True)
-        return torch.cat([gathered(*part, gate_up, down) for part in parts])
+        return torch.cat([gathered(*part, gate_up, down, gated) for part in parts])
     chosen = experts.flatten()
     inputs = x.repeat_interleave(experts.shape[1], 0)[..., None]
-    inner = swiglu(torch.bmm(dense(gate_up[chosen]), inputs)[..., 0])
+    inner = gated(torch.bmm(dense(gate_up[chosen]), inputs)[..., 0])
     return torch.bmm(dense(down[chosen]), inner[..., None]).view(*experts.shape, -1)
-
-
-def swiglu(x: Tensor) -> Tensor:
-    """Gate and value side by side → their gated product."""
-    gate, value = x.chunk(2, -1)
-    return F.silu(gate) * value

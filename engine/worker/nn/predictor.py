@@ -63,7 +63,7 @@ class Predictor:
         codes, total = [], torch.zeros_like(first)
         for group, (where, angles) in enumerate(self._plan(len(hidden))):
             inputs = embeddings if self.project is None else F.linear(embeddings, *self.project)
-            out, _ = self.decoder.forward(inputs, angles, where, self.cache)
+            out = self.decoder.step(inputs, angles, where, self.cache)
             code = draw(F.linear(out[:, -1], self.heads[group]), params, self.stream, steps, group + 1)
             codes.append(code)
             embeddings = self.codes[group][code.clamp(min=0)][:, None]

@@ -166,6 +166,10 @@ class CachePositions:
             past[0][:, :, -key.shape[2] :], past[1][:, :, -key.shape[2] :] = key, value
             return _attend(query, *past, self.views[0].mask)
         keys[:, self.at], values[:, self.at] = key.transpose(0, 1), value.transpose(0, 1)
+        return self.look(query, keys, values)
+
+    def look(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """The same behind keys and values that have been written."""
         if self.seen is not None:
             return attended(query, gathered(keys, self.seen), gathered(values, self.seen), self.mask)
         mixed = [_attend(query[view.part], view.past(keys), view.past(values), view.mask) for view in self.views]
@@ -253,10 +257,11 @@ class DecodeSlots:
 @dataclass(frozen=True, slots=True)
 class SlotsInPlace:
     """The same where a kernel looks back, which reads slots ``index`` where they lie: a row sees ``lengths`` positions
-    [batch] from ``begins`` [batch] on, the last of which is its own. No slot has more than ``longest``.
+    [batch] from ``begins`` [batch] on, the last of which is its own, ``at`` [batch]. No slot has more than ``longest``.
     """
 
     index: Tensor
+    at: Tensor
     begins: Tensor
     lengths: Tensor
     longest: int
@@ -264,12 +269,16 @@ class SlotsInPlace:
 
     @classmethod
     def of(cls, cache: KvSlots, slots: Tensor, starts: Tensor, kernels: Kernels) -> SlotsInPlace:
-        return cls(slots, cache.begins[slots], starts + 1, cache.length, kernels)
+        begins = cache.begins[slots]
+        return cls(slots, begins + starts, begins, starts + 1, cache.length, kernels)
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See CachePositions.mix."""
-        at = self.begins + self.lengths - 1
-        keys[:, at], values[:, at] = key[:, :, 0].transpose(0, 1), value[:, :, 0].transpose(0, 1)
+        keys[:, self.at], values[:, self.at] = key[:, :, 0].transpose(0, 1), value[:, :, 0].transpose(0, 1)
+        return self.look(query, keys, values)
+
+    def look(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See CachePositions.look."""
         return self.kernels.attend(query, keys, values, self.begins, self.lengths, self.longest)
 
 

@@ -49,8 +49,8 @@ class Source(ABC):
     it every request has a full context. The talker's requests share as many full ones (``shared``). ``piece``: tokens
     of prompts that one step takes in. ``remember_mb``: megabytes of computed prompts that thinker and talker keep each.
     ``graphs``: whether a decode step is one CUDA graph: ``auto`` (where there is a GPU), ``on`` or ``off``.
-    ``kernels``: whether decode steps over static buffers attend by a kernel in Triton, and quantized experts answer by
-    one; none has run on a GPU yet.
+    ``kernels``: whether kernels in Triton attend in decode steps over static buffers, compute what lies between the
+    products of decode steps, and answer for quantized experts; none has run on a GPU yet.
     """
 
     def __init__(self, config: StageConfig) -> None:

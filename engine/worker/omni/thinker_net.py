@@ -67,8 +67,7 @@ class ThinkerNet:
     def _forward(self, tokens: Tensor, positions: Tensor, where: CachePositions | OneRow) -> Tensor:
         """Hidden rows [batch, width] of a token each, at positions where all axes agree."""
         angles = self.decoder.rope(positions.expand(3, -1)[..., None], self.dtype)
-        hidden, _ = self.decoder.forward(self.embed_tokens[tokens][:, None], angles, where, self.cache)
-        return hidden[:, -1]
+        return self.decoder.step(self.embed_tokens[tokens][:, None], angles, where, self.cache)[:, -1]
 
     def _step(self, batch: DecodeBatch, bucket: int) -> Tensor:
         """``write`` as a graph captures it: tokens [batch, 1]."""

@@ -129,7 +129,7 @@ class TalkerNet(ABC):
         row = self.last_frame_embed[batch.slots] + self.batch_embeddings(batch)
         angles = self.decoder.rope(batch.positions.expand(3, -1)[..., None], self.dtype)
         where = self.decoder.one_row(self.cache, batch.slots, batch.starts, bucket)
-        hidden, _ = self.decoder.forward(row[:, None], angles, where, self.cache)
+        hidden = self.decoder.step(row[:, None], angles, where, self.cache)
         return self._frames(batch.slots, hidden[:, 0], batch.params, batch.steps)
 
     def _frames(self, slots: Tensor, hidden: Tensor, params: BatchSamplingParams, steps: Tensor) -> Tensor:

@@ -67,6 +67,14 @@ def main() -> int:
         query, cache = torch.zeros(4, 32, 1, 128, dtype=dtype), torch.zeros(4, 2048, 128, dtype=dtype)
         kernels.attend(query, cache, cache, index, index + 1, 2048)
         x, experts = torch.zeros(4, 256, dtype=dtype), torch.zeros(4, 2, dtype=torch.int64)
+        caught.title = f"{dtype}, true shapes"
+        heads, angle = torch.zeros(4, 1, 40, 128, dtype=dtype), torch.zeros(4, 1, 1, 128, dtype=dtype)
+        for norms in (None, (heads[0, 0, 0], heads[0, 0, 1])):
+            kernels.place(heads, norms, 1e-6, (angle, angle), index[:, None], cache, cache)
+        rows = torch.zeros(4, 2048, dtype=dtype)
+        kernels.add_norm(rows, rows, rows[0], 1e-6)
+        kernels.route(rows[:, :128].contiguous(), 8, True)
+        kernels.swiglu(rows)
         for name in KINDS if dtype == torch.bfloat16 else ("int4", "int8"):
             caught.title = f"{dtype}, {name}"
             gate_up, down = (weight(4, *shape, 128, KINDS[name], dtype, dtype) for shape in ((256, 256), (256, 128)))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.worker.kernels.loading import Kernels
 from engine.worker.nn.slots import DecodeSlots, KvSlots, SlotsInPlace
+from tests.worker.kernels.figures import differing
 from tests.worker.nn.test_blocks import CPU
 
 CLOSE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.2e-2}
@@ -59,7 +60,7 @@ def check(case: Case, kernels: Kernels, longest: int | None = None) -> None:
     found, expected = case.found(kernels, longest), case.expected()
     assert found.dtype == case.query.dtype
     assert found.shape == expected.shape
-    assert (found.float() - expected).abs().max() <= CLOSE[case.query.dtype]
+    assert differing("attend", found, expected) <= CLOSE[case.query.dtype]
 
 
 @pytest.mark.triton

@@ -8,6 +8,7 @@ import torch
 from engine.worker.kernels.loading import Kernels
 from engine.worker.nn.moe import moe, route
 from engine.worker.nn.quantized import QuantizedWeight
+from tests.worker.kernels.figures import differing
 from tests.worker.kernels.weights import KINDS, Kind, weight
 
 HALF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 0.0}
@@ -28,7 +29,7 @@ def check(
     found = kernels.experts(x, experts, shares, gate_up, down)
     expected = moe(x, experts, shares, gate_up, down)
     assert found.dtype == dtype
-    assert (found - expected).abs().max() <= (1e-5 + 4 * HALF[dtype]) * expected.abs().max()
+    assert differing("experts", found, expected) <= (1e-5 + 4 * HALF[dtype]) * expected.abs().max()
 
 
 @pytest.mark.triton

@@ -50,7 +50,8 @@ class Options:
     """The dtype in which code2wav computes, whatever the talker does: ``float32``, ``float16`` or ``bfloat16``. The
     last is heard."""
     kernels: bool = False
-    """Whether such a frame attends by a kernel in Triton; none has run on a GPU yet."""
+    """Whether kernels in Triton attend in such a frame, and compute what lies between its products; none has run on a
+    GPU yet."""
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Options:

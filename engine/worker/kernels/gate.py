@@ -1,0 +1,35 @@
+"""The gated product of a feed-forward part: SiLU(gate) · value (Shazeer 2020, "SwiGLU"), rounded once."""
+
+# pyright: reportIndexIssue=false
+# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.worker.kernels.products import by_hand, rounded
+
+COLUMNS = 1024  # of a row that one program takes
+
+
+@triton.jit
+def gated(x, out, inner, COLUMNS: tl.constexpr, BY_HAND: tl.constexpr):
+    """Some columns of one row, which holds ``inner`` of the gate and as many values behind them."""
+    row, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    there = column < inner
+    gate = tl.load(x + row * 2 * inner + column, mask=there, other=0.0).to(tl.float32)
+    value = tl.load(x + row * 2 * inner + inner + column, mask=there, other=0.0).to(tl.float32)
+    found = rounded(gate / (1.0 + tl.exp(-gate)) * value, out.dtype.element_ty, BY_HAND)
+    tl.store(out + row * inner + column, found.to(out.dtype.element_ty), mask=there)
+
+
+def swiglu(x: Tensor) -> Tensor:
+    """See Kernels.swiglu."""
+    x, inner = x.contiguous(), x.shape[-1] // 2
+    out = torch.empty(*x.shape[:-1], inner, device=x.device, dtype=x.dtype)
+    columns = min(COLUMNS, triton.next_power_of_2(inner))
+    gated[out.numel() // inner, triton.cdiv(inner, columns)](x, out, inner, COLUMNS=columns, BY_HAND=by_hand())
+    return out
