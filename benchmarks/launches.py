@@ -1,11 +1,12 @@
-"""The operations of which a decode step of Qwen3-Omni-30B-A3B consists on a GPU: what each launch costs adds up.
+"""The operations of which a step of Qwen3-Omni-30B-A3B consists on a GPU: what each launch costs adds up.
 
     python -m benchmarks.launches [--rows 16] [--each]
 
 The stages are built of their true shapes on torch's device ``meta``, and a step runs there once: each operation that
 computes something counts as one launch, and each of Triton's as one; views count as none. A GPU may need two for one,
-as for a sort. What is counted is a step in bfloat16 on a GPU that has grouped products, without kernels of our own and
-with them (``options.kernels``), and with them where the experts are of four bits.
+as for a sort. What is counted is a decode step, and a prefill of prompts that are of as many lengths; in bfloat16 on a
+GPU that has grouped products, without kernels of our own and with them (``options.kernels``), and with them where the
+experts are of four bits.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -29,11 +31,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.memory import KINDS, STAGES, reading
 from benchmarks.random_weights import describe
 from engine.worker.nn import moe
+from engine.worker.nn.slots import Batch
 from engine.worker.stage import StageConfig
 
 NOTHING = ("empty", "new_empty", "empty_like", "detach_")
 """Operations that compute nothing."""
 SHORT = 512  # positions that a step without kernels looks back at
+SHORTEST = 40  # positions of the shortest prompt of a prefill
 
 
 class Launches(TorchDispatchMode):
@@ -91,18 +95,40 @@ def counted(launches: Launches) -> Generator[None]:
         undo()
 
 
-def launches(folder: Path, stage: str, weights: str, kernels: bool, rows: int) -> Counter[str]:
-    """Run one step of a stage's with so many rows; its operations by their names."""
+def step(net: Any, rows: int) -> None:
+    """One decode step."""
+    net.graphs.computed(torch.zeros(10, rows, dtype=torch.int64, device="meta"), SHORT)
+
+
+def prefill(net: Any, rows: int) -> None:
+    """One prompt of each of so many requests, each longer than the one before."""
+    batch = Batch()
+    for slot in range(rows):
+        count = SHORTEST + slot
+        embeddings = torch.empty(count, net.decoder.config.hidden_size, dtype=net.dtype, device="meta")
+        batch.add(slot, 0, embeddings, np.zeros((3, count), np.float32))
+    net.decoder.append(batch, net.cache)
+
+
+KINDS_OF_STEPS = {
+    "thinker step": ("thinker", step),
+    "thinker prefill": ("thinker", prefill),
+    "talker frame": ("talker", step),
+}
+
+
+def launches(folder: Path, what: str, weights: str, kernels: bool, rows: int) -> Counter[str]:
+    """Run one step with so many rows; its operations by their names."""
     options = {"context": 8192, "graphs": "on", "kernels": kernels}
     place = StageConfig(slots=rows, options=options, weights=folder, dtype="bfloat16", device="meta")
-    found = Launches()
+    found, (stage, run) = Launches(), KINDS_OF_STEPS[what]
     with reading(KINDS[weights]), torch.inference_mode():
-        steps, table = STAGES[stage](place).net.graphs, torch.zeros(10, rows, dtype=torch.int64, device="meta")
+        net = STAGES[stage](place).net
         with counted(found):
-            steps.computed(table, SHORT)  # what is made once for each size of batch is made now
+            run(net, rows)  # what is made once for each size of batch is made now
             found.names.clear()
             with found:
-                steps.computed(table, SHORT)
+                run(net, rows)
     return found.names
 
 
@@ -110,10 +136,10 @@ def main(rows: int, each: bool) -> None:
     ways = [("bfloat16", False)] + [("bfloat16", True), ("int4", True)] * bool(find_spec("triton"))
     with tempfile.TemporaryDirectory() as folder:
         made = describe(Path(folder), small=False)
-        for stage in ("thinker", "talker"):
+        for what in KINDS_OF_STEPS:
             for weights, kernels in ways:
-                names = launches(made, stage, weights, kernels, rows)
-                sys.stdout.write(f"{stage:8} {weights:8} {'with' if kernels else 'without'} kernels: {names.total()}\n")
+                names = launches(made, what, weights, kernels, rows)
+                sys.stdout.write(f"{what:15} {weights:8} {'with' if kernels else 'without'} kernels: {names.total()}\n")
                 if each:
                     sys.stdout.write("".join(f"    {count:5} {name}\n" for name, count in names.most_common()))
     if len(ways) == 1:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeGuard
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.kernels import decode_attention, gate, norm, quantized_experts, router
+from engine.worker.kernels import decode_attention, gate, norm, quantized_experts, router, varlen_attention
 from engine.worker.kernels.heads import place
 from engine.worker.kernels.quantized_experts import Blocks, multiplied
 from engine.worker.nn.quantized import QuantizedWeight, Weight
@@ -20,6 +23,12 @@ class Launched:
         self, query: Tensor, keys: Tensor, values: Tensor, begins: Tensor, lengths: Tensor, longest: int
     ) -> Tensor:
         return decode_attention.attend(query, keys, values, begins, lengths, longest)
+
+    def cut(self, begins: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> NDArray[np.int64]:
+        return varlen_attention.cut(begins, starts, counts)
+
+    def varlen(self, query: Tensor, keys: Tensor, values: Tensor, blocks: Tensor) -> Tensor:
+        return varlen_attention.varlen(query, keys, values, blocks)
 
     def takes(self, weight: Weight) -> TypeGuard[QuantizedWeight]:
         return isinstance(weight, QuantizedWeight) and quantized_experts.takes(weight)

@@ -4,10 +4,13 @@ only."""
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Protocol, TypeGuard, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.errors import ConfigError
@@ -28,6 +31,16 @@ class Kernels(Protocol):
         ``keys`` and ``values`` [key heads, positions, dim] are one layer's cache. A row sees ``lengths`` positions
         [batch], from ``begins`` [batch] on; none is longer than ``longest``. Of others nothing is read.
         """
+        ...
+
+    def cut(self, begins: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> NDArray[np.int64]:
+        """The blocks for ``varlen``, of pieces that lie one behind another: each has so many rows, behind the first
+        ``start`` of a slot that begins at ``begin`` of the cache."""
+        ...
+
+    def varlen(self, query: Tensor, keys: Tensor, values: Tensor, blocks: Tensor) -> Tensor:
+        """What queries [1, heads, rows, dim] of all pieces make of what they may see of one layer's cache, to which
+        their own keys and values have gone; in one launch. Of other positions nothing is read."""
         ...
 
     def takes(self, weight: Weight) -> TypeGuard[QuantizedWeight]:

@@ -71,7 +71,7 @@ class Decoder:
         if min(counts) == max(counts):
             shape, where = (len(batch), counts[0]), CachePositions.of(cache, batch.slots, batch.starts, counts[0])
         else:
-            shape, where = (1, sum(counts)), VarlenBatch(cache, batch.slots, batch.starts, counts)
+            shape, where = (1, sum(counts)), VarlenBatch(cache, batch.slots, batch.starts, counts, self.kernels)
         angles = self.rope(to_device(positions, self.device).view(len(positions), *shape), self.dtype)
         x = torch.cat(batch.embeddings).view(*shape, -1)
         hidden, tapped = self.forward(x, angles, where, cache, tap, [one.view(*shape, -1) for one in added])

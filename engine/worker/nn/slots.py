@@ -191,14 +191,24 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) ->
 class VarlenBatch:
     """Cache positions for rows of which each slot has its own number: one slot's behind another's, in a batch of one.
 
-    Each slot's attention is its own; all else is one product. A slot may come twice, in order: its later rows see the
-    earlier ones.
+    Each slot's attention is its own, unless kernels attend to all in one; all else is one product. A slot may come
+    twice, in order: its later rows see the earlier ones.
     """
 
     cache: KvSlots
     slots: Sequence[int]
     starts: Sequence[int]
     counts: Sequence[int]
+    kernels: Kernels | None = None
+
+    @cached_property
+    def in_one(self) -> tuple[Tensor, Tensor]:
+        """Positions of the cache [rows], and the blocks of which kernels make one attention."""
+        begins = [self.cache.begin(slot) for slot in self.slots]
+        own = [np.arange(n) + begin + start for begin, start, n in zip(begins, self.starts, self.counts, strict=True)]
+        assert self.kernels is not None
+        blocks = self.kernels.cut(begins, self.starts, self.counts)
+        return to_device(np.concatenate(own), self.cache.device), to_device(blocks, self.cache.device)
 
     @cached_property
     def parts(self) -> list[CachePositions]:
@@ -215,6 +225,10 @@ class VarlenBatch:
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See CachePositions.mix."""
+        if self.kernels is not None:
+            at, blocks = self.in_one
+            keys[:, at], values[:, at] = key[0], value[0]
+            return self.kernels.varlen(query, keys, values, blocks)
         sizes = [part.at.numel() for part in self.parts]
         pieces = zip(self.parts, *(heads.split(sizes, 2) for heads in (query, key, value)), strict=True)
         return torch.cat([_apart(part, heads, keys, values) for part, *heads in pieces], 2)

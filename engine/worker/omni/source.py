@@ -50,7 +50,8 @@ class Source(ABC):
     of prompts that one step takes in. ``remember_mb``: megabytes of computed prompts that thinker and talker keep each.
     ``graphs``: whether a decode step is one CUDA graph: ``auto`` (where there is a GPU), ``on`` or ``off``.
     ``kernels``: whether kernels in Triton attend in decode steps over static buffers, compute what lies between the
-    products of decode steps, and answer for quantized experts; none has run on a GPU yet.
+    products of decode steps, attend to prompts of several lengths at once, and answer for quantized experts; none has
+    run on a GPU yet.
     """
 
     def __init__(self, config: StageConfig) -> None:

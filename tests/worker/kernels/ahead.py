@@ -66,6 +66,8 @@ def main() -> int:
         caught.title = f"{dtype}, 32 heads of 128 over 4"
         query, cache = torch.zeros(4, 32, 1, 128, dtype=dtype), torch.zeros(4, 2048, 128, dtype=dtype)
         kernels.attend(query, cache, cache, index, index + 1, 2048)
+        piece = query.transpose(0, 2)[:1].expand(1, 32, 4, 128).contiguous()
+        kernels.varlen(piece, cache, cache, torch.from_numpy(kernels.cut([0, 9], [0, 1], [3, 1])))
         x, experts = torch.zeros(4, 256, dtype=dtype), torch.zeros(4, 2, dtype=torch.int64)
         caught.title = f"{dtype}, true shapes"
         heads, angle = torch.zeros(4, 1, 40, 128, dtype=dtype), torch.zeros(4, 1, 1, 128, dtype=dtype)

@@ -23,7 +23,9 @@ class Counted:
     """How often each kernel was asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, kernels: Kernels) -> None:
-        self.calls: dict[str, int] = dict.fromkeys(("attend", "experts", "add_norm", "place", "route", "swiglu"), 0)
+        self.calls: dict[str, int] = dict.fromkeys(
+            ("attend", "experts", "add_norm", "place", "route", "swiglu", "varlen"), 0
+        )
         for name in self.calls:
             self._count(monkeypatch, name, type(kernels))
 
@@ -57,6 +59,7 @@ def test_answers(
         assert one[:2] == other[:2]
         assert np.abs(one[2] - other[2]).max() <= 1e-4
     assert min(counted.calls[name] for name in ("attend", "add_norm", "place", "route", "swiglu")) > 20
+    assert counted.calls["varlen"], "prompts of several lengths come in together"
     assert bool(counted.calls["experts"]) == (kind == "int4")
     for stage in line[:2]:
         assert len(stage.net.graphs.context_buckets) == 1, "one graph of each size serves every length"

@@ -173,12 +173,14 @@ def test_a_frame_of_the_code_predictor(kernels: Kernels) -> None:
     config = SimpleNamespace(**DENSE, num_code_groups=3, vocab_size=50)
     hidden, first = noise(2, 2, 48)
     params = BatchSamplingParams.of([SamplingParams(seed, seed % 2 == 0) for seed in range(2)], CPU)
-    plain, ours = (
-        Predictor(made(one), config, 4, stream=2).frame(hidden, first, params, torch.arange(2))
-        for one in (None, kernels)
-    )
-    assert torch.equal(ours[0], plain[0])
-    check("frame", ours[1], plain[1], torch.float32)
+    found = list[Tensor]()
+    for one in (None, kernels):
+        predictor = Predictor(made(one), config, 4, stream=2)
+        codes, total = predictor.frame(hidden, first, params, torch.arange(2))
+        found += [codes, total, predictor.cache.keys, predictor.cache.values]
+    assert torch.equal(found[4], found[0])
+    for ours, plain in zip(found[5:], found[1:4], strict=True):
+        check("frame", ours, plain, torch.float32)
 
 
 def test_without_kernels_a_step_is_what_a_forward_is() -> None:

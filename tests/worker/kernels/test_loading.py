@@ -60,6 +60,6 @@ def test_every_kernel_is_compiled_for_gpus_that_are_not_here() -> None:
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, env=environment)
     print(made.stdout)
     assert made.returncode == 0, made.stderr + made.stdout
-    for kernel in ("stretches", "joined", "product", "placed", "summed", "chosen", "gated"):
+    for kernel in ("stretches", "joined", "product", "placed", "summed", "chosen", "gated", "looked"):
         for kind in ("sm_80", "sm_90"):
             assert f"{kind} {kernel}: torch.bfloat16" in made.stdout

@@ -1,0 +1,91 @@
+"""Attention of all pieces of a prefill at once, each over its own slot's keys and values, where they lie.
+
+Pieces lie one behind another, each of its own length, and are cut into blocks of rows of one piece. A row sees what its
+slot holds up to its own position: what was there before, and the piece up to itself (causal, with an offset). Sums are
+float32, block by block of positions from the first on (Dao et al. 2022), whatever else is in the batch.
+"""
+
+# pyright: reportIndexIssue=false
+# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.worker.kernels.products import by_hand, product_type, rounded
+
+ROWS = 64  # of one product
+BLOCK = 128  # bytes of a column of positions of one product: float32 would not fit into an A100 otherwise
+FEWEST = 16  # columns that a product of a GPU's tensor cores has at least
+
+
+def cut(begins: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> NDArray[np.int64]:
+    """See Kernels.cut."""
+    found: list[tuple[int, int, int, int]] = []
+    first = 0
+    for begin, start, count in zip(begins, starts, counts, strict=True):
+        found += [(first + at, first + count, start + at, begin) for at in range(0, count, ROWS)]
+        first += count
+    return np.array(found, np.int64)
+
+
+@triton.jit
+def looked(
+    query, keys, values, blocks, out, scale, query_head, query_row, key_head, key_at, value_head, value_at, out_head,
+    GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    TYPE: tl.constexpr, BY_HAND: tl.constexpr,
+):  # fmt: skip
+    """One block of one piece, for one head of queries."""
+    block, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    first, end = tl.load(blocks + block * 4), tl.load(blocks + block * 4 + 1)
+    start, begin = tl.load(blocks + block * 4 + 2), tl.load(blocks + block * 4 + 3)
+    row, column, at = first + tl.arange(0, ROWS), tl.arange(0, WIDE), tl.arange(0, BLOCK)
+    inside = (column < DIM)[None, :]
+    real = (row < end)[:, None] & inside
+    asked = tl.load(query + head * query_head + row[:, None] * query_row + column[None, :], mask=real, other=0.0)
+    asked, position = asked.to(TYPE), start + tl.arange(0, ROWS)
+    length = start + tl.minimum(end - first, ROWS)
+    best = tl.full([ROWS], float("-inf"), tl.float32)
+    whole = tl.zeros([ROWS], tl.float32)
+    found = tl.zeros([ROWS, WIDE], tl.float32)
+    for since in range(0, length, BLOCK):
+        there = since + at < length
+        line = (begin + since + at)[:, None]
+        key_line = keys + head // GROUP * key_head + line * key_at
+        key = tl.load(key_line + column[None, :], mask=there[:, None] & inside, other=0.0)
+        score = tl.dot(asked, tl.trans(key.to(TYPE)), input_precision="ieee") * scale
+        score = tl.where((since + at)[None, :] <= position[:, None], score, float("-inf"))
+        score = tl.where(there[None, :], score, float("-inf"))
+        better = tl.maximum(best, tl.max(score, 1))
+        weight, shrunk = tl.exp(score - better[:, None]), tl.exp(best - better)
+        value_line = values + head // GROUP * value_head + line * value_at
+        value = tl.load(value_line + column[None, :], mask=there[:, None] & inside, other=0.0)
+        whole = whole * shrunk + tl.sum(weight, 1)
+        share = rounded(weight, values.dtype.element_ty, BY_HAND).to(TYPE)
+        found = found * shrunk[:, None] + tl.dot(share, value.to(TYPE), input_precision="ieee")
+        best = better
+    answer = rounded(found / whole[:, None], out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty)
+    tl.store(out + head * out_head + row[:, None] * DIM + column[None, :], answer, mask=real)
+
+
+def varlen(query: Tensor, keys: Tensor, values: Tensor, blocks: Tensor) -> Tensor:
+    """See Kernels.varlen."""
+    _, heads, count, dim = query.shape
+    if query.stride(-1) != 1:
+        query = query.contiguous()
+    out = torch.empty(1, heads, count, dim, device=query.device, dtype=query.dtype)
+    looked[len(blocks), heads](
+        query, keys, values, blocks, out, dim**-0.5, query.stride(1), query.stride(2),
+        keys.stride(0), keys.stride(1), values.stride(0), values.stride(1), out.stride(1),
+        GROUP=heads // keys.shape[0], ROWS=ROWS, DIM=dim, WIDE=max(FEWEST, triton.next_power_of_2(dim)),
+        BLOCK=BLOCK // keys.element_size(),
+        TYPE=product_type(keys.dtype), BY_HAND=by_hand(),
+    )  # fmt: skip
+    return out
