@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, Qwen3OmniMoeForConditionalGeneration
-from transformers.utils import logging
 
 from engine.errors import ConfigError
 from engine.peers.peer import Question, Subject, Times
+from engine.worker.installed import installed
 from engine.worker.nn.weights import find
 
-MODELS = {"qwen3_omni": Qwen3OmniMoeForConditionalGeneration}
+MODELS = {"qwen3_omni": "Qwen3OmniMoeForConditionalGeneration"}
 
 
 class Transformers:
@@ -24,11 +23,12 @@ class Transformers:
     def __init__(self, subject: Subject) -> None:
         if subject.model not in MODELS:
             raise ConfigError(f"--against transformers: it has no {subject.model}, only {', '.join(MODELS)}")
-        logging.disable_progress_bar()
+        library = installed("--against transformers", "transformers", "transformers", "dev")
+        library.utils.logging.disable_progress_bar()
         torch.set_num_threads(subject.threads)
         folder = find(Path(subject.weights) if subject.weights else None)
-        self.model: Any = MODELS[subject.model].from_pretrained(folder, dtype=torch.float32).eval()
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self.model: Any = getattr(library, MODELS[subject.model]).from_pretrained(folder, dtype=torch.float32).eval()
+        self.tokenizer: Any = library.AutoTokenizer.from_pretrained(folder)
 
     @torch.no_grad()
     def answer(self, question: Question) -> Times:
