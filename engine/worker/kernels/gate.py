@@ -22,7 +22,9 @@ def gated(x, out, inner, COLUMNS: tl.constexpr, BY_HAND: tl.constexpr):
     there = column < inner
     gate = tl.load(x + row * 2 * inner + column, mask=there, other=0.0).to(tl.float32)
     value = tl.load(x + row * 2 * inner + inner + column, mask=there, other=0.0).to(tl.float32)
-    found = rounded(gate / (1.0 + tl.exp(-gate)) * value, out.dtype.element_ty, BY_HAND)
+    small = tl.exp(-tl.abs(gate))  # of the gate as it is, it would overflow
+    share = tl.where(gate < 0, small, 1.0) / (1.0 + small)
+    found = rounded(gate * share * value, out.dtype.element_ty, BY_HAND)
     tl.store(out + row * inner + column, found.to(out.dtype.element_ty), mask=there)
 
 

@@ -70,6 +70,11 @@ def test_a_gated_product(shape: tuple[int, ...], dtype: torch.dtype, kernels: Ke
 
 
 @pytest.mark.triton
+def test_a_gate_that_is_far_off_overflows_nowhere(kernels: Kernels) -> None:
+    assert kernels.swiglu(torch.tensor([[-300.0, 300.0, 2.0, 3.0]])).tolist() == [[0.0, 900.0]]
+
+
+@pytest.mark.triton
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("sizes", heavy((5, 2), (4, 1), (60, 6), (128, 8)), ids=str)
