@@ -49,6 +49,11 @@ AHEAD_S = 1.0
 """Seconds that a client may be ahead of its pace of messages and have a part of the loop's time freely. Beyond that it
 stands in line for all that it does: the address's part is left to the others there."""
 
+JUST_S = 0.02
+"""Seconds by which a client may be ahead and still stands in line as one who is not: who has just said something is
+ahead by that, and a crowd of newcomers would have its turn first. One who floods is ahead by three times as much with
+each slice."""
+
 LONG_BYTES = 256 * 1024
 """Bytes of a client's message from which on it is read off the event loop: that would be held up for milliseconds,
 while to hand it to a thread and back takes a tenth of one."""
@@ -188,7 +193,8 @@ class LoopTime:
 
     def _ahead_s(self, now_s: float) -> float:
         """Seconds by which the client is ahead of what it may have: of the loop's time, and of messages."""
-        return self._mine.wait_s(now_s) + (self._pace.ahead_s(now_s) if self._pace is not None else 0.0)
+        ahead_s = self._mine.wait_s(now_s) + (self._pace.ahead_s(now_s) if self._pace is not None else 0.0)
+        return max(0.0, ahead_s - JUST_S)
 
     def _granted(self) -> None:
         self._slice_s = SLICE_S

@@ -179,6 +179,20 @@ async def test_who_keeps_their_pace_is_before_those_who_do_not(clock: Clock) -> 
     assert done == ["user", "lively", "flood"]
 
 
+async def test_who_has_just_said_something_is_before_a_crowd_of_newcomers(clock: Clock) -> None:
+    """They are ahead by no more than that, and the newcomers by nothing."""
+    one, done = Slices(clock, clock), list[str]()
+    pace = Pace(messages_s=400.0, bytes_s=1e9)
+    user = LoopTime(one, pace=pace)
+    clock.now_s += 0.5
+    for _ in range(20):
+        LoopTime(one).join(partial(done.append, "new"))
+    pace.spend(2, 0, clock())
+    user.join(partial(done.append, "user"))
+    await eventually(lambda: len(done) == 21)
+    assert done[0] == "user"
+
+
 async def test_who_is_ahead_of_their_pace_has_nothing_freely(clock: Clock) -> None:
     pace = Pace(messages_s=400.0, bytes_s=1e9)
     loop_time = LoopTime(Slices(clock, clock), pace=pace)
