@@ -8,20 +8,22 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-MODULES = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py") if path.stem != "test_controls")
+FOLDER = Path(__file__).parent
+MODULES = sorted(path.stem for path in FOLDER.glob("test_*.py") if path.stem != "test_controls")
 
 
-def controls(name: str) -> Iterator[tuple[str, ast.Module]]:
-    """The pieces of code among a module's constants: what a server runs before it serves."""
-    module = importlib.import_module(f"tests.attacks.{name}")
-    for constant, code in vars(module).items():
-        if constant.isupper() and isinstance(code, str) and ("import " in code):
-            yield constant, ast.parse(code)
+def controls(source: str) -> Iterator[tuple[int, ast.Module]]:
+    """The pieces of code among a module's strings, by their lines: what a server runs before it serves."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "import " in node.value:
+            with suppress(SyntaxError):  # it is a sentence
+                yield node.lineno, ast.parse(node.value)
 
 
 def missing(tree: ast.Module) -> list[str]:
@@ -63,7 +65,13 @@ def _named(module: str, name: str) -> ModuleType | type | None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_what_a_control_takes_away_is_there(name: str) -> None:
-    assert {constant: lost for constant, tree in controls(name) if (lost := missing(tree))} == {}
+    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    assert {line: lost for line, tree in controls(source) if (lost := missing(tree))} == {}
+
+
+def test_what_is_named_where_it_is_used_is_found() -> None:
+    source = 'async with attacked(before="from app import places; places.SHARE = 1.0"): pass'
+    assert [missing(tree) for _, tree in controls(source)] == [["places.SHARE"]]
 
 
 def test_a_guard_that_has_moved_is_found() -> None:

@@ -156,5 +156,5 @@ async def test_texts_over_http_leave_a_voice_to_who_talks(tmp_path: Path) -> Non
 
 
 async def test_where_http_may_take_every_slot_who_talks_hears_nothing(tmp_path: Path) -> None:
-    async with attacked(tmp_path, before="from app import places; places.SHARE = 1.0") as (aim, _, _):
+    async with attacked(tmp_path, {"limits": {"answers_share": 1.0}}) as (aim, _, _):
         assert not await spoken_beside(aim, 16, within_s=5)
