@@ -1,0 +1,45 @@
+"""Qwen3-TTS: bad requests at random among texts that it speaks change none of those."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import Engine, Request, load_config
+from tests.contracts.bad_stage_requests import bad_requests, many_among_good
+from tests.oracles.qwen3_tts import BIG
+from tests.worker.models.qwen3_tts.test_deployments import CONFIGS, Folder, said, told
+
+SAME = 1e-4
+
+
+@dataclass(slots=True)
+class Got:
+    """An answer that can be compared."""
+
+    codes: list[list[int]]
+    wave: Any
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, Got)
+        alike = self.codes == other.codes and self.wave.shape == other.wave.shape
+        return alike and bool(np.abs(self.wave - other.wave).max(initial=0) < SAME)
+
+
+async def whole(engine: Engine, request: Request) -> Got:
+    asyncio.get_running_loop().set_debug(False)
+    codes, wave, _ = await said(engine, request)
+    return Got(codes, wave)
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(1000, marks=pytest.mark.soak)])
+async def test_random_bad_requests_change_no_good_answer(count: int, checkpoint: Folder) -> None:
+    good = [told(id=f"good{number}", max_audio_s=0.24) for number in range(7 if count > 100 else 2)]
+    spec = replace(load_config(CONFIGS / "qwen3_tts_tiny.yaml"), weights=str(checkpoint(BIG)), launcher="inline")
+    async with Engine(spec) as engine:
+        bad = bad_requests(count, count, good[0], engine.model.tokenizer)
+        assert await many_among_good(engine, whole, good, bad) >= 2
