@@ -151,6 +151,11 @@ async def many_among_good(engine: Engine, read: Read, good: Sequence[Request], b
     return answers
 
 
+async def random_among_good(engine: Engine, read: Read, good: Sequence[Request], count: int) -> int:
+    """Ask so many random bad ones so. How many good answers there were."""
+    return await many_among_good(engine, read, good, bad_requests(count, count, good[0], engine.model.tokenizer))
+
+
 def bad_requests(seed: int, count: int, good: Request, tokenizer: str) -> list[Request]:
     """Requests of which one thing or two are not as they should be; the rest is as in a good one. ``tokenizer`` is the
     name under which token ids reach the thinker."""
