@@ -1,15 +1,27 @@
-"""Qwen2.5-Omni: bad requests at random among good ones change none of those."""
+"""Qwen2.5-Omni: a bad request among good ones ends alone, and random ones change none of those."""
 
 from __future__ import annotations
 
 import pytest
 
 from engine import Engine
-from tests.contracts.bad_stage_requests import random_among_good
+from engine.worker.uses import stage_type
+from tests.contracts.bad_stage_requests import BAD, Breaking, Moment, random_among_good
 from tests.worker.models.qwen2_5_omni.cases import PROMPTS, Folder, request, spec
 from tests.worker.models.qwen3_omni.test_bad_stage_requests import whole
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("stage", ["thinker", "talker", "code2wav"])
+async def test_a_step_that_breaks_costs_only_who_broke_it(
+    stage: str, moment: Moment, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = [request(f"good{number}", PROMPTS["text"], 4, 5) for number in range(3)]
+    async with Engine(spec(checkpoint("plain"), slots=8)) as engine:
+        breaking = Breaking(monkeypatch, stage_type(f"qwen2_5_omni.{stage}"), moment, 2)
+        await breaking.one_among_good(engine, whole, good, request(BAD, PROMPTS["text"], 4, 5))
 
 
 @pytest.mark.parametrize("count", [6, pytest.param(1000, marks=pytest.mark.soak)])
