@@ -374,6 +374,23 @@ async def test_an_answer_is_stopped_while_its_sound_is_late(page: Page) -> None:
     assert await page.value("document.getElementById('notice').hidden")
 
 
+async def test_an_answer_is_stopped_that_is_complete_and_never_sounded(page: Page) -> None:
+    await page.value("window.starve = true")
+    await page.ask("say: nobody hears this")
+    await page.until("window.wire.some((event) => event.type === 'response.done')")
+    await page.state("thinking")
+    assert not await page.value("document.getElementById('stop').disabled")
+    await page.do("press", "Escape", on="page.keyboard")
+    await page.state("ready")
+    assert await page.value("document.getElementById('stop').disabled")
+    assert await page.wire("conversation.item.truncate") == []
+    await page.value("window.starve = false")
+    await page.listen()
+    await page.ask("say: everybody hears this")
+    await page.sound()
+    await page.state("ready")
+
+
 async def test_a_new_question_replaces_the_answer(page: Page) -> None:
     await page.ask("long 200")
     await page.listen()

@@ -72,9 +72,14 @@ export class Conversation {
     });
   }
 
-  /** Whether there is an answer to stop. */
+  /** Whether an answer is under way or sounds. */
   get answering(): boolean {
     return this.client.answering || (this.line?.playing ?? false);
+  }
+
+  /** Whether there is an answer to stop: one that is complete and does not sound yet is one, too. */
+  get stoppable(): boolean {
+    return this.answering || (this.complete && this.clock.running);
   }
 
   /** Whether an answer is waited for that does not sound yet. */
@@ -115,9 +120,9 @@ export class Conversation {
 
   /** End the answer. */
   stop(): void {
-    this.clock.forget();
     this.client.cancel();
     this.silence();
+    this.clock.forget();
   }
 
   /** A turn begins that the user marks: nothing of before counts. */
@@ -170,8 +175,8 @@ export class Conversation {
 
   private speechStarted(item: string): void {
     this.userSpeaking = true;
-    this.clock.forget();
     this.silence();
+    this.clock.forget();
     this.tell("spoke", item);
     this.events.speechStarted(item);
     this.tell("change");
@@ -238,7 +243,7 @@ export class Conversation {
 
   /** Cut the sound now; the server then learns how much of it was heard, where it can't know. */
   private silence(): void {
-    if (!this.answering) return;
+    if (!this.stoppable) return;
     const item = this.answerItem;
     this.answerItem = null;
     this.subtitles.drop();

@@ -100,7 +100,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   /** Whether there is an answer to stop. */
   get answering(): boolean {
-    return this.conversation.answering;
+    return this.conversation.stoppable;
   }
 
   /** Peaks at this moment, 0 to 1. */
