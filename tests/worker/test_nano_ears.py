@@ -7,19 +7,21 @@ import random
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
 from engine.chunk import Chunk, Speech, Transcript
 from engine.core import MIC_RATE_HZ, Pcm, Request
 from engine.errors import WeightsError
 from engine.training.nano.conditions import with_noise
 from engine.training.nano.dialogues import read_requests, sample_heard, sample_request
-from engine.training.nano.ears import requests_automaton
+from engine.training.nano.ears import ASIDES, requests_automaton
 from engine.training.nano.eval_ears import SPOKEN, Recording, alone, meanings, pieces, read
 from engine.training.nano.eval_silence import Silence, Split, Watched, silences, split
 from engine.worker.models.nano import ears as nano_ears
@@ -31,6 +33,7 @@ from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import only
 
+ASIDE = SPOKEN.parent / "aside"
 LIVE = Request(id="r", session="s", messages=(), live=True)
 
 
@@ -308,6 +311,14 @@ def test_half_a_minute_is_no_request_and_not_searched_further(ears: Ears, monkey
     assert req.state.searched <= MIC_RATE_HZ
 
 
+@pytest.mark.parametrize("words", ["right", "exactly", "hold on", "wait"])
+def test_what_is_said_over_an_answer_is_no_request(ears: Ears, words: str) -> None:
+    """Flite's slt, which taught them nothing: a listener's words, and what interrupts."""
+    pcm, _ = soundfile.read(ASIDE / f"{words.replace(' ', '_')}.ogg", dtype="int16")
+    *_, last = hear(ears, list(pieces(pcm)))
+    assert (last.text, last.confident) == (words, True)
+
+
 def test_missing_weights_are_said(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="phones"):
         Ears(StageConfig(weights=tmp_path))
@@ -315,6 +326,8 @@ def test_missing_weights_are_said(tmp_path: Path) -> None:
 
 def test_the_automaton_takes_what_the_templates_say_and_nothing_else() -> None:
     automaton, rng = requests_automaton(), random.Random(2)
+    for words in chain.from_iterable(aside.split("|") for aside in ASIDES.values()):
+        assert automaton.accepts(words.split()), words
     for _ in range(500):
         request = sample_request(rng)
         assert automaton.accepts(request.text.split()), request.text

@@ -46,7 +46,7 @@ class Overlap:
             return True if now_ms - self.start_ms > LONGEST_MS else None
         if utterance.confident is None and now_ms - self.end_ms < PATIENCE_MS:
             return None
-        if utterance.final_words and is_back_channel(utterance.final_words):
+        if utterance.confident and utterance.final_words and is_back_channel(utterance.final_words):
             return False
         if utterance.confident and utterance.whole is not False:
             return bool(utterance.words)
@@ -67,7 +67,7 @@ _WORDS = (
 _SINGLE = frozenset(f"{_HUMS} {_WORDS}".split())
 _PHRASES = frozenset(
     {
-        "uh huh", "i see", "oh i see", "i know", "got it", "of course", "that's right", "that is right", "makes sense",
-        "well done", "good job", "go on", "no way",
+        "uh huh", "all right", "i see", "oh i see", "i know", "got it", "of course", "that's right", "that is right",
+        "makes sense", "well done", "good job", "go on", "no way",
     }
 )  # fmt: skip

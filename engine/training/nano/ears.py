@@ -2,8 +2,9 @@
 
     python -m engine.training.nano.ears            # writes engine/weights/nano/ears/{requests,phones}.{fsg,dict}
 
-The templates of ``dialogues`` become one minimal acyclic automaton over words; its arcs are weighted by how often the
-sampler takes them. Pronunciations are those of the CMU dictionary in the pocketsphinx wheel. It knows no audio.
+The templates of ``dialogues``, and the ``ASIDES`` that are said over an answer, become one minimal acyclic automaton
+over words; its arcs are weighted by how often the sampler takes them. Pronunciations are those of the CMU dictionary in
+the pocketsphinx wheel. It knows no audio.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import pocketsphinx
@@ -22,8 +24,27 @@ from engine.training.nano.dialogues import SLOTS, heard_templates, sample_heard
 
 OUT = Path(__file__).parents[2] / "weights" / "nano" / "ears"
 LONGEST_REPEAT = 4  # words that {words} stands for, at most
-PRONUNCIATIONS = {"nano": ("N AE N OW", "N AA N OW")}
+PRONUNCIATIONS = {
+    "nano": ("N AE N OW", "N AA N OW"), "hmm": ("HH M", "HH AH M"), "mm-hm": ("M HH M", "AH M HH AH M"),
+}  # fmt: skip
 """What the dictionary lacks, or says otherwise than people do."""
+
+ASIDES = {
+    "listening": (
+        "mm-hm|uh-huh|hmm|aha|ah|oh|ooh|wow|oh wow|yeah|yeah yeah|oh yeah|yep|yes|yes yes|okay|okay okay|oh okay"
+        "|all right|i see|oh i see|right|right right|oh right|sure|good|oh good|great|oh great|nice|oh nice|cool"
+        "|fine|exactly|true|really|oh really|indeed|absolutely|totally|definitely|got it|of course|that's right"
+        "|makes sense"
+    ),
+    "interrupting": (
+        "stop|stop it|please stop|okay stop|stop talking|shut up|be quiet|quiet|enough|cancel|no|no no|no wait"
+        "|wait|hold on|hang on|wait a second|wait a minute|one moment|pause|hey|listen|sorry|excuse me|what|why"
+        "|but|not that|that's wrong|never mind|again|repeat that|next|please|help|louder|slower|thanks|thank you"
+    ),
+}
+"""What people say over an answer: a listener's words, which let it go on, beside what interrupts it. Without the latter
+a "no" would be heard as "oh". Each of the two is sampled as often as all requests: what nobody says in a conversation's
+turns is said over one."""
 
 
 def main() -> None:
@@ -34,7 +55,7 @@ def main() -> None:
     args = parser.parse_args()
     automaton = requests_automaton()
     rng = random.Random(args.seed)
-    counts = automaton.count(sample_heard(rng).split() for _ in range(args.samples))
+    counts = automaton.count(sample(rng).split() for _ in range(args.samples))
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "requests.fsg").write_text(automaton.as_fsg("requests", counts))
     (args.out / "requests.dict").write_text(dictionary(automaton.words))
@@ -43,6 +64,12 @@ def main() -> None:
     (args.out / "phones.dict").write_text("".join(f"_{phone.lower()} {phone}\n" for phone in phones))
     arcs = sum(len(arcs) for arcs in automaton.arcs)
     print(f"{len(automaton.arcs)} states, {arcs} arcs, {len(automaton.words)} words -> {args.out}")
+
+
+def sample(rng: random.Random) -> str:
+    """Something that is said to nano, or over its answer."""
+    kind = rng.choice((None, *ASIDES))
+    return sample_heard(rng) if kind is None else rng.choice(ASIDES[kind].split("|"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +118,10 @@ class Automaton:
 
 
 def requests_automaton() -> Automaton:
-    """The minimal automaton of every in-domain request."""
+    """The minimal automaton of every in-domain request, and of what is said over an answer."""
     builder = _Builder()
-    for templates in heard_templates().values():
-        for template in templates:
-            builder.add(template)
+    for template in chain(ASIDES.values(), *heard_templates().values()):
+        builder.add(template)
     return _minimal(_deterministic(builder))
 
 

@@ -52,7 +52,8 @@ def heard(words: str, whole: bool | None = None, confident: bool = True) -> Utte
         (heard("", confident=False), SHORT_MS + 10, True),
         (heard(""), 900, False),
         (heard("okay", whole=False), 900, False),
-        (heard("okay", confident=False), 900, False),
+        (heard("okay", confident=False), SHORT_MS, False),
+        (heard("okay", confident=False), 900, True),
     ],
 )
 def test_words_decide_where_the_ears_are_sure_and_else_the_length(
