@@ -6,8 +6,8 @@ A hundred of each, 25 texts by four synthetic voices that taught neither the ear
 needs Debian's ``flite``, ``festival`` and ``festvox-us-slt-hts``), in white noise 20 and 10 dB below the voice. They
 go through the session's input buffer as a microphone's pieces would while an answer plays, and nano's ears hear them up
 to each pause; nobody's clock is in it. *Wrongly stopped*: a listener's word was taken for a turn. *Not stopped*: an
-interruption was not. *Held*: how long the answer was silent before it went on. Ears with a language of all words, and not
-of nano's requests and a hundred words beside them, would tell more of them apart.
+interruption was not. *Held*: how long the answer was silent before it went on. Ears that know any words, and not nano's
+requests and a hundred words beside them, would tell more of them apart.
 """
 
 from __future__ import annotations

@@ -315,7 +315,7 @@ def test_half_a_minute_is_no_request_and_not_searched_further(ears: Ears, monkey
 def test_what_is_said_over_an_answer_is_no_request(ears: Ears, words: str) -> None:
     """Flite's slt, which taught them nothing: a listener's words, and what interrupts."""
     pcm, _ = soundfile.read(ASIDE / f"{words.replace(' ', '_')}.ogg", dtype="int16")
-    *_, last = hear(ears, list(pieces(pcm)))
+    *_, last = hear(ears, list(pieces(np.asarray(pcm, np.int16))))
     assert (last.text, last.confident) == (words, True)
 
 
