@@ -7,7 +7,7 @@ needs Debian's ``flite``, ``festival`` and ``festvox-us-slt-hts``), in white noi
 go through the session's input buffer as a microphone's pieces would while an answer plays, and nano's ears hear them up
 to each pause; nobody's clock is in it. *Wrongly stopped*: a listener's word was taken for a turn. *Not stopped*: an
 interruption was not. *Held*: how long the answer was silent before it went on. Ears that know any words, and not nano's
-requests and a hundred words beside them, would tell more of them apart.
+requests and some ninety sayings beside them, would tell more of them apart.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ export class Conversation {
   }
 
   /** Whether an answer is under way or sounds. */
-  get answering(): boolean {
+  private get answering(): boolean {
     return this.client.answering || (this.line?.playing ?? false);
   }
 

@@ -46,10 +46,11 @@ class Overlap:
             return True if now_ms - self.start_ms > LONGEST_MS else None
         if utterance.confident is None and now_ms - self.end_ms < PATIENCE_MS:
             return None
-        if utterance.confident and utterance.final_words and is_back_channel(utterance.final_words):
-            return False
-        if utterance.confident and utterance.whole is not False:
-            return bool(utterance.words)
+        if utterance.confident:
+            if utterance.final_words and is_back_channel(utterance.final_words):
+                return False
+            if utterance.whole is not False:
+                return bool(utterance.words)
         return self.end_ms - self.start_ms > SHORT_MS
 
 

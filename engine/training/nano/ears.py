@@ -21,6 +21,7 @@ from pathlib import Path
 import pocketsphinx
 
 from engine.training.nano.dialogues import SLOTS, heard_templates, sample_heard
+from engine.training.nano.turns import expand
 
 OUT = Path(__file__).parents[2] / "weights" / "nano" / "ears"
 LONGEST_REPEAT = 4  # words that {words} stands for, at most
@@ -31,20 +32,19 @@ PRONUNCIATIONS = {
 
 ASIDES = {
     "listening": (
-        "mm-hm|uh-huh|hmm|aha|ah|oh|ooh|wow|oh wow|yeah|yeah yeah|oh yeah|yep|yes|yes yes|okay|okay okay|oh okay"
+        "(mm-hm|uh-huh|hmm|aha|ah|oh|ooh|wow|oh wow|yeah|yeah yeah|oh yeah|yep|yes|yes yes|okay|okay okay|oh okay"
         "|all right|i see|oh i see|right|right right|oh right|sure|good|oh good|great|oh great|nice|oh nice|cool"
         "|fine|exactly|true|really|oh really|indeed|absolutely|totally|definitely|got it|of course|that's right"
-        "|makes sense"
+        "|makes sense)"
     ),
     "interrupting": (
-        "stop|stop it|please stop|okay stop|stop talking|shut up|be quiet|quiet|enough|cancel|no|no no|no wait"
+        "(stop|stop it|please stop|okay stop|stop talking|shut up|be quiet|quiet|enough|cancel|no|no no|no wait"
         "|wait|hold on|hang on|wait a second|wait a minute|one moment|pause|hey|listen|sorry|excuse me|what|why"
-        "|but|not that|that's wrong|never mind|again|repeat that|next|please|help|louder|slower|thanks|thank you"
+        "|but|not that|that's wrong|never mind|again|repeat that|next|please|help|louder|slower|thanks|thank you)"
     ),
 }
-"""What people say over an answer: a listener's words, which let it go on, beside what interrupts it. Without the latter
-a "no" would be heard as "oh". Each of the two is sampled as often as all requests: what nobody says in a conversation's
-turns is said over one."""
+"""Templates of what people say over an answer: a listener's words, which let it go on, and words that interrupt it.
+Without the second ones, a "no" would be heard as "oh". Each of the two is sampled as often as all requests together."""
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def main() -> None:
 def sample(rng: random.Random) -> str:
     """Something that is said to nano, or over its answer."""
     kind = rng.choice((None, *ASIDES))
-    return sample_heard(rng) if kind is None else rng.choice(ASIDES[kind].split("|"))
+    return sample_heard(rng) if kind is None else expand(rng, ASIDES[kind])
 
 
 @dataclass(frozen=True, slots=True)
