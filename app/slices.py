@@ -40,9 +40,10 @@ FREE, AT_ONCE_S = 0.025, 0.0005
 At once it is little: fifty who begin to flood in the same moment must not hold up everybody else.
 """
 
-TOGETHER, TOGETHER_AT_ONCE_S = 0.25, 0.05
+TOGETHER, TOGETHER_AT_ONCE_S = 0.25, 0.02
 """The part that the connections of one address have so, all together: speech of a dozen. Fifty that flood, each with
-what one may have, would leave nothing for anybody else; the others of that address then stand in line before them."""
+what one may have, would leave nothing for anybody else; the others of that address then stand in line before them.
+Sixty who come in the same moment hold everybody up for somewhat longer than what they have at once."""
 
 
 AHEAD_S = 1.0

@@ -29,10 +29,12 @@ class BadJson(ValueError):
 
 def decode(text: str | bytes) -> Any:
     """Decode what a client sent. Raises BadJson."""
-    if len(text) > MAX_VALUES:
-        _check_values(text)
     try:
-        found = msgspec.json.decode(text)
+        # Of megabytes that are not ASCII msgspec would make bytes itself, and all that in one piece.
+        data = text if isinstance(text, bytes) or text.isascii() else text.encode()
+        if len(data) > MAX_VALUES:
+            _check_values(data)
+        found = msgspec.json.decode(data)
     except RecursionError:
         raise BadJson(_DEEP) from None
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -41,15 +43,15 @@ def decode(text: str | bytes) -> Any:
     return found
 
 
-def _check_values(text: str | bytes) -> None:
+def _check_values(data: str | bytes) -> None:
     """Raise BadJson if there may be too many values: each but the first stands behind a bracket, brace or comma.
 
     Those within texts are counted, too: a text with as many is none that a model's context holds.
     """
-    marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
+    marks: tuple[Any, ...] = (",", "[", "{") if isinstance(data, str) else (b",", b"[", b"{")
     values = 0
-    for at in range(0, len(text), _BLOCK):
-        values += sum(text.count(mark, at, at + _BLOCK) for mark in marks)
+    for at in range(0, len(data), _BLOCK):
+        values += sum(data.count(mark, at, at + _BLOCK) for mark in marks)
         if values > MAX_VALUES:
             raise BadJson(f"it holds more than {MAX_VALUES} values")
 

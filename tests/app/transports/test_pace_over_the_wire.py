@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from app import slices
 from app.slices import LoopTime
 from app.transports.socket_protocol import SocketProtocol
 from tests.app.rig import Running, eventually, silence, talking
@@ -68,6 +69,27 @@ async def test_all_that_is_done_for_a_socket_is_one_part_of_the_loops_time(
         monkeypatch.setattr(LoopTime, "count", counted)
         await client.ask("say: one two")
     assert len(parts) == 1
+
+
+async def test_each_of_many_requests_at_once_waits_for_its_turn(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come in one piece: all of them done in the turn that it was parsed in, sixty clients stop everybody."""
+    joined, join = list[LoopTime](), LoopTime.join
+
+    def counted(loop_time: LoopTime, go: Callable[[], None]) -> None:
+        joined.append(loop_time)
+        join(loop_time, go)
+
+    monkeypatch.setattr(LoopTime, "join", counted)
+    monkeypatch.setattr(slices, "SLICE_S", 1e-9)  # whatever is done uses it up
+    monkeypatch.setattr(slices, "AT_ONCE_S", 1e-9)
+    request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(request * 19 + request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    assert (await reader.read()).count(b"HTTP/1.1 200") == 20
+    writer.close()
+    assert len(joined) >= 20
 
 
 @pytest.mark.parametrize(
