@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Generator, Iterator
@@ -42,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     pytest.MonkeyPatch().setattr("asyncio.constants.DEBUG_STACK_DEPTH", STACK_DEPTH)
     pytest.MonkeyPatch().setattr(traceback.extract_stack, "__defaults__", (None, FUTURE_DEPTH))
     os.environ["SSL_CERT_FILE"] = str(AUTHORITIES)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: what tests start would ignore it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):  # beside others, where threads would only wait for each other
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH", "")]))
