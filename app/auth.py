@@ -109,7 +109,8 @@ class Gate:
         if refusal is None:
             refusal = await self._pass(scope, receive, send)
         if refusal is not None:
-            audit("request.refused", path=scope["path"], status=refusal[0], code=refusal[1])
+            client, status, code = address_of(scope) or "-", refusal[0], refusal[1]
+            audit("request.refused", client=client, path=scope["path"], status=status, code=code)
             await refuse(scope, send, *refusal)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> tuple[int, str, str] | None:

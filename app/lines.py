@@ -16,8 +16,13 @@ ALL_S, ALL_AT_ONCE = 100.0, 1000
 """Lines a second, and at once, of one event that are about no client; of all events ten times as many: 64 clients who
 come and go."""
 
-SUBJECTS = ("session", "call", "client", "key")
-"""The fields that say whom a line is about, the first one that it has."""
+SUBJECTS = ("session", "call", "answer", "client", "request")
+"""The fields that say whom a line is about, the first one that it has: a refusal is about an address, so that a stranger
+leaves out no line of another's. What was let in is about itself, so that the line of no answer is left out, however many
+a key has of them."""
+
+NOBODY = "-"
+"""The value of a field where there is none."""
 
 MOST = 4096
 """The most clients and kinds that are counted; the oldest is forgotten. One who may write all at once again has nothing
@@ -67,7 +72,7 @@ class Lines:
 
 def subject_of(fields: dict[str, object]) -> str:
     """Return the client that a line is about; "" for none."""
-    return next((str(fields[name]) for name in SUBJECTS if fields.get(name)), "")
+    return next((str(fields[name]) for name in SUBJECTS if fields.get(name, NOBODY) not in (NOBODY, "", None)), "")
 
 
 def _forget(table: OrderedDict[tuple[str, str], Bucket] | OrderedDict[str, int]) -> None:

@@ -106,7 +106,7 @@ async def test_the_log_says_who_did_what_by_the_key_s_name(tmp_path: Path, caplo
         ("client_secret.withdrawn", "bob", "count=1"),
         ("admin.change", "root", "talker"),
         ("admin.changed", "root", "talker"),
-        ("request.refused", "-", "status=401"),
+        ("request.refused", "-", "client=127.0.0.1 path=/v1/models status=401"),
     ):
         (line,) = [line for line in lines if line.startswith(f"{event} ")]
         assert f"key={key} request=req_" in line

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
@@ -69,6 +72,25 @@ def test_whom_a_line_is_about() -> None:
     assert subject_of({"code": 1, "session": "sess_1", "client": "10.0.0.1"}) == "sess_1"
     assert subject_of({"client": "10.0.0.1"}) == "10.0.0.1"
     assert subject_of({"session": "", "call": None}) == ""
+    assert subject_of({"key": "anna", "request": "req_1", "client": "10.0.0.1"}) == "10.0.0.1"
+    assert subject_of({"key": "-", "request": "-"}) == ""
+
+
+def test_what_a_key_was_let_do_is_written_whole(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
+    """However much that is, and however many strangers are refused meanwhile, who have no key at all."""
+    monkeypatch.setattr(telemetry, "_LINES", Lines())
+    with caplog.at_level(logging.INFO, "parley"):
+        for n in range(3 * EACH_AT_ONCE):
+            monkeypatch.setattr(telemetry, "ASKED", ContextVar("asked", default=telemetry.Asked(f"req_{n}", "anna")))
+            telemetry.audit("http.answered", answer=f"resp_{n}", status="completed")
+            telemetry.audit("client_secret.issued", lifetime_s=600)
+            monkeypatch.setattr(telemetry, "ASKED", ContextVar("asked", default=telemetry.Asked(f"req_x{n}")))
+            telemetry.audit("request.refused", client="10.0.0.1", status=401)
+        telemetry.audit("request.refused", client="10.0.0.2", status=401)
+    events = Counter(line.split()[0] for line in caplog.messages)
+    assert events["http.answered"] == events["client_secret.issued"] == 3 * EACH_AT_ONCE
+    assert EACH_AT_ONCE < events["request.refused"] < 2 * EACH_AT_ONCE
+    assert "client=10.0.0.2" in caplog.messages[-1]
 
 
 def test_what_is_written_says_how_many_were_left_out(
