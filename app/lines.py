@@ -17,9 +17,9 @@ ALL_S, ALL_AT_ONCE = 100.0, 1000
 come and go."""
 
 SUBJECTS = ("session", "call", "answer", "client", "request")
-"""The fields that say whom a line is about, the first one that it has: a refusal is about an address, so that a stranger
-leaves out no line of another's. What was let in is about itself, so that the line of no answer is left out, however many
-a key has of them."""
+"""The fields that say whom a line is about, the first one that it has: a refusal is about an address, so that a
+stranger leaves out no line of another's. What was let in is about itself, so that no answer's line is left out, however
+many a key has of them."""
 
 NOBODY = "-"
 """The value of a field where there is none."""

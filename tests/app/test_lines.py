@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from contextvars import ContextVar
-from typing import Any
 
 import pytest
 
@@ -76,15 +74,17 @@ def test_whom_a_line_is_about() -> None:
     assert subject_of({"key": "-", "request": "-"}) == ""
 
 
-def test_what_a_key_was_let_do_is_written_whole(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
+def test_what_a_key_was_let_do_is_written_whole(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However much that is, and however many strangers are refused meanwhile, who have no key at all."""
     monkeypatch.setattr(telemetry, "_LINES", Lines())
     with caplog.at_level(logging.INFO, "parley"):
         for n in range(3 * EACH_AT_ONCE):
-            monkeypatch.setattr(telemetry, "ASKED", ContextVar("asked", default=telemetry.Asked(f"req_{n}", "anna")))
+            before = telemetry.ASKED.set(telemetry.Asked(f"req_{n}", "anna"))
             telemetry.audit("http.answered", answer=f"resp_{n}", status="completed")
             telemetry.audit("client_secret.issued", lifetime_s=600)
-            monkeypatch.setattr(telemetry, "ASKED", ContextVar("asked", default=telemetry.Asked(f"req_x{n}")))
+            telemetry.ASKED.reset(before)
             telemetry.audit("request.refused", client="10.0.0.1", status=401)
         telemetry.audit("request.refused", client="10.0.0.2", status=401)
     events = Counter(line.split()[0] for line in caplog.messages)
