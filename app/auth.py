@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.addresses import subscriber
 from app.budgets import Budgets
 from app.callers import Caller, Secret
 from app.ids import elsewhere
@@ -101,7 +102,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope)
-        ASKED.set(Asked(ASKED.get().id, owner_of(scope) or "-"))
+        ASKED.set(Asked(ASKED.get().id, owner_of(scope) or "-", subscriber(address_of(scope))))
         if (pace := scope.get("extensions", {}).get(PACE)) is not None:
             self._budgets.charge(pace["pace"], caller_of(scope))
             if (loop_time := caller_of(scope).loop_time) is not None:

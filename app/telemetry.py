@@ -212,10 +212,16 @@ def log(event: str, **fields: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: its id, and the name of the key that it came with."""
+    """One request: its id, the name of the key that it came with, and where it came from."""
 
     id: str = "-"
     key: str = "-"
+    subscriber: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Whose it is as far as turns are concerned: the key's, or without keys the address's."""
+        return self.key if self.key != "-" else self.subscriber
 
 
 ASKED: ContextVar[Asked] = ContextVar("asked", default=Asked())  # noqa: B039 - it is frozen

@@ -123,6 +123,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     id: str
     session: str
     messages: tuple[Message, ...]
+    owner: str = ""
+    """Whose it is: where requests wait for a slot, owners take turns, and who has fewest slots is next."""
     live: bool = False
     camera: bool = False
     wants: frozenset[Want] = ANSWER

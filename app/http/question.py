@@ -25,6 +25,7 @@ from app.ids import new_id
 from app.realtime.conversation.model_context import json_size
 from app.realtime.session_context import SessionContext
 from app.service import Service
+from app.telemetry import ASKED
 from engine import ANSWER, IN_WRITING, AudioPart, Message, Output, Sampling, TextPart, Tool
 from engine import Request as EngineRequest
 
@@ -202,6 +203,7 @@ async def _asked(service: Service, http: Request, question: Question) -> Asked:
     request = EngineRequest(
         id=question.id,
         session=before.session,
+        owner=ASKED.get().owner,
         messages=(*instructions, *said),
         wants=ANSWER if question.speaks else IN_WRITING,
         voice=question.names.voice,

@@ -18,6 +18,7 @@ from app.http.sound import MEDIA_TYPES, Format, encoder
 from app.http.trouble import ERRORS, RESPONSES, HttpRefusal, body_of, refusal_of
 from app.ids import new_id
 from app.service import Service
+from app.telemetry import ASKED
 from engine import Audio, Output, Request
 
 MAX_CHARS = 4096
@@ -66,6 +67,7 @@ def _asked(service: Service, body: SpeechRequest, voice: str | None) -> Request:
     return Request(
         id=new_id("speech"),
         session=new_id("sess"),
+        owner=ASKED.get().owner,
         messages=(),
         say=body.input,
         voice=voice,

@@ -17,6 +17,7 @@ from app.http.transcript import MEDIA_TYPES, TIMED, Format, Granularity, Transcr
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.ids import new_id
 from app.service import Service
+from app.telemetry import ASKED
 from engine import MIC_RATE_HZ, AudioPart, Message, ModelInfo, Output
 from engine import Request as EngineRequest
 from engine import Transcript as Words
@@ -115,6 +116,7 @@ async def _words(service: Service, pcm: Pcm) -> Words:
     asked = EngineRequest(
         id=new_id("heard"),
         session=new_id("sess"),
+        owner=ASKED.get().owner,
         messages=(Message("user", (AudioPart(pcm),)),),
         wants=frozenset({"transcript"}),
     )

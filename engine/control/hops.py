@@ -165,18 +165,19 @@ class Hops:
         async with AsyncExitStack() as leases:
             request = self._chunks.request
             slots = [pool.info.slots_of(request) for pool in self._pools]
-            lease = self._pools[hop.first].lease(hop.near, request.session, slots[hop.first], self._preemptible)
+            first, owner = self._pools[hop.first], request.owner
+            lease = first.lease(hop.near, request.session, slots[hop.first], self._preemptible, owner=owner)
             try:
-                async with asyncio.timeout(RESUME_S + self._pools[hop.first].empty_s if hop.again else None):
+                async with asyncio.timeout(RESUME_S + first.empty_s if hop.again else None):
                     replica = await leases.enter_async_context(lease)
             except TimeoutError:
-                name = self._pools[hop.first].info.name
                 raise StageUnavailable(
-                    f"a replica of {name} was lost, and no other had room in time; try again"
+                    f"a replica of {first.info.name} was lost, and no other had room in time; try again"
                 ) from None
             end, ears = hop.first + 1, self._route.ears
             while end < hop.end and end != ears and self._pools[end].has_room_on(replica.worker, slots[end]):
-                further = self._pools[end].lease(replica.worker, slots=slots[end], preemptible=self._preemptible)
+                pool, preemptible = self._pools[end], self._preemptible
+                further = pool.lease(replica.worker, slots=slots[end], preemptible=preemptible, owner=owner)
                 await leases.enter_async_context(further)
                 end += 1
             self._chunks.hosts.add(replica)

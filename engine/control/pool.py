@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -60,6 +60,16 @@ class Member(Generic[R]):
         """Requests of the reported queue that can still be waiting: no more than the leases of then that are still
         out."""
         return min(self.queue, sum(lease in self.leases for lease in self.counted)) if self.queue else 0
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    owner: str
+    round: int
+    """Owners who have as many slots as each other take turns: one request of each in a round."""
+    turn: asyncio.Event = field(default_factory=asyncio.Event)
+    refused: bool = False
+    """It gave its place in line to another owner's request."""
 
 
 Policy = Callable[[Sequence[Member[Any]]], Member[Any]]
@@ -121,7 +131,9 @@ def policy(balance: str) -> Policy:
 
 
 class StagePool(Generic[R]):
-    """One stage's replicas. Requests that find no free slot wait in order of arrival, at most ``queue`` of them.
+    """One stage's replicas. Requests that find no free slot wait, at most ``queue`` of them: the next one is of the
+    owner who has fewest slots, and owners who have as many take turns. A full line has room for an owner who has fewer
+    in it than another: the last one of that other's is refused.
 
     While there is no replica at all they wait ``empty_s`` for one to join. Who gets a request: the worker that it has
     already, else the replica that its session had last (what it computed may still be there), else the policy's choice.
@@ -140,7 +152,9 @@ class StagePool(Generic[R]):
         self._queue, self.empty_s = queue, empty_s
         self._choose = policy(balance)
         self._members: dict[str, Member[R]] = {}
-        self._waiters: deque[asyncio.Event] = deque()
+        self._waiters: list[_Waiter] = []  # in order of arrival
+        self._held = Counter[str]()  # slots that each owner has
+        self._round = 0  # of the request that was served last of those in line
         self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()  # where each was, and when; oldest first
         self._preemptible: dict[asyncio.Timeout, Callable[[], bool]] = {}  # leases, the oldest first
 
@@ -201,7 +215,7 @@ class StagePool(Generic[R]):
         """Let nobody join any more: requests that wait for a replica give up. May be called twice."""
         self.empty_s = 0.0
         for waiter in self._waiters:
-            waiter.set()
+            waiter.turn.set()
 
     @asynccontextmanager
     async def lease(
@@ -210,6 +224,7 @@ class StagePool(Generic[R]):
         session: str | None = None,
         slots: int = 1,
         preemptible: Callable[[], bool] = _never,
+        owner: str = "",
     ) -> AsyncGenerator[R]:
         """Lease slots of a replica, preferably in worker ``prefer``, or where the session was, until the block is left.
 
@@ -220,12 +235,14 @@ class StagePool(Generic[R]):
         """
         if slots > self.info.slots:
             raise RequestError(f"the request has {slots} roles, and {self.info.name} {self.info.slots} slots")
-        member = await self._admit(prefer, session, slots, preemptible)  # no await from here to the entry in its leases
+        member = await self._admit(prefer, session, slots, preemptible, owner)
+        # No await from here to the entry in its leases.
         self._bind(session, member)
         scope = asyncio.timeout(None)
         try:
             async with scope:
                 member.leases[scope] = slots
+                self._held[owner] += slots
                 if preemptible():
                     self._preemptible[scope] = preemptible
                 self._serve_waiters()  # there may be a second free slot
@@ -237,7 +254,8 @@ class StagePool(Generic[R]):
                 raise ReplicaLost(f"the {self.info.name} replica {member.replica.id} was lost") from None
             raise
         finally:
-            member.leases.pop(scope, None)
+            if member.leases.pop(scope, None):
+                self._release(owner, slots)
             self._preemptible.pop(scope, None)
             self._empties(member)
             self._serve_waiters()
@@ -258,26 +276,57 @@ class StagePool(Generic[R]):
         return not self._waiters and any(m.free(slots) and m.replica.worker == worker for m in self._members.values())
 
     async def _admit(
-        self, prefer: str | None, session: str | None, slots: int, preemptible: Callable[[], bool]
+        self, prefer: str | None, session: str | None, slots: int, preemptible: Callable[[], bool], owner: str
     ) -> Member[R]:
-        """Wait for a free slot, in order of arrival."""
+        """Wait for a free slot."""
         if not self._waiters and (member := self._pick(prefer, session, slots)):
             return member
         if preemptible():
             raise Preempted(f"no slot of {self.info.name} is free")
         self._preempt()
-        if len(self._waiters) >= self._queue:
-            raise Overloaded(f"{self.info.name} is full and {self._queue} requests wait already; try again later")
-        turn = asyncio.Event()
-        self._waiters.append(turn)
+        waiter = self._stand_in_line(owner)
         try:
             while True:
-                await self._turn(turn)
-                if self._waiters[0] is turn and (member := self._pick(prefer, session, slots)):
+                await self._turn(waiter.turn)
+                if waiter.refused:
+                    raise self._overloaded()
+                if self._next is waiter and (member := self._pick(prefer, session, slots)):
+                    self._round = waiter.round
                     return member
         finally:
-            self._waiters.remove(turn)
+            self._waiters.remove(waiter)
             self._serve_waiters()  # its turn, if it could not take it, goes to the next
+
+    def _stand_in_line(self, owner: str) -> _Waiter:
+        """Let a request wait. Raises Overloaded."""
+        line = [waiter for waiter in self._waiters if not waiter.refused]
+        if len(line) >= self._queue:
+            waiting = Counter(waiter.owner for waiter in line)
+            most = max(waiting.values(), default=0)
+            if waiting[owner] + 1 >= most:
+                raise self._overloaded()
+            last = next(waiter for waiter in reversed(line) if waiting[waiter.owner] == most)
+            last.refused = True
+            last.turn.set()
+        before = (waiter.round for waiter in self._waiters if waiter.owner == owner)
+        waiter = _Waiter(owner, max(before, default=self._round) + 1)
+        self._waiters.append(waiter)
+        if self._members:  # it may be before who has been called
+            self._serve_waiters()
+        return waiter
+
+    def _overloaded(self) -> Overloaded:
+        return Overloaded(f"{self.info.name} is full and {self._queue} requests wait already; try again later")
+
+    @property
+    def _next(self) -> _Waiter:
+        """Return whose turn it is: of those whose owner has fewest slots, the first of the earliest round."""
+        return min(self._waiters, key=lambda waiter: (waiter.refused, self._held[waiter.owner], waiter.round))
+
+    def _release(self, owner: str, slots: int) -> None:
+        self._held[owner] -= slots
+        if not self._held[owner]:
+            del self._held[owner]
 
     def _preempt(self) -> None:
         """Take the slots of the request that has held them longest, of those that may be preempted."""
@@ -327,9 +376,9 @@ class StagePool(Generic[R]):
             member.empty.set()
 
     def _serve_waiters(self) -> None:
-        """Wake the first in line if there is a slot for it; all if there is no replica: now their patience counts."""
+        """Wake the next in line if there is a slot for it; all if there is no replica: now their patience counts."""
         if not self._members:
             for waiter in self._waiters:
-                waiter.set()
+                waiter.turn.set()
         elif self._waiters and any(member.free() for member in self._members.values()):
-            self._waiters[0].set()
+            self._next.turn.set()

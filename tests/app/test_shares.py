@@ -19,6 +19,7 @@ from app.secrets import Secrets
 from app.settings import Limits, settings_of
 from app.shares import Shares, ShareTaken
 from engine import ConfigError
+from engine.control.pool import StagePool
 from tests.app.rig import Running, eventually, keys_file, running, script_spec, talking
 
 ALICE, BOB = {"Authorization": "Bearer sk-alice-0123456789"}, {"Authorization": "Bearer sk-bob-0123456789ab"}
@@ -220,3 +221,28 @@ async def test_a_withdrawn_secret_opens_nothing_and_ends_what_it_opened(shared_b
             with pytest.raises(InvalidStatus):
                 await connect(server.ws, additional_headers=of_leaked)
             await other.alive()
+
+
+@pytest.mark.parametrize("keys", [True, False])
+async def test_the_engine_is_told_whose_each_request_is(
+    keys: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key's, and without keys the address's: where they wait for the engine, all take turns."""
+    owners, lease = list[str](), StagePool.lease
+
+    def told(pool: StagePool[Any], *args: Any, owner: str, **more: Any) -> Any:
+        owners.append(owner)
+        return lease(pool, *args, owner=owner, **more)
+
+    monkeypatch.setattr(StagePool, "lease", told)
+    file = {"keys_file": keys_file(tmp_path, "alice: sk-alice-0123456789")} if keys else {}
+    messages = [{"role": "user", "content": "say: one"}]
+    async with running(script_spec(**file)) as server, httpx.AsyncClient(base_url=server.http, headers=ALICE) as http:
+        async with talking(server, additional_headers=ALICE) as client:
+            await client.ask("say: one")
+        said = len(owners)
+        assert (await http.post("/v1/chat/completions", json={"model": "x", "messages": messages})).status_code == 200
+        spoken = await http.post("/v1/audio/speech", json={"model": "x", "voice": "", "input": "say: one"})
+        assert spoken.status_code == 200
+    assert 0 < said < len(owners) - 1
+    assert set(owners) == {"alice" if keys else "127.0.0.1"}

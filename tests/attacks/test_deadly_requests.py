@@ -1,4 +1,4 @@
-"""What one user's requests may cost others' answers: a schema that raises, texts that take every slot, a deadly one."""
+"""The cost of one user's requests to others' answers: a schema that raises, all slots taken, a deadly one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.attacks.target import Target, attacked
+from tests.attacks.target import Target, attacked, target
 
 pytestmark = pytest.mark.attacks
 
@@ -158,3 +158,50 @@ async def test_texts_over_http_leave_a_voice_to_who_talks(tmp_path: Path) -> Non
 async def test_where_http_may_take_every_slot_who_talks_hears_nothing(tmp_path: Path) -> None:
     async with attacked(tmp_path, {"limits": {"answers_share": 1.0}}) as (aim, _, _):
         assert not await spoken_beside(aim, 16, within_s=5)
+
+
+KEYS = {"alice": "sk-alice-0123456789", "bob": "sk-bob-0123456789ab"}
+OWNED_BY_NOBODY = """
+from app.telemetry import Asked
+Asked.owner = property(lambda self: "")
+"""
+
+
+async def heard_beside(folder: Path, before: str = "") -> list[dict[str, Any]]:
+    """What becomes of three short answers beside twenty sessions of another key, each with four long ones under way."""
+
+    def session(name: str) -> connect:
+        return connect(aim.ws, max_size=None, additional_headers={"Authorization": f"Bearer {KEYS[name]}"})
+
+    async def read(socket: ClientConnection) -> None:
+        async for _ in socket:
+            pass
+
+    (folder / "keys").write_text("".join(f"{name}: {key}\n" for name, key in KEYS.items()), encoding="utf-8")
+    (folder / "keys").chmod(0o600)
+    async with target(folder, {"keys_file": str(folder / "keys")}, before=before) as aim, AsyncExitStack() as held:
+        readers = list[asyncio.Task[None]]()
+        for _ in range(20):
+            socket = await held.enter_async_context(session("alice"))
+            readers.append(asyncio.create_task(read(socket)))
+            for _ in range(4):
+                await socket.send(asking("Repeat after me: " + "nine hundred and seventy seven " * 40, "audio"))
+        bob = await held.enter_async_context(session("bob"))
+        await asyncio.sleep(2)  # every slot is taken, and the line is full
+        ends = list[dict[str, Any]]()
+        for _ in range(3):
+            await bob.send(asking("Repeat after me: good morning.", "audio"))
+            async with asyncio.timeout(60):
+                ends.append((await until(bob, "response.done"))["response"])
+        for reader in readers:
+            reader.cancel()
+    return ends
+
+
+async def test_one_key_that_fills_the_line_leaves_another_its_turn(tmp_path: Path) -> None:
+    assert [end["status"] for end in await heard_beside(tmp_path)] == ["completed"] * 3
+
+
+async def test_in_one_line_for_all_who_talks_is_refused(tmp_path: Path) -> None:
+    ends = await heard_beside(tmp_path, OWNED_BY_NOBODY)
+    assert ends[0]["status_details"]["error"]["code"] == "overloaded"

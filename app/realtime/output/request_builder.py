@@ -10,6 +10,7 @@ from typing import Any
 from app.realtime.conversation import Truncation, Utterance, check_items, prompt
 from app.realtime.protocol import HostedItem, Item, MessageItem, Options, ResponseOptions, UserAudio
 from app.realtime.session_context import SessionContext
+from app.telemetry import ASKED
 from engine import ANSWER, IN_WRITING, Request, Tool
 
 
@@ -39,6 +40,7 @@ class RequestBuilder:
         return Request(
             id=id,
             session=self._session_id,
+            owner=ASKED.get().owner,
             messages=prompt(options.instructions, fitting),
             live=utterance is not None,
             camera=utterance is not None and utterance.watched,

@@ -18,6 +18,7 @@ from app.realtime.protocol import (
     TranscriptionPartial,
 )
 from app.realtime.session_context import SessionContext
+from app.telemetry import ASKED
 from engine import MIC_RATE_HZ, EngineError, Request, Transcript
 
 
@@ -98,6 +99,7 @@ class Transcripts:
         request = Request(
             id=new_id("heard"),
             session=self._session_id,
+            owner=ASKED.get().owner,
             messages=(),
             live=True,
             wants=frozenset({"transcript"}),

@@ -44,13 +44,13 @@ async def chosen_by(pool: StagePool[Fake]) -> Counter[str]:
 class Guest:
     """Somebody who takes a lease and keeps it until told to go."""
 
-    def __init__(self, pool: StagePool[Fake], log: list[object], name: object = None) -> None:
-        self.pool, self.log, self.name = pool, log, name
+    def __init__(self, pool: StagePool[Fake], log: list[object], name: object = None, owner: str = "") -> None:
+        self.pool, self.log, self.name, self.owner = pool, log, name, owner
         self.go = asyncio.Event()
         self.task = asyncio.create_task(self._stay())
 
     async def _stay(self) -> None:
-        async with self.pool.lease():
+        async with self.pool.lease(owner=self.owner):
             self.log.append(self.name)
             await self.go.wait()
 
@@ -72,6 +72,73 @@ async def test_waiters_are_served_in_order_of_arrival() -> None:
     await ended(*guests)
     assert log == list(range(5))
     assert (pool.leased, pool.waiting) == (0, 0)
+
+
+async def test_the_next_slot_is_the_owners_who_has_fewest() -> None:
+    log: list[object] = []
+    pool = made(Fake("a"), slots=2)
+    a = [Guest(pool, log, f"a{i}", "a") for i in range(4)]
+    await turns()
+    b = [Guest(pool, log, f"b{i}", "b") for i in range(2)]
+    await turns()
+    for gone in (a[0], a[1], b[0]):
+        gone.go.set()
+        await turns()
+    assert log == ["a0", "a1", "b0", "a2", "b1"]
+    await ended(*a, *b)
+    assert not pool._held
+
+
+async def test_who_comes_before_those_in_line_takes_the_slot_that_one_of_them_was_called_for() -> None:
+    log: list[object] = []
+    pool = made(Fake("a"), slots=2)
+    a = [Guest(pool, log, f"a{i}", "a") for i in range(3)]
+    await turns()
+    b = Guest(pool, log, "b", "b")
+    a[0].go.set()  # b comes in the turn in which it goes
+    await turns()
+    assert log == ["a0", "a1", "b"]
+    await ended(*a, b)
+    assert log == ["a0", "a1", "b", "a2"]
+
+
+async def test_a_full_line_has_room_for_those_who_have_fewer_in_it() -> None:
+    log: list[object] = []
+    pool = made(Fake("a"), queue=4)
+    a = [Guest(pool, log, f"a{i}", "a") for i in range(5)]
+    await turns()
+    b = [Guest(pool, log, f"b{i}", "b") for i in range(2)]
+    await turns()
+    late = [Guest(pool, log, "late", owner) for owner in ("a", "b")]
+    await turns()
+    assert pool.waiting == 4
+    results = await ended(*a, *b, *late)
+    refused = [isinstance(result, Overloaded) for result in results]
+    assert refused == [False, False, False, True, True, False, False, True, True]
+    assert log == ["a0", "a1", "b0", "a2", "b1"], "with as many slots they take turns"
+
+
+async def test_nobody_of_a_crowd_of_several_owners_is_left_waiting() -> None:
+    """They come, give up and go in any order, while replicas come and go."""
+    rng, log = random.Random(11), list[object]()
+    pool = made(Fake("r0"), slots=2, queue=20, empty_s=30.0)
+    guests = list[Guest]()
+    for i in range(400):
+        guests.append(Guest(pool, log, i, rng.choice("abc")))
+        if rng.random() < 0.3:
+            rng.choice(guests).task.cancel()
+        if rng.random() < 0.5:
+            rng.choice(guests).go.set()
+        if rng.random() < 0.05:
+            pool.leave(next(iter(pool.members())).replica.id)
+            pool.join(Fake(f"r{i + 1}"))
+        await turns(rng.randrange(4))
+        if rng.random() < 0.1:
+            await turns()
+            assert not pool.waiting or not any(member.free() for member in pool.members())
+    await ended(*guests)
+    assert (pool.leased, pool.waiting) == (0, 0)
+    assert not pool._held
 
 
 async def test_a_cancelled_waiter_passes_its_turn() -> None:
