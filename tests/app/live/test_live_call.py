@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import aioice.ice
@@ -15,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 
 from tests.app.live.caller import LiveClient
 from tests.app.openai_types import strictly
-from tests.app.rig import Event, Running, silence, tone
+from tests.app.rig import Event, Running, keys_file, silence, tone
 from tests.app.transports.webrtc.caller import Caller
 
 PATH = "/v1/live/sessions"
@@ -29,10 +30,10 @@ def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 class LiveCaller(Caller):
     """A caller whose events are Live's."""
 
-    async def place(self, session: Any) -> LiveCaller:
+    async def place(self, session: Any, **headers: str) -> LiveCaller:
         """Place the call; its greeting is yet to come."""
         body = {"session": session, "transport": {"type": "webrtc", "sdp": await self.offer()}}
-        async with httpx.AsyncClient(base_url=self.server.http) as http:
+        async with httpx.AsyncClient(base_url=self.server.http, headers=headers) as http:
             answer = await http.post(PATH, json=body)
         assert answer.status_code == 201, answer.text
         made = strictly(LiveCreateResponse, answer.json())
@@ -78,6 +79,26 @@ async def test_a_live_call_speaks_listens_and_is_joined(server: Running) -> None
     await caller.closed()
     await caller.hang_up()
     await server.empty()
+
+
+async def test_a_live_call_is_its_keys(serve_with: Any, tmp_path: Path) -> None:
+    keys = keys_file(tmp_path, "ann: sk-ann-0123456789ab", "bob: sk-bob-0123456789ab")
+    ann, bob = ({"authorization": f"Bearer sk-{name}-0123456789ab"} for name in ("ann", "bob"))
+    async with serve_with(keys_file=keys) as server:
+        caller = await LiveCaller(server).place({"model": "m"}, **ann)
+        await caller.until("session.started")
+        url = server.ws.removesuffix("/v1/realtime") + f"{PATH}/{caller.id}/attach"
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(url, additional_headers=bob)
+        assert refused.value.response.status_code == 404
+        async with connect(url, additional_headers=ann) as socket:
+            await LiveClient(socket).until("session.started")
+        async with httpx.AsyncClient(base_url=server.http) as http:
+            ended = [(await http.post(f"{PATH}/{caller.id}/hangup", headers=key)).status_code for key in (bob, ann)]
+        assert ended == [404, 200]
+        await caller.closed()
+        await caller.hang_up()
+        await server.empty()
 
 
 ULAW = {"format": {"type": "audio/pcmu"}}
