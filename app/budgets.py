@@ -1,7 +1,7 @@
 """Budgets of bytes a second, with a burst: one for all clients of a key, one for all of an address.
 
 Each connection has its own pace (``pace``); many of them would be as many times that. Whoever sends more than the
-budget holds is read more slowly, in turn with the others who share it. Knows no socket.
+budget holds is read more slowly, in turn with the others who share it; who only talks is not. Knows no socket.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Budget:
     bucket: Bucket
     received: int = 0
     slowed: int = 0
-    """The number of times that a client was made to wait for it."""
+    """The number of times that something came when nothing of it was left."""
 
     def take(self, size: int, now_s: float) -> float:
-        """Count so many bytes that came, and return how long the client that sent them is to wait."""
+        """Count so many bytes that came, and return the seconds until they are paid for."""
         self.received += size
         self.bucket.take(size, now_s)
         wait_s = self.bucket.wait_s(now_s)

@@ -16,6 +16,12 @@ MESSAGE_BYTES = 64
 """The cost of a message beside its bytes where it waits: an empty one takes room, too."""
 
 
+TALK_BYTES_S = 400_000
+"""Bytes a second of one who talks, and a quarter of them at once: speech of 24 kHz in base64 has 64,000, and two pictures a second of a
+camera the rest. They wait for no budget that is shared, and do not make their sender one who is ahead: whoever talks
+waits neither behind megabytes that somebody else of the same key or address sends, nor behind their parsing."""
+
+
 class Bucket:
     """``burst`` at once, then ``rate_s`` a second. More may be taken, and is then owed.
 
@@ -56,7 +62,7 @@ class Pace:
     """One client's budget of messages and bytes. A frame without content is a message, and so are pings and pongs.
 
     A client that shares a budget with others waits for the bytes that it sent itself, behind those that were sent
-    before: in turn.
+    before: in turn. It does not while it sends no more than one who talks.
     """
 
     def __init__(self, messages_s: float, bytes_s: float) -> None:
@@ -64,6 +70,7 @@ class Pace:
         self._messages = Bucket(messages_s, messages_s * BURST_S)
         self._bytes = Bucket(bytes_s, bytes_s * BURST_S)
         self._slowed_s: float | None = None  # since when it has sent more than it may
+        self._talk = Bucket(TALK_BYTES_S, TALK_BYTES_S / 4)
         self._shared: Sequence[Shared] = ()
         self._nobodys = 0  # bytes that came before anybody shared
         self._turn_s = float("-inf")  # when it is its turn among those it shares with
@@ -87,8 +94,10 @@ class Pace:
 
     def _take_shared(self, size: int, now_s: float) -> None:
         self._nobodys += size
+        self._talk.take(size, now_s)
         if self._shared:
-            self._turn_s = now_s + max(one.take(self._nobodys, now_s) for one in self._shared)
+            wait_s = max(one.take(self._nobodys, now_s) for one in self._shared)
+            self._turn_s = now_s + wait_s if self._talk.wait_s(now_s) > 0 else float("-inf")
             self._nobodys = 0
 
     def wait_s(self, now_s: float) -> float:
@@ -96,9 +105,9 @@ class Pace:
         return max(self._messages.wait_s(now_s), self._bytes.wait_s(now_s), self._turn_s - now_s, 0.0)
 
     def ahead_s(self, now_s: float) -> float:
-        """Seconds that the client would have to be silent to have sent no more messages than it may, at their rate: up
-        to BURST_S, and beyond that it waits."""
-        return self._messages.owed_s(now_s)
+        """Seconds that the client would have to be silent to have sent no more messages than it may, at their rate (up
+        to BURST_S, and beyond that it waits), and no more bytes than one who talks."""
+        return max(self._messages.owed_s(now_s), self._talk.wait_s(now_s))
 
     def goes_on(self, now_s: float) -> bool:
         """Whether the client has sent more messages than it may for PATIENCE_S: more bytes alone are only slow."""

@@ -103,6 +103,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._silence.cancel()
         self._connection.gone()
         super().connection_lost(exc)
+        # What waits for the rest of its frame or message goes now: this object may live until the collector comes.
+        self.frames = []
+        self.conn.reader.buffer.clear()
 
     def handle_ping(self) -> None:
         """A peer that reads nothing is owed an answer to its last pings only (RFC 6455, 5.5.3): they would pile up."""

@@ -80,18 +80,23 @@ def test_connections_of_an_address_send_no_more_than_one_budget_together(budgets
 
 
 def test_whoever_shares_is_served_in_turn(budgets: Budgets) -> None:
-    """One who floods does not keep another of the same key from its turn."""
-    flooding, speaking = paces(budgets, ALICE, 2)
+    """One who floods does not keep another of the same key from its turn, and from talking not at all."""
+    flooding, uploading, speaking = paces(budgets, ALICE, 3)
     flooding.spend(1, int(LIMITS.address_received_mb_s * 1e6 * (BURST_S + 1)), 0.0)
     assert flooding.wait_s(0.0) == pytest.approx(1.0)
-    assert speaking.wait_s(0.0) == 0
-    speaking.spend(1, 1600, 0.0)
-    assert speaking.wait_s(0.0) == pytest.approx(1.0, abs=0.01)
+    assert uploading.wait_s(0.0) == 0
+    uploading.spend(1, 450_000, 0.0)
+    assert uploading.wait_s(0.0) == pytest.approx(1.0, abs=0.05)
+    for frame in range(1, 500):
+        speaking.spend(1, 1340, frame / 50)
+        assert speaking.wait_s(frame / 50) == 0
 
 
 def test_one_who_connects_anew_does_not_begin_anew(budgets: Budgets) -> None:
     paces(budgets, ALICE, 1)[0].spend(1, int(LIMITS.address_received_mb_s * 1e6 * (BURST_S + 2)), 0.0)
-    assert paces(budgets, ALICE, 1)[0].wait_s(0.0) == pytest.approx(2.0)
+    (anew,) = paces(budgets, ALICE, 1)
+    anew.spend(1, 450_000, 0.0)
+    assert anew.wait_s(0.0) == pytest.approx(2.0, abs=0.05)
 
 
 def test_addresses_are_forgotten_some_time(budgets: Budgets) -> None:

@@ -17,6 +17,7 @@ from app.transports.intake import Intake
 from app.transports.socket_protocol import SocketProtocol
 from tests.app.rig import eventually, keys_file, running, script_spec
 from tests.app.transports.malformed import HEAD, UPGRADE
+from tests.attacks.raw import TEXT, frame, upgraded
 
 GET = b"GET /livez HTTP/1.1\r\n" + HEAD + b"\r\n"
 POST = b"POST /v1/audio/speech HTTP/1.1\r\n" + HEAD + b"Content-Length: 1000\r\n\r\n{"
@@ -85,3 +86,26 @@ async def test_where_whom_it_called_is_kept_it_is_left(
             await come_and_go(server.port, GET)
         await eventually(lambda: not server.server.connections)
         assert len(left) == 5
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(frame(TEXT, b"a" * 100_000)[:60_000], id="half a frame"),
+        pytest.param(frame(TEXT, b"a" * 60_000, whole=False), id="half a message"),
+    ],
+)
+async def test_of_a_message_without_an_end_nothing_is_held_once_its_client_is_gone(said: bytes, left: Left) -> None:
+    """A session's socket lives until the collector comes: thirty had held 450 MB for as long."""
+
+    def held() -> list[int]:
+        sockets = [one for one in left if isinstance(one, SocketProtocol)]
+        return [len(one.conn.reader.buffer) + sum(map(len, one.frames)) for one in sockets]
+
+    async with running(script_spec()) as server:
+        _, writer = await upgraded(server.port)
+        writer.write(said)
+        await eventually(lambda: sum(held()) > 59_000)
+        writer.transport.abort()
+        await eventually(lambda: server.metric("parley_sessions") == 0)
+        assert sum(held()) == 0
