@@ -17,9 +17,10 @@ MESSAGE_BYTES = 64
 
 
 TALK_BYTES_S = 400_000
-"""Bytes a second of one who talks, and a quarter of them at once: speech of 24 kHz in base64 has 64,000, and two pictures a second of a
-camera the rest. They wait for no budget that is shared, and do not make their sender one who is ahead: whoever talks
-waits neither behind megabytes that somebody else of the same key or address sends, nor behind their parsing."""
+"""Bytes a second of one who talks, and a quarter of them at once: speech of 24 kHz in base64 has 64,000, and two
+pictures a second of a camera the rest. They wait for no budget that is shared, and do not make their sender one who is
+ahead: whoever talks waits neither behind megabytes that somebody else of the same key or address sends, nor behind
+their parsing."""
 
 
 class Bucket:

@@ -131,6 +131,39 @@ async def test_a_message_that_never_ends(tmp_path: Path, monkeypatch: pytest.Mon
         assert cpu_s > 3.0
 
 
+FLOODS: dict[str, str | bytes] = {
+    "no event": "{}",
+    "no JSON": "a",
+    "empty": "",
+    "binary": b"a",
+    "settings": '{"type":"session.update","session":{"type":"realtime","instructions":"x"}}',
+    "sound that no call takes": '{"type":"input_audio_buffer.append","audio":"AAAA"}',
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+async def test_nobody_waits_for_a_call_that_floods(tmp_path: Path, name: str) -> None:
+    """As fast as its data channel takes them, for three seconds."""
+    sent = 0
+    async with attacked(tmp_path, before=LOOPBACK, asks=True) as (aim, bystander, peak), calling(aim) as call:
+        end_s = asyncio.get_running_loop().time() + 3.0
+        while asyncio.get_running_loop().time() < end_s and call.channel.readyState == "open":
+            if call.channel.bufferedAmount < 100_000:
+                for _ in range(200):
+                    call.channel.send(FLOODS[name])
+                sent += 200
+            await asyncio.sleep(0.005)
+        tracebacks, log = aim.tracebacks, len(aim.log)
+    print(sent, bystander.waits, f"{peak.grown_mb:.0f} MB")
+    assert sent > 1000
+    assert tracebacks == 0
+    assert log < 200_000
+    assert bystander.waits.broken is None
+    assert bystander.waits.longest_ms <= LONGEST_MS
+    assert bystander.waits.answers > 3
+    assert peak.grown_mb <= MOST_MB
+
+
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_reports_of_what_was_never_sent(tmp_path: Path, guarded: bool) -> None:
     """Twenty datagrams, each with 200 gaps of 65535 fragments: aiortc counts them all, a second for each datagram."""

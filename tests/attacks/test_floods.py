@@ -59,6 +59,27 @@ async def test_nobody_waits_for_one_who_floods(tmp_path: Path) -> None:
     assert {name: round(seen.longest_ms) for name, seen in waits.items() if seen.longest_ms > 100} == {}
 
 
+LIVE = {
+    "what is no event": frame(TEXT, b"{}") * 120_000,
+    "binary frames": frame(BINARY, b"a") * 120_000,
+    "another dialect's events": frame(TEXT, ITEM) * 10_000,
+    "sessions": frame(TEXT, b'{"type":"session.start","session":{"model":"nano"}}') * 20_000,
+    "sound": frame(TEXT, b'{"type":"session.start","session":{"model":"nano"}}')
+    + frame(TEXT, b'{"type":"session.input_audio.append","audio":"AAAA"}') * 40_000,
+}
+
+
+async def test_nobody_waits_for_one_who_floods_live(tmp_path: Path) -> None:
+    async with target(tmp_path) as aim:
+        waits = {name: await _beside(aim, data, "/v1/live/sessions") for name, data in LIVE.items()}
+        assert aim.grown_mb() < 300
+        assert aim.tracebacks == 0
+        assert len(aim.log) < 200_000
+    print({name: (seen.rounds, round(seen.median_ms, 1), round(seen.longest_ms)) for name, seen in waits.items()})
+    assert {name: seen.broken for name, seen in waits.items() if seen.broken} == {}
+    assert {name: round(seen.longest_ms) for name, seen in waits.items() if seen.longest_ms > 100} == {}
+
+
 async def test_without_the_pace_everybody_waits(tmp_path: Path) -> None:
     async with target(tmp_path, before=UNGUARDED) as aim:
         waits = await _beside(aim, FLOODS["tiny texts"])
