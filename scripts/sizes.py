@@ -8,9 +8,9 @@ imports it.
 
 The *aim* is what the project set itself. A part that is beyond its aim may have what it has today, and a little: it is
 to shrink, and must not grow unseen. The engine's core grew by workers that join from elsewhere, the search for whose
-request broke a worker, chunks of a closed set of types, and a camera's frames; the app by its guards against hostile
-clients, by the commands for models on one's own machine, by the bench of a server under load, by Responses, by
-Live and by MCP's tools; nano by the rules that answer in its model's place.
+request broke a worker, turns that owners take, chunks of a closed set of types, and a camera's frames; the app by its
+guards against hostile clients, by the commands for models on one's own machine, by the bench of a server under load, by
+Responses, by Live and by MCP's tools; nano by the rules that answer in its model's place.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Part:
     aim: int | None = None
 
 
-CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_475, 4_500)
+CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_515, 4_500)
 SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_430)
 NN = Part("engine/worker/nn", 1_730)
 KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own", 600)
 TALKER = Part("engine/worker/talker", 490)
 TRANSITIONS = Part("engine/worker/transitions", 600)
 OMNI = Part("engine/worker/omni: what omni families share", 1_690)
-APP = Part("app", 20_200, 12_000)
+APP = Part("app", 20_230, 12_000)
 FAMILIES = {"nano": Part("nano", 2_352, 2_000)}
 FAMILY, STAGE = 2_000, 250
 """Lines that any other family may have, and a stage by itself."""
