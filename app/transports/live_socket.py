@@ -132,7 +132,8 @@ class _Opening:
 
     async def _refuse(self, refusal: Refusal, event_id: str | None) -> None:
         self._context.metrics.errors.labels(refusal.code).inc()
-        log("live.refused", code=refusal.code, param=refusal.param)
+        client = caller_of(self._socket.scope).address
+        log("live.refused", client=client, code=refusal.code, param=refusal.param)
         await self._door.send(error_text(refusal, event_id))
 
 

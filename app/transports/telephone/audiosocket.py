@@ -131,11 +131,11 @@ class AudioSockets:
                 stream = AudioSocketStream(await _name(reader), reader, writer)
             await self._telephones.serve(stream)
         except TimeoutError:
-            audit("telephone.refused", address=address, code="no_name")
+            audit("telephone.refused", client=address, code="no_name")
         except Disconnect as disconnect:
-            audit("telephone.refused", address=address, code=disconnect.code, reason=disconnect.reason)
+            audit("telephone.refused", client=address, code=disconnect.code, reason=disconnect.reason)
         except (Closed, Refusal) as refused:
-            audit("telephone.refused", address=address, code=refused.code)
+            audit("telephone.refused", client=address, code=refused.code)
             writer.write(message(END))
         except Exception:  # noqa: BLE001 - a bug in one call must not end the others, and is logged with its place
             log_failure("call.bug", address=address)

@@ -22,6 +22,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from app import g711
 from app.auth import TWILIO as PATH
+from app.auth import address_of
 from app.refusal import Refusal
 from app.service import Closed
 from app.settings import Telephone
@@ -150,7 +151,7 @@ class TwilioStream:
 async def serve_stream(socket: WebSocket, twilio: Twilio, telephones: Telephones) -> None:
     """One stream, from the handshake to the close."""
     if not twilio.signed_stream(socket.headers.getlist(SIGNATURE)):
-        audit("telephone.refused", path=PATH)
+        audit("telephone.refused", client=address_of(socket.scope), path=PATH)
         await deny(socket, 403, "invalid_signature", "The handshake is not signed with the account's auth token.")
         return
     await socket.accept()
