@@ -80,7 +80,7 @@ async def test_long_instructions_deep_tools_and_thirty_pictures(tmp_path: Path) 
 
 async def test_a_recording_of_five_minutes_and_a_minute_that_waited(tmp_path: Path) -> None:
     """One is uploaded, with the question at its end; the other comes at once over a socket, as after a sleep."""
-    async with attacked(tmp_path, asks=True) as (aim, bystander, _):
+    async with attacked(tmp_path) as (aim, bystander, _):
         asked = await question(aim)
         long = np.concatenate([np.zeros(299 * RATE_HZ - len(asked), np.int16), asked])
         file = io.BytesIO()
