@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.addresses import subscriber
 from app.budgets import Budgets
 from app.callers import Caller, Secret
 from app.ids import elsewhere
 from app.keys import Keys
+from app.lines import NOBODY
 from app.secrets import PREFIX, Secrets
 from app.settings import Settings
 from app.shares import Shares, ShareTaken
@@ -102,7 +102,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope)
-        ASKED.set(Asked(ASKED.get().id, owner_of(scope) or "-", subscriber(address_of(scope))))
+        ASKED.set(Asked(ASKED.get().id, owner_of(scope) or NOBODY, address_of(scope)))
         if (pace := scope.get("extensions", {}).get(PACE)) is not None:
             self._budgets.charge(pace["pace"], caller_of(scope))
             if (loop_time := caller_of(scope).loop_time) is not None:
@@ -110,8 +110,8 @@ class Gate:
         if refusal is None:
             refusal = await self._pass(scope, receive, send)
         if refusal is not None:
-            client, status, code = address_of(scope) or "-", refusal[0], refusal[1]
-            audit("request.refused", client=client, path=scope["path"], status=status, code=code)
+            client = address_of(scope) or NOBODY
+            audit("request.refused", client=client, path=scope["path"], status=refusal[0], code=refusal[1])
             await refuse(scope, send, *refusal)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> tuple[int, str, str] | None:

@@ -86,6 +86,7 @@ class Pace:
         """Count so many messages of so many bytes in all that were taken in."""
         self._messages.take(messages, now_s)
         self._bytes.take(size, now_s)
+        self._talk.take(size, now_s)
         self._take_shared(size, now_s)
         free = self._messages.free(now_s)
         if free >= self._messages_s:  # it has rested for a second
@@ -95,7 +96,6 @@ class Pace:
 
     def _take_shared(self, size: int, now_s: float) -> None:
         self._nobodys += size
-        self._talk.take(size, now_s)
         if self._shared:
             wait_s = max(one.take(self._nobodys, now_s) for one in self._shared)
             self._turn_s = now_s + wait_s if self._talk.wait_s(now_s) > 0 else float("-inf")

@@ -19,7 +19,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.lines import Lines, subject_of
+from app.addresses import subscriber
+from app.lines import NOBODY, Lines, subject_of
 from engine import ReplicaInfo
 from engine.line_writer import LineWriter
 
@@ -212,16 +213,16 @@ def log(event: str, **fields: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: its id, the name of the key that it came with, and where it came from."""
+    """One request: its id, the name of the key that it came with, and its address."""
 
-    id: str = "-"
-    key: str = "-"
-    subscriber: str = ""
+    id: str = NOBODY
+    key: str = NOBODY
+    address: str = ""
 
     @property
     def owner(self) -> str:
         """Whose it is as far as turns are concerned: the key's, or without keys the address's."""
-        return self.key if self.key != "-" else self.subscriber
+        return self.key if self.key != NOBODY else subscriber(self.address)
 
 
 ASKED: ContextVar[Asked] = ContextVar("asked", default=Asked())  # noqa: B039 - it is frozen

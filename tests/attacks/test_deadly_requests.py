@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
+from tests.app.rig import keys_file
 from tests.attacks.target import Target, attacked, target
 
 pytestmark = pytest.mark.attacks
@@ -177,9 +178,8 @@ async def heard_beside(folder: Path, before: str = "") -> list[dict[str, Any]]:
         async for _ in socket:
             pass
 
-    (folder / "keys").write_text("".join(f"{name}: {key}\n" for name, key in KEYS.items()), encoding="utf-8")
-    (folder / "keys").chmod(0o600)
-    async with target(folder, {"keys_file": str(folder / "keys")}, before=before) as aim, AsyncExitStack() as held:
+    keys = keys_file(folder, *(f"{name}: {key}" for name, key in KEYS.items()))
+    async with target(folder, {"keys_file": keys}, before=before) as aim, AsyncExitStack() as held:
         readers = list[asyncio.Task[None]]()
         for _ in range(20):
             socket = await held.enter_async_context(session("alice"))

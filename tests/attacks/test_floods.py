@@ -35,6 +35,14 @@ FLOODS = {
     "answers": frame(TEXT, b'{"type":"response.create","response":{"output_modalities":["text"]}}') * 10_000,
     "commits": frame(TEXT, b'{"type":"input_audio_buffer.commit"}') * 20_000,
 }
+LIVE = {
+    "what is no event": frame(TEXT, b"{}") * 120_000,
+    "binary frames": frame(BINARY, b"a") * 120_000,
+    "another dialect's events": frame(TEXT, ITEM) * 10_000,
+    "sessions": frame(TEXT, b'{"type":"session.start","session":{"model":"nano"}}') * 20_000,
+    "sound": frame(TEXT, b'{"type":"session.start","session":{"model":"nano"}}')
+    + frame(TEXT, b'{"type":"session.input_audio.append","audio":"AAAA"}') * 40_000,
+}
 FOR_S = 3.0
 
 
@@ -48,9 +56,9 @@ async def _beside(aim: Target, data: bytes, path: str = "/v1/realtime") -> Waits
     return bystander.waits
 
 
-async def test_nobody_waits_for_one_who_floods(tmp_path: Path) -> None:
-    async with target(tmp_path) as aim:
-        waits = {name: await _beside(aim, data) for name, data in FLOODS.items()}
+async def _nobody_waits(folder: Path, floods: dict[str, bytes], path: str) -> None:
+    async with target(folder) as aim:
+        waits = {name: await _beside(aim, data, path) for name, data in floods.items()}
         assert aim.grown_mb() < 300
         assert aim.tracebacks == 0
         assert len(aim.log) < 200_000
@@ -59,25 +67,12 @@ async def test_nobody_waits_for_one_who_floods(tmp_path: Path) -> None:
     assert {name: round(seen.longest_ms) for name, seen in waits.items() if seen.longest_ms > 100} == {}
 
 
-LIVE = {
-    "what is no event": frame(TEXT, b"{}") * 120_000,
-    "binary frames": frame(BINARY, b"a") * 120_000,
-    "another dialect's events": frame(TEXT, ITEM) * 10_000,
-    "sessions": frame(TEXT, b'{"type":"session.start","session":{"model":"nano"}}') * 20_000,
-    "sound": frame(TEXT, b'{"type":"session.start","session":{"model":"nano"}}')
-    + frame(TEXT, b'{"type":"session.input_audio.append","audio":"AAAA"}') * 40_000,
-}
+async def test_nobody_waits_for_one_who_floods(tmp_path: Path) -> None:
+    await _nobody_waits(tmp_path, FLOODS, "/v1/realtime")
 
 
 async def test_nobody_waits_for_one_who_floods_live(tmp_path: Path) -> None:
-    async with target(tmp_path) as aim:
-        waits = {name: await _beside(aim, data, "/v1/live/sessions") for name, data in LIVE.items()}
-        assert aim.grown_mb() < 300
-        assert aim.tracebacks == 0
-        assert len(aim.log) < 200_000
-    print({name: (seen.rounds, round(seen.median_ms, 1), round(seen.longest_ms)) for name, seen in waits.items()})
-    assert {name: seen.broken for name, seen in waits.items() if seen.broken} == {}
-    assert {name: round(seen.longest_ms) for name, seen in waits.items() if seen.longest_ms > 100} == {}
+    await _nobody_waits(tmp_path, LIVE, "/v1/live/sessions")
 
 
 async def test_without_the_pace_everybody_waits(tmp_path: Path) -> None:

@@ -16,17 +16,12 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from tests.attacks.target import Target, attacked
 from tests.attacks.test_sizes import picture
+from tests.attacks.test_small_items import until
 
 pytestmark = pytest.mark.attacks
 
 RATE_HZ = 24_000
 QUESTION = "What is two plus three?"
-
-
-async def until(socket: ClientConnection, type: str) -> dict[str, Any]:
-    while (event := json.loads(await socket.recv()))["type"] != type:
-        assert event["type"] != "error", event
-    return event
 
 
 async def send(socket: ClientConnection, type: str, **fields: Any) -> None:
