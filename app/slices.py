@@ -40,6 +40,11 @@ FREE, AT_ONCE_S = 0.025, 0.0005
 At once it is little: fifty who begin to flood in the same moment must not hold up everybody else.
 """
 
+OWED_S = 0.1
+"""Seconds after which a client that had more of the loop's time than its part owes nothing for it. On a slow machine a
+user who speaks takes more than that all the time: with each second he would stand in line further behind, until those
+who flood, each of whom gets little of what is left for fifty, would be before him."""
+
 TOGETHER, TOGETHER_AT_ONCE_S = 0.25, 0.02
 """The part that the connections of one address have so, all together: speech of a dozen. Fifty that flood, each with
 what one may have, would leave nothing for anybody else; the others of that address then stand in line before them.
@@ -146,7 +151,7 @@ class LoopTime:
 
     def __init__(self, slices: Slices, address: str = "", pace: Pace | None = None) -> None:
         self.slices, self._pace = slices, pace
-        self._mine = Bucket(FREE, AT_ONCE_S)
+        self._mine = Bucket(FREE, AT_ONCE_S, OWED_S)
         self._ours = Bucket(1.0, 1.0)
         self.belong(address)
         self._come_s = slices.now()

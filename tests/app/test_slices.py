@@ -204,9 +204,11 @@ async def test_who_is_ahead_of_their_pace_has_nothing_freely(clock: Clock) -> No
     assert not loop_time.used_up
 
 
-async def test_fifty_who_flood_hold_no_user_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty seconds of four who speak at the address of fifty who send all that is taken, by a clock that goes on with
-    the work. What a user sends every 20 ms costs more than the loop has for each of them in equal parts."""
+@pytest.mark.parametrize("cost_s", [0.0004, 0.0008])
+async def test_fifty_who_flood_hold_no_user_up(monkeypatch: pytest.MonkeyPatch, cost_s: float) -> None:
+    """Half a minute of four who speak at the address of fifty who send all that is taken, by a clock that goes on with
+    the work. What a user sends every 20 ms costs more than the loop has for each of them in equal parts, and on a slow
+    machine more than one may have freely."""
     clock, waits_s = Clock(), list[float]()
     timers, order = list[tuple[float, int, Callable[[], None]]](), count()
 
@@ -229,7 +231,7 @@ async def test_fifty_who_flood_hold_no_user_up(monkeypatch: pytest.MonkeyPatch) 
 
     def hear(said: bytes) -> int:
         waits_s.append(clock.now_s - float(said))
-        clock.now_s += 0.0004
+        clock.now_s += cost_s
         return 1
 
     def speak(user: Intake, due_s: float) -> None:
@@ -240,11 +242,11 @@ async def test_fifty_who_flood_hold_no_user_up(monkeypatch: pytest.MonkeyPatch) 
         intake(flood, sent=4000).put(bytes(1024 * 2000))
     for _ in range(4):
         speak(intake(hear), clock.now_s)
-    while clock.now_s < 20.0:
+    while clock.now_s < 30.0:
         due_s, _, go = heappop(timers)
         clock.now_s = max(clock.now_s, due_s)
         go()
-    assert len(waits_s) > 3900
+    assert len(waits_s) > 5900
     assert max(waits_s) < 0.010
 
 
