@@ -24,20 +24,18 @@ their parsing."""
 
 
 class Bucket:
-    """``burst`` at once, then ``rate_s`` a second. More may be taken, and is then owed, for ``longest_s`` at most.
+    """``burst`` at once, then ``rate_s`` a second. More may be taken, and is then owed.
 
     Source of the arithmetic: the generic cell rate algorithm (ITU-T I.371). Times are monotonic seconds.
     """
 
-    def __init__(self, rate_s: float, burst: float, longest_s: float = float("inf")) -> None:
+    def __init__(self, rate_s: float, burst: float) -> None:
         self._rate_s, self._burst_s = rate_s, burst / rate_s
-        self._longest_s = longest_s
         self._paid_s = float("-inf")  # when all that was taken is paid for
 
     def take(self, amount: float, now_s: float) -> None:
         """Take so much, whether it is there or not."""
-        paid_s = max(now_s, self._paid_s) + amount / self._rate_s
-        self._paid_s = min(paid_s, now_s + self._burst_s + self._longest_s)
+        self._paid_s = max(now_s, self._paid_s) + amount / self._rate_s
 
     def wait_s(self, now_s: float) -> float:
         """Seconds until nothing is owed; 0: there is something left."""

@@ -1,8 +1,9 @@
 """The event loop's time, shared between the clients: a little for each at once, more of it slice by slice in one line.
 
 However many clients have much to be done, one of them works at a time, for SLICE_S at most, and half of the loop's time
-is left for everybody else. The client that asks for least is next, before those who have just come: a user who speaks
-waits neither behind clients that flood nor behind a crowd of newcomers. Knows no client, and not what the work is.
+is left for everybody else. Next is who keeps the pace, before those who do not; of these, who had no more than its part,
+and then who came first, before those who have just connected: a user who speaks waits neither behind clients that flood
+nor behind a crowd of newcomers. Knows no client, and not what the work is.
 """
 
 from __future__ import annotations
@@ -40,11 +41,6 @@ FREE, AT_ONCE_S = 0.025, 0.0005
 At once it is little: fifty who begin to flood in the same moment must not hold up everybody else.
 """
 
-OWED_S = 0.1
-"""Seconds after which a client that had more of the loop's time than its part owes nothing for it. On a slow machine a
-user who speaks takes more than that all the time: with each second he would stand in line further behind, until those
-who flood, each of whom gets little of what is left for fifty, would be before him."""
-
 TOGETHER, TOGETHER_AT_ONCE_S = 0.25, 0.02
 """The part that the connections of one address have so, all together: speech of a dozen. Fifty that flood, each with
 what one may have, would leave nothing for anybody else; the others of that address then stand in line before them.
@@ -77,7 +73,7 @@ class Slices:
         self, now: Callable[[], float] = time.monotonic, worked: Callable[[], float] = time.thread_time
     ) -> None:
         self.now, self.worked = now, worked
-        self._line: list[tuple[float, float, int, Callable[[], None]]] = []  # a heap; each client stands in it once
+        self._line: list[tuple[float, bool, float, int, Callable[[], None]]] = []  # a heap; each client is in it once
         self._order = count()
         self._aside = asyncio.Semaphore(1)
         self._granted_s, self._worked_s = float("-inf"), 0.0
@@ -110,12 +106,13 @@ class Slices:
         if not work.cancelled():
             work.exception()  # the waiter may have left
 
-    def join(self, go: Callable[[], None], had_s: float, from_s: float) -> None:
+    def join(self, go: Callable[[], None], ahead_s: float, owes: bool, from_s: float) -> None:
         """Call ``go`` once, when its turn has come.
 
-        Its turn is before those who had more of the loop's time, and before those who had the same and joined later.
+        Its turn is before those who are further ahead of their pace; of the others before those who had more than
+        their part of the loop's time, where this one does not; and before those who joined later.
         """
-        heappush(self._line, (had_s, from_s, next(self._order), go))
+        heappush(self._line, (ahead_s, owes, from_s, next(self._order), go))
         if self._timer is None:
             self._wait()
 
@@ -145,13 +142,14 @@ class LoopTime:
     """One connection's part of it, at ``address`` where that is known: all that is done for it, from the parser to the
     session, so that a message stands in line once. Work is counted from ``begin`` to ``count``.
 
-    ``pace`` is the client's. One that is ahead of it stands behind all others: fifty that flood leave each other no
-    more of the loop than a user takes who speaks, and only what they ask for tells them apart.
+    ``pace`` is the client's. One that is ahead of it stands behind all others: fifty that flood leave each other less
+    of the loop than a user takes who speaks, and only what they ask for tells them apart. The time that they had does
+    not count beside that: on a slow machine whoever speaks has more than a part, and owes more with each second.
     """
 
     def __init__(self, slices: Slices, address: str = "", pace: Pace | None = None) -> None:
         self.slices, self._pace = slices, pace
-        self._mine = Bucket(FREE, AT_ONCE_S, OWED_S)
+        self._mine = Bucket(FREE, AT_ONCE_S)
         self._ours = Bucket(1.0, 1.0)
         self.belong(address)
         self._come_s = slices.now()
@@ -195,12 +193,9 @@ class LoopTime:
         self._waiting.append(go)
         if len(self._waiting) == 1:
             now_s = self.slices.now()
-            self.slices.join(self._granted, self._ahead_s(now_s), max(now_s, self._come_s + NEW_S))
-
-    def _ahead_s(self, now_s: float) -> float:
-        """Seconds by which the client is ahead of what it may have: of the loop's time, and of messages."""
-        ahead_s = self._mine.wait_s(now_s) + (self._pace.ahead_s(now_s) if self._pace is not None else 0.0)
-        return max(0.0, ahead_s - JUST_S)
+            ahead_s = self._pace.ahead_s(now_s) - JUST_S if self._pace is not None else 0.0
+            owes = self._mine.wait_s(now_s) > JUST_S
+            self.slices.join(self._granted, max(0.0, ahead_s), owes, max(now_s, self._come_s + NEW_S))
 
     def _granted(self) -> None:
         self._slice_s = SLICE_S

@@ -1,0 +1,252 @@
+"""What each family of large networks promises through the whole engine, in the dtype that people run as in the one that
+proves: on tiny checkpoints with random weights. What such a family says is held against its reference elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from engine import Engine, EngineSpec, Message, Request, Sampling, TextPart, WorkerSpec
+from engine.chunk import Audio, Codes, Output, Text, Usage
+from engine.config import ChunkSpec, HeartbeatSpec
+from engine.core import IN_WRITING
+from engine.worker.models.qwen2_5_omni.talker import Talker as Qwen25Talker
+from engine.worker.models.qwen3_omni.talker import Talker as Qwen3Talker
+from engine.worker.models.qwen3_tts.talker import Talker as TtsTalker
+from engine.worker.stage_request import StageRequest
+from engine.worker.talker import stage
+from tests.engine.fakes import lose, until
+from tests.engine.held import held_per_request
+from tests.oracles import tiny_qwen2_5_omni, tiny_qwen3_omni, tiny_qwen3_tts
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TEXT = "Hello there, how are you?"
+SECONDS = 1.6
+SAME = {"float32": 1e-4, "bfloat16": 2e-2}
+"""How far the same sound may be from itself where its frames come in other pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """``make`` writes a checkpoint; a frame of codes is so many samples; ``thinks`` where it writes its own text."""
+
+    make: Callable[[Path], Path]
+    talker: type[Any]
+    samples: int
+    thinks: bool = True
+
+
+FAMILIES = {
+    "qwen3_omni": Family(tiny_qwen3_omni.make, Qwen3Talker, 1920),
+    "qwen2_5_omni": Family(tiny_qwen2_5_omni.make, Qwen25Talker, 480),
+    "qwen3_tts": Family(tiny_qwen3_tts.make, TtsTalker, 1920, thinks=False),
+}
+DTYPES = ("float32", "bfloat16")
+KINDS = [(family, dtype) for family in FAMILIES for dtype in DTYPES]
+Deployment = Callable[..., EngineSpec]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A family's checkpoint, made when it is first wanted."""
+    return cache(lambda name: FAMILIES[name].make(tmp_path_factory.mktemp(name) / "weights"))
+
+
+@pytest.fixture(params=KINDS, ids=" in ".join)
+def kind(request: pytest.FixtureRequest) -> tuple[str, str]:
+    return request.param
+
+
+@pytest.fixture
+def deployment(checkpoint: Callable[[str], Path]) -> Deployment:
+    """A family in a dtype: each stage a worker of its own, with as many replicas as ``lost`` asks for."""
+
+    def spec(name: str, dtype: str, lost: str = "") -> EngineSpec:
+        stages = ("thinker", "talker", "code2wav") if FAMILIES[name].thinks else ("talker", "code2wav")
+        workers = tuple(
+            WorkerSpec(stages=(one,), replicas=2 if one == lost else 1, max_batch=8, dtype=dtype) for one in stages
+        )
+        return EngineSpec(
+            model=name, workers=workers, weights=str(checkpoint(name)), launcher="inline",
+            heartbeat=HeartbeatSpec(interval_s=1.0, timeout_s=60.0), options={"context": 512},
+            chunks=ChunkSpec() if name == "qwen2_5_omni" else ChunkSpec(first=1, growth=1.5, steady=4),
+        )  # fmt: skip
+
+    return spec
+
+
+@pytest.fixture
+async def engine(kind: tuple[str, str], deployment: Deployment) -> AsyncGenerator[Engine]:
+    async with Engine(deployment(*kind)) as started:
+        yield started
+
+
+def told(id: str = "r", text: str = TEXT, **fields: Any) -> Request:
+    given: dict[str, Any] = {
+        "session": id, "dump": True, "say": text, "messages": (), "sampling": Sampling(seed=1),
+        "max_audio_s": SECONDS,
+    }  # fmt: skip
+    return Request(id=id, **(given | fields))
+
+
+@dataclass(slots=True)
+class Answer:
+    chunks: list[Output]
+
+    @property
+    def text(self) -> str:
+        return "".join(chunk.text for chunk in self.chunks if isinstance(chunk, Text))
+
+    @property
+    def codes(self) -> list[list[int]]:
+        frames = [chunk.frames.reshape(len(chunk.frames), -1) for chunk in self.chunks if isinstance(chunk, Codes)]
+        return [frame for part in frames for frame in part.tolist()]
+
+    @property
+    def wave(self) -> np.ndarray:
+        waves = [chunk.wave for chunk in self.chunks if isinstance(chunk, Audio)]
+        return np.concatenate([np.zeros(0, np.float32), *waves])
+
+
+async def answer(engine: Engine, request: Request, lost: str = "", after: int = 0) -> Answer:
+    """An answer, in which a replica is lost behind so many frames of codes."""
+    said = Answer([])
+    async with engine.open(request) as chunks:
+        async for chunk in chunks:
+            said.chunks.append(chunk)
+            if lost and isinstance(chunk, Audio) and len(said.codes) >= after:
+                assert lose(engine, lost)
+                lost = ""
+    assert not lost
+    return said
+
+
+def whole(said: Answer, family: Family) -> bool:
+    """Whether all that was drawn can be heard, and nothing else."""
+    return 0 < len(said.wave) == family.samples * len(said.codes) and np.isfinite(said.wave).all()
+
+
+async def test_an_answer_says_its_text_and_ends_with_its_usage(kind: tuple[str, str], engine: Engine) -> None:
+    said = await answer(engine, told())
+    assert said.text == TEXT
+    assert whole(said, FAMILIES[kind[0]])
+    assert len(said.wave) <= SECONDS * 24_000
+    assert np.abs(said.wave).max() <= 1
+    assert [chunk.finish for chunk in said.chunks if isinstance(chunk, Usage)][-1] in ("stop", "length")
+
+
+async def test_the_same_request_gives_the_same_answer(kind: tuple[str, str], engine: Engine) -> None:
+    one, two = [await answer(engine, told(id)) for id in "ab"]
+    other = await answer(engine, told("c", sampling=Sampling(seed=2)))
+    assert (one.text, one.codes) == (two.text, two.codes)
+    np.testing.assert_allclose(one.wave, two.wave, rtol=0, atol=SAME[kind[1]])
+    assert other.codes != one.codes, "else it would prove nothing"
+
+
+async def test_eight_at_once_answer_as_each_alone(kind: tuple[str, str], engine: Engine) -> None:
+    """In bfloat16 a batch rounds otherwise than one alone: each is then an answer to its own text, whole."""
+    texts = [f"{TEXT} It is number {n}." for n in range(8)]
+    together = await asyncio.gather(*(answer(engine, told(f"r{n}", text)) for n, text in enumerate(texts)))
+    for text, said in zip(texts, together, strict=True):
+        assert said.text == text
+        assert whole(said, FAMILIES[kind[0]])
+        if kind[1] == "float32":
+            alone = await answer(engine, told("alone", text))
+            assert alone.codes == said.codes
+            np.testing.assert_allclose(alone.wave, said.wave, rtol=0, atol=SAME[kind[1]])
+    assert together[0].codes != together[1].codes, "else it would prove nothing"
+
+
+async def test_nothing_is_kept_of_requests_that_are_over(engine: Engine) -> None:
+    """Of one that was answered, and of one that was left in the middle."""
+
+    async def one(i: int) -> None:
+        await answer(engine, told(session="", id=f"{i}", max_audio_s=0.4))
+        async with engine.open(told(session="", id=f"left{i}")) as chunks:
+            await anext(chunks)
+
+    assert await held_per_request(one, 4) < 20_000
+    assert all(not one["leased"] and not one["waiting"] for one in engine.stats().values())
+
+
+async def test_left_at_random_points_nothing_is_left(engine: Engine) -> None:
+    rng, before = random.Random(3), len(asyncio.all_tasks())
+    for i in range(20):
+        async with engine.open(told(f"r{i}")) as chunks:
+            for _ in range(rng.randrange(12)):
+                if rng.random() < 0.5:
+                    await asyncio.sleep(0)
+                elif await anext(chunks, None) is None:
+                    break
+        assert all(not one["leased"] and not one["waiting"] for one in engine.stats().values())
+    await until(lambda: len(asyncio.all_tasks()) == before)
+    assert (await answer(engine, told())).text == TEXT
+
+
+@pytest.mark.seed("A4.16")
+async def test_where_the_sounds_replica_is_lost_the_sound_goes_on(
+    kind: tuple[str, str], deployment: Deployment
+) -> None:
+    """The codes are those of the one that lives on, whatever the dtype."""
+    async with Engine(deployment(*kind, lost="code2wav")) as engine:
+        unbroken = await answer(engine, told())
+        after = len(unbroken.codes) // 2
+        said = await answer(engine, told(), "code2wav", after)
+    assert said.codes == unbroken.codes
+    assert len(said.wave) == len(unbroken.wave)
+    np.testing.assert_allclose(said.wave, unbroken.wave, rtol=0, atol=SAME[kind[1]])
+
+
+@pytest.mark.seed("A4.16")
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_lost_talkers_successor_speaks_on_behind_what_was_given(
+    kept: bool, kind: tuple[str, str], deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although it would draw others, as it may in bfloat16; were it to draw the last again, that would be seen."""
+    family = FAMILIES[kind[0]]
+    spoken = another_choice(family.talker, monkeypatch)
+    if not kept:
+        before = stage.spoken_before
+        monkeypatch.setattr(stage, "spoken_before", lambda req, groups: before(req, groups)[:-3])
+    async with Engine(deployment(*kind, lost="talker")) as engine:
+        said = await answer(engine, told(), "talker", 10)
+    assert len(spoken) == 2, "one talker was lost, and one went on"
+    assert (spoken[1].tolist() == said.codes) == kept
+    assert whole(said, family)
+
+
+def another_choice(talker: type[Any], patch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """Each replica draws by a seed of its own. Returns the frames that each talker has behind it."""
+    opened, framed, seeds, spoken = talker.open, talker._frame, iter(range(200, 300)), list[np.ndarray]()
+
+    def open_(self: Any, req: StageRequest) -> None:
+        opened(self, req)
+        req.state.params = replace(req.state.params, seed=next(seeds))
+        spoken.append(req.state.spoken[getattr(req.state, "given", 0) :])
+
+    def frame(self: Any, req: StageRequest, drawn: np.ndarray) -> Any:
+        chunks = framed(self, req, drawn)
+        frames = [chunk.frames for chunk in cast("list[Any]", chunks) if isinstance(chunk, Codes)]
+        spoken[-1] = np.concatenate([spoken[-1], *frames])
+        return chunks
+
+    patch.setattr(talker, "open", open_)
+    patch.setattr(talker, "_frame", frame)
+    return spoken
+
+
+async def test_an_answer_in_writing_takes_no_voice(kind: tuple[str, str], engine: Engine) -> None:
+    if not FAMILIES[kind[0]].thinks:
+        pytest.skip("it is a voice alone")
+    messages = (Message("user", (TextPart("How are you?"),)),)
+    said = await answer(engine, told(say=None, messages=messages, wants=IN_WRITING, max_text_tokens=6))
+    assert said.text
+    assert (len(said.codes), len(said.wave)) == (0, 0)
