@@ -39,7 +39,7 @@ def decode(text: str | bytes) -> Any:
         raise BadJson(_DEEP) from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise BadJson(str(error)) from None
-    _check(found)
+    (_check if len(data) <= MAX_VALUES else _walk)(found)
     return found
 
 
@@ -66,6 +66,19 @@ def _check(found: Any) -> None:
         orjson.dumps(found)
     except TypeError as error:
         raise BadJson(_LARGE if "64-bit" in str(error) else _DEEP) from None
+
+
+def _walk(found: Any) -> None:
+    """The same of what is long: to tell megabytes of text would hold the interpreter up. Raises BadJson."""
+    level, depth = [found], 0
+    while level:
+        if any(isinstance(one, int) and not -(1 << 63) <= one < 1 << 64 for one in level):
+            raise BadJson(_LARGE)
+        nested = [one for one in level if isinstance(one, (dict, list))]
+        depth += bool(nested)
+        if depth > MAX_DEPTH:
+            raise BadJson(_DEEP)
+        level = [one for outer in nested for one in (outer.values() if isinstance(outer, dict) else outer)]
 
 
 _DEEP = f"it is nested more than {MAX_DEPTH} levels deep"

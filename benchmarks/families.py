@@ -1,8 +1,9 @@
 """The native families under load, on tiny random checkpoints: `parley bench --serve` over each of them.
 
-    python -m benchmarks.families [--only cloned,designed,qwen2_5_omni,qwen3_omni]
+    python -m benchmarks.families [--only named,cloned,designed,qwen2_5_omni,qwen3_omni]
         [--at-once 1,8] [--answers N] [--replicas 1,2]
 
+named          Qwen3-TTS CustomVoice, by its first speaker's name
 cloned         Qwen3-TTS Base, which speaks as a recording sounds
 designed       Qwen3-TTS VoiceDesign, which speaks as a sentence describes
 qwen2_5_omni   text in, text and speech out
@@ -35,6 +36,11 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 print_ = Console(width=120, highlight=False).print
 
 
+def named(folder: Path) -> tuple[str, Mapping[str, Any]]:
+    tiny_qwen3_tts.make(folder / "weights", tiny_qwen3_tts.Sizes(kind="custom_voice"))
+    return "qwen3_tts_tiny", {}
+
+
 def cloned(folder: Path) -> tuple[str, Mapping[str, Any]]:
     recording = write_recording(folder / "anna.wav", 3.5)
     clone = {"name": "anna", "reference": str(recording), "text": WORDS, "consent": "A benchmark's own sound."}
@@ -57,9 +63,9 @@ def qwen3_omni(folder: Path) -> tuple[str, Mapping[str, Any]]:
     return "qwen3_omni_tiny", {}
 
 
-VOICES = ("cloned", "designed")
+VOICES = ("named", "cloned", "designed")
 """Those that speak a given text, and answer nothing."""
-FAMILIES = {one.__name__: one for one in (cloned, designed, qwen2_5_omni, qwen3_omni)}
+FAMILIES = {one.__name__: one for one in (named, cloned, designed, qwen2_5_omni, qwen3_omni)}
 
 
 def written(name: str, folder: Path, **settings: Any) -> Path:

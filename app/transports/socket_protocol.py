@@ -1,10 +1,10 @@
-"""uvicorn's WebSocket protocol, with four ends that it leaves open.
+"""uvicorn's WebSocket protocol, with five ends that it leaves open.
 
 A peer that takes nothing any more can be cut off (``parley.abort`` in the scope's extensions); one that sent a frame
 too large, or bad UTF-8, gets to read the close code although it is still sending; and a connection that was refused
 with a response is no error of ours. How long a peer may take to leave is in the table of ``connections``. Frames are
-parsed a few at a time and at the pace that a client may have, those included that make no message (``intake``). Knows
-no event.
+parsed a few at a time and at the pace that a client may have, those included that make no message (``intake``). A text
+of megabytes goes out in fragments, between which others have their turn. Knows no event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from app.pace import Pace
 from app.slices import LoopTime, Slices
 from app.transports.intake import Intake
 from app.transports.tcp_connections import DEADLINES_S, State, TcpConnection
-from app.transports.uvicorn_compat import ASGIReceiveEvent, ASGISendEvent, WebSocketsSansIOProtocol
+from app.transports.uvicorn_compat import (
+    ASGIReceiveEvent,
+    ASGISendEvent,
+    ClientDisconnected,
+    WebSocketsSansIOProtocol,
+)
 
 TOO_MUCH = 1008
 """The close code for a client that goes on sending more messages than it may."""
@@ -31,6 +36,10 @@ TOO_MUCH = 1008
 SILENCE_S = 1.0
 """A peer whose input cannot be parsed has read our close frame, and sent all that it will, once it sends nothing for so
 long. A client library tells its user why only when the connection ends."""
+
+
+FRAGMENT_CHARS = 256 * 1024
+"""What of a long text is made to bytes and written at once, in well under a millisecond."""
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -64,6 +73,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             extensions[PACE] = {"pace": self._pace, "loop_time": self._loop_time}
 
     async def send(self, message: ASGISendEvent) -> None:
+        text = message.get("text") if message["type"] == "websocket.send" else None
+        if text is not None and len(text) > FRAGMENT_CHARS:
+            await self._send_long(text)
+            return
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
             self.handshake_complete = True  # with a refusal; uvicorn would log a handshake that was forgotten
@@ -71,6 +84,27 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._connection.enter(State.OPEN)
         elif self.close_sent:
             self._connection.enter(State.CLOSING)
+
+    async def _send_long(self, text: str) -> None:
+        """Raises ClientDisconnected. One that is cancelled leaves no half of a message: the rest is written at once."""
+        at = 0
+        try:
+            while at < len(text):
+                await self.writable.wait()
+                await self._loop_time.turn()
+                if self.disconnected or self.close_sent:
+                    raise ClientDisconnected
+                self._send_fragment(text, at, at := at + FRAGMENT_CHARS)
+                await asyncio.sleep(0)  # what was done is counted here
+        except asyncio.CancelledError:
+            if 0 < at < len(text) and not (self.disconnected or self.close_sent):
+                self._send_fragment(text, at, len(text))
+            raise
+
+    def _send_fragment(self, text: str, start: int, end: int) -> None:
+        send = self.conn.send_continuation if start else self.conn.send_text
+        send(text[start:end].encode(), fin=end >= len(text))
+        self.transport.write(b"".join(self.conn.data_to_send()))
 
     def _refuse(self, why: str) -> None:
         """Answer a handshake that cannot be understood, which uvicorn would leave without one."""

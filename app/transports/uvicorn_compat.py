@@ -9,6 +9,7 @@ from uvicorn._types import ASGISendEvent as ASGISendEvent
 from uvicorn.config import STARTUP_FAILURE as STARTUP_FAILURE
 from uvicorn.protocols.http.flow_control import FlowControl as FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol as H11Protocol
+from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol as WebSocketsSansIOProtocol
 
 READ = "0.54.0"

@@ -43,6 +43,11 @@ OPEN_PORTS = """
 from app.transports.webrtc import peer_connection
 peer_connection.use_ports = lambda transport, settings, followed: followed()
 """
+UNCHECKED = """
+from aiortc import RTCSessionDescription
+from app.transports.webrtc import peer_connection
+peer_connection.checked = lambda sdp: RTCSessionDescription(sdp, "offer")
+"""
 PATIENT = """
 from app.transports import outbox
 from app.transports.channel import Channel
@@ -275,6 +280,21 @@ async def test_two_thousand_offers_that_went_wrong(tmp_path: Path) -> None:
     assert bystander.waits.broken is None
     assert bystander.waits.longest_ms <= LONGEST_MS
     assert peak.grown_mb <= MOST_MB
+
+
+async def test_without_the_check_some_offers_are_errors_of_ours(tmp_path: Path) -> None:
+    """The control of the test above."""
+    async with attacked(tmp_path, before=LOOPBACK + UNCHECKED) as (aim, _, _):
+        base, wrong = await offer_with_camera(), 0
+        async with httpx.AsyncClient(base_url=aim.http, timeout=30) as http:
+            for body in corpus(base, 200):
+                answer = await posted(http, body, as_form=False)
+                wrong += answer.status_code >= 500
+                if answer.status_code == 201:
+                    await http.post(f"{answer.headers['location']}/hangup")
+        tracebacks = aim.tracebacks
+    print(f"{wrong} of 200 are 5xx, {tracebacks} tracebacks")
+    assert wrong + tracebacks > 0
 
 
 async def offer_with_camera() -> str:

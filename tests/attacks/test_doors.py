@@ -49,6 +49,24 @@ CROWD, DESCRIPTORS = 1000, 256
 SHORT = "from app.transports.tcp_connections import *; DEADLINES_S[State.HANDSHAKE] = 2.0"
 HASTY = "from app.transports import tcp_connections as c; c.DEADLINES_S.update({s: 0.3 for s in c.WAITING})"
 NO_DEADLINES = "from app.transports import tcp_connections; tcp_connections.DEADLINES_S.clear()"
+LEAKY = """
+import os
+from app.transports.tcp_connections import TcpConnection
+carry = TcpConnection.carry
+def keep(self, transport):
+    os.dup(transport.get_extra_info("socket").fileno())
+    carry(self, transport)
+TcpConnection.carry = keep
+"""
+IN_ASCII = """
+from app.heads import Heads
+call = Heads.__call__
+async def read(self, scope, receive, send):
+    [value.decode("ascii") for _, value in scope.get("headers", ())]
+    await call(self, scope, receive, send)
+Heads.__call__ = read
+"""
+"""What reads a header's bytes as if they could only be ASCII."""
 NO_ROOM = NO_DEADLINES + "; tcp_connections.TcpConnections.cut_oldest = lambda self, whose=None: True"
 
 
@@ -161,25 +179,37 @@ async def test_without_the_guard_nobody_is_served(tmp_path: Path) -> None:
             await served(target, 1)
 
 
-async def test_no_request_is_an_error_of_ours(tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_no_request_is_an_error_of_ours(tmp_path: Path, guarded: bool) -> None:
     asyncio.get_running_loop().set_debug(False)
-    async with attacked(tmp_path, before=HASTY) as (target, bystander, peak):
-        all_requests, answers = list(requests(seed=17, count=3000)), list[bytes]()
+    async with attacked(tmp_path, before=HASTY if guarded else HASTY + IN_ASCII) as (target, bystander, peak):
+        all_requests, answers = list(requests(seed=17, count=3000 if guarded else 300)), list[bytes]()
         for at in range(0, len(all_requests), 50):
             some = all_requests[at : at + 50]
             answers += await asyncio.gather(*(answer_to(target.port, request) for request in some))
     print(bystander.waits, f"{peak.grown_mb:.0f} MB", f"{len(target.log)} bytes of log")
-    assert not [answer for answer in answers if answer.startswith(b"HTTP/1.1 5")]
+    wrong = [answer for answer in answers if answer.startswith(b"HTTP/1.1 5")]
+    if not guarded:
+        assert wrong
+        assert target.tracebacks > 0
+        return
+    assert not wrong
     assert target.tracebacks == 0
     assert bystander.waits.broken is None
     assert bystander.waits.longest_ms < 100
 
 
+@asynccontextmanager
+async def over_tls(folder: Path, before: str) -> AsyncGenerator[Target]:
+    certificate = certificate_of(Settings(https="auto"), folder)
+    assert certificate is not None
+    async with new_target(folder, {"https": str(certificate.path)}, before=before, descriptors=DESCRIPTORS) as target:
+        yield target
+
+
 async def test_silent_peers_over_tls_are_let_go(tmp_path: Path) -> None:
     """asyncio would wait a minute for a handshake; here each has two seconds, and who comes later is served at once."""
-    certificate = certificate_of(Settings(https="auto"), tmp_path)
-    assert certificate is not None
-    async with new_target(tmp_path, {"https": str(certificate.path)}, before=SHORT, descriptors=DESCRIPTORS) as target:
+    async with over_tls(tmp_path, SHORT) as target:
         at_rest = target.descriptors()
         silent = [await asyncio.open_connection("127.0.0.1", target.port) for _ in range(300)]
         held = target.descriptors()
@@ -191,6 +221,17 @@ async def test_silent_peers_over_tls_are_let_go(tmp_path: Path) -> None:
         print(f"descriptors {at_rest} -> {held} -> {target.descriptors()}")
         assert held < DESCRIPTORS - 20
         assert target.tracebacks == 0
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_without_the_guard_silent_peers_over_tls_hold_every_descriptor(tmp_path: Path) -> None:
+    """The control of the test above."""
+    async with over_tls(tmp_path, NO_ROOM) as target:
+        silent = [await asyncio.open_connection("127.0.0.1", target.port) for _ in range(300)]
+        async with httpx.AsyncClient(verify=False, timeout=5) as https:
+            with pytest.raises(httpx.TransportError):
+                await https.get(f"https://127.0.0.1:{target.port}/health")
         for _, writer in silent:
             writer.close()
 
@@ -218,14 +259,17 @@ async def _vanishes_in_a_frame(port: int) -> None:
     writer.transport.abort()
 
 
-async def test_nothing_is_left_of_those_who_come_and_go(tmp_path: Path) -> None:
-    """``PARLEY_CHURN_S=600`` for the ten minutes, after which memory is looked at, too."""
+@pytest.mark.parametrize("leaky", [False, True])
+async def test_nothing_is_left_of_those_who_come_and_go(tmp_path: Path, leaky: bool) -> None:
+    """``PARLEY_CHURN_S=600`` for the ten minutes, after which memory is looked at, too. A server that keeps a
+    descriptor of each is the control."""
     asyncio.get_running_loop().set_debug(False)
     ways, seconds = (
         (_asks, _resets, _opens_and_leaves, _vanishes_in_a_frame),
         float(os.environ.get("PARLEY_CHURN_S", "10")),
     )
-    async with new_target(tmp_path) as target:
+    seconds = min(seconds, 5.0) if leaky else seconds
+    async with new_target(tmp_path, before=LEAKY if leaky else "") as target:
         at_rest, tasks, first_mb, count = target.descriptors(), await tasks_of(target), 0.0, 0
         begun = time.monotonic()
         while (gone_s := time.monotonic() - begun) < seconds:
@@ -240,7 +284,7 @@ async def test_nothing_is_left_of_those_who_come_and_go(tmp_path: Path) -> None:
             f"{count} came; descriptors {at_rest} -> {left}, tasks {tasks} -> {tasks_left}, "
             f"{first_mb:.0f} -> {last_mb:.0f} MB"
         )
-        assert left <= at_rest + 3
+        assert (left <= at_rest + 3) != leaky
         assert tasks_left <= tasks + 1
         assert last_mb <= 1.25 * first_mb
         assert target.tracebacks == 0

@@ -131,7 +131,7 @@ async def answer(engine: Engine, request: Request, lost: str = "", after: int = 
 
 def whole(said: Answer, family: Family) -> bool:
     """Whether all that was drawn can be heard, and nothing else."""
-    return 0 < len(said.wave) == family.samples * len(said.codes) and np.isfinite(said.wave).all()
+    return 0 < len(said.wave) == family.samples * len(said.codes) and bool(np.isfinite(said.wave).all())
 
 
 async def test_an_answer_says_its_text_and_ends_with_its_usage(kind: tuple[str, str], engine: Engine) -> None:

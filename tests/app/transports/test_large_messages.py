@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from websockets.client import ClientProtocol
+from websockets.frames import Opcode
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.uri import parse_uri
 
 from app import images
 from app.realtime.conversation import raw_items
 from app.realtime.protocol import from_wire
-from app.slices import LONG_BYTES
-from tests.app.rig import Client, Running, silence
+from app.slices import LONG_BYTES, LoopTime, Slices
+from app.transports.socket_protocol import FRAGMENT_CHARS, SocketProtocol
+from tests.app.rig import Client, Running, eventually, silence
 from tests.app.test_images import png
 
 Threads = list[tuple[int, bool]]
@@ -75,6 +83,55 @@ async def test_one_who_leaves_while_a_message_is_read_leaves_nothing(server: Run
     await server.empty()
     async with talk(server) as client:
         await client.alive()
+
+
+@pytest.fixture
+async def asked(client: Client) -> Client:
+    """One who has been sent nothing yet of a recording of four minutes that it asked for: 15 MB in base64."""
+    await client.configure(audio={"input": {"turn_detection": None}})
+    for _ in range(4):
+        await client.append(silence(60.0))
+    await client.send("input_audio_buffer.commit")
+    item_id = (await client.until("input_audio_buffer.committed"))["item_id"]
+    await client.until("conversation.item.done")
+    await client.send("conversation.item.retrieve", item_id=item_id)
+    return client
+
+
+def samples(fragments: list[Any]) -> int:
+    """How many there are in the item that came so."""
+    (part,) = json.loads("".join(fragments))["item"]["content"]
+    return len(base64.b64decode(part["audio"])) // 2
+
+
+async def test_a_large_event_comes_in_fragments(asked: Client) -> None:
+    """Between them others have their turn."""
+    fragments = [fragment async for fragment in asked.socket.recv_streaming()]
+    assert max(map(len, fragments)) <= 300_000
+    assert samples(fragments) == pytest.approx(240 * 24_000, abs=400)
+    await asked.alive()
+
+
+async def test_one_that_is_given_up_leaves_no_half_of_an_event() -> None:
+    """Its client took one fragment and no more: what follows the event is then still understood."""
+    text, sent = "é" * FRAGMENT_CHARS + "!", list[bytes]()
+    protocol: Any = SocketProtocol.__new__(SocketProtocol)
+    protocol.writable, protocol._loop_time = asyncio.Event(), LoopTime(Slices())
+    protocol.close_sent = protocol.disconnected = False
+    protocol.conn, protocol.transport = (
+        ServerProtocol(state=State.OPEN),
+        SimpleNamespace(write=lambda data: (sent.append(data), protocol.writable.clear()), is_closing=lambda: False),
+    )
+    protocol.writable.set()
+    sending = asyncio.create_task(protocol.send({"type": "websocket.send", "text": text}))
+    await eventually(lambda: len(sent) == 1)
+    sending.cancel()
+    await asyncio.wait([sending])
+    client = ClientProtocol(parse_uri("ws://localhost"), state=State.OPEN)
+    client.receive_data(b"".join(sent))
+    frames: list[Any] = client.events_received()
+    assert [(frame.opcode, frame.fin) for frame in frames] == [(Opcode.TEXT, False), (Opcode.CONT, True)]
+    assert b"".join(frame.data for frame in frames).decode() == text
 
 
 async def test_large_pictures_are_weighed_in_a_thread(client: Client, pictures: Threads) -> None:

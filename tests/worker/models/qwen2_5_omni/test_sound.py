@@ -20,10 +20,13 @@ from engine.worker.models.qwen2_5_omni.vocoder import Vocoder
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from tests.worker.models.qwen2_5_omni.cases import PROMPTS, RNG, Folder, Reference, request
+from tests.worker.models.qwen2_5_omni.conftest import SIZES
 
 CODES = RNG.integers(0, 256, 100).astype(np.int64)
 PACKET = 480  # 20 ms
 SEED = 5
+OFTEN = ("plain", "one head of keys")
+CHECKPOINTS = [name if name in OFTEN else pytest.param(name, marks=pytest.mark.soak) for name in SIZES]
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +84,13 @@ def worst_packet(wave: np.ndarray, other: np.ndarray) -> float:
     return float((error / around).max())
 
 
-@pytest.mark.parametrize("name", ["plain", "one head of keys"])
+@pytest.mark.parametrize("name", CHECKPOINTS)
 def test_the_whole_is_the_references(name: str, checkpoint: Folder, oracle: Reference) -> None:
     stage = Code2Wav(StageConfig(checkpoint(name)))
     expected = oracle(name).whole(CODES[:, None], noise(len(CODES) * 2))
     wave = whole(stage)
     assert wave.shape == expected.shape == (480 * len(CODES),)
+    print(f"{name}: the whole sound within {np.abs(wave - expected).max():.1e}")
     assert np.abs(wave - expected).max() <= 1e-4
     assert expected.std() > 0.05, "there is something to hear"
     other = oracle(name).whole(CODES[:, None], noise(len(CODES) * 2), "chelsie")
@@ -97,7 +101,9 @@ def test_however_codes_come_they_sound_the_same_and_nearly_as_the_whole(stage: C
     at_once = streamed(stage, [[len(CODES)]])[0]
     for wave in streamed(stage, [[1] * 100, [13, 50, 37], [99, 1]]):
         assert wave.shape == at_once.shape == (480 * len(CODES),)
+        print(f"in pieces within {np.abs(wave - at_once).max():.1e} of at once")
         assert np.abs(wave - at_once).max() <= 1e-3
+    print(f"the worst 20 ms of blocks are {worst_packet(at_once, unbroken):.1%} rms from the whole")
     assert worst_packet(at_once, unbroken) <= 0.05
 
 
@@ -115,7 +121,9 @@ def test_too_little_context_would_be_heard(
         case _:
             real = code2wav.normal
             monkeypatch.setattr(code2wav, "normal", lambda seeds, at, width: real(seeds, at - at[:, :1], width))
-    assert worst_packet(streamed(stage, [[100]])[0], unbroken) > 0.05
+    worst = worst_packet(streamed(stage, [[100]])[0], unbroken)
+    print(f"with too little of the {lacking}: {worst:.1%} rms")
+    assert worst > 0.05
 
 
 def test_the_vocoder_needs_its_context_to_the_frame(stage: Code2Wav) -> None:
