@@ -1,9 +1,9 @@
 """The event loop's time, shared between the clients: a little for each at once, more of it slice by slice in one line.
 
 However many clients have much to be done, one of them works at a time, for SLICE_S at most, and half of the loop's time
-is left for everybody else. Next is who keeps the pace, before those who do not; of these, who had no more than its part,
-and then who came first, before those who have just connected: a user who speaks waits neither behind clients that flood
-nor behind a crowd of newcomers. Knows no client, and not what the work is.
+is left for everybody else. Next is who keeps the pace, before those who do not; of these, who had no more than its
+part, and then who came first, before those who have just connected: a user who speaks waits neither behind clients that
+flood nor behind a crowd of newcomers. Knows no client, and not what the work is.
 """
 
 from __future__ import annotations

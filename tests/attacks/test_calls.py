@@ -44,9 +44,11 @@ from app.transports.webrtc import peer_connection
 peer_connection.use_ports = lambda transport, settings, followed: followed()
 """
 UNCHECKED = """
+import contextlib
 from aiortc import RTCSessionDescription
 from app.transports.webrtc import peer_connection
 peer_connection.checked = lambda sdp: RTCSessionDescription(sdp, "offer")
+peer_connection.PeerConnection._answerable = lambda self: contextlib.nullcontext()
 """
 PATIENT = """
 from app.transports import outbox
@@ -288,12 +290,16 @@ async def test_without_the_check_some_offers_are_errors_of_ours(tmp_path: Path) 
         base, wrong = await offer_with_camera(), 0
         async with httpx.AsyncClient(base_url=aim.http, timeout=30) as http:
             for body in corpus(base, 200):
-                answer = await posted(http, body, as_form=False)
+                try:
+                    answer = await posted(http, body, as_form=False)
+                except httpx.TransportError:  # nobody answers
+                    wrong += 1
+                    break
                 wrong += answer.status_code >= 500
                 if answer.status_code == 201:
                     await http.post(f"{answer.headers['location']}/hangup")
         tracebacks = aim.tracebacks
-    print(f"{wrong} of 200 are 5xx, {tracebacks} tracebacks")
+    print(f"{wrong} without an answer, or with 5xx; {tracebacks} tracebacks")
     assert wrong + tracebacks > 0
 
 

@@ -54,7 +54,7 @@ import os
 from app.transports.tcp_connections import TcpConnection
 carry = TcpConnection.carry
 def keep(self, transport):
-    os.dup(transport.get_extra_info("socket").fileno())
+    os.open(os.devnull, os.O_RDONLY)
     carry(self, transport)
 TcpConnection.carry = keep
 """
