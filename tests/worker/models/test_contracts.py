@@ -55,9 +55,9 @@ Deployment = Callable[..., EngineSpec]
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A family's checkpoint, made when it is first wanted."""
-    return cache(lambda name: FAMILIES[name].make(tmp_path_factory.mktemp(name) / "weights"))
+    return cache(lambda name: FAMILIES[name].make(tmp_path_factory.mktemp(name) / "checkpoint"))
 
 
 @pytest.fixture(params=KINDS, ids=" in ".join)
@@ -66,7 +66,7 @@ def kind(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.fixture
-def deployment(checkpoint: Callable[[str], Path]) -> Deployment:
+def deployment(weights: Callable[[str], Path]) -> Deployment:
     """A family in a dtype: each stage a worker of its own, with as many replicas as ``lost`` asks for."""
 
     def spec(name: str, dtype: str, lost: str = "") -> EngineSpec:
@@ -75,7 +75,7 @@ def deployment(checkpoint: Callable[[str], Path]) -> Deployment:
             WorkerSpec(stages=(one,), replicas=2 if one == lost else 1, max_batch=8, dtype=dtype) for one in stages
         )
         return EngineSpec(
-            model=name, workers=workers, weights=str(checkpoint(name)), launcher="inline",
+            model=name, workers=workers, weights=str(weights(name)), launcher="inline",
             heartbeat=HeartbeatSpec(interval_s=1.0, timeout_s=60.0), options={"context": 512},
             chunks=ChunkSpec() if name == "qwen2_5_omni" else ChunkSpec(first=1, growth=1.5, steady=4),
         )  # fmt: skip
