@@ -29,23 +29,25 @@ from tests.oracles import tiny_qwen2_5_omni, tiny_qwen3_omni, tiny_qwen3_tts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = "Hello there, how are you?"
-SECONDS = 1.6
+SECONDS = 1.0
 SAME = {"float32": 1e-4, "bfloat16": 2e-2}
 """How far the same sound may be from itself where its frames come in other pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """``make`` writes a checkpoint; a frame of codes is so many samples; ``thinks`` where it writes its own text."""
+    """``make`` writes a checkpoint. A frame of codes is so many ``samples``, of which the last lacks some where the
+    vocoder's edge does. ``thinks``: it writes its own text."""
 
     make: Callable[[Path], Path]
     talker: type[Any]
     samples: int
+    lacking: int = 0
     thinks: bool = True
 
 
 FAMILIES = {
-    "qwen3_omni": Family(tiny_qwen3_omni.make, Qwen3Talker, 1920),
+    "qwen3_omni": Family(tiny_qwen3_omni.make, Qwen3Talker, 1920, lacking=555),
     "qwen2_5_omni": Family(tiny_qwen2_5_omni.make, Qwen25Talker, 480),
     "qwen3_tts": Family(tiny_qwen3_tts.make, TtsTalker, 1920, thinks=False),
 }
@@ -122,7 +124,7 @@ async def answer(engine: Engine, request: Request, lost: str = "", after: int = 
     async with engine.open(request) as chunks:
         async for chunk in chunks:
             said.chunks.append(chunk)
-            if lost and isinstance(chunk, Audio) and len(said.codes) >= after:
+            if lost and len(said.codes) >= after:
                 assert lose(engine, lost)
                 lost = ""
     assert not lost
@@ -131,7 +133,8 @@ async def answer(engine: Engine, request: Request, lost: str = "", after: int = 
 
 def whole(said: Answer, family: Family) -> bool:
     """Whether all that was drawn can be heard, and nothing else."""
-    return 0 < len(said.wave) == family.samples * len(said.codes) and bool(np.isfinite(said.wave).all())
+    samples = family.samples * len(said.codes) - family.lacking
+    return 0 < len(said.wave) == samples and bool(np.isfinite(said.wave).all())
 
 
 async def test_an_answer_says_its_text_and_ends_with_its_usage(kind: tuple[str, str], engine: Engine) -> None:
@@ -151,9 +154,9 @@ async def test_the_same_request_gives_the_same_answer(kind: tuple[str, str], eng
     assert other.codes != one.codes, "else it would prove nothing"
 
 
-async def test_eight_at_once_answer_as_each_alone(kind: tuple[str, str], engine: Engine) -> None:
+async def test_four_at_once_answer_as_each_alone(kind: tuple[str, str], engine: Engine) -> None:
     """In bfloat16 a batch rounds otherwise than one alone: each is then an answer to its own text, whole."""
-    texts = [f"{TEXT} It is number {n}." for n in range(8)]
+    texts = [f"{TEXT} It is number {n}." for n in range(4)]
     together = await asyncio.gather(*(answer(engine, told(f"r{n}", text)) for n, text in enumerate(texts)))
     for text, said in zip(texts, together, strict=True):
         assert said.text == text
@@ -169,7 +172,7 @@ async def test_nothing_is_kept_of_requests_that_are_over(engine: Engine) -> None
     """Of one that was answered, and of one that was left in the middle."""
 
     async def one(i: int) -> None:
-        await answer(engine, told(session="", id=f"{i}", max_audio_s=0.4))
+        await answer(engine, told(session="", id=f"{i}", max_audio_s=0.2))
         async with engine.open(told(session="", id=f"left{i}")) as chunks:
             await anext(chunks)
 
@@ -217,7 +220,7 @@ async def test_a_lost_talkers_successor_speaks_on_behind_what_was_given(
         before = stage.spoken_before
         monkeypatch.setattr(stage, "spoken_before", lambda req, groups: before(req, groups)[:-3])
     async with Engine(deployment(*kind, lost="talker")) as engine:
-        said = await answer(engine, told(), "talker", 10)
+        said = await answer(engine, told(max_audio_s=4.0), "talker", 10)
     assert len(spoken) == 2, "one talker was lost, and one went on"
     assert (spoken[1].tolist() == said.codes) == kept
     assert whole(said, family)
@@ -225,7 +228,7 @@ async def test_a_lost_talkers_successor_speaks_on_behind_what_was_given(
 
 def another_choice(talker: type[Any], patch: pytest.MonkeyPatch) -> list[np.ndarray]:
     """Each replica draws by a seed of its own. Returns the frames that each talker has behind it."""
-    opened, framed, seeds, spoken = talker.open, talker._frame, iter(range(200, 300)), list[np.ndarray]()
+    opened, framed, seeds, spoken = talker.open, talker._frame, iter(range(1, 100)), list[np.ndarray]()
 
     def open_(self: Any, req: StageRequest) -> None:
         opened(self, req)
