@@ -156,7 +156,7 @@ async def test_the_same_request_gives_the_same_answer(kind: tuple[str, str], eng
 
 async def test_four_at_once_answer_as_each_alone(kind: tuple[str, str], engine: Engine) -> None:
     """In bfloat16 a batch rounds otherwise than one alone: each is then an answer to its own text, whole."""
-    texts = [f"{TEXT} It is number {n}." for n in range(4)]
+    texts = [f"Number {n}. {TEXT}" for n in range(4)]
     together = await asyncio.gather(*(answer(engine, told(f"r{n}", text)) for n, text in enumerate(texts)))
     for text, said in zip(texts, together, strict=True):
         assert said.text == text
