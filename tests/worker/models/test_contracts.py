@@ -246,9 +246,8 @@ def another_choice(talker: type[Any], patch: pytest.MonkeyPatch) -> list[np.ndar
     return spoken
 
 
-async def test_an_answer_in_writing_takes_no_voice(kind: tuple[str, str], engine: Engine) -> None:
-    if not FAMILIES[kind[0]].thinks:
-        pytest.skip("it is a voice alone")
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if FAMILIES[kind[0]].thinks], ids=" in ".join, indirect=True)
+async def test_an_answer_in_writing_takes_no_voice(engine: Engine) -> None:
     messages = (Message("user", (TextPart("How are you?"),)),)
     said = await answer(engine, told(say=None, messages=messages, wants=IN_WRITING, max_text_tokens=6))
     assert said.text
