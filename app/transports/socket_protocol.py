@@ -37,7 +37,6 @@ SILENCE_S = 1.0
 """A peer whose input cannot be parsed has read our close frame, and sent all that it will, once it sends nothing for so
 long. A client library tells its user why only when the connection ends."""
 
-
 FRAGMENT_CHARS = 256 * 1024
 """What of a long text is made to bytes and written at once, in well under a millisecond."""
 

@@ -233,7 +233,7 @@ def another_choice(talker: type[Any], patch: pytest.MonkeyPatch) -> list[np.ndar
     def open_(self: Any, req: StageRequest) -> None:
         opened(self, req)
         req.state.params = replace(req.state.params, seed=next(seeds))
-        spoken.append(req.state.spoken[getattr(req.state, "given", 0) :])
+        spoken.append(req.state.spoken[req.state.given :])
 
     def frame(self: Any, req: StageRequest, drawn: np.ndarray) -> Any:
         chunks = framed(self, req, drawn)

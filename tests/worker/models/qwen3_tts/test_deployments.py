@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from engine.worker.stage_request import StageRequest
 from engine.worker.talker import stage
 from tests.oracles.qwen3_tts import BASE, BIG, SMALL, TEXT, WORDS, Case
 from tests.oracles.tiny_qwen3_tts import Sizes
+from tests.worker.models.test_contracts import another_choice
 
 Folder = Callable[[Sizes], Path]
 CONFIGS = Path(__file__).parents[4] / "configs"
@@ -104,7 +105,7 @@ async def test_in_bfloat16_the_talker_goes_on_behind_the_frames_that_were_given(
     checkpoint: Folder, recording: Path, kept: bool, apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although its successor would draw others; where it drew some of them again, it would speak on behind those."""
-    spoken = another_choice(monkeypatch)
+    spoken = another_choice(Talker, monkeypatch)
     if not kept:
         before = stage.spoken_before
         monkeypatch.setattr(stage, "spoken_before", lambda req, groups: before(req, groups)[:-10])
@@ -113,26 +114,6 @@ async def test_in_bfloat16_the_talker_goes_on_behind_the_frames_that_were_given(
     assert len(spoken) == 2, "one talker was lost, and one went on"
     assert (spoken[1].tolist() == codes) == kept
     assert len(wave) == 1920 * len(codes)
-
-
-def another_choice(patch: pytest.MonkeyPatch) -> list[np.ndarray]:
-    """What a batch of other sizes does in bfloat16, only surely: each replica draws by a seed of its own. Returns the
-    frames that each talker has behind it."""
-    opened, framed, seeds, spoken = Talker.open, Talker._frame, iter(range(200, 300)), list[np.ndarray]()
-
-    def open_(self: Talker, req: StageRequest) -> None:
-        opened(self, req)
-        req.state.params = replace(req.state.params, seed=next(seeds))
-        spoken.append(req.state.spoken[req.state.given :])
-
-    def frame(self: Talker, req: StageRequest, drawn: np.ndarray) -> Any:
-        chunks = framed(self, req, drawn)
-        spoken[-1] = np.concatenate([spoken[-1], *(chunk.frames for chunk in cast(Any, chunks))])
-        return chunks
-
-    patch.setattr(Talker, "open", open_)
-    patch.setattr(Talker, "_frame", frame)
-    return spoken
 
 
 @pytest.mark.parametrize(("frames", "finish"), [(20, "stop"), (40, "length")])
