@@ -13,6 +13,7 @@ device    what the machine gives: copies, bf16 products, grouped products as ker
 plan      the GB that each stage will take of the device, and what is free there
 start     building each stage, and capturing its graphs
 steps     a thinker's step, a talker's frame, the code predictor's share of it, code2wav: as graphs and kernel by kernel
+within    how long the steps of each stage took while users were there
 answers   N users who commit one to six seconds of speech at the same moment, in three rounds at least: the first
           audible sound from there (TTFA), and RTF, the time from an answer's first chunk of sound to its last over the
           length of the sound between; how many got no answer
@@ -48,6 +49,7 @@ from engine.worker.stage import StageConfig
 RATE_HZ = 16_000
 SHORTEST_S, LONGEST_S = 1.0, 6.0  # of what users say
 ROUNDS, ANSWERS = 3, 30  # at least so many of each, behind one round that warms up
+QUANTILES = {"p50": 0.5, "p95": 0.95, "longest": 1.0}
 AUDIBLE = 0.01  # of full scale, -40 dB: what a listener hears begins there
 BARS_MS = {1: 60.0, 16: 150.0, 64: 400.0}  # TTFA at the 95th percentile (of one user: at the median)
 BAR_RTF = 0.40  # at 64 users, the median
@@ -91,6 +93,7 @@ def place(bench: Bench, folder: Path) -> StageConfig:
     wanted = {key: getattr(asked, key) for key in ("context", "piece", "cache_tokens", "remember_mb")}
     options = {key: value for key, value in wanted.items() if value is not None}
     options["graphs"] = "on" if asked.tiny else "auto"
+    options |= {"kernels": asked.kernels, "sound_dtype": asked.sound_dtype}
     return StageConfig(folder, asked.device, str(bench.dtype).removeprefix("torch."), 4, asked.slots, options)
 
 
@@ -131,6 +134,7 @@ async def answers(bench: Bench, stages: dict[str, Any], folder: Path, spec: Engi
     dtype = str(bench.dtype).removeprefix("torch.")
     text = SPEC.format(folder=folder, device=device, slots=asked.slots, dtype=dtype, chunks=spec.chunks)
     graphs = {name: stages[name].net.graphs for name in ("thinker", "talker")}
+    took = {name: timed(stage) for name, stage in stages.items()}
     async with Engine(parse_config(text)) as engine:
         await crowd(engine, bench, 1, "warm")
         for on, counts in ((True, asked.counts), (False, [n for n in asked.counts if n in (1, 16)])):
@@ -141,10 +145,24 @@ async def answers(bench: Bench, stages: dict[str, Any], folder: Path, spec: Engi
                     bench.note("answers", {"users": count, "graphs": on, "left out": "no time"})
                     continue
                 with bench.surviving("answers", users=count, graphs=on):
-                    await measured(engine, bench, count, on)
+                    await measured(engine, bench, count, on, took)
 
 
-async def measured(engine: Engine, bench: Bench, count: int, graphs: bool) -> None:
+def timed(stage: Any) -> list[float]:
+    """The milliseconds of each of a stage's steps from now on."""
+    times, step = list[float](), stage.step
+
+    def timing(requests: Any) -> Any:
+        began_s = time.perf_counter()
+        found = step(requests)
+        times.append((time.perf_counter() - began_s) * 1e3)
+        return found
+
+    stage.step = timing
+    return times
+
+
+async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took: dict[str, list[float]]) -> None:
     """Rounds of as many users; the first one warms up."""
     first, speed, lost = list[float](), list[float](), list[str]()
     rounds = ROUNDS if bench.asked.tiny else max(ROUNDS, math.ceil(ANSWERS / count))
@@ -152,6 +170,9 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool) -> No
         if number > 1 and bench.left_s < 20:
             break
         found = await crowd(engine, bench, count, f"{graphs}-{number}")
+        if number == 0:
+            for times in took.values():
+                times.clear()
         if number:
             first += [one[0] for one in found if not isinstance(one, str)]
             speed += [one[1] for one in found if not isinstance(one, str)]
@@ -161,6 +182,11 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool) -> No
         row |= {"TTFA p50 ms": quantile(first, 0.5), "TTFA p95 ms": quantile(first, 0.95)}
         row |= {"RTF p50": quantile(speed, 0.5), "RTF p95": quantile(speed, 0.95)}
     bench.note("answers", row | {"reserved GB": bench.memory_gb()} | ({"why": lost[0]} if lost else {}))
+    for name, times in took.items():
+        if times:
+            spread: dict[str, Any] = {"users": count, "graphs": graphs, "stage": name, "steps": len(times)}
+            spread |= {f"{what} ms": quantile(times, q) for what, q in QUANTILES.items()}
+            bench.note("within", spread | {"above 3 x p50": sum(one > 3 * spread["p50 ms"] for one in times)})
 
 
 async def crowd(engine: Engine, bench: Bench, count: int, title: str) -> list[tuple[float, float] | str]:
@@ -275,6 +301,8 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--piece", type=int, help="rows of prompts that one step takes in")
     parser.add_argument("--remember-mb", type=int)
     parser.add_argument("--frames", type=int, default=50, help="codec frames of each answer, 80 ms each")
+    parser.add_argument("--kernels", action="store_true", help="with options.kernels")
+    parser.add_argument("--sound-dtype", default="float32", help="options.sound_dtype")
     parser.add_argument("--warm-s", type=float, default=45.0, help="for capturing the graphs of a stage ahead")
     parser.add_argument("--profile", action="store_true", help="also print which kernels the steps consist of")
     parser.add_argument("--concurrency", default="1,4,16,64")

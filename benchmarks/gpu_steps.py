@@ -20,11 +20,13 @@ from torch import Tensor
 
 from engine.errors import EngineError
 from engine.worker.device_faults import out_of_memory
+from engine.worker.kernels.loading import load
 from engine.worker.nn import moe
 from engine.worker.nn.conv import Piece
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import to_device
+from engine.worker.nn.quantized import QuantizedWeight
 from engine.worker.nn.sampler import SamplingParams
 
 REPEATS = 20
@@ -115,6 +117,8 @@ def about_device(bench: Bench) -> None:
         row["bf16 TFLOP/s"] = 2 * 8192**3 / bench.median_ms(lambda: a @ a, 5) / 1e9
     bench.note("device", row)
     grouped_products(bench)
+    if bench.asked.kernels:
+        quantized_products(bench)
 
 
 def grouped_products(bench: Bench) -> None:
@@ -138,6 +142,38 @@ def grouped_products(bench: Bench) -> None:
                 exact = (exact * shares[few, :, None]).sum(1)
                 row["error"] = float((answer[few] - exact).norm() / exact.norm())
             bench.note("experts", row)
+
+
+@torch.inference_mode()
+def quantized_products(bench: Bench) -> None:
+    """The same layer in few bits: by the kernel that reads them as they lie, and written out."""
+    if bench.device.type != "cuda":
+        return
+    kernels = load(bench.device)
+    experts, inner, width, top_k = 128, 768, 2048, 8
+    router = torch.randn(experts, width, device=bench.device, dtype=bench.dtype) / width**0.5
+    for bits in (4, 8):
+        gate_up, down = (few_bits(bench, bits, *shape) for shape in ((2 * inner, width), (width, inner)))
+        for rows in (1, 4, 16, 64, 512):
+            x = torch.randn(rows, width, device=bench.device, dtype=bench.dtype)
+            chosen, shares = moe.route(x, router, top_k, True)
+            row: dict[str, Any] = {"bits": bits, "rows": rows}
+            with bench.surviving("few bits", bits=bits, rows=rows):
+                answer = kernels.experts(x, chosen, shares, gate_up, down)
+                plain = moe.moe(x, chosen, shares, gate_up, down)
+                row["difference"] = float((answer - plain).norm() / plain.norm())
+                row["kernel ms"] = bench.graph_ms(lambda: kernels.experts(x, chosen, shares, gate_up, down))
+                row["written out ms"] = bench.graph_ms(lambda: moe.moe(x, chosen, shares, gate_up, down))
+                held = int(chosen.unique().numel()) * (gate_up.nbytes + down.nbytes) / experts
+                bench.note("few bits", row | {"kernel TB/s": held / row["kernel ms"] / 1e9})
+
+
+def few_bits(bench: Bench, bits: int, outputs: int, width: int, experts: int = 128, group: int = 128) -> QuantizedWeight:
+    """Random numbers of so many bits, and scales that keep rows of unit variance so."""
+    numbers = torch.empty(experts, outputs, width * bits // 8, device=bench.device, dtype=torch.uint8).random_()
+    scales = torch.rand(experts, outputs, width // group, device=bench.device) + 0.5
+    scales = (scales / (1 << (bits - 2)) / width**0.5).to(bench.dtype)
+    return QuantizedWeight(numbers, scales, None, None, bits, bench.dtype)
 
 
 def inputs(count: int, start: int = 100) -> list[DecodeInput]:
@@ -241,9 +277,11 @@ def profile(bench: Bench, stages: dict[str, Any]) -> None:
     for name in ("thinker", "talker"):
         graphs = stages[name].net.graphs
         for count in (1, bench.asked.slots):
-            table = to_device(packed(inputs(count)), bench.device)
+            given = inputs(count)
+            table = to_device(packed(given), bench.device)
             with (
                 torch.inference_mode(),
+                long_enough(stages[name].net.cache, given),
                 profiled(activities=list(ProfilerActivity.__members__.values())[: 1 + gpu]) as found,
             ):
                 graphs.computed(table, graphs.context_buckets[0]).cpu()
