@@ -44,7 +44,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 @pytest.mark.slow
 def test_it_measures_every_part(run: Callable[..., Found]) -> None:
     found = run()
-    assert list(found) == ["device", "experts", "plan", "start", "steps", "answers"]
+    assert list(found) == ["device", "experts", "plan", "start", "steps", "answers", "within"]
     assert {(row["users"], row["graphs"]) for row in found["answers"]} == {(1, True), (4, True), (1, False)}
     assert all(0 < row["TTFA p50 ms"] <= row["TTFA p95 ms"] for row in found["answers"])
     assert [(row["answers"], row["lost"]) for row in found["answers"]] == [(3, 0), (12, 0), (3, 0)], "three rounds"

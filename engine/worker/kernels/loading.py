@@ -35,7 +35,7 @@ class Kernels(Protocol):
 
     def cut(self, begins: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> NDArray[np.int64]:
         """The blocks for ``varlen``, of pieces that lie one behind another: each has so many rows, behind the first
-        ``start`` of a slot that begins at ``begin`` of the cache."""
+        ``start`` of a slot that begins at ``begin`` of the cache. Rows that start as many before it see nothing."""
         ...
 
     def varlen(self, query: Tensor, keys: Tensor, values: Tensor, blocks: Tensor) -> Tensor:

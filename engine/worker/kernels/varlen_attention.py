@@ -71,7 +71,8 @@ def looked(
         share = rounded(weight, values.dtype.element_ty, BY_HAND).to(TYPE)
         found = found * shrunk[:, None] + tl.dot(share, value.to(TYPE), input_precision="ieee")
         best = better
-    answer = rounded(found / whole[:, None], out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty)
+    found = found / tl.where(whole > 0, whole, 1.0)[:, None]  # who sees nothing has zeros
+    answer = rounded(found, out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty)
     tl.store(out + head * out_head + row[:, None] * DIM + column[None, :], answer, mask=real)
 
 

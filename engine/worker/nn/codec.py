@@ -7,7 +7,6 @@ shaped by residual units (HiFi-GAN with snakes). Knows no stage.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -29,7 +28,7 @@ class Front(Protocol):
     """Vectors of each book."""
     width: int
 
-    def __call__(self, codes: Tensor, starts: Sequence[int], piece: Piece) -> Tensor:
+    def __call__(self, codes: Tensor, starts: Tensor, piece: Piece) -> Tensor:
         """Columns [batch, width, frames] of codes [batch, frames, groups]; see CodecDecoder.decode."""
         ...
 
@@ -61,8 +60,9 @@ class CodecDecoder:
         self.snake = Snake(read.below(f"decoder.{last}"), out)
         self.leave = CausalConv(read.below(f"decoder.{last + 1}"), slots, out, 1, 7)
 
-    def decode(self, codes: Tensor, starts: Sequence[int], piece: Piece) -> Tensor:
-        """Sound [batch, samples] of the next frames [batch, frames, codebooks]; each slot has had ``starts`` so far."""
+    def decode(self, codes: Tensor, starts: Tensor, piece: Piece) -> Tensor:
+        """Sound [batch, samples] of the next frames [batch, frames, codebooks]; each slot has had ``starts``
+        [batch] so far."""
         x = self.front(codes, starts, piece)
         for widen, convnext in self.widen:
             x = convnext(widen(x, piece), piece)
@@ -81,7 +81,7 @@ class MeanOfBooks:
         self.offsets = torch.arange(self.groups, device=read.device) * self.book
         self.decoder = WindowedDecoder(read.below("pre_transformer"), config, slots)
 
-    def __call__(self, codes: Tensor, starts: Sequence[int], piece: Piece) -> Tensor:
+    def __call__(self, codes: Tensor, starts: Tensor, piece: Piece) -> Tensor:
         return self.decoder.forward(self.codes[codes + self.offsets].mean(2), starts, piece).transpose(1, 2)
 
 

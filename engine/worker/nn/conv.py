@@ -5,7 +5,6 @@ What a layer must remember of each request, its tail, lies in a slot. Knows no c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,21 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.nn.device import to_device
 from engine.worker.nn.weights import Reader
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The signals that go on: their slots (also as an index on the device), and whether this is their beginning."""
+    """The signals that go on: their slots, an index on the device, and whether this is their beginning."""
 
-    slots: Sequence[int]
     index: Tensor
     fresh: bool
-
-    @classmethod
-    def of(cls, slots: Sequence[int], fresh: bool, device: torch.device) -> Piece:
-        return cls(slots, to_device(slots, device), fresh)
 
 
 class ConvState:

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.worker.nn.captured import capture
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import SamplingParams
@@ -93,14 +94,7 @@ class CudaGraphRunner:
     def _captured(self, size: int, bucket: int) -> _Graph:
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         table = to_device(packed([self._idle] * size), self._device)
-        stream = torch.cuda.Stream(self._device)
-        stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
-            self.computed(table, bucket)  # libraries load and choose now what they are going to run
-        torch.cuda.current_stream(self._device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            ids = self.computed(table, bucket)
+        graph, ids = capture(lambda: self.computed(table, bucket), self._pool, self._device)
         given, taken = (torch.empty_like(one, device="cpu", pin_memory=True) for one in (table, ids))
         return _Graph(graph, table, ids, given, taken, torch.cuda.Event())
 

@@ -25,6 +25,7 @@ from engine.worker.nn.slots import (
     DecodeSlots,
     KvSlots,
     OneRow,
+    PiecesInPlace,
     SlotsInPlace,
     VarlenBatch,
     Where,
@@ -68,14 +69,24 @@ class Decoder:
         """Return what ``forward`` gives of a batch's rows, one request's behind another's [all, width]; so ``added``,
         too."""
         counts, positions = batch.counts, np.concatenate(batch.positions, 1)
+        if self.kernels is not None:
+            places = PiecesInPlace.of(cache, batch.slots, batch.starts, counts, self.kernels)
+            return self.fused(
+                torch.cat(batch.embeddings)[None], self.angles(to_device(positions, self.device)[:, None]), places,
+                cache, tap, added,
+            )  # fmt: skip
         if min(counts) == max(counts):
             shape, where = (len(batch), counts[0]), CachePositions.of(cache, batch.slots, batch.starts, counts[0])
         else:
-            shape, where = (1, sum(counts)), VarlenBatch(cache, batch.slots, batch.starts, counts, self.kernels)
-        angles = self.rope(to_device(positions, self.device).view(len(positions), *shape), self.dtype)
+            shape, where = (1, sum(counts)), VarlenBatch(cache, batch.slots, batch.starts, counts)
+        angles = self.angles(to_device(positions, self.device).view(len(positions), *shape))
         x = torch.cat(batch.embeddings).view(*shape, -1)
         hidden, tapped = self.forward(x, angles, where, cache, tap, [one.view(*shape, -1) for one in added])
         return hidden.flatten(0, 1), tapped.flatten(0, 1)
+
+    def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of rope positions [axes, batch, rows], or [batch, rows]."""
+        return self.rope(positions, self.dtype)
 
     def forward(
         self,
@@ -106,15 +117,28 @@ class Decoder:
         launch."""
         if self.kernels is None or isinstance(where, DecodeSlots):
             return self.forward(x, angles, where, cache)[0]
+        return self.fused(x, angles, where, cache)[0].view_as(x)
+
+    def fused(
+        self, x: Tensor, angles: tuple[Tensor, Tensor], where: CachePositions | PiecesInPlace | SlotsInPlace,
+        cache: KvSlots, tap: int = -1, added: Sequence[Tensor] = (),
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """What ``forward`` gives, as rows [batch · rows, width], by kernels; so are ``added``."""
+        assert self.kernels is not None
         kernels, eps, shape = self.kernels, self.config.rms_norm_eps, x.shape
-        x = x.reshape(-1, shape[-1])
+        x = tapped = x.reshape(-1, shape[-1])
         normed = rms_norm(x, self.layers[0].before, eps)
         behind = [*(layer.before for layer in self.layers[1:]), self.norm]
-        for layer, after, keys, values in zip(self.layers, behind, cache.keys, cache.values, strict=True):
-            mixed = layer.attend(normed.view(shape), angles, where, keys, values, kernels)
+        for i, (layer, after) in enumerate(zip(self.layers, behind, strict=True)):
+            mixed = layer.attend(normed.view(shape), angles, where, cache.keys[i], cache.values[i], kernels)
             x, normed = kernels.add_norm(x, mixed.view_as(x), layer.between, eps)
             x, normed = kernels.add_norm(x, layer.feed(normed, kernels), after, eps)
-        return normed.view(shape)
+            if i + 1 == tap:
+                tapped = x
+            if i < len(added):
+                x = x + added[i]
+                normed = rms_norm(x, after, eps)
+        return normed, tapped
 
 
 class Layer:
@@ -152,10 +176,10 @@ class Layer:
         return linear(mixed.transpose(1, 2).reshape(batch, count, -1), self.out, self.out_bias)
 
     def attend(
-        self, x: Tensor, angles: tuple[Tensor, Tensor], where: CachePositions | SlotsInPlace, keys: Tensor,
-        values: Tensor, kernels: Kernels,
+        self, x: Tensor, angles: tuple[Tensor, Tensor], where: CachePositions | PiecesInPlace | SlotsInPlace,
+        keys: Tensor, values: Tensor, kernels: Kernels,
     ) -> Tensor:  # fmt: skip
-        """What the layer's attention adds to normalised rows [batch, rows, width] of a decode step, by kernels."""
+        """What the layer's attention adds to normalised rows [batch, rows, width], by kernels."""
         norms = None if self.query_norm is None or self.key_norm is None else (self.query_norm, self.key_norm)
         query = kernels.place(self._heads(x), norms, self.eps, angles, where.at, keys, values)
         mixed = where.look(query, keys, values).transpose(1, 2)

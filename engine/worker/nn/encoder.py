@@ -52,9 +52,18 @@ class LayerNorm:
         return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, counts: Sequence[int]) -> Tensor:
-    """Rows [rows, heads, dim] as [rows, heads · dim], of which each sees those of its own segment; ``counts`` are the
-    segments' rows, one segment behind another."""
+Segments = Sequence[int] | Tensor
+"""Rows of which each sees those of its own segment, one segment behind another: how many each has; or, where all are
+filled up to one length, a mask [segments, length] of those that are real."""
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments) -> Tensor:
+    """Rows [rows, heads, dim] as [rows, heads · dim]."""
+    if isinstance(segments, Tensor):
+        q, k, v = (x.unflatten(0, segments.shape).transpose(1, 2) for x in (query, key, value))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=segments[:, None, None])
+        return mixed.transpose(1, 2).reshape(len(query), -1)
+    counts = segments
     parts = [x.transpose(0, 1)[None].split(list(counts), 2) for x in (query, key, value)]
     scale = query.shape[-1] ** -0.5
     found = [
@@ -77,10 +86,10 @@ class AudioLayer:
         self.before = LayerNorm(read.below("self_attn_layer_norm"), width)
         self.between = LayerNorm(read.below("final_layer_norm"), width)
 
-    def __call__(self, x: Tensor, counts: Sequence[int]) -> Tensor:
+    def __call__(self, x: Tensor, segments: Segments) -> Tensor:
         y = self.before(x)
         query, key, value = (part(y).view(len(y), self.heads, -1) for part in (self.query, self.key, self.value))
-        x = x + self.out(attend(query, key, value, counts))
+        x = x + self.out(attend(query, key, value, segments))
         return x + self.down(self.activate(self.up(self.between(x))))
 
 

@@ -191,24 +191,14 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) ->
 class VarlenBatch:
     """Cache positions for rows of which each slot has its own number: one slot's behind another's, in a batch of one.
 
-    Each slot's attention is its own, unless kernels attend to all in one; all else is one product. A slot may come
-    twice, in order: its later rows see the earlier ones.
+    Each slot's attention is its own; all else is one product. A slot may come twice, in order: its later rows see the
+    earlier ones.
     """
 
     cache: KvSlots
     slots: Sequence[int]
     starts: Sequence[int]
     counts: Sequence[int]
-    kernels: Kernels | None = None
-
-    @cached_property
-    def in_one(self) -> tuple[Tensor, Tensor]:
-        """Positions of the cache [rows], and the blocks of which kernels make one attention."""
-        begins = [self.cache.begin(slot) for slot in self.slots]
-        own = [np.arange(n) + begin + start for begin, start, n in zip(begins, self.starts, self.counts, strict=True)]
-        assert self.kernels is not None
-        blocks = self.kernels.cut(begins, self.starts, self.counts)
-        return to_device(np.concatenate(own), self.cache.device), to_device(blocks, self.cache.device)
 
     @cached_property
     def parts(self) -> list[CachePositions]:
@@ -225,13 +215,46 @@ class VarlenBatch:
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See CachePositions.mix."""
-        if self.kernels is not None:
-            at, blocks = self.in_one
-            keys[:, at], values[:, at] = key[0], value[0]
-            return self.kernels.varlen(query, keys, values, blocks)
         sizes = [part.at.numel() for part in self.parts]
         pieces = zip(self.parts, *(heads.split(sizes, 2) for heads in (query, key, value)), strict=True)
         return torch.cat([_apart(part, heads, keys, values) for part, *heads in pieces], 2)
+
+
+@dataclass(frozen=True, slots=True)
+class PiecesInPlace:
+    """The same where a kernel attends to all pieces in one: ``at`` [1, rows] are the rows' positions of the cache."""
+
+    at: Tensor
+    blocks: Tensor
+    kernels: Kernels
+
+    @classmethod
+    def of(
+        cls, cache: KvSlots, slots: Sequence[int], starts: Sequence[int], counts: Sequence[int], kernels: Kernels
+    ) -> PiecesInPlace:
+        at, blocks = pieces_in_place(cache, slots, starts, counts, kernels)
+        return cls(to_device(at, cache.device)[None], to_device(blocks, cache.device), kernels)
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See CachePositions.mix."""
+        keys[:, self.at[0]], values[:, self.at[0]] = key[0], value[0]
+        return self.look(query, keys, values)
+
+    def look(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See CachePositions.look."""
+        return self.kernels.varlen(query, keys, values, self.blocks)
+
+
+def pieces_in_place(
+    cache: KvSlots, slots: Sequence[int], starts: Sequence[int], counts: Sequence[int], kernels: Kernels,
+    idle: int = 0,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
+    """Positions of the cache [rows], and the blocks of which kernels make one attention. ``idle`` rows behind the
+    pieces' are nobody's: they see nothing, and the last slot is theirs."""
+    begins = [cache.begin(slot) for slot in slots]
+    own = [np.arange(n) + begin + start for begin, start, n in zip(begins, starts, counts, strict=True)]
+    at = np.concatenate((*own, np.full(idle, cache.begin(len(cache.begins) - 1))))
+    return at, kernels.cut([*begins, 0], [*starts, -idle], [*counts, idle])
 
 
 def _apart(part: CachePositions, heads: Sequence[Tensor], keys: Tensor, values: Tensor) -> Tensor:
@@ -316,7 +339,7 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
 
 
 OneRow = DecodeSlots | SlotsInPlace
-Where = CachePositions | VarlenBatch | OneRow
+Where = CachePositions | VarlenBatch | PiecesInPlace | OneRow
 """The slots and cache positions to which the rows of a forward go."""
 
 

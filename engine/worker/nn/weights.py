@@ -148,18 +148,19 @@ class Bar:
 
 
 class Reader:
-    """Tensors below a prefix, as weights on a device. ``kernels`` are what networks of these may have computed so."""
+    """Tensors below a prefix, as weights on a device. ``kernels`` are what networks of these may have computed so;
+    where they are ``static``, they may be captured as graphs."""
 
     def __init__(
         self, checkpoint: Checkpoint, prefix: str, device: torch.device, dtype: torch.dtype,
-        kernels: Kernels | None = None,
+        kernels: Kernels | None = None, static: bool = False,
     ) -> None:  # fmt: skip
         self.checkpoint, self.prefix, self.device, self.dtype = checkpoint, prefix, device, dtype
-        self.kernels = kernels
+        self.kernels, self.static = kernels, static
 
     def below(self, name: str) -> Reader:
         """Return a reader of the same weights, some names deeper."""
-        return Reader(self.checkpoint, f"{self.prefix}{name}.", self.device, self.dtype, self.kernels)
+        return Reader(self.checkpoint, f"{self.prefix}{name}.", self.device, self.dtype, self.kernels, self.static)
 
     def __contains__(self, name: str) -> bool:
         return self.prefix + name in self.checkpoint

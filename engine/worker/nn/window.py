@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from engine.worker.nn.conv import Piece
 from engine.worker.nn.decoder import Dense, rms_norm
-from engine.worker.nn.device import to_device
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.weights import Reader
 
@@ -38,15 +36,15 @@ class WindowedDecoder:
         """Keys and values [layers, slots, heads, past, dim]."""
         return self.keys, self.values
 
-    def forward(self, x: Tensor, starts: Sequence[int], piece: Piece) -> Tensor:
-        """Hidden rows of the next rows ``x`` [batch, rows, width] of each slot, which has had ``starts`` so far."""
+    def forward(self, x: Tensor, starts: Tensor, piece: Piece) -> Tensor:
+        """Hidden rows of the next rows ``x`` [batch, rows, width] of each slot, which has had ``starts`` [batch] so
+        far."""
         count = x.shape[1]
-        began = to_device(starts, self.device)
         positions = torch.arange(count, device=self.device)
-        cos, sin = self.rope((began[:, None] + positions).float(), x.dtype)
+        cos, sin = self.rope((starts[:, None] + positions).float(), x.dtype)
         column = torch.arange(self.past + count, device=self.device) - self.past  # relative to the first new row
         seen = (column <= positions[:, None]) & (column >= positions[:, None] - self.past)
-        mask = (seen & (column >= -began[:, None, None]))[:, None]
+        mask = (seen & (column >= -starts[:, None, None]))[:, None]
         for i, layer in enumerate(self.layers):
             x = layer.forward(x, cos, sin, mask, piece, self.keys[i], self.values[i])
         return rms_norm(x, self.norm, self.eps)

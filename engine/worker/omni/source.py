@@ -133,7 +133,7 @@ class Source(ABC):
     def reader(self, prefix: str, dtype: torch.dtype | None = None) -> Reader:
         """A stage's weights; a terminal is shown how far they have been read."""
         self.checkpoint.expect(prefix)
-        return Reader(self.checkpoint, prefix, self.device, dtype or self.dtype, self.kernels)
+        return Reader(self.checkpoint, prefix, self.device, dtype or self.dtype, self.kernels, self.static)
 
     def voice(self, request: Request) -> Any:
         """The checkpoint's facts of the request's voice, of its first one where the request names none."""

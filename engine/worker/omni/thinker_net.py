@@ -13,6 +13,7 @@ from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.device import to_device
+from engine.worker.nn.prefills import Prefills
 from engine.worker.nn.quantized import Weight, linear
 from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams, draw
 from engine.worker.nn.slots import Batch, CachePositions, OneRow
@@ -40,10 +41,12 @@ class ThinkerNet:
                 "thinker", self._step, source.slots, source.context, self.top_k, self.device, bucketed
             )
             self.graphs.warm()
+        self.prefills = Prefills("thinker's prompts", self.decoder, self.cache, self.tap, source.static)
+        self.prefills.warm()
 
     def append(self, batch: Batch, added: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """See Decoder.append; the second are the rows of layer ``tap``."""
-        return self.decoder.append(batch, self.cache, self.tap, added)
+        return self.prefills(batch, added)
 
     def follow(self, batch: Batch) -> Tensor:
         """Take in tokens that are known; the rows [all, width] of which a talker may take some."""

@@ -16,10 +16,10 @@ from engine.chunk import Audio, Chunk, kinds
 from engine.core import Facets, StageInfo
 from engine.errors import ConfigError, EngineError
 from engine.worker.codec_frames import Books, Window
+from engine.worker.nn.captured import Captured
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
 from engine.worker.nn.cuda_graph_runner import doubled
-from engine.worker.nn.device import to_device
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.pending import MAX_PENDING
@@ -51,10 +51,11 @@ class Code2Wav:
 
     plannable: ClassVar[bool] = True
 
-    def __init__(self, info: StageInfo, net: CodecDecoder, device: torch.device) -> None:
-        self.info, self.net, self._device = info, net, device
+    def __init__(self, info: StageInfo, net: CodecDecoder, device: torch.device, graphs: bool) -> None:
+        self.info, self.net = info, net
         self.planned = device.type != "cpu"
         """Whether every shape is planned anew, so that there are to be few."""
+        self._captured = Captured("code2wav", self._computed, self._idle, device, graphs)
 
     @property
     def sizes(self) -> list[int]:
@@ -74,7 +75,7 @@ class Code2Wav:
             for size in self.sizes:
                 if time.monotonic() < until_s:
                     nothing = np.zeros((size, count, self.net.front.groups), np.int16)
-                    self._decoded([self.info.slots] * size, [0] * size, nothing, fresh)
+                    self.decoded([self.info.slots] * size, [0] * size, nothing, fresh)
 
     def open(self, req: StageRequest) -> None:
         req.state = Sound()
@@ -111,13 +112,13 @@ class Code2Wav:
     def decode(self, reqs: Sequence[StageRequest], codes: NDArray[np.int16], fresh: bool) -> NDArray[np.float32]:
         """Sound [batch, samples] of the next frames [batch, frames, groups], all beginnings or none."""
         slots, at, waves = [req.slot for req in reqs], 0, list[Tensor]()
-        for count in self._cuts(codes.shape[1]):
+        for count in self.cuts(codes.shape[1]):
             starts = [req.state.frames + at for req in reqs]
-            waves.append(self._decoded(slots, starts, codes[:, at : at + count], fresh and at == 0))
+            waves.append(self.decoded(slots, starts, codes[:, at : at + count], fresh and at == 0))
             at += count
         return torch.cat(waves, 1).float().cpu().numpy()
 
-    def _cuts(self, frames: int) -> list[int]:
+    def cuts(self, frames: int) -> list[int]:
         """The frames that are decoded at once, one behind the other."""
         if not self.planned:
             return [frames]
@@ -126,12 +127,21 @@ class Code2Wav:
             found += [count] * ((frames - sum(found)) // count)
         return found
 
-    def _decoded(self, slots: Sequence[int], starts: Sequence[int], codes: NDArray[np.int16], fresh: bool) -> Tensor:
+    def decoded(self, slots: Sequence[int], starts: Sequence[int], codes: NDArray[np.int16], fresh: bool) -> Tensor:
         """Sound [batch, samples], still on the device; the batch is filled up to a size that there is."""
-        more = next(size for size in self.sizes if size >= len(slots)) - len(slots)
-        piece = Piece.of([*slots, *[self.info.slots] * more], fresh, self._device)
-        filled = np.pad(codes.astype(np.int64), ((0, more), (0, 0), (0, 0)))
-        return self.net.decode(to_device(filled, self._device), [*starts, *[0] * more], piece)[: len(slots)]
+        size = next(size for size in self.sizes if size >= len(slots))
+        given = codes.astype(np.int64), np.array(starts, np.int64), np.array(slots, np.int64)
+        return self._captured((size, codes.shape[1], fresh), *given)[0][: len(slots)].clone()
+
+    def _idle(self, shape: tuple[int, int, bool]) -> tuple[NDArray[np.int64], ...]:
+        size, count, _ = shape
+        nobodys = np.zeros((size, count, self.net.front.groups), np.int64)
+        return nobodys, np.zeros(size, np.int64), np.full(size, self.info.slots)
+
+    def _computed(
+        self, shape: tuple[int, int, bool], codes: Tensor, starts: Tensor, slots: Tensor
+    ) -> tuple[Tensor]:
+        return (self.net.decode(codes, starts, Piece(slots, shape[2])),)
 
 
 def sound_dtype(wanted: Any) -> torch.dtype:

@@ -22,6 +22,7 @@ from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.device import to_device
+from engine.worker.nn.prefills import Prefills
 from engine.worker.nn.sampler import BatchSamplingParams, draw, penalised
 from engine.worker.nn.slots import Batch
 from engine.worker.nn.weights import Reader
@@ -69,12 +70,14 @@ class TalkerNet(ABC):
         self.last_frame_embed = torch.zeros(own, self.width, device=self.device, dtype=self.dtype)
         self.true = torch.ones((), device=self.device, dtype=torch.bool)  # Python's own True would be copied there
         self.graphs: CudaGraphRunner | None = None
+        self.prefills = Prefills("talker's prompts", self.decoder, self.cache, -1, static)
 
     def capture(self, slots: int) -> None:
-        """Make a graph of a decode step."""
+        """Make graphs of decode steps, and of prompts."""
         bucketed = self.decoder.kernels is None
         self.graphs = CudaGraphRunner("talker", self._step, slots, self.room, self.shape.top_k, self.device, bucketed)
         self.graphs.warm()
+        self.prefills.warm()
 
     def open(self, slot: int) -> None:
         """A new answer: nothing was spoken."""
@@ -109,7 +112,7 @@ class TalkerNet(ABC):
 
     def append(self, batch: Batch) -> Tensor:
         """Take rows in; of each piece the hidden row of its last [pieces, width]."""
-        hidden, _ = self.decoder.append(batch, self.cache)
+        hidden, _ = self.prefills(batch)
         return hidden if len(hidden) == len(batch) else hidden[to_device(batch.lasts, self.device)]
 
     def frames(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.worker.kernels.loading import Kernels
 from engine.worker.nn.decoder import Decoder
-from engine.worker.nn.slots import Batch, KvSlots, VarlenBatch
+from engine.worker.nn.slots import Batch, KvSlots, PiecesInPlace, VarlenBatch
 from tests.worker.kernels.figures import differing
 from tests.worker.kernels.test_decode_attention import CLOSE
 from tests.worker.kernels.test_fused import SPARSE, heavy, made, noise
@@ -84,7 +84,8 @@ def test_pieces_of_a_batch_are_those_that_attend_apart(positions: int | None, ke
             for slot, count in ((0, 10), (1, 20), (2, 15), (0, 0), (3, 24)):
                 assert cache.resize(slot, count)
         cache.keys[:], cache.values[:] = noise(*cache.keys.shape), noise(*cache.keys.shape, seed=1)
-        batch = VarlenBatch(cache, [2, 1, 3, 1], [3, 0, 7, 4], [5, 4, 1, 6], one)
+        pieces = [2, 1, 3, 1], [3, 0, 7, 4], [5, 4, 1, 6]
+        batch = VarlenBatch(cache, *pieces) if one is None else PiecesInPlace.of(cache, *pieces, one)
         query, key, value = (noise(1, n, 16, 16, seed=i) for i, n in enumerate((4, 2, 2)))
         found += [batch.mix(query, key, value, cache.keys[0], cache.values[0]), cache.keys, cache.values]
     assert differing("varlen", found[3], found[0]) <= 1e-5

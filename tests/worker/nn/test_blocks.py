@@ -33,7 +33,7 @@ class Made:
 
     def __init__(self, seed: int = 0) -> None:
         self._dice = torch.Generator().manual_seed(seed)
-        self.device, self.dtype, self.kernels = CPU, torch.float32, None
+        self.device, self.dtype, self.kernels, self.static = CPU, torch.float32, None, False
 
     def below(self, name: str) -> Made:
         return self
@@ -314,10 +314,10 @@ def pieces(conv: Any, x: Tensor, cuts: list[int]) -> Tensor:
     """Two signals in slots 2 and 0, which have had others before, fed cut by cut; a third slot is disturbed
     meanwhile."""
     out = []
-    conv(torch.randn(2, x.shape[1], 5), Piece.of([2, 0], True, CPU))
+    conv(torch.randn(2, x.shape[1], 5), Piece(torch.tensor([2, 0]), True))
     for i, part in enumerate(x.split(cuts, -1)):
-        out.append(conv(part, Piece.of([2, 0], i == 0, CPU)))
-        conv(torch.randn(1, x.shape[1], 3), Piece.of([1], False, CPU))
+        out.append(conv(part, Piece(torch.tensor([2, 0]), i == 0)))
+        conv(torch.randn(1, x.shape[1], 3), Piece(torch.tensor([1]), False))
     return torch.cat(out, -1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,7 +37,7 @@ class ResidualBooks:
         self.out = stack("output_proj.weight", self.width, width), stack("output_proj.bias", self.width)
         self.decoder = WindowedDecoder(stack, config, slots)
 
-    def __call__(self, codes: Tensor, starts: Sequence[int], piece: Piece) -> Tensor:
+    def __call__(self, codes: Tensor, starts: Tensor, piece: Piece) -> Tensor:
         vectors = self.codes[codes + self.offsets]
         sums = torch.cat((vectors[:, :, 0], vectors[:, :, 1:].sum(2)), -1)
         x = self.enter(F.linear(sums, self.project).transpose(1, 2), piece).transpose(1, 2)

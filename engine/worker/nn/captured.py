@@ -1,0 +1,122 @@
+"""Computations of few shapes as CUDA graphs: each is captured once, and replayed from then on in one launch.
+
+Where there are no graphs (a CPU, or a capture that failed) they are computed as such. Knows no model.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.worker.nn.device import to_device
+
+log = logging.getLogger(__name__)
+
+Given = Tensor | NDArray[Any]
+
+
+def capture(compute: Callable[[], Any], pool: Any, device: torch.device) -> tuple[Any, Any]:
+    """A graph of a computation, and what it computes into. It is computed once before: libraries load and choose then
+    what they are going to run."""
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        compute()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        found = compute()
+    return graph, found
+
+
+class Captured:
+    """``compute`` of a key and of inputs whose shapes follow from it. What it computes stands until the next call.
+
+    ``idle`` are inputs of a key that touch nobody's state: a capture computes them. Of those, a call gives the first
+    rows; the rows behind them stay idle.
+    """
+
+    def __init__(
+        self, name: str, compute: Callable[..., Sequence[Tensor]], idle: Callable[[Any], Sequence[Given]],
+        device: torch.device, captures: bool = True,
+    ) -> None:  # fmt: skip
+        self._name, self._compute, self._idle, self._device = name, compute, idle, device
+        self._captures = captures and device.type == "cuda" and torch.cuda.is_available()
+        self._graphs: dict[Hashable, _Graph | None] = {}
+        self._pool: Any = None  # graphs share their memory: one runs at a time
+
+    @torch.inference_mode()
+    def warm(self, keys: Sequence[Any]) -> None:
+        """Capture ahead; where there are no graphs, nothing is computed."""
+        if self._captures:
+            for key in keys:
+                self._graph(key)
+
+    def __call__(self, key: Any, *given: Given) -> Sequence[Tensor]:
+        graph = self._graph(key) if self._captures else None
+        return graph.replay(given) if graph is not None else self._compute(key, *self._filled(key, given))
+
+    def _filled(self, key: Any, given: Sequence[Given]) -> list[Tensor]:
+        """All rows of the inputs, on the device."""
+        found: list[Tensor] = []
+        for one, idle in zip(given, self._idle(key), strict=True):
+            rows = on_device(one, self._device)
+            rest = on_device(idle[len(one) :], self._device)
+            found.append(torch.cat((rows, rest)) if len(rest) else rows)
+        return found
+
+    def _graph(self, key: Any) -> _Graph | None:
+        """None where it cannot be captured."""
+        if key not in self._graphs:
+            try:
+                self._graphs[key] = self._captured(key)
+            except RuntimeError as error:
+                log.warning("%s: %s is not captured: %s", self._name, key, str(error).splitlines()[0])
+                self._graphs[key] = None
+        return self._graphs[key]
+
+    def _captured(self, key: Any) -> _Graph:
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        idle = [on_device(one, self._device) for one in self._idle(key)]
+        inputs = [one.clone() for one in idle]
+        graph, found = capture(lambda: self._compute(key, *inputs), self._pool, self._device)
+        pinned = [torch.empty_like(one, device="cpu", pin_memory=True) for one in inputs]
+        return _Graph(graph, inputs, idle, pinned, found, torch.cuda.Event())
+
+
+def on_device(one: Given, device: torch.device) -> Tensor:
+    return one if isinstance(one, Tensor) else to_device(one, device)
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """A captured computation, its inputs (also as they are where nobody gives them), and what it computes."""
+
+    graph: Any
+    inputs: Sequence[Tensor]
+    idle: Sequence[Tensor]
+    pinned: Sequence[Tensor]
+    found: Sequence[Tensor]
+    brought: Any
+    """When numbers have left the pinned memory."""
+
+    def replay(self, given: Sequence[Given]) -> Sequence[Tensor]:
+        self.brought.synchronize()
+        for one, there, idle, pinned in zip(given, self.inputs, self.idle, self.pinned, strict=True):
+            count = len(one)
+            if isinstance(one, np.ndarray):
+                pinned.numpy()[:count] = one
+                one = pinned[:count]
+            there[:count].copy_(one, non_blocking=True)
+            if count < len(there):
+                there[count:].copy_(idle[count:])
+        self.brought.record()
+        self.graph.replay()
+        return self.found

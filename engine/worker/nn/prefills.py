@@ -1,0 +1,71 @@
+"""Rows of prompts through a stack of layers, as CUDA graphs where kernels compute them: one for each of a few numbers
+of rows, up to which a batch is filled.
+
+A prompt of a few words is some two thousand launches otherwise, and a device waits for nearly all of them. Knows no
+stage and no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.worker.nn.captured import Captured, Given
+from engine.worker.nn.cuda_graph_runner import doubled
+from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.slots import Batch, KvSlots, PiecesInPlace, pieces_in_place
+
+FEWEST, MOST = 32, 1024  # rows of a graph; more of them are computed kernel by kernel, and are long enough for that
+PER_BLOCK = 16  # rows of a kernel's block at least, of all pieces but their last ones
+AXES = 3  # of rope positions
+
+
+class Prefills:
+    """Rows of a batch into a cache, whose last slot is nobody's where ``static``: see Decoder.append."""
+
+    def __init__(self, name: str, decoder: Decoder, cache: KvSlots, tap: int, static: bool) -> None:
+        self._decoder, self._cache, self._tap = decoder, cache, tap
+        self.sizes = doubled(FEWEST, MOST) if static and decoder.kernels is not None else []
+        self._captured = Captured(name, self._compute, self._idle, decoder.device)
+
+    def warm(self) -> None:
+        """Capture ahead."""
+        self._captured.warm(self.sizes)
+
+    def __call__(self, batch: Batch, added: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor]:
+        """See Decoder.append. What a graph has computed stands until the next call."""
+        count = sum(batch.counts)
+        size = next((size for size in self.sizes if size >= count), 0)
+        if added or not size or self._decoder.kernels is None or len(batch) > self._most_pieces:
+            return self._decoder.append(batch, self._cache, self._tap, added)
+        at, blocks = pieces_in_place(
+            self._cache, batch.slots, batch.starts, batch.counts, self._decoder.kernels, size - count
+        )
+        positions = np.concatenate(batch.positions, 1).T
+        hidden, tapped = self._captured(size, torch.cat(batch.embeddings), positions, at, blocks)
+        return hidden[:count], tapped[:count]
+
+    @property
+    def _most_pieces(self) -> int:
+        return 2 * len(self._cache.begins)
+
+    def _idle(self, size: int) -> Sequence[Given]:
+        width = self._decoder.config.hidden_size
+        nobody = self._cache.begin(len(self._cache.begins) - 1)
+        return (
+            torch.zeros(size, width, device=self._decoder.device, dtype=self._decoder.dtype),
+            np.zeros((size, AXES), np.float32), np.full(size, nobody),
+            np.zeros((size // PER_BLOCK + self._most_pieces, 4), np.int64),
+        )  # fmt: skip
+
+    def _compute(
+        self, size: int, x: Tensor, positions: Tensor, at: Tensor, blocks: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        kernels = self._decoder.kernels
+        assert kernels is not None
+        angles = self._decoder.angles(positions.T[:, None])
+        where = PiecesInPlace(at[None], blocks, kernels)
+        return self._decoder.fused(x[None], angles, where, self._cache, self._tap)
