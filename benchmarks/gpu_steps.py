@@ -168,7 +168,9 @@ def quantized_products(bench: Bench) -> None:
                 bench.note("few bits", row | {"kernel TB/s": held / row["kernel ms"] / 1e9})
 
 
-def few_bits(bench: Bench, bits: int, outputs: int, width: int, experts: int = 128, group: int = 128) -> QuantizedWeight:
+def few_bits(
+    bench: Bench, bits: int, outputs: int, width: int, experts: int = 128, group: int = 128
+) -> QuantizedWeight:
     """Random numbers of so many bits, and scales that keep rows of unit variance so."""
     numbers = torch.empty(experts, outputs, width * bits // 8, device=bench.device, dtype=torch.uint8).random_()
     scales = torch.rand(experts, outputs, width // group, device=bench.device) + 0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -11,9 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.worker.kernels import decode_attention, gate, norm, quantized_experts, router, varlen_attention
+from engine.worker.kernels import experts as written_out
 from engine.worker.kernels.heads import place
-from engine.worker.kernels.quantized_experts import Blocks, multiplied
+from engine.worker.kernels.quantized_experts import multiplied
 from engine.worker.nn.quantized import QuantizedWeight, Weight
+
+
+HALF = (torch.bfloat16, torch.float16)
 
 
 class Launched:
@@ -30,15 +33,18 @@ class Launched:
     def varlen(self, query: Tensor, keys: Tensor, values: Tensor, blocks: Tensor) -> Tensor:
         return varlen_attention.varlen(query, keys, values, blocks)
 
-    def takes(self, weight: Weight) -> TypeGuard[QuantizedWeight]:
-        return isinstance(weight, QuantizedWeight) and quantized_experts.takes(weight)
+    def takes(self, weight: Weight) -> bool:
+        if isinstance(weight, QuantizedWeight):
+            return quantized_experts.takes(weight)
+        return weight.dtype in HALF and weight.device.type == "cuda"
 
-    def experts(
-        self, x: Tensor, experts: Tensor, shares: Tensor, gate_up: QuantizedWeight, down: QuantizedWeight
-    ) -> Tensor:
+    def experts(self, x: Tensor, experts: Tensor, shares: Tensor, gate_up: Weight, down: Weight) -> Tensor:
+        if isinstance(gate_up, Tensor) or isinstance(down, Tensor):
+            assert isinstance(gate_up, Tensor)
+            assert isinstance(down, Tensor)
+            return written_out.answers(x, experts, shares, gate_up, down)
         top_k = experts.shape[1]
-        order = torch.argsort(experts.flatten(), stable=True)
-        blocks = Blocks.of(experts.flatten()[order], len(gate_up))
+        order, blocks = written_out.sorted_blocks(experts, len(gate_up))
         alone = torch.arange(len(order), device=x.device)
         inner = gate.swiglu(multiplied(x, order // top_k, gate_up, blocks, alone))
         answers = multiplied(inner, alone, down, blocks, order, shares.flatten()[order])

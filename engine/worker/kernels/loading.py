@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Protocol, TypeGuard, cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.errors import ConfigError
-from engine.worker.nn.quantized import QuantizedWeight, Weight
+from engine.worker.nn.quantized import Weight
 
 OLDEST = (8, 0)
 """The oldest compute capability for which the kernels are compiled ahead, that of an A100."""
@@ -43,14 +43,12 @@ class Kernels(Protocol):
         their own keys and values have gone; in one launch. Of other positions nothing is read."""
         ...
 
-    def takes(self, weight: Weight) -> TypeGuard[QuantizedWeight]:
-        """Whether ``experts`` can read such weights: whole numbers of 4 or 8 bits."""
+    def takes(self, weight: Weight) -> bool:
+        """Whether ``experts`` can read such weights: whole numbers of 4 or 8 bits; and on a GPU floats of 16."""
         ...
 
-    def experts(
-        self, x: Tensor, experts: Tensor, shares: Tensor, gate_up: QuantizedWeight, down: QuantizedWeight
-    ) -> Tensor:
-        """See moe.moe; no weight is written out."""
+    def experts(self, x: Tensor, experts: Tensor, shares: Tensor, gate_up: Weight, down: Weight) -> Tensor:
+        """See moe.moe; no weight is written out. Both weights are quantized, or neither."""
         ...
 
     def add_norm(self, x: Tensor, more: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:

@@ -61,9 +61,7 @@ class Prefills:
             np.zeros((size // PER_BLOCK + self._most_pieces, 4), np.int64),
         )  # fmt: skip
 
-    def _compute(
-        self, size: int, x: Tensor, positions: Tensor, at: Tensor, blocks: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _compute(self, size: int, x: Tensor, positions: Tensor, at: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:
         kernels = self._decoder.kernels
         assert kernels is not None
         angles = self._decoder.angles(positions.T[:, None])

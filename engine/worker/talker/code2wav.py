@@ -138,9 +138,7 @@ class Code2Wav:
         nobodys = np.zeros((size, count, self.net.front.groups), np.int64)
         return nobodys, np.zeros(size, np.int64), np.full(size, self.info.slots)
 
-    def _computed(
-        self, shape: tuple[int, int, bool], codes: Tensor, starts: Tensor, slots: Tensor
-    ) -> tuple[Tensor]:
+    def _computed(self, shape: tuple[int, int, bool], codes: Tensor, starts: Tensor, slots: Tensor) -> tuple[Tensor]:
         return (self.net.decode(codes, starts, Piece(slots, shape[2])),)
 
 

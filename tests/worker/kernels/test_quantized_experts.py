@@ -106,6 +106,24 @@ def test_sizes(rows: int, dtype: torch.dtype, name: str, kernels: Kernels) -> No
 
 
 @pytest.mark.triton
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.kernels)])
+@pytest.mark.parametrize("rows", [1, 40])
+def test_weights_that_are_written_out(rows: int, dtype: torch.dtype, kernels: Kernels) -> None:
+    """Of one row, and of so many that an expert's are several blocks."""
+    dice = torch.Generator().manual_seed(rows)
+    shapes = (rows, 80), (5, 80), (5, 2 * 40, 80), (5, 80, 40)
+    x, router, gate_up, down = ((torch.randn(one, generator=dice) / one[-1] ** 0.5).to(dtype) for one in shapes)
+    x *= 80**0.5
+    experts, shares = route(x, 4 * router, 2, True)
+    found = kernels.experts(x, experts, shares, gate_up, down)
+    expected = moe(x.float(), experts, shares.float(), gate_up.float(), down.float())
+    assert found.dtype == dtype
+    assert differing("experts, written out", found, expected) <= (1e-5 + 6 * HALF[dtype]) * expected.abs().max()
+    other = kernels.experts(x, experts.flip(1), shares, gate_up, down).float()
+    assert (other - expected).abs().max() > 0.1 * expected.abs().max(), "the control: shares of the wrong experts"
+
+
+@pytest.mark.triton
 @pytest.mark.kernels
 def test_more_inputs_than_one_product_takes(kernels: Kernels) -> None:
     check(3, KINDS["int4"], torch.float32, torch.float32, kernels, width=272, inner=160)
