@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import math
 import tempfile
 import time
@@ -134,7 +135,7 @@ async def answers(bench: Bench, stages: dict[str, Any], folder: Path, spec: Engi
     dtype = str(bench.dtype).removeprefix("torch.")
     text = SPEC.format(folder=folder, device=device, slots=asked.slots, dtype=dtype, chunks=spec.chunks)
     graphs = {name: stages[name].net.graphs for name in ("thinker", "talker")}
-    took = {name: timed(stage) for name, stage in stages.items()}
+    took = {name: timed(name, stage, bench.line) for name, stage in stages.items()}
     async with Engine(parse_config(text)) as engine:
         await crowd(engine, bench, 1, "warm")
         for on, counts in ((True, asked.counts), (False, [n for n in asked.counts if n in (1, 16)])):
@@ -148,14 +149,16 @@ async def answers(bench: Bench, stages: dict[str, Any], folder: Path, spec: Engi
                     await measured(engine, bench, count, on, took)
 
 
-def timed(stage: Any) -> list[float]:
-    """The milliseconds of each of a stage's steps from now on."""
+def timed(name: str, stage: Any, line: list[Any]) -> list[float]:
+    """The milliseconds of each of a stage's steps from now on; the line tells when each was, and of how many."""
     times, step = list[float](), stage.step
 
     def timing(requests: Any) -> Any:
         began_s = time.perf_counter()
         found = step(requests)
-        times.append((time.perf_counter() - began_s) * 1e3)
+        took_ms = (time.perf_counter() - began_s) * 1e3
+        times.append(took_ms)
+        line.append((name, began_s, took_ms, len(requests)))
         return found
 
     stage.step = timing
@@ -169,6 +172,7 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took:
     for number in range(rounds + 1):
         if number > 1 and bench.left_s < 20:
             break
+        bench.line.clear()
         found = await crowd(engine, bench, count, f"{graphs}-{number}")
         if number == 0:
             for times in took.values():
@@ -182,6 +186,8 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took:
         row |= {"TTFA p50 ms": quantile(first, 0.5), "TTFA p95 ms": quantile(first, 0.95)}
         row |= {"RTF p50": quantile(speed, 0.5), "RTF p95": quantile(speed, 0.95)}
     bench.note("answers", row | {"reserved GB": bench.memory_gb()} | ({"why": lost[0]} if lost else {}))
+    if bench.asked.line and graphs:
+        Path(f"{bench.asked.line}.{count}.json").write_text(json.dumps(bench.line), encoding="utf-8")
     for name, times in took.items():
         if times:
             spread: dict[str, Any] = {"users": count, "graphs": graphs, "stage": name, "steps": len(times)}
@@ -294,6 +300,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--tiny", action="store_true", help="tiny shapes in float32")
     parser.add_argument("--preset", choices=PRESETS, help="the settings of a shipped configuration")
     parser.add_argument("--json", help="where all figures go")
+    parser.add_argument("--line", help="where the steps of the last round of each number of users go")
     parser.add_argument("--budget-s", type=float, default=540.0)
     parser.add_argument("--slots", type=int, help="these and the next ones: the preset's, where they are not given")
     parser.add_argument("--context", type=int)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ class Bench:
         self.asked, self.device = asked, torch.device(asked.device)
         self.dtype = torch.float32 if asked.tiny else torch.bfloat16
         self.began_s, self.found = time.monotonic(), dict[str, Any]()
+        self.line: list[Any] = []
+        """The steps of a round: whose each was, when it began (s), how long it took (ms), of how many requests."""
 
     @property
     def left_s(self) -> float:
@@ -135,6 +138,9 @@ def grouped_products(bench: Bench) -> None:
             answer = compute()
             row["kernels ms"] = bench.median_ms(compute)
             row["ms"] = bench.graph_ms(compute)
+            if bench.asked.kernels and not bench.asked.tiny:
+                ours = import_module("engine.worker.kernels.experts").answers
+                row["ours ms"] = bench.graph_ms(functools.partial(ours, x, chosen, shares, gate_up, down))
             row["TB/s"] = row["experts"] * 3 * inner * width * x.element_size() / row["ms"] / 1e9
             if rows <= 64:
                 few = slice(0, 4)

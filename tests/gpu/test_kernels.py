@@ -31,6 +31,7 @@ from tests.worker.kernels.test_fused import (
     test_a_step_of_a_stack,
     test_a_sum_and_its_norm,
     test_an_epsilon_that_is_left_out_would_show,
+    test_a_snake_comes_behind_what_its_slot_remembers,
     test_heads_are_normalised_turned_and_written,
     test_of_two_that_are_as_large_the_first_is_chosen_and_nobody_who_is_not_there,
 )
@@ -39,6 +40,7 @@ from tests.worker.kernels.test_quantized_experts import (
     test_halves_that_are_swapped_would_show,
     test_more_inputs_than_one_product_takes,
     test_weights_are_those_that_are_written_out_to_the_bit,
+    test_weights_that_are_written_out,
 )
 from tests.worker.kernels.test_quantized_experts import test_sizes as test_sizes_of_experts
 from tests.worker.kernels.test_varlen_attention import (
@@ -59,6 +61,7 @@ __all__ = [
     "test_a_row_goes_to_its_largest_experts",
     "test_a_row_is_the_same_to_the_bit_whoever_is_beside_it_and_whatever_is_the_longest",
     "test_a_row_sees_its_own_positions_and_no_others",
+    "test_a_snake_comes_behind_what_its_slot_remembers",
     "test_a_step_of_a_stack",
     "test_a_sum_and_its_norm",
     "test_an_epsilon_that_is_left_out_would_show",
@@ -74,12 +77,13 @@ __all__ = [
     "test_sizes_of_experts",
     "test_sizes_of_varlen_attention",
     "test_weights_are_those_that_are_written_out_to_the_bit",
+    "test_weights_that_are_written_out",
 ]
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 DEVICE = torch.device("cuda:0")
-CALLS = ("attend", "experts", "add_norm", "place", "route", "swiglu", "varlen")
+CALLS = ("attend", "experts", "add_norm", "place", "route", "snake", "swiglu", "varlen")
 
 
 def carried(given: Any, device: torch.device) -> Any:

@@ -9,13 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.kernels import decode_attention, gate, norm, quantized_experts, router, varlen_attention
+from engine.worker.kernels import decode_attention, gate, norm, quantized_experts, router, snake, varlen_attention
 from engine.worker.kernels import experts as written_out
 from engine.worker.kernels.heads import place
 from engine.worker.kernels.quantized_experts import multiplied
+from engine.worker.nn import moe
 from engine.worker.nn.quantized import QuantizedWeight, Weight
 
 
+MOST_ROWS = 256
+"""Rows up to which an expert has few, so that its weights are what counts; for more, torch's grouped product is
+sooner done where there is one."""
 HALF = (torch.bfloat16, torch.float16)
 
 
@@ -42,6 +46,8 @@ class Launched:
         if isinstance(gate_up, Tensor) or isinstance(down, Tensor):
             assert isinstance(gate_up, Tensor)
             assert isinstance(down, Tensor)
+            if len(x) > MOST_ROWS and moe.has_grouped(x.device, x.dtype):
+                return moe.moe(x, experts, shares, gate_up, down, gate.swiglu)
             return written_out.answers(x, experts, shares, gate_up, down)
         top_k = experts.shape[1]
         order, blocks = written_out.sorted_blocks(experts, len(gate_up))
@@ -64,3 +70,8 @@ class Launched:
 
     def swiglu(self, x: Tensor) -> Tensor:
         return gate.swiglu(x)
+
+    def snake(
+        self, x: Tensor, alpha: Tensor, inverse: Tensor, past: Tensor | None, slots: Tensor, before: int
+    ) -> Tensor:
+        return snake.snake(x, alpha, inverse, past, slots, before)

@@ -75,6 +75,13 @@ class Kernels(Protocol):
         """See moe.swiglu."""
         ...
 
+    def snake(
+        self, x: Tensor, alpha: Tensor, inverse: Tensor, past: Tensor | None, slots: Tensor, before: int
+    ) -> Tensor:
+        """Signals [batch, channels, before + columns]: in front what ``past`` [slots, channels, before] holds of those
+        of ``slots`` [batch], or zeros where there is none; behind it the snake (codec.Snake) of ``x``."""
+        ...
+
 
 def load(device: torch.device) -> Kernels:
     """The kernels for a device. Raises ConfigError where Triton is missing, or where the device can't run them.

@@ -69,7 +69,7 @@ class CodecDecoder:
         x = self.enter(x, piece)
         for block in self.blocks:
             x = block(x, piece)
-        return self.leave(self.snake(x), piece)[:, 0].clamp(-1, 1)
+        return self.leave(x, piece, self.snake)[:, 0].clamp(-1, 1)
 
 
 class MeanOfBooks:
@@ -108,9 +108,17 @@ class Snake:
     def __init__(self, read: Reader, width: int) -> None:
         self.alpha = read("alpha", width).exp()[:, None]
         self.inverse = 1 / (read("beta", width).exp()[:, None] + 1e-9)
+        self._kernels = read.kernels
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return x + self.inverse * torch.sin(x * self.alpha) ** 2
+    def behind(self, past: Tensor | None, length: int, x: Tensor, slots: Tensor) -> Tensor:
+        """See conv.Shaped."""
+        if self._kernels is not None:
+            return self._kernels.snake(x, self.alpha, self.inverse, past, slots, length)
+        found = x + self.inverse * torch.sin(x * self.alpha) ** 2
+        if not length:
+            return found
+        head = x.new_zeros(*x.shape[:2], length) if past is None else past[slots]
+        return torch.cat((head, found), -1)
 
 
 class Upsampler:
@@ -131,7 +139,7 @@ class Upsampler:
         ]
 
     def __call__(self, x: Tensor, piece: Piece) -> Tensor:
-        x = self.widen(self.snake(x), piece)
+        x = self.widen(x, piece, self.snake)
         for first, dilated, second, join in self.units:
-            x = x + join(second(dilated(first(x), piece)), piece)
+            x = x + join(dilated(x, piece, first), piece, second)
         return x

@@ -6,7 +6,7 @@ What a layer must remember of each request, its tail, lies in a slot. Knows no c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,15 @@ class Piece:
     fresh: bool
 
 
+class Shaped(Protocol):
+    """What is done to each column of a signal before it is convolved."""
+
+    def behind(self, past: Tensor | None, length: int, x: Tensor, slots: Tensor) -> Tensor:
+        """The columns that come of ``x`` [batch, channels, columns], behind ``length`` ones: those that ``past``
+        [slots, channels, length] holds of ``slots`` [batch], or zeros."""
+        ...
+
+
 class ConvState:
     """The last ``length`` columns of each slot's signal [channels]."""
 
@@ -30,13 +39,18 @@ class ConvState:
         self.length = length
         self.columns = torch.zeros(slots, channels, length, device=device, dtype=dtype)
 
-    def before(self, x: Tensor, piece: Piece) -> Tensor:
-        """``x`` [batch, channels, columns] with its tail in front (zeros at the beginning), which moves on."""
-        if self.length == 0:
+    def before(self, x: Tensor, piece: Piece, shaped: Shaped | None = None) -> Tensor:
+        """``x`` [batch, channels, columns], ``shaped`` first, with its tail in front (zeros at the beginning), which
+        moves on."""
+        if shaped is not None:
+            whole = shaped.behind(None if piece.fresh else self.columns, self.length, x, piece.index)
+        elif self.length == 0:
             return x
-        head = x.new_zeros(x.shape[0], x.shape[1], self.length) if piece.fresh else self.columns[piece.index]
-        whole = torch.cat((head, x), -1)
-        self.columns[piece.index] = whole[..., -self.length :]
+        else:
+            head = x.new_zeros(x.shape[0], x.shape[1], self.length) if piece.fresh else self.columns[piece.index]
+            whole = torch.cat((head, x), -1)
+        if self.length:
+            self.columns[piece.index] = whole[..., -self.length :]
         return whole
 
 
@@ -62,8 +76,8 @@ class CausalConv:
         self.dilation, self.groups = dilation, groups
         self._state = ConvState(slots, into, (kernel - 1) * dilation, read.device, read.dtype)
 
-    def __call__(self, x: Tensor, piece: Piece) -> Tensor:
-        x = self._state.before(x, piece)
+    def __call__(self, x: Tensor, piece: Piece, shaped: Shaped | None = None) -> Tensor:
+        x = self._state.before(x, piece, shaped)
         return F.conv1d(x, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
 
 
@@ -83,8 +97,8 @@ class CausalTransposedConv:
         self.stride, self.trim, self.late = stride, kernel - stride, late
         self._state = ConvState(slots, into, 1 if self.trim else 0, read.device, read.dtype)
 
-    def __call__(self, x: Tensor, piece: Piece) -> Tensor:
-        whole = self._state.before(x, piece)
-        x = x if piece.fresh and self.late else whole
+    def __call__(self, x: Tensor, piece: Piece, shaped: Shaped | None = None) -> Tensor:
+        whole = self._state.before(x, piece, shaped)
+        x = whole[..., self._state.length :] if piece.fresh and self.late else whole
         y = F.conv_transpose1d(x, self.weight, self.bias, stride=self.stride)
         return y[..., self.trim : y.shape[-1] - self.trim]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,9 @@ MOST_FRAMES = 400
 """Codec frames of all requests that one step decodes: estimated as what a GPU decodes in the 80 ms that one sounds."""
 RAMP = (16, 8, 4, 2, 1)
 """Frames that are decoded at once where every shape is planned anew; a window of others is cut into such."""
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {
+    "float32": torch.float32, "tfloat32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -51,8 +54,11 @@ class Code2Wav:
 
     plannable: ClassVar[bool] = True
 
-    def __init__(self, info: StageInfo, net: CodecDecoder, device: torch.device, graphs: bool) -> None:
-        self.info, self.net = info, net
+    def __init__(
+        self, info: StageInfo, net: CodecDecoder, device: torch.device, graphs: bool, rounds: bool = False
+    ) -> None:
+        """``rounds``: a GPU rounds what its convolutions multiply to ten bits, as in float16 (tfloat32)."""
+        self.info, self.net, self._rounds = info, net, rounds
         self.planned = device.type != "cpu"
         """Whether every shape is planned anew, so that there are to be few."""
         self._captured = Captured("code2wav", self._computed, self._idle, device, graphs)
@@ -67,15 +73,17 @@ class Code2Wav:
 
     @torch.inference_mode()
     def warm(self, until_s: float) -> None:
-        """Batches of every size: what libraries prepare for a shape takes longer than it. Beginnings of answers come
-        first, and there is no more than those where shapes are not planned."""
-        planned = [(count, fresh) for fresh in (True, False) for count in reversed(RAMP)]
-        shapes = planned if self.planned else [(1, True)]
-        for count, fresh in shapes:
-            for size in self.sizes:
+        """Batches of every size: what libraries prepare for a shape takes longer than it. The largest come first, into
+        whose memory the others fit; where shapes are not planned, only the beginnings of answers come."""
+        for count in RAMP if self.planned else (1,):
+            most = max(1, MOST_FRAMES // count)
+            sizes = [size for size in self.sizes if size < 2 * most]
+            for size, fresh in itertools.product(reversed(sizes), (True, False) if self.planned else (True,)):
                 if time.monotonic() < until_s:
                     nothing = np.zeros((size, count, self.net.front.groups), np.int16)
                     self.decoded([self.info.slots] * size, [0] * size, nothing, fresh)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # what was computed once, before it was captured
 
     def open(self, req: StageRequest) -> None:
         req.state = Sound()
@@ -139,7 +147,11 @@ class Code2Wav:
         return nobodys, np.zeros(size, np.int64), np.full(size, self.info.slots)
 
     def _computed(self, shape: tuple[int, int, bool], codes: Tensor, starts: Tensor, slots: Tensor) -> tuple[Tensor]:
-        return (self.net.decode(codes, starts, Piece(slots, shape[2])),)
+        torch.backends.cudnn.allow_tf32 = self._rounds  # of this stage's convolutions alone; it chooses their plans
+        try:
+            return (self.net.decode(codes, starts, Piece(slots, shape[2])),)
+        finally:
+            torch.backends.cudnn.allow_tf32 = False
 
 
 def sound_dtype(wanted: Any) -> torch.dtype:

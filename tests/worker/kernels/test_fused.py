@@ -134,6 +134,22 @@ def test_heads_are_normalised_turned_and_written(
         assert values.isnan().all(), "nothing else is touched"
 
 
+@pytest.mark.triton
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("before", heavy(6, 0, 54))
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_snake_comes_behind_what_its_slot_remembers(
+    fresh: bool, before: int, dtype: torch.dtype, kernels: Kernels
+) -> None:
+    """Of a signal that is a part of a longer one, as a transposed convolution leaves it; in more than one block."""
+    x, past, slots = noise(2, 3, 1100, dtype=dtype)[..., 5:-5], noise(4, 3, before, dtype=dtype), torch.tensor([3, 1])
+    alpha, inverse = (noise(3, 1, dtype=dtype, seed=i).exp() for i in (1, 2))
+    found = kernels.snake(x, alpha, inverse, None if fresh else past, slots, before)
+    head = torch.zeros(2, 3, before) if fresh else past[slots].float()
+    wide = x.float()
+    check("snake", found, torch.cat((head, wide + inverse * torch.sin(wide * alpha) ** 2), -1), dtype)
+
+
 DENSE: dict[str, Any] = {
     "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
     "rms_norm_eps": 1e-6, "intermediate_size": 40, "rope_parameters": {"rope_theta": 1e4},

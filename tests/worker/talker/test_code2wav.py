@@ -69,7 +69,7 @@ def test_filled_batches_and_cut_windows_sound_the_same(
     bar = {"float64": 1e-6, "float32": 1e-4}[dtype]
     plain, ours = (stage(checkpoint, planned, sound_dtype=dtype) for planned in (False, True))
     if not cuts:
-        monkeypatch.setattr(ours, "_cuts", lambda frames: [frames])
+        monkeypatch.setattr(ours, "cuts", lambda frames: [frames])
     shapes: set[tuple[int, int]] = set()
     decode = ours.net.decode
     monkeypatch.setattr(ours.net, "decode", lambda codes, *more: shapes.add(codes.shape[:2]) or decode(codes, *more))
@@ -90,9 +90,9 @@ def test_all_shapes_that_there_are_are_warm_and_a_warm_slot_is_nobodys(
     shapes: set[tuple[Any, ...]] = set()
     decode, others = ours.net.decode, set[int]()
 
-    def noted(codes: torch.Tensor, starts: Sequence[int], piece: Any) -> torch.Tensor:
+    def noted(codes: torch.Tensor, starts: torch.Tensor, piece: Any) -> torch.Tensor:
         shapes.add((*codes.shape[:2], piece.fresh))
-        others.update(piece.slots)
+        others.update(piece.index.tolist())
         return decode(codes, starts, piece)
 
     monkeypatch.setattr(ours.net, "decode", noted)
@@ -135,5 +135,7 @@ def test_a_smaller_dtype_stays_near_float32(dtype: str, bar: float, checkpoint: 
 
 
 def test_another_dtype_is_refused(checkpoint: Folder) -> None:
-    with pytest.raises(ConfigError, match=r"options\.sound_dtype: 'int8' is none of float32, bfloat16, float16"):
+    with pytest.raises(
+        ConfigError, match=r"options\.sound_dtype: 'int8' is none of float32, tfloat32, bfloat16, float16"
+    ):
         stage(checkpoint, planned=False, sound_dtype="int8")

@@ -25,4 +25,4 @@ class Code2Wav(code2wav.Code2Wav):
         sizes = source.config.code2wav_config
         read, slots = source.reader("code2wav.", source.sound_dtype), source.slots + 1
         net = CodecDecoder(read, sizes, slots, MeanOfBooks(read, sizes, slots), late=True)
-        super().__init__(self.describe(config), net, source.device, source.static)
+        super().__init__(self.describe(config), net, source.device, source.static, source.rounds)

@@ -28,7 +28,8 @@ class Source(source.Source):
 
     def __init__(self, config: StageConfig) -> None:
         super().__init__(config)
-        self.sound_dtype = sound_dtype(config.options.get("sound_dtype", "float32"))
+        self.sound_dtype = sound_dtype(wanted := config.options.get("sound_dtype", "float32"))
+        self.rounds = wanted == "tfloat32"
         """The dtype of code2wav, whatever the other stages compute in: in bfloat16 a part of the sound is error."""
         self.window_s: float | None = config.options.get("window_s")
 

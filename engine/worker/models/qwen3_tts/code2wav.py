@@ -42,7 +42,8 @@ class Code2Wav(code2wav.Code2Wav):
         dtype, slots = code2wav.sound_dtype(source.options.sound_dtype), source.slots + 1
         read = Reader(source.codec, "decoder.", source.device, dtype)
         net = CodecDecoder(read, sizes, slots, ResidualBooks(read, sizes, slots), late=False)
-        super().__init__(self.describe(config), net, source.device, source.static)
+        rounds = source.options.sound_dtype == "tfloat32"
+        super().__init__(self.describe(config), net, source.device, source.static, rounds)
         self._states = slot_states(net)
         self._kept: OrderedDict[bytes, list[Tensor]] = OrderedDict()
 
