@@ -308,7 +308,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--piece", type=int, help="rows of prompts that one step takes in")
     parser.add_argument("--remember-mb", type=int)
     parser.add_argument("--frames", type=int, default=50, help="codec frames of each answer, 80 ms each")
-    parser.add_argument("--kernels", action="store_true", help="with options.kernels")
+    parser.add_argument("--kernels", choices=("auto", "on", "off"), default="auto", help="options.kernels")
     parser.add_argument("--sound-dtype", default="float32", help="options.sound_dtype")
     parser.add_argument("--warm-s", type=float, default=45.0, help="for capturing the graphs of a stage ahead")
     parser.add_argument("--profile", action="store_true", help="also print which kernels the steps consist of")

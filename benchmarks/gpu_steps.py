@@ -29,6 +29,7 @@ from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import to_device
 from engine.worker.nn.quantized import QuantizedWeight
 from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.slots import Batch
 
 REPEATS = 20
 
@@ -120,7 +121,7 @@ def about_device(bench: Bench) -> None:
         row["bf16 TFLOP/s"] = 2 * 8192**3 / bench.median_ms(lambda: a @ a, 5) / 1e9
     bench.note("device", row)
     grouped_products(bench)
-    if bench.asked.kernels:
+    if bench.asked.kernels != "off":
         quantized_products(bench)
 
 
@@ -138,7 +139,7 @@ def grouped_products(bench: Bench) -> None:
             answer = compute()
             row["kernels ms"] = bench.median_ms(compute)
             row["ms"] = bench.graph_ms(compute)
-            if bench.asked.kernels and not bench.asked.tiny:
+            if bench.device.type == "cuda" and bench.asked.kernels != "off":
                 ours = import_module("engine.worker.kernels.experts").answers
                 row["ours ms"] = bench.graph_ms(functools.partial(ours, x, chosen, shares, gate_up, down))
             row["TB/s"] = row["experts"] * 3 * inner * width * x.element_size() / row["ms"] / 1e9
@@ -201,6 +202,17 @@ def steps(bench: Bench, stages: dict[str, Any]) -> None:
         for what, compute in _kinds(bench, stages, count).items():
             with bench.surviving("steps", what=what, rows=count):
                 bench.note("steps", {"what": what, "rows": count, **compute()})
+    for name in ("thinker", "talker"):
+        for pieces in (1, 4, 8, 16) if name in stages else ():
+            if pieces <= bench.asked.slots:
+                with bench.surviving("steps", what=f"{name}'s prompts", rows=64 * pieces):
+                    took_ms = prompts(bench, stages[name].net, pieces)
+                    bench.note("steps", {"what": f"{name}'s prompts", "rows": 64 * pieces, "graph ms": took_ms})
+    if "thinker" in stages:
+        with bench.surviving("steps", what="ears"):
+            for windows in (1, 4, 16):
+                took_ms = ears(bench, stages["thinker"].encoders.ears, windows)
+                bench.note("steps", {"what": "ears, windows", "rows": windows, "graph ms": took_ms})
     if "thinker" in stages:
         contexts = (bench.asked.cache_tokens or math.inf) // bench.asked.context  # as many fit at once
         far = [replace(one, start=bench.asked.context - 8) for one in inputs(int(min(16, contexts, bench.asked.slots)))]
@@ -229,6 +241,24 @@ def _kinds(bench: Bench, stages: dict[str, Any], count: int) -> dict[str, Callab
 def in_cache(bench: Bench, net: Any, given: Sequence[DecodeInput]) -> dict[str, float]:
     with long_enough(net.cache, given):
         return both_ways(bench, net.graphs, given)
+
+
+def prompts(bench: Bench, net: Any, pieces: int) -> float:
+    """The time (ms) that so many pieces of prompts take, of 64 rows each, as one batch."""
+    given, batch = inputs(pieces, 64), Batch()
+    width = net.decoder.config.hidden_size
+    for one in given:
+        rows = torch.randn(64, width, device=bench.device, dtype=bench.dtype)
+        batch.add(one.slot, 0, rows, np.tile(np.arange(64, dtype=np.float32), (3, 1)))
+    with long_enough(net.cache, given):
+        return bench.median_ms(lambda: net.prefills(batch)[0][0, 0].item(), 5)
+
+
+def ears(bench: Bench, encoder: Any, windows: int) -> float:
+    """The time (ms) that so many windows of sound take."""
+    frames = encoder.piece * encoder.window
+    mel = torch.randn(128, windows * frames, device=bench.device, dtype=bench.dtype)
+    return bench.median_ms(lambda: encoder(mel, [frames] * windows)[0, 0].item(), 5)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from engine.core import (
     ToolCallPart,
     ToolResultPart,
 )
-from engine.errors import ContextOverflow, EngineError, StageFailed
+from engine.errors import ConfigError, ContextOverflow, EngineError, StageFailed
 from engine.worker.device_faults import out_of_memory, ran_out
 from engine.worker.pace import OneFrame
 from engine.worker.stage_request import StageRequest
@@ -160,3 +160,14 @@ class StageConfig:
     threads: int = 1
     slots: int = 16
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+SWITCH = {"auto": "auto", "on": True, "off": False}  # YAML reads the last two as truth values
+
+
+def switched(option: str, wanted: Any, auto: bool) -> bool:
+    """Return whether an option is on, of which ``auto`` says so where nobody else does. Raises ConfigError."""
+    wanted = SWITCH.get(wanted, wanted) if isinstance(wanted, str) else wanted
+    if not (isinstance(wanted, bool) or wanted == "auto"):
+        raise ConfigError(f"options.{option}: {wanted!r:.80} is none of {', '.join(SWITCH)}")
+    return auto if wanted == "auto" else wanted

@@ -28,10 +28,10 @@ from tests.worker.kernels.test_fused import (
     test_a_gate_that_is_far_off_overflows_nowhere,
     test_a_gated_product,
     test_a_row_goes_to_its_largest_experts,
+    test_a_snake_comes_behind_what_its_slot_remembers,
     test_a_step_of_a_stack,
     test_a_sum_and_its_norm,
     test_an_epsilon_that_is_left_out_would_show,
-    test_a_snake_comes_behind_what_its_slot_remembers,
     test_heads_are_normalised_turned_and_written,
     test_of_two_that_are_as_large_the_first_is_chosen_and_nobody_who_is_not_there,
 )

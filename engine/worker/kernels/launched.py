@@ -16,7 +16,6 @@ from engine.worker.kernels.quantized_experts import multiplied
 from engine.worker.nn import moe
 from engine.worker.nn.quantized import QuantizedWeight, Weight
 
-
 MOST_ROWS = 256
 """Rows up to which an expert has few, so that its weights are what counts; for more, torch's grouped product is
 sooner done where there is one."""

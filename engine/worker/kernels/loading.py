@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.errors import ConfigError
+from engine.worker.nn.device import nvidia_capability
 from engine.worker.nn.quantized import Weight
+from engine.worker.stage import switched
 
 OLDEST = (8, 0)
 """The oldest compute capability for which the kernels are compiled ahead, that of an A100."""
@@ -81,6 +83,13 @@ class Kernels(Protocol):
         """Signals [batch, channels, before + columns]: in front what ``past`` [slots, channels, before] holds of those
         of ``slots`` [batch], or zeros where there is none; behind it the snake (codec.Snake) of ``x``."""
         ...
+
+
+def chosen(wanted: Any, device: torch.device) -> Kernels | None:
+    """The kernels of ``options.kernels``: ``auto`` (on NVIDIA's GPUs that can have them), ``on`` or ``off``. Raises
+    ConfigError."""
+    there = find_spec("triton") is not None and nvidia_capability(device) >= OLDEST[0]
+    return load(device) if switched("kernels", wanted, there) else None
 
 
 def load(device: torch.device) -> Kernels:

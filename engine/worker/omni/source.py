@@ -11,7 +11,7 @@ import torch
 
 from engine.core import Request
 from engine.errors import ConfigError, RequestError, WeightsError
-from engine.worker.kernels.loading import Kernels, load
+from engine.worker.kernels.loading import chosen
 from engine.worker.nn.device import settle
 from engine.worker.nn.settings import settings_of
 from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
@@ -19,12 +19,11 @@ from engine.worker.omni.marks import Marks
 from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import AudioLayout
 from engine.worker.omni.talker_feed import TalkerFeed
-from engine.worker.stage import StageConfig
+from engine.worker.stage import StageConfig, switched
 
 CONTEXT = 8192  # tokens of a prompt and its answer, unless the options say otherwise
 PIECE = 256  # tokens of a prompt that one step prefills
 REMEMBER_MB = 256  # megabytes of computed prompts of sessions that may go on, in each of thinker and talker
-GRAPHS = {"auto": "auto", "on": True, "off": False}  # YAML reads the last two as truth values
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 THINKER = 0  # the thinker's stream of randomness; a family numbers its others from 1
 
@@ -48,10 +47,9 @@ class Source(ABC):
     (``max_output_tokens``, at most ``server.limits.answer_tokens``), and who finds no room waits in its turn. Without
     it every request has a full context. The talker's requests share as many full ones (``shared``). ``piece``: tokens
     of prompts that one step takes in. ``remember_mb``: megabytes of computed prompts that thinker and talker keep each.
-    ``graphs``: whether a decode step is one CUDA graph: ``auto`` (where there is a GPU), ``on`` or ``off``.
-    ``kernels``: whether kernels in Triton attend in decode steps over static buffers, compute what lies between the
-    products of decode steps, attend to prompts of several lengths at once, and answer for quantized experts; none has
-    run on a GPU yet.
+    ``graphs``: whether decode steps, prompts, sounds and codec frames are CUDA graphs, one for each of a few sizes:
+    ``auto`` (where there is a GPU), ``on`` or ``off``. ``kernels``: whether kernels in Triton attend, compute what
+    lies between two products, and answer for experts: ``auto`` (on NVIDIA's GPUs from the A100 on), ``on`` or ``off``.
     """
 
     def __init__(self, config: StageConfig) -> None:
@@ -72,9 +70,9 @@ class Source(ABC):
         self.piece = int(config.options.get("piece", PIECE))
         self.remembered = int(float(config.options.get("remember_mb", REMEMBER_MB)) * 2**20)
         settle(self.device)
-        self.static = self._static(config.options.get("graphs", "auto"))
+        self.static = switched("graphs", config.options.get("graphs", "auto"), self.device.type == "cuda")
         """Whether decode steps are computed over static buffers, as graphs where the device has such."""
-        self.kernels = self._kernels(config.options.get("kernels", False))
+        self.kernels = chosen(config.options.get("kernels", "auto"), self.device)
 
     @cached_property
     @abstractmethod
@@ -113,17 +111,6 @@ class Source(ABC):
         """Positions that requests share in a stage where each may use so many: of as many full ones as
         ``cache_tokens`` are full contexts."""
         return None if self.cache_tokens is None else self.cache_tokens * length // self.context
-
-    def _static(self, wanted: Any) -> bool:
-        wanted = GRAPHS.get(wanted, wanted) if isinstance(wanted, str) else wanted
-        if wanted not in list(GRAPHS.values()):
-            raise ConfigError(f"options.graphs: {wanted!r} is none of {', '.join(GRAPHS)}")
-        return self.device.type == "cuda" if wanted == "auto" else wanted
-
-    def _kernels(self, wanted: Any) -> Kernels | None:
-        if not isinstance(wanted, bool):
-            raise ConfigError(f"options.kernels: {wanted!r:.80} is neither true nor false")
-        return load(self.device) if wanted else None
 
     @cached_property
     def text(self) -> Any:

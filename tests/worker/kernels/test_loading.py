@@ -12,7 +12,7 @@ import torch
 
 from engine.errors import ConfigError
 from engine.worker.kernels import loading
-from engine.worker.kernels.loading import Kernels, load
+from engine.worker.kernels.loading import Kernels, chosen, load
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.stage import StageConfig
 from tests.worker.models.qwen3_omni.cases import Folder
@@ -41,10 +41,19 @@ def test_a_device_that_cannot_run_them_is_told(monkeypatch: pytest.MonkeyPatch, 
     assert load(GPU)
 
 
-def test_the_option_is_off_and_is_a_truth_value(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option_is_on_where_a_gpu_of_nvidias_has_them(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoint("plain")
-    assert Source(StageConfig(folder)).kernels is None
-    with pytest.raises(ConfigError, match=r"options\.kernels: 'yes' is neither true nor false"):
+    assert Source(StageConfig(folder)).kernels is None, "a CPU has none, also where they may be interpreted"
+    monkeypatch.setattr(loading, "load", lambda device: "loaded")
+    monkeypatch.setattr(loading, "find_spec", lambda name: name)
+    for capability, wanted, found in ((9, "auto", "loaded"), (8, "off", None), (7, "auto", None), (0, "on", "loaded")):
+        monkeypatch.setattr(loading, "nvidia_capability", lambda device, capability=capability: capability)
+        assert chosen(wanted, GPU) == found
+    monkeypatch.setattr(loading, "nvidia_capability", lambda device: 9)
+    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    assert chosen("auto", GPU) is None, "without Triton"
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"options\.kernels: 'yes' is none of auto, on, off"):
         Source(StageConfig(folder, options={"kernels": "yes"}))
     monkeypatch.setattr(loading, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"options\.kernels: the package triton is not installed"):

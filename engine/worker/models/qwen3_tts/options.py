@@ -9,9 +9,9 @@ from typing import Any
 from engine.config import build
 from engine.errors import ConfigError
 from engine.worker.reference import Clone, check_clones
+from engine.worker.stage import switched
 
 LAYOUTS = ("streaming", "whole")
-GRAPHS = {"auto": "auto", "on": True, "off": False}  # YAML reads the last two as truth values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +47,11 @@ class Options:
     graphs: bool | str = "auto"
     """Whether a frame is one CUDA graph: ``auto`` (where there is a GPU), ``on`` or ``off``."""
     sound_dtype: str = "float32"
-    """The dtype in which code2wav computes, whatever the talker does: ``float32``, ``float16`` or ``bfloat16``. The
-    last is heard."""
-    kernels: bool = False
-    """Whether kernels in Triton attend in such a frame, and compute what lies between its products; none has run on a
-    GPU yet."""
+    """The dtype in which code2wav computes, whatever the talker does: ``float32``, ``tfloat32``, ``float16`` or
+    ``bfloat16``. The last is heard."""
+    kernels: bool | str = "auto"
+    """Whether kernels in Triton attend, and compute what lies between two products: ``auto`` (on NVIDIA's GPUs from the
+    A100 on), ``on`` or ``off``."""
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Options:
@@ -59,8 +59,8 @@ class Options:
         options: Options = build(cls, dict(mapping), "options")
         if options.layout not in LAYOUTS:
             raise ConfigError(f"options.layout: {options.layout!r:.80} is neither streaming nor whole")
-        if options.graphs not in (*GRAPHS, *GRAPHS.values()):
-            raise ConfigError(f"options.graphs: {options.graphs!r:.80} is none of {', '.join(GRAPHS)}")
+        for option in ("graphs", "kernels"):
+            switched(option, getattr(options, option), False)
         if options.context < 256 or options.piece < 1:
             raise ConfigError("options: context must be 256 rows at least, and piece one")
         check_clones(options.clones, ())
@@ -71,8 +71,3 @@ class Options:
             if not design.instruct.strip():
                 raise ConfigError(f"options.designs[{i}].instruct: describe the voice in a sentence")
         return options
-
-    def static(self, on_gpu: bool) -> bool:
-        """Whether decode steps are computed over static buffers, as graphs where the device has such."""
-        wanted = GRAPHS.get(self.graphs, self.graphs) if isinstance(self.graphs, str) else self.graphs
-        return on_gpu if wanted == "auto" else bool(wanted)

@@ -12,12 +12,12 @@ import torch
 from engine.core import Voice
 from engine.errors import ConfigError, WeightsError
 from engine.nearest import nearest
-from engine.worker.kernels.loading import load
+from engine.worker.kernels.loading import chosen
 from engine.worker.models.qwen3_tts.options import Options
 from engine.worker.nn.device import settle
 from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
 from engine.worker.speaking import named
-from engine.worker.stage import StageConfig
+from engine.worker.stage import StageConfig, switched
 
 ARCHITECTURE, CODEC = "Qwen3TTSForConditionalGeneration", "Qwen3TTSTokenizerV2Model"
 TOKENIZER = "qwen3_tts_tokenizer_12hz"
@@ -45,8 +45,8 @@ class Source:
             raise WeightsError(f"dtype: {config.dtype!r} is neither float32 nor bfloat16")
         self.dtype = DTYPES[config.dtype]
         settle(self.device)
-        self.static = self.options.static(self.device.type == "cuda")
-        self.kernels = load(self.device) if self.options.kernels else None
+        self.static = switched("graphs", self.options.graphs, self.device.type == "cuda")
+        self.kernels = chosen(self.options.kernels, self.device)
         self._check()
 
     def _check(self) -> None:
