@@ -13,17 +13,17 @@ device    what the machine gives: copies, bf16 products, grouped products as ker
 plan      the GB that each stage will take of the device, and what is free there
 start     building each stage, and capturing its graphs
 steps     a thinker's step, a talker's frame, the code predictor's share of it, code2wav: as graphs and kernel by kernel
-within    how long the steps of each stage took while users were there
 answers   N users who commit one to six seconds of speech at the same moment, in three rounds at least: the first
-          audible sound from there (TTFA), and RTF, the time from an answer's first chunk of sound to its last over the
-          length of the sound between; how many got no answer
+          chunk of sound from there, the first that can be heard (TTFA; with random weights a chunk may be silent), and
+          RTF, the time from an answer's first chunk of sound to its last over the length of the sound between; how many
+          got no answer
+within    how long the steps of each stage took while those users were there
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import math
 import tempfile
 import time
@@ -167,7 +167,7 @@ def timed(name: str, stage: Any, line: list[Any]) -> list[float]:
 
 async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took: dict[str, list[float]]) -> None:
     """Rounds of as many users; the first one warms up."""
-    first, speed, lost = list[float](), list[float](), list[str]()
+    first, audible, speed, lost = list[float](), list[float](), list[float](), list[str]()
     rounds = ROUNDS if bench.asked.tiny else max(ROUNDS, math.ceil(ANSWERS / count))
     for number in range(rounds + 1):
         if number > 1 and bench.left_s < 20:
@@ -179,15 +179,17 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took:
                 times.clear()
         if number:
             first += [one[0] for one in found if not isinstance(one, str)]
-            speed += [one[1] for one in found if not isinstance(one, str)]
+            audible += [one[1] for one in found if not isinstance(one, str)]
+            speed += [one[2] for one in found if not isinstance(one, str)]
             lost += [one for one in found if isinstance(one, str)]
     row: dict[str, Any] = {"users": count, "graphs": graphs, "answers": len(first), "lost": len(lost)}
     if first:
-        row |= {"TTFA p50 ms": quantile(first, 0.5), "TTFA p95 ms": quantile(first, 0.95)}
+        row |= {"TTFA p50 ms": quantile(audible, 0.5), "TTFA p95 ms": quantile(audible, 0.95)}
+        row |= {"chunk p50 ms": quantile(first, 0.5), "chunk p95 ms": quantile(first, 0.95)}
         row |= {"RTF p50": quantile(speed, 0.5), "RTF p95": quantile(speed, 0.95)}
     bench.note("answers", row | {"reserved GB": bench.memory_gb()} | ({"why": lost[0]} if lost else {}))
-    if bench.asked.line and graphs:
-        Path(f"{bench.asked.line}.{count}.json").write_text(json.dumps(bench.line), encoding="utf-8")
+    if graphs:
+        bench.write_line(count)
     for name, times in took.items():
         if times:
             spread: dict[str, Any] = {"users": count, "graphs": graphs, "stage": name, "steps": len(times)}
@@ -195,8 +197,9 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took:
             bench.note("within", spread | {"above 3 x p50": sum(one > 3 * spread["p50 ms"] for one in times)})
 
 
-async def crowd(engine: Engine, bench: Bench, count: int, title: str) -> list[tuple[float, float] | str]:
-    """Return each user's milliseconds to the first audible sound and their real-time factor, or why there was none."""
+async def crowd(engine: Engine, bench: Bench, count: int, title: str) -> list[tuple[float, float, float] | str]:
+    """Return each user's milliseconds to the first chunk and to the first audible sound, and their real-time factor, or
+    why there was none."""
     dice = np.random.default_rng(list(f"{title} {count}".encode()))
     asked: list[Request] = []
     for i in range(count):
@@ -212,7 +215,7 @@ async def crowd(engine: Engine, bench: Bench, count: int, title: str) -> list[tu
     return await asyncio.gather(*(one_user(engine, one) for one in asked))
 
 
-async def one_user(engine: Engine, request: Request) -> tuple[float, float] | str:
+async def one_user(engine: Engine, request: Request) -> tuple[float, float, float] | str:
     began_s, heard, audible_s = time.perf_counter(), list[tuple[float, float]](), math.nan
     try:
         async with engine.open(request) as chunks:
@@ -226,7 +229,7 @@ async def one_user(engine: Engine, request: Request) -> tuple[float, float] | st
     if math.isnan(audible_s):
         return "an answer without an audible sound"
     length_s = sum(audio_s for _, audio_s in heard[1:])
-    return audible_s * 1e3, (heard[-1][0] - heard[0][0]) / length_s if length_s else math.nan
+    return heard[0][0] * 1e3, audible_s * 1e3, (heard[-1][0] - heard[0][0]) / length_s if length_s else math.nan
 
 
 def quantile(values: Sequence[float], q: float) -> float:

@@ -72,6 +72,11 @@ class Bench:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
+    def write_line(self, users: int) -> None:
+        """Write the steps of a round where that was asked for."""
+        if self.asked.line:
+            Path(f"{self.asked.line}.{users}.json").write_text(json.dumps(self.line), encoding="utf-8")
+
     def sync(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
@@ -169,8 +174,9 @@ def quantized_products(bench: Bench) -> None:
                 answer = kernels.experts(x, chosen, shares, gate_up, down)
                 plain = moe.moe(x, chosen, shares, gate_up, down)
                 row["difference"] = float((answer - plain).norm() / plain.norm())
-                row["kernel ms"] = bench.graph_ms(lambda: kernels.experts(x, chosen, shares, gate_up, down))
-                row["written out ms"] = bench.graph_ms(lambda: moe.moe(x, chosen, shares, gate_up, down))
+                given = x, chosen, shares, gate_up, down
+                row["kernel ms"] = bench.graph_ms(functools.partial(kernels.experts, *given))
+                row["written out ms"] = bench.graph_ms(functools.partial(moe.moe, *given))
                 held = int(chosen.unique().numel()) * (gate_up.nbytes + down.nbytes) / experts
                 bench.note("few bits", row | {"kernel TB/s": held / row["kernel ms"] / 1e9})
 

@@ -20,25 +20,32 @@ from engine.worker.stage import StageConfig
 log = logging.getLogger(__name__)
 
 META = "meta"
-WORK = 2_000_000_000
-"""Bytes for what a step computes, for graphs and for CUDA itself. Assumed, and never measured on a device."""
+WORK = 700_000_000
+"""Bytes for CUDA itself, in a process."""
 BUSY = 0.1  # of a device's memory: CUDA's own share, and a desktop's, are less
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Bytes that a stage will hold: its weights and other tables, keys and values, prompts of sessions that go on."""
+    """Bytes that a stage will hold: its weights and other tables, keys and values, prompts of sessions that go on, and
+    what it computes in, graphs among it."""
 
     weights: int
     caches: int
     remembered: int
+    work: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.caches + self.remembered
+        return self.weights + self.caches + self.remembered + self.work
 
     def __str__(self) -> str:
-        parts = {"weights": self.weights, "caches": self.caches, "remembered prompts": self.remembered}
+        parts = {
+            "weights": self.weights,
+            "caches": self.caches,
+            "remembered prompts": self.remembered,
+            "work space": self.work,
+        }
         return ", ".join(f"{size / 1e9:.1f} of {name}" for name, size in parts.items() if size)
 
 
@@ -49,7 +56,7 @@ def plan(kind: Callable[[StageConfig], Any], config: StageConfig) -> Plan:
     caches = sum(size for size, cached in found if cached)
     weights = sum(size for size, cached in found if not cached)
     prefixes = getattr(stage, "prefixes", None)
-    return Plan(weights, caches, prefixes.budget if prefixes is not None else 0)
+    return Plan(weights, caches, prefixes.budget if prefixes is not None else 0, getattr(stage, "work_bytes", 0))
 
 
 def memory_of(device: str) -> tuple[int, int] | None:
@@ -78,7 +85,7 @@ def check_room(
         busy = f" of {whole / 1e9:.1f}, since other processes hold the rest" if whole - there > BUSY * whole else ""
         raise WeightsError(
             f"The device {device} has {there / 1e9:.1f} GB free{busy}, and {', '.join(plans)} need {needed / 1e9:.1f} "
-            f"({parts}; {WORK / 1e9:.0f} to compute in). Take a quantized checkpoint (`parley quantize`), lower "
+            f"({parts}; {WORK / 1e9:.1f} of CUDA's own). Take a quantized checkpoint (`parley quantize`), lower "
             "max_batch, options.cache_tokens, options.context or options.remember_mb, or give a stage another device."
         )
 

@@ -43,6 +43,8 @@ class Thinker:
     """Text out, token by token; out of each token to be spoken, a row for the talker. A family names its parts."""
 
     plannable: ClassVar[bool] = True
+    work_bytes: ClassVar[int] = 2_500_000_000
+    """Of graphs and steps, in Qwen3-Omni-30B-A3B's true shapes: so many has an H200 taken (benchmarks.gpu)."""
     source_class: ClassVar[type[Source]]
     net_class: ClassVar[type[ThinkerNet]] = ThinkerNet
     ears: ClassVar[type[Any]]

@@ -53,6 +53,8 @@ class Code2Wav:
     """
 
     plannable: ClassVar[bool] = True
+    work_bytes: ClassVar[int] = 2_700_000_000
+    """Of graphs and steps for 64 requests, in Qwen3-Omni-30B-A3B's true shapes: so many has an H200 taken."""
 
     def __init__(
         self, info: StageInfo, net: CodecDecoder, device: torch.device, graphs: bool, rounds: bool = False

@@ -34,6 +34,8 @@ class Talker(Generic[Net]):
     """One codec frame a step for every voice that has something to say; all that a step takes in is one forward."""
 
     plannable: ClassVar[bool] = True
+    work_bytes: ClassVar[int] = 600_000_000
+    """As of the thinker."""
 
     info: StageInfo
     net: Net

@@ -219,8 +219,9 @@ def test_a_device_that_is_too_small_is_told_before_anything_is_loaded(
     with pytest.raises(WeightsError) as raised:
         check_room(stages, "cuda:0")
     reason = str(raised.value)
-    assert "The device cuda:0 has 2.6 GB free, and thinker, talker need 2.6" in reason
+    assert "The device cuda:0 has 4.4 GB free, and thinker, talker need 4.4" in reason
     assert "of weights" in reason
+    assert "2.5 of work space" in reason
     assert "of caches" in reason
     assert "Take a quantized checkpoint" in reason
     assert memory_of("cpu") is None
