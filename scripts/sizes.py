@@ -44,11 +44,11 @@ class Part:
     aim: int | None = None
 
 
-CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_515, 4_500)
+CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_520, 4_500)
 SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_430)
-NN = Part("engine/worker/nn", 1_730)
-KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own", 600)
-TALKER = Part("engine/worker/talker", 490)
+NN = Part("engine/worker/nn", 1_910)
+KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own", 690)
+TALKER = Part("engine/worker/talker", 505)
 TRANSITIONS = Part("engine/worker/transitions", 600)
 OMNI = Part("engine/worker/omni: what omni families share", 1_690)
 APP = Part("app", 20_270, 12_000)

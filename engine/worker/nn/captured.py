@@ -67,9 +67,9 @@ class Captured:
         """All rows of the inputs, on the device."""
         found: list[Tensor] = []
         for one, idle in zip(given, self._idle(key), strict=True):
-            rows = on_device(one, self._device)
+            there = on_device(one, self._device)
             rest = on_device(idle[len(one) :], self._device)
-            found.append(torch.cat((rows, rest)) if len(rest) else rows)
+            found.append(torch.cat((there, rest)) if len(rest) else there)
         return found
 
     def _graph(self, key: Any) -> _Graph | None:

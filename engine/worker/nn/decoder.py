@@ -70,11 +70,9 @@ class Decoder:
         too."""
         counts, positions = batch.counts, np.concatenate(batch.positions, 1)
         if self.kernels is not None:
-            places = PiecesInPlace.of(cache, batch.slots, batch.starts, counts, self.kernels)
-            return self.fused(
-                torch.cat(batch.embeddings)[None], self.angles(to_device(positions, self.device)[:, None]), places,
-                cache, tap, added,
-            )  # fmt: skip
+            pieces = PiecesInPlace.of(cache, batch.slots, batch.starts, counts, self.kernels)
+            angles = self.angles(to_device(positions, self.device)[:, None])
+            return self.fused(torch.cat(batch.embeddings)[None], angles, pieces, cache, tap, added)
         if min(counts) == max(counts):
             shape, where = (len(batch), counts[0]), CachePositions.of(cache, batch.slots, batch.starts, counts[0])
         else:

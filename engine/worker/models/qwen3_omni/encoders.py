@@ -78,12 +78,12 @@ class AudioEncoder:
 
     def _filled(self, mel: Tensor, parts: Sequence[int]) -> Tensor:
         """The same of not too many windows, each filled up to its full length."""
-        span, rows = self.piece * self.window, audio_tokens(self.piece * self.window, self.piece)
+        span = self.piece * self.window
         at = np.concatenate([number * span + np.arange(count) for number, count in enumerate(parts)])
         frames = mel.new_zeros(len(parts) * span, len(mel))
         frames[to_device(at, mel.device)] = mel.T
         counts = np.array([audio_tokens(count, self.piece) for count in parts])
-        real = np.arange(rows) < counts[:, None]
+        real = np.arange(audio_tokens(span, self.piece)) < counts[:, None]
         size = next(size for size in doubled(1, MOST_WINDOWS) if size >= len(parts))
         (found,) = self._captured(size, frames.view(len(parts), span, len(mel)), real)
         return found[to_device(np.flatnonzero(real), mel.device)]
