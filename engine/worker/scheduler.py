@@ -22,6 +22,9 @@ from engine.config import Schedule
 from engine.worker.stage_request import StageRequest
 
 HELD_ROUNDS = 4  # rounds that a first sound waits at most for those that came with it
+HELD_S = 0.03
+"""Seconds from its arrival that a first step waits at most for requests that came with it and are still being read, and
+never longer than such a step takes: they would wait for it."""
 
 
 class Urgency(IntEnum):
@@ -68,9 +71,18 @@ class Scheduler:
         dry = slack_s < 2 * self.round_s
         return (Urgency.DRY if dry else Urgency.LISTENING), slack_s, -req.info.order
 
-    def pick(self, ready: Iterable[StageRequest], now_s: float) -> Sequence[StageRequest]:
-        """The next batch: requests at one stage, at most its ``max_batch``; empty if none is ready."""
-        ranked = list(ready)
+    def held_s(self, req: StageRequest, now_s: float) -> float:
+        """Return how long a request's first step may be put off for others that are ``coming``; 0 for all others."""
+        if req.stepped or self.schedule == "arrival" or self.urgency(req, now_s)[0] != Urgency.SILENT:
+            return 0.0
+        return req.listener.arrived_s + min(HELD_S, self.step_s.get(req.info.name, 0.0)) - now_s
+
+    def pick(self, ready: Iterable[StageRequest], now_s: float, coming: bool = False) -> Sequence[StageRequest]:
+        """The next batch: requests at one stage, at most its ``max_batch``; empty if none is ready.
+
+        ``coming``: a request is still being read that came with those that wait for it.
+        """
+        ranked = [req for req in ready if not (coming and self.held_s(req, now_s) > 0)]
         if len(ranked) < 2:
             return ranked
         ranked.sort(key=lambda req: self.urgency(req, now_s))

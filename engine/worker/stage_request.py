@@ -85,6 +85,11 @@ class StageRequest:
         return not (self.done or self.waits) and (bool(self.pending) or self.ended or not self.needs_input)
 
     @property
+    def heard(self) -> bool:
+        """Whether its listener has sound of the answer by now."""
+        return self.listener.started_s is not None
+
+    @property
     def checkpoint(self) -> Mapping[str, Any] | None:
         """The last state that the stage checkpointed on a replica that was lost; None without."""
         return next((chunk.state for chunk in reversed(self.kept) if isinstance(chunk, Checkpoint)), None)

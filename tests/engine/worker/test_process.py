@@ -388,6 +388,39 @@ async def test_who_arrives_during_a_step_is_in_the_next_one() -> None:
     assert stage.batches[:3] == [["early"], ["early", "late"], ["early", "late"]]
 
 
+class Reading(FakeStage):
+    """It reads one request only once a gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__("a")
+        self.gate = asyncio.Event()
+
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        if req.request.id == "late":
+            await self.gate.wait()
+        async for item in super().adapt(req, inputs):
+            yield item
+
+
+@pytest.mark.parametrize("opens", [True, False], ids=["read in time", "not read in time"])
+async def test_a_first_step_waits_a_moment_for_a_request_that_came_with_it(opens: bool) -> None:
+    stage, now_s = Reading(), 100.0
+    async with working(stage, clock=lambda: now_s) as desk:
+        desk.worker._scheduler.timed("a", 1.0)
+        for id in ("first", "late"):
+            desk.put(opened(id, "a"), *fed(id, 1), wire.End(id))
+        await turns(50)
+        assert not stage.batches
+        if opens:
+            stage.gate.set()
+        else:
+            now_s += 0.031  # it is woken by the clock of the event loop, which goes on
+        await until(lambda: bool(stage.batches))
+        assert stage.batches[0] == (["first", "late"] if opens else ["first"])
+        stage.gate.set()
+        await desk.ended("late")
+
+
 async def test_a_held_answer_is_made_as_far_ahead_as_it_may_and_plays_once_it_is_due() -> None:
     now_s = 100.0
     stage = FakeStage(act=speak, emits=frozenset({"audio"}))

@@ -81,6 +81,25 @@ def test_first_sounds_that_came_together_go_together_stage_by_stage() -> None:
     assert picked(*ahead, at(second, "a", 0), now_s=NOW_S + 1) == ("b", [first]), "nor is anybody for long"
 
 
+def test_a_first_step_waits_a_moment_for_who_came_with_it_and_is_still_read() -> None:
+    """But no longer than it takes itself, and nobody waits who has begun, or while nobody comes."""
+    plan, fresh, begun = scheduler(), at(Listener(NOW_S - 0.02)), at(Listener(NOW_S - 0.02))
+    begun.stepped = True
+    assert plan.pick([fresh], NOW_S, coming=False) == [fresh]
+    assert plan.pick([fresh], NOW_S, coming=True) == []
+    assert plan.held_s(fresh, NOW_S) == pytest.approx(0.01), "30 ms from its arrival"
+    assert plan.pick([fresh], NOW_S + 0.011, coming=True) == [fresh]
+    assert plan.pick([fresh, begun], NOW_S, coming=True) == [begun]
+    assert plan.pick([fresh, at(LISTENING)], NOW_S, coming=True)[0].listener is LISTENING
+    quick = Scheduler({"a": 4})
+    assert quick.pick([fresh], NOW_S, coming=True) == [fresh], "how long a step takes is not known yet"
+    quick.timed("a", 0.021)
+    assert quick.pick([fresh], NOW_S, coming=True) == []
+    assert quick.pick([fresh], NOW_S + 0.002, coming=True) == [fresh]
+    by_arrival = Scheduler({"a": 4}, schedule="arrival", step_s={"a": 1.0})
+    assert by_arrival.pick([fresh], NOW_S, coming=True) == [fresh]
+
+
 listeners = st.builds(
     Listener, st.floats(0, 99), st.booleans(), st.booleans(), st.floats(0, 9), st.none() | st.floats(90, 100)
 )
