@@ -276,17 +276,10 @@ class Worker:
                     yield run, group, req
 
     def _pick(self, now_s: float) -> list[Stepping]:
-        stepping = self._stepping()
-        if self._under_way:
-            stepping = (one for one in stepping if one[2].info.name not in self._under_way)
+        stepping = [one for one in self._stepping() if one[2].info.name not in self._under_way]
         ready = {req: (run, group) for run, group, req in stepping if run.ready(group, req, now_s)}
-        picked = self._scheduler.pick(ready, now_s, self._coming(now_s))
+        picked = self._scheduler.pick(ready, now_s, (req for _, _, req in stepping))
         return [(*ready[req], one) for req in picked for one in req.together]
-
-    def _coming(self, now_s: float) -> bool:
-        """Whether a request of which all has come is still being read, and came a moment ago."""
-        firsts = (run.groups[0].main for run, _ in self._runs.values() if run.groups)
-        return any(req.inputs.ended and not req.ready and self._scheduler.held_s(req, now_s) > 0 for req in firsts)
 
     def _step(self, batch: list[Stepping]) -> None:
         stage = batch[0][1].stage
@@ -371,10 +364,8 @@ class Worker:
 
         ``now_s`` is when the requests were looked at: who came due since then still has to be woken.
         """
-        waits = [wait for run, _, req in self._stepping() if (wait := run.wait_s(req, now_s)) > 0]
-        waits += [
-            wait for _, _, req in self._stepping() if req.ready and (wait := self._scheduler.held_s(req, now_s)) > 0
-        ]
+        waits = [max(run.wait_s(req, now_s), self._scheduler.held_s(req, now_s)) for run, _, req in self._stepping()]
+        waits = [wait for wait in waits if wait > 0]
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(min(waits), self._wake) if waits else None

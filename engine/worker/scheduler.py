@@ -72,16 +72,20 @@ class Scheduler:
         return (Urgency.DRY if dry else Urgency.LISTENING), slack_s, -req.info.order
 
     def held_s(self, req: StageRequest, now_s: float) -> float:
-        """Return how long a request's first step may be put off for others that are ``coming``; 0 for all others."""
+        """Return how long a first step may be put off for others that are still being read; not above 0: not at all."""
         if req.stepped or self.schedule == "arrival" or self.urgency(req, now_s)[0] != Urgency.SILENT:
             return 0.0
         return req.listener.arrived_s + min(HELD_S, self.step_s.get(req.info.name, 0.0)) - now_s
 
-    def pick(self, ready: Iterable[StageRequest], now_s: float, coming: bool = False) -> Sequence[StageRequest]:
-        """The next batch: requests at one stage, at most its ``max_batch``; empty if none is ready.
+    def pick(
+        self, ready: Iterable[StageRequest], now_s: float, among: Iterable[StageRequest] = ()
+    ) -> Sequence[StageRequest]:
+        """The next batch: requests at one stage, at most its ``max_batch``; empty if none is ready, or if all are held.
 
-        ``coming``: a request is still being read that came with those that wait for it.
+        They are ``among`` all that there are: of those that are not ready, and whose input has all come, the stage is
+        still reading it.
         """
+        coming = any(req.inputs.ended and not req.ready and self.held_s(req, now_s) > 0 for req in among)
         ranked = [req for req in ready if not (coming and self.held_s(req, now_s) > 0)]
         if len(ranked) < 2:
             return ranked

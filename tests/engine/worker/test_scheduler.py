@@ -83,21 +83,25 @@ def test_first_sounds_that_came_together_go_together_stage_by_stage() -> None:
 
 def test_a_first_step_waits_a_moment_for_who_came_with_it_and_is_still_read() -> None:
     """But no longer than it takes itself, and nobody waits who has begun, or while nobody comes."""
-    plan, fresh, begun = scheduler(), at(Listener(NOW_S - 0.02)), at(Listener(NOW_S - 0.02))
-    begun.stepped = True
-    assert plan.pick([fresh], NOW_S, coming=False) == [fresh]
-    assert plan.pick([fresh], NOW_S, coming=True) == []
+    plan, fresh, begun, coming = scheduler(), *(at(Listener(NOW_S - 0.02)) for _ in range(3))
+    begun.stepped, fresh.needs_input = True, False
+    assert plan.pick([fresh], NOW_S, [fresh, coming]) == [fresh], "of whom more comes is not waited for"
+    coming.inputs.close()
+    assert plan.pick([fresh], NOW_S, [fresh]) == [fresh]
+    assert plan.pick([fresh], NOW_S, [fresh, coming]) == []
     assert plan.held_s(fresh, NOW_S) == pytest.approx(0.01), "30 ms from its arrival"
-    assert plan.pick([fresh], NOW_S + 0.011, coming=True) == [fresh]
-    assert plan.pick([fresh, begun], NOW_S, coming=True) == [begun]
-    assert plan.pick([fresh, at(LISTENING)], NOW_S, coming=True)[0].listener is LISTENING
+    assert plan.pick([fresh], NOW_S + 0.011, [fresh, coming]) == [fresh]
+    assert plan.pick([fresh, begun], NOW_S, [coming]) == [begun]
+    assert plan.pick([fresh, at(LISTENING)], NOW_S, [coming])[0].listener is LISTENING
     quick = Scheduler({"a": 4})
-    assert quick.pick([fresh], NOW_S, coming=True) == [fresh], "how long a step takes is not known yet"
+    assert quick.pick([fresh], NOW_S, [coming]) == [fresh], "how long a step takes is not known yet"
     quick.timed("a", 0.021)
-    assert quick.pick([fresh], NOW_S, coming=True) == []
-    assert quick.pick([fresh], NOW_S + 0.002, coming=True) == [fresh]
+    assert quick.pick([fresh], NOW_S, [coming]) == []
+    assert quick.pick([fresh], NOW_S + 0.002, [coming]) == [fresh]
     by_arrival = Scheduler({"a": 4}, schedule="arrival", step_s={"a": 1.0})
-    assert by_arrival.pick([fresh], NOW_S, coming=True) == [fresh]
+    assert by_arrival.pick([fresh], NOW_S, [coming]) == [fresh]
+    coming.needs_input = False  # it is ready, too
+    assert plan.pick([fresh, coming], NOW_S, [fresh, coming]) == [fresh, coming]
 
 
 listeners = st.builds(
