@@ -10,7 +10,6 @@ session. Knows no wire dialect and no socket; whoever runs it cancels ``run`` to
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, assert_never
 
@@ -63,6 +62,7 @@ from app.refusal import Broken, Refusal
 from app.slices import Counted
 from app.telemetry import log, log_failure
 from engine import EngineError
+from engine.freed import Tasks, weakly
 
 
 class Session:
@@ -86,11 +86,11 @@ class Session:
         self._options = opening_options(model, start or {}, asked_model)
         self._expires_at_s = int(context.wall() + limits.session_s)
         self._responses = Responses(
-            self.id, context, self._conversation, self._options, profile, emit, notify=self._on_output
+            self.id, context, self._conversation, self._options, profile, emit, notify=weakly(self._on_output)
         )
         self._responses.hosted.configure(*self._responses.hosted.read(functions_only(start or {}, "session")))
-        self._loop_time = context.loop_time
-        self._input = InputAudioBuffer(context, self._options, self._on_turn, self._loop_time, profile.overlap_ms)
+        loop_time = self._loop_time = context.loop_time
+        self._input = InputAudioBuffer(context, self._options, weakly(self._on_turn), loop_time, profile.overlap_ms)
         self._resume_token: str | None = None
         self._over = False
         self.closed = False
@@ -102,7 +102,7 @@ class Session:
         """Serve the client until ``received`` ends. Everything that the session holds is gone when this returns."""
         self._emit(self.greeting())
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with Tasks() as tasks:
                 self._responses.start(tasks)
                 async for one in received:
                     if not self._over:

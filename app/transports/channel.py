@@ -20,6 +20,7 @@ from app.settings import Limits
 from app.slices import Counted, LoopTime
 from app.transports.disconnect import SLOW, Disconnect, first
 from app.transports.outbox import Outbox
+from engine.freed import Tasks
 
 
 class Transport(Protocol):
@@ -112,7 +113,7 @@ class Channel:
         """Send what the outbox gets until the connection is over; why it is."""
         why = Disconnect()
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with Tasks() as tasks:
                 tasks.create_task(self.write(), name="write")
                 tasks.create_task(self.transport.run(), name="transport")
                 await self.over.wait()

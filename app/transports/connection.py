@@ -23,6 +23,7 @@ from app.telemetry import audit
 from app.transports.channel import Channel
 from app.transports.disconnect import Disconnect, first, watch, while_valid
 from app.transports.resumable_session import ResumableSession, ResumableSessions
+from engine.freed import Tasks, weakly
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Connection:
         if resumable.sound is not None:
             profile = replace(profile, lag_s=self._lag_s, set_delay=self._set_delay)
         self.session = Session(context, resumable.emit, opening.model, opening.settings, profile)
-        resumable.away, resumable.back = self.session.away, self.session.back
+        resumable.away, resumable.back = weakly(self.session.away), weakly(self.session.back)
         self._hung_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, kind: str = "session", **names: str) -> None:
@@ -63,7 +64,7 @@ class Connection:
         names = {**names, "session": session.id}
         audit(f"{kind}.opened", **names, client=resumable.maker.address)
         try:
-            async with asyncio.TaskGroup() as tasks, aclosing(resumable.received()) as received:
+            async with Tasks() as tasks, aclosing(resumable.received()) as received:
                 tasks.create_task(resumable.carry(self._channel), name=f"carry:{session.id}")
                 tasks.create_task(watch(session, self._service), name=f"watch:{session.id}")
                 tasks.create_task(while_valid(session, resumable.maker), name=f"key:{session.id}")

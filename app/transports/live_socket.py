@@ -32,6 +32,7 @@ from app.transports.connection import Connection, Opening
 from app.transports.disconnect import NOT_ALLOWED, Disconnect, first
 from app.transports.resumable_session import ResumableSessions
 from app.transports.websocket import SocketTransport, accept, deny, end_with_server
+from engine.freed import Tasks
 
 START_S = 120.0
 """Seconds until ``session.start``: some clients connect while their user is yet to come. Its place is taken already."""
@@ -140,7 +141,7 @@ class _Opening:
 async def _opened(opening: _Opening, service: Service) -> Connection:
     """The connection of a session that is started in time. Raises Disconnect."""
     try:
-        async with asyncio.timeout(START_S), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(START_S), Tasks() as tasks:
             watch = tasks.create_task(end_with_server(service), name="watch")
             connection = await opening.run()
             watch.cancel()

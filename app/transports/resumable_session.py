@@ -20,6 +20,7 @@ from app.realtime.protocol.server_events import AudioDelta, ServerEvent, SoundPl
 from app.transports.channel import Channel
 from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.outbox import Outbox
+from engine.freed import Tasks
 
 LINGER_S = 20.0
 """Seconds that a session waits for its client."""
@@ -148,7 +149,7 @@ class ResumableSession:
         """Go on over another channel until that one is over: the events behind ``after`` are sent again there."""
         why = Disconnect()
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with Tasks() as tasks:
                 tasks.create_task(self._end(), name="end")
                 tasks.create_task(self._attach(channel, after), name="attach")
                 await self.carry(channel)

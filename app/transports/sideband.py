@@ -7,7 +7,6 @@ call is one of its own: made with its key, or with a client secret that its key 
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 
 from fastapi import WebSocket
@@ -20,6 +19,7 @@ from app.telemetry import audit
 from app.transports.disconnect import Disconnect, first
 from app.transports.open_calls import Call, OpenCalls
 from app.transports.websocket import SocketTransport, accept, deny
+from engine.freed import Tasks
 
 
 async def sideband(socket: WebSocket, service: Service, calls: OpenCalls, id: str, kind: type[Dialect]) -> None:
@@ -43,7 +43,7 @@ async def _follow(transport: SocketTransport, call: Call) -> None:
     why, channel = Disconnect(), transport.channel
     audit("sideband.opened", call=call.id)
     try:
-        async with asyncio.TaskGroup() as tasks, aclosing(transport.messages()) as messages:
+        async with Tasks() as tasks, aclosing(transport.messages()) as messages:
             tasks.create_task(channel.write(), name=f"sideband:{call.id}")
             tasks.create_task(_end_with(call), name=f"sideband-end:{call.id}")
             async for message in messages:

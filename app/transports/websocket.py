@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Any
+from weakref import proxy
 
 from fastapi import WebSocket
 from fastapi.responses import JSONResponse
@@ -29,6 +30,7 @@ from app.transports.connection import Connection, Opening
 from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.resumable_session import NoWayBack, ResumableSessions
 from app.waiting import Waiter
+from engine.freed import Tasks
 
 SUBPROTOCOL = "realtime"
 EARLY_BYTES = 256 * 1024
@@ -48,14 +50,15 @@ async def realtime(socket: WebSocket, service: Service, sessions: ResumableSessi
         elif token is not None:
             resumable, after = sessions.find(token, socket.query_params.get("after", ""), caller)
             await accept(socket)
-            await resumable.come_back(SocketTransport(socket, service).channel, after)
+            transport = SocketTransport(socket, service)
+            await resumable.come_back(transport.channel, after)
         elif service.full and socket.query_params.get("wait") == "true":
             await _wait(socket, service, sessions)
         else:
             with service.admit(caller) as context:
                 await accept(socket)
-                channel = SocketTransport(socket, service).channel
-                await Connection(service, sessions, context, channel, _opening(socket)).run()
+                transport = SocketTransport(socket, service)
+                await Connection(service, sessions, context, transport.channel, _opening(socket)).run()
     except Closed as closed:
         await deny(socket, closed.status, closed.code, str(closed))
     except NoWayBack as lost:
@@ -77,13 +80,14 @@ async def deny(socket: WebSocket, status: int, code: str, message: str) -> None:
 
 
 class SocketTransport:
-    """A socket that is accepted, or will be; it answers in its client's part of the event loop's time."""
+    """A socket that is accepted, or will be; it answers in its client's part of the event loop's time. Its channel does
+    not hold it: who serves it does."""
 
     def __init__(self, socket: WebSocket, service: Service) -> None:
         limits = service.settings.limits
         self._socket, self._timeout_s = socket, limits.send_timeout_s
         self._early = deque[str | bytes]()  # what came before there was a session
-        self.channel = Channel(self, limits, service.loop_time(caller_of(socket.scope)))
+        self.channel = Channel(proxy(self), limits, service.loop_time(caller_of(socket.scope)))
 
     async def messages(self) -> AsyncGenerator[str | bytes]:
         while self._early:
@@ -167,7 +171,7 @@ async def _in_line(transport: SocketTransport, service: Service, waiter: Waiter)
     """Wait until it is the client's turn. Raises Disconnect, or Closed if it takes too long."""
     wait_s = service.settings.limits.wait_s
     try:
-        async with asyncio.timeout(wait_s), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(wait_s), Tasks() as tasks:
             others = [
                 tasks.create_task(transport.channel.write(), name="write"),
                 tasks.create_task(transport.collect(), name="collect"),

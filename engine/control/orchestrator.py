@@ -23,6 +23,7 @@ from engine.control.hop import Pool
 from engine.control.hops import Hops
 from engine.core import Request, Sampling
 from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain
+from engine.freed import Tasks
 from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
@@ -48,14 +49,16 @@ class Orchestrator:
             yield chunks
         finally:
             follow.cancel()
-            await _ended(follow)
-            chunks.stream.close()
+            try:
+                await _ended(follow)
+            finally:
+                chunks.stream.drop()
 
     async def _follow(self, chunks: Chunks, inputs: AsyncIterator[Chunk] | None) -> None:
         """The request's root: whatever happens below it ends the client's stream, once."""
         pools: list[Pool] = []
         try:
-            async with asyncio.timeout(self._stall_s) as stall, asyncio.TaskGroup() as hops:
+            async with asyncio.timeout(self._stall_s) as stall, Tasks() as hops:
                 _check_roles(chunks.request.roles)
                 _check_numbers(chunks.request)
                 _check_seconds(chunks.request)
@@ -71,6 +74,8 @@ class Orchestrator:
             chunks.stream.fail(Stalled(f"{what} for {self._stall_s:g} s{_awaited(pools, chunks)}"))
         except BaseExceptionGroup as group:
             chunks.stream.fail(_as_engine_error(chunks.request.id, plain(group)))
+        except asyncio.CancelledError:
+            pass  # the abort, of which nobody asks this task; it would hold the request until the collector comes
         finally:
             chunks.stream.close()
 

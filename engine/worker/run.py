@@ -14,6 +14,7 @@ from engine import wire
 from engine.chunk import Audio, Chunk, Codes, Speech
 from engine.core import SPEAKER_RATE_HZ, Request, seconds
 from engine.errors import EngineError, StageFailed, Stalled, plain
+from engine.freed import Tasks
 from engine.stream import Stream
 from engine.worker.group import Group
 from engine.worker.listener import Listener
@@ -68,7 +69,7 @@ class Run:
             self.inputs.set_reader(self._take_inputs)
             if any(req.ready for group in self.groups for req in group.reqs):
                 self._wake()  # it needs no input to begin
-            async with asyncio.TaskGroup() as adapters:
+            async with Tasks() as adapters:
                 tasks = [
                     adapters.create_task(self._adapt(group, req), name=f"{self.id}:{req.mark('adapt')}")
                     for group in self.groups

@@ -35,6 +35,7 @@ from engine import (
     Transcript,
 )
 from engine import Usage as EngineUsage
+from engine.freed import Tasks
 
 KEPT_S = 30.0
 """Seconds of played sound that can be played again: a lost connection is found within 27 s."""
@@ -128,7 +129,7 @@ class ResponseTask:
 
     async def run(self, engine: EnginePort, listener: Listener) -> None:
         """Run to the end of the answer. Raises one EngineError, or a Refusal."""
-        async with asyncio.TaskGroup() as group:
+        async with Tasks() as group:
             group.create_task(self._pace(listener), name=f"pace:{self.response.id}")
             failure = await self._pull(engine, listener)
         if failure is not None:

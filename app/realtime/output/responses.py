@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from weakref import proxy
 
 from app.realtime.conversation import (
     Conversation,
@@ -84,7 +85,7 @@ class Responses:
         self.hosted = HostedTools(session_id, context.tool_servers, conversation, emit)
         """The tools that the server runs."""
         self.transcripts = Transcripts(session_id, context, conversation, options, emit)
-        self.preparation = Preparation(self, conversation, self.transcripts, notify, context.turns.ahead)
+        self.preparation = Preparation(proxy(self), conversation, self.transcripts, notify, context.turns.ahead)
 
     def configure(self, options: Options) -> None:
         """Take the session's new settings."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,16 @@ from weakref import WeakSet
 
 import pytest
 
+from app.realtime.output.response_task import ResponseTask
+from app.realtime.output.responses import Responses
+from app.realtime.session import Session
+from app.transports.channel import Channel
 from app.transports.http_protocol import HttpProtocol
 from app.transports.intake import Intake
+from app.transports.resumable_session import ResumableSession
 from app.transports.socket_protocol import SocketProtocol
-from tests.app.rig import eventually, keys_file, running, script_spec
+from engine.freed import Tasks
+from tests.app.rig import Client, eventually, keys_file, running, script_spec, silence, talking
 from tests.app.transports.malformed import HEAD, UPGRADE
 from tests.attacks.raw import TEXT, frame, upgraded
 
@@ -96,7 +102,7 @@ async def test_where_whom_it_called_is_kept_it_is_left(
     ],
 )
 async def test_of_a_message_without_an_end_nothing_is_held_once_its_client_is_gone(said: bytes, left: Left) -> None:
-    """A session's socket lives until the collector comes: thirty had held 450 MB for as long."""
+    """Thirty had held 450 MB until the collector came."""
 
     def held() -> list[int]:
         sockets = [one for one in left if isinstance(one, SocketProtocol)]
@@ -109,3 +115,68 @@ async def test_of_a_message_without_an_end_nothing_is_held_once_its_client_is_go
         writer.transport.abort()
         await eventually(lambda: server.metric("parley_sessions") == 0)
         assert sum(held()) == 0
+
+
+async def nothing(client: Client) -> None:
+    """It is greeted."""
+
+
+async def a_typed_turn(client: Client) -> None:
+    await client.ask("say: Hello there, how are you?")
+
+
+async def a_spoken_turn(client: Client) -> None:
+    await client.configure(audio={"input": {"turn_detection": None}})
+    await client.append(silence(0.5))
+    await client.send("input_audio_buffer.commit")
+    await client.send("response.create")
+    await client.until("response.done")
+
+
+async def half_an_answer(client: Client) -> None:
+    await (await client.say("say: " + "one two three four five " * 40)).send("response.create")
+    await client.until("response.output_audio.delta")
+
+
+async def a_cut(client: Client) -> None:
+    await half_an_answer(client)
+    client.socket.transport.abort()
+
+
+PARTS = (Session, Responses, ResumableSession, Channel, SocketProtocol, ResponseTask)
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeakSet[Any]]:
+    """What of sessions is in memory; the collector does not run."""
+    found: WeakSet[Any] = WeakSet()
+    for kind in PARTS:
+        monkeypatch.setattr(kind, "__init__", _noted(kind.__init__, found))
+    gc.disable()
+    yield found
+    gc.enable()
+
+
+@pytest.mark.parametrize("said", [nothing, a_typed_turn, a_spoken_turn, half_an_answer, a_cut])
+async def test_a_session_that_is_over_is_freed_at_once(
+    said: Callable[[Client], Awaitable[None]], parts: WeakSet[Any]
+) -> None:
+    async with running(script_spec()) as server:
+        for _ in range(2):
+            async with talking(server) as client:
+                await said(client)
+                assert len(parts) >= len(PARTS) - 1
+            await server.empty()
+            await eventually(lambda: not parts)
+
+
+async def test_where_a_group_holds_its_error_a_session_is_left(
+    parts: WeakSet[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control."""
+    monkeypatch.setattr(Tasks, "__aexit__", asyncio.TaskGroup.__aexit__)
+    async with running(script_spec()) as server:
+        async with talking(server):
+            pass
+        await server.empty()
+        assert any(isinstance(one, ResumableSession) for one in parts)
