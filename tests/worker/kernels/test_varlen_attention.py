@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.worker.kernels.loading import Kernels
+from engine.worker.nn import prefills
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.slots import Batch, KvSlots, PiecesInPlace, VarlenBatch
 from tests.worker.kernels.figures import differing
@@ -108,4 +110,37 @@ def test_a_prefill_of_a_stack(kernels: Kernels, monkeypatch: pytest.MonkeyPatch)
         found += [decoder.append(batch, cache)[0], cache.keys, cache.values]
         assert len(calls) == (2 if one else 0)
     for ours, plain in zip(found[3:], found[:3], strict=True):
+        assert differing("prefill", ours, plain) <= 1e-5 * max(1.0, float(plain.abs().max()))
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("positions", heavy(None, 40))
+def test_prompts_that_are_filled_up_to_a_graphs_size_are_those_that_are_not(
+    positions: int | None, kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those that are too long for a graph, or to which something is added."""
+    monkeypatch.setattr(prefills, "FEWEST", 8)
+    monkeypatch.setattr(prefills, "MOST", 16)
+    found = list[Tensor]()
+    for static in (False, True):
+        decoder = Decoder(made(kernels), SimpleNamespace(**SPARSE | ROPE))
+        cache = decoder.cache(4, 20, positions)
+        for slot in range(3 if positions else 0):
+            assert cache.resize(slot, 12)
+        append, calls = prefills.Prefills("it", decoder, cache, 1, static), Counter[int]()
+        compute = append._compute
+        append._captured._compute = lambda size, *more: calls.update([size]) or compute(size, *more)  # noqa: B023
+        for number, counts in enumerate(([3, 2], [4, 5, 1], [1], [6, 6, 6])):
+            batch = Batch()
+            for slot, count in enumerate(counts):
+                at = np.tile(np.arange(number, number + count, dtype=np.float32), (3, 1))
+                batch.add(slot, 2 * number if count < 6 else 0, noise(count, 48, seed=slot), at)
+            added = [noise(1, 48)] if counts == [1] else []
+            found += [one.clone() for one in append(batch, added)]
+        assert calls == ({8: 1, 16: 1} if static else {})
+        found += [cache.keys[:, :, :60].clone(), cache.values[:, :, :60].clone()]
+    half = len(found) // 2
+    for ours, plain in zip(found[half:], found[:half], strict=True):
+        own = slice(0, 36) if positions else slice(0, 60)
+        ours, plain = (one if one.dim() == 2 else one[:, :, own] for one in (ours, plain))
         assert differing("prefill", ours, plain) <= 1e-5 * max(1.0, float(plain.abs().max()))
