@@ -85,7 +85,7 @@ class StageRequest:
         return not (self.done or self.waits) and (bool(self.pending) or self.ended or not self.needs_input)
 
     @property
-    def heard(self) -> bool:
+    def has_sound(self) -> bool:
         """Whether its listener has sound of the answer by now."""
         return self.listener.started_s is not None
 

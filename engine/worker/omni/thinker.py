@@ -171,7 +171,7 @@ class Thinker:
         """Prefill the next pieces of prompts as one batch; encoding what is heard and seen is its own step."""
         pieces: list[Piece] = []
         room = self.source.piece  # positions a step: the voices that speak wait for no more
-        if not any(req.heard for req in reqs):
+        if not any(req.has_sound for req in reqs):
             room *= 2  # nobody speaks yet
         reading = [req for req in reqs if req.state.reading]
         encoded = self._encode_together(reading)
