@@ -44,7 +44,7 @@ class Part:
     aim: int | None = None
 
 
-CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_565, 4_500)
+CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_570, 4_500)
 SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_430)
 NN = Part("engine/worker/nn", 1_910)
 KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own", 690)

@@ -276,9 +276,11 @@ class Worker:
                     yield run, group, req
 
     def _pick(self, now_s: float) -> list[Stepping]:
-        stepping = [one for one in self._stepping() if one[2].info.name not in self._under_way]
+        stepping = self._stepping()
+        if self._under_way:
+            stepping = (one for one in stepping if one[2].info.name not in self._under_way)
         ready = {req: (run, group) for run, group, req in stepping if run.ready(group, req, now_s)}
-        picked = self._scheduler.pick(ready, now_s, (req for _, _, req in stepping))
+        picked = self._scheduler.pick(ready, now_s, (req for _, _, req in self._stepping()))
         return [(*ready[req], one) for req in picked for one in req.together]
 
     def _step(self, batch: list[Stepping]) -> None:
@@ -364,8 +366,7 @@ class Worker:
 
         ``now_s`` is when the requests were looked at: who came due since then still has to be woken.
         """
-        waits = [max(run.wait_s(req, now_s), self._scheduler.held_s(req, now_s)) for run, _, req in self._stepping()]
-        waits = [wait for wait in waits if wait > 0]
+        waits = [s for run, _, req in self._stepping() if (s := run.wait_s(req, now_s)) > 0] + self._scheduler.held_s
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(min(waits), self._wake) if waits else None

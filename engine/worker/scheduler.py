@@ -45,6 +45,8 @@ class Scheduler:
     max_batch: Mapping[str, int]
     schedule: Schedule = "urgency"
     step_s: dict[str, float] = field(default_factory=dict[str, float])
+    held_s: list[float] = field(default_factory=list[float])
+    """How long the last pick has put off each first step that was ready."""
 
     @property
     def round_s(self) -> float:
@@ -71,7 +73,7 @@ class Scheduler:
         dry = slack_s < 2 * self.round_s
         return (Urgency.DRY if dry else Urgency.LISTENING), slack_s, -req.info.order
 
-    def held_s(self, req: StageRequest, now_s: float) -> float:
+    def _holds_s(self, req: StageRequest, now_s: float) -> float:
         """Return how long a first step may be put off for others that are still being read; not above 0: not at all."""
         if req.stepped or self.schedule == "arrival" or self.urgency(req, now_s)[0] != Urgency.SILENT:
             return 0.0
@@ -85,8 +87,12 @@ class Scheduler:
         They are ``among`` all that there are: of those that are not ready, and whose input has all come, the stage is
         still reading it.
         """
-        coming = any(req.inputs.ended and not req.ready and self.held_s(req, now_s) > 0 for req in among)
-        ranked = [req for req in ready if not (coming and self.held_s(req, now_s) > 0)]
+        ranked = list(ready)
+        held = {req: held_s for req in ranked if not req.stepped and (held_s := self._holds_s(req, now_s)) > 0}
+        coming = held and any(req.inputs.ended and not req.ready and self._holds_s(req, now_s) > 0 for req in among)
+        self.held_s = list(held.values()) if coming else []
+        if coming:
+            ranked = [req for req in ranked if req not in held]
         if len(ranked) < 2:
             return ranked
         ranked.sort(key=lambda req: self.urgency(req, now_s))
