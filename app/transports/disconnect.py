@@ -11,7 +11,6 @@ from typing import Literal
 from app.callers import Caller
 from app.realtime.session import Session
 from app.service import Service
-from engine.freed import let_go
 
 GOING_AWAY, SLOW, NOT_ALLOWED, TOO_LARGE = 1001, 1008, 1008, 1009
 
@@ -53,7 +52,6 @@ async def while_valid(session: Session, maker: Caller) -> None:
 
 def first(group: BaseExceptionGroup[Disconnect]) -> Disconnect:
     """The reason to end; if there are several, the one that leaves least to do. It holds no frame that it passed."""
-    let_go(group)
     found = min(_each(group), key=lambda one: ("gone", "cut", "goodbye").index(one.how))
     return found.with_traceback(None)
 
