@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -169,11 +170,14 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took:
     """Rounds of as many users; the first one warms up."""
     first, audible, speed, lost = list[float](), list[float](), list[float](), list[str]()
     rounds = ROUNDS if bench.asked.tiny else max(ROUNDS, math.ceil(ANSWERS / count))
+    lines = list[Any]()
     for number in range(rounds + 1):
         if number > 1 and bench.left_s < 20:
             break
         bench.line.clear()
+        began_s = time.perf_counter()
         found = await crowd(engine, bench, count, f"{graphs}-{number}")
+        lines.append({"began_s": began_s, "answers": found, "steps": list(bench.line)})
         if number == 0:
             for times in took.values():
                 times.clear()
@@ -189,7 +193,7 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took:
         row |= {"RTF p50": quantile(speed, 0.5), "RTF p95": quantile(speed, 0.95)}
     bench.note("answers", row | {"reserved GB": bench.memory_gb()} | ({"why": lost[0]} if lost else {}))
     if graphs:
-        bench.write_line(count)
+        bench.write_lines(count, lines)
     for name, times in took.items():
         if times:
             spread: dict[str, Any] = {"users": count, "graphs": graphs, "stage": name, "steps": len(times)}
@@ -289,6 +293,9 @@ def main() -> None:
     spec = settings(asked)
     cuda_graph_runner.WARM_S = asked.warm_s
     bench = Bench(asked)
+    if asked.memory_gib:
+        whole = torch.cuda.get_device_properties(bench.device).total_memory
+        torch.cuda.set_per_process_memory_fraction(asked.memory_gib * 2**30 / whole)
     with tempfile.TemporaryDirectory() as name:
         asyncio.run(measure(bench, describe(Path(name), asked.tiny), spec))
     console = Console(width=140)
@@ -302,8 +309,9 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes in float32")
     parser.add_argument("--preset", choices=PRESETS, help="the settings of a shipped configuration")
+    parser.add_argument("--memory-gib", type=float, help="have no more of the device, as if it were a smaller one")
     parser.add_argument("--json", help="where all figures go")
-    parser.add_argument("--line", help="where the steps of the last round of each number of users go")
+    parser.add_argument("--line", help="where the steps and answers of all rounds of each number of users go")
     parser.add_argument("--budget-s", type=float, default=540.0)
     parser.add_argument("--slots", type=int, help="these and the next ones: the preset's, where they are not given")
     parser.add_argument("--context", type=int)

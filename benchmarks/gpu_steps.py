@@ -9,7 +9,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -72,10 +72,10 @@ class Bench:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def write_line(self, users: int) -> None:
-        """Write the steps of a round where that was asked for."""
+    def write_lines(self, users: int, rounds: Sequence[Any]) -> None:
+        """Write the steps and answers of rounds where that was asked for."""
         if self.asked.line:
-            Path(f"{self.asked.line}.{users}.json").write_text(json.dumps(self.line), encoding="utf-8")
+            Path(f"{self.asked.line}.{users}.json").write_text(json.dumps(rounds), encoding="utf-8")
 
     def sync(self) -> None:
         if self.device.type == "cuda":
@@ -251,13 +251,17 @@ def in_cache(bench: Bench, net: Any, given: Sequence[DecodeInput]) -> dict[str, 
 
 def prompts(bench: Bench, net: Any, pieces: int) -> float:
     """The time (ms) that so many pieces of prompts take, of 64 rows each, as one batch."""
-    given, batch = inputs(pieces, 64), Batch()
-    width = net.decoder.config.hidden_size
-    for one in given:
-        rows = torch.randn(64, width, device=bench.device, dtype=bench.dtype)
-        batch.add(one.slot, 0, rows, np.tile(np.arange(64, dtype=np.float32), (3, 1)))
-    with long_enough(net.cache, given):
+    batch = prompt_rows(bench, net, pieces)
+    with long_enough(net.cache, inputs(pieces, 64)):
         return bench.median_ms(lambda: net.prefills(batch)[0][0, 0].item(), 5)
+
+
+def prompt_rows(bench: Bench, net: Any, pieces: int) -> Batch:
+    batch = Batch()
+    for slot in range(pieces):
+        rows = torch.randn(64, net.decoder.config.hidden_size, device=bench.device, dtype=bench.dtype)
+        batch.add(slot, 0, rows, np.tile(np.arange(64, dtype=np.float32), (3, 1)))
+    return batch
 
 
 def ears(bench: Bench, encoder: Any, windows: int) -> float:
@@ -321,24 +325,38 @@ def predictor(bench: Bench, talker: Any, count: int) -> dict[str, float]:
 
 def profile(bench: Bench, stages: dict[str, Any]) -> None:
     """Print the kernels that a step consists of, the dearest first."""
+    for name, compute in _profiled(bench, stages):
+        print_kernels(bench, name, compute)
+
+
+def _profiled(bench: Bench, stages: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    for name in ("thinker", "talker"):
+        net = stages[name].net
+        for count in (1, bench.asked.slots):
+            given = inputs(count)
+            table = to_device(packed(given), bench.device)
+            with long_enough(net.cache, given):
+                yield f"{name}, {count} rows", lambda: net.graphs.computed(table, net.graphs.context_buckets[0]).cpu()
+        pieces = min(16, bench.asked.slots)
+        with long_enough(net.cache, inputs(pieces, 64)):
+            yield f"{name}'s prompts, {64 * pieces} rows", lambda: net.prefills(prompt_rows(bench, net, pieces))
+    ears = stages["thinker"].encoders.ears
+    yield "ears, 4 windows", lambda: ears(torch.randn(128, 4 * ears.piece * ears.window, device=bench.device,
+                                                      dtype=bench.dtype), [ears.piece * ears.window] * 4)
+
+
+@torch.inference_mode()
+def print_kernels(bench: Bench, name: str, compute: Callable[[], Any]) -> None:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiled
 
     gpu = bench.device.type == "cuda"
-    for name in ("thinker", "talker"):
-        graphs = stages[name].net.graphs
-        for count in (1, bench.asked.slots):
-            given = inputs(count)
-            table = to_device(packed(given), bench.device)
-            with (
-                torch.inference_mode(),
-                long_enough(stages[name].net.cache, given),
-                profiled(activities=list(ProfilerActivity.__members__.values())[: 1 + gpu]) as found,
-            ):
-                graphs.computed(table, graphs.context_buckets[0]).cpu()
-            events = found.key_averages()
-            print(f"{name}, {count} rows, {sum(event.count for event in events)} events")
-            print(
-                events.table(sort_by="self_device_time_total" if gpu else "self_cpu_time_total", row_limit=14),
-                flush=True,
-            )
+    compute()
+    bench.sync()
+    with profiled(activities=list(ProfilerActivity.__members__.values())[: 1 + gpu]) as found:
+        compute()
+        bench.sync()
+    events = found.key_averages()
+    print(f"{name}, {sum(event.count for event in events)} events")
+    order = "self_device_time_total" if gpu else "self_cpu_time_total"
+    print(events.table(sort_by=order, row_limit=24, max_name_column_width=70), flush=True)

@@ -1,8 +1,6 @@
-"""Experts whose weights are written out, for the few rows of a decode step or a prompt: each weight is read once for
-all rows that asked for its expert.
+"""Experts whose weights are written out: each weight is read once for all rows of a block that asked for its expert.
 
-Rows come sorted by expert and are cut into blocks that belong to one expert each, as in ``quantized_experts``. Sums are
-float32, and rounded once: behind the gated product, and behind an answer's share.
+Sums are float32, and rounded once: behind the gated product, and behind an answer's share.
 """
 
 # pyright: reportIndexIssue=false
@@ -17,8 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.worker.kernels.by_expert import ROWS, ByExpert
 from engine.worker.kernels.products import by_hand, product_type, rounded
-from engine.worker.kernels.quantized_experts import LEAST, ROWS, Blocks
+from engine.worker.kernels.quantized_experts import LEAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +30,27 @@ class Tiles:
     stages: int
 
 
-UP, DOWN = Tiles(32, 128, 4, 4), Tiles(64, 128, 4, 4)
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The rows of a block, and the tiles of both products."""
+
+    rows: int
+    up: Tiles
+    down: Tiles
+
+
+LAYOUTS = (
+    (8, Layout(ROWS, Tiles(32, 128, 4, 4), Tiles(64, 128, 4, 4))),
+    (24, Layout(32, Tiles(64, 128, 4, 3), Tiles(64, 128, 4, 3))),
+    (96, Layout(64, Tiles(64, 64, 4, 4), Tiles(128, 64, 8, 3))),
+    (None, Layout(128, Tiles(128, 64, 8, 3), Tiles(256, 64, 8, 3))),
+)
+"""For as many answers of an expert in the middle: what an H200 took least time for, in Qwen3-Omni-30B-A3B's shapes."""
 
 
 @triton.jit
 def gated_products(
-    x, rows, weights, out, experts, firsts, ends, inner, width,
+    x, order, weights, out, experts, firsts, ends, inner, width, top_k,
     TYPE: tl.constexpr, BY_HAND: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
 ):  # fmt: skip
     """SiLU(gate) · value of one block, for some of an expert's ``inner`` columns."""
@@ -45,7 +59,7 @@ def gated_products(
     if first < end:
         row, column = first + tl.arange(0, ROWS), tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
         real, there = row < end, column < inner
-        line = tl.load(rows + row, mask=real, other=0).to(tl.int64) * width
+        line = tl.load(order + row, mask=real, other=0) // top_k * width
         gates = weights + (tl.load(experts + block).to(tl.int64) * 2 * inner + column) * width
         gate = tl.zeros([ROWS, OUTPUTS], tl.float32)
         value = tl.zeros([ROWS, OUTPUTS], tl.float32)
@@ -68,7 +82,7 @@ def gated_products(
 
 @triton.jit
 def shared_products(
-    x, weights, shares, places, out, experts, firsts, ends, outputs, width,
+    x, weights, shares, order, out, experts, firsts, ends, outputs, width,
     TYPE: tl.constexpr, BY_HAND: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
 ):  # fmt: skip
     """Some outputs of one block, times each answer's share, at the answers' places."""
@@ -86,7 +100,7 @@ def shared_products(
             given = tl.load(x + line[:, None] + at[None, :], mask=real[:, None] & inside, other=0).to(TYPE)
             weight = tl.load(lines[:, None] + at[None, :], mask=there[:, None] & inside, other=0).to(TYPE)
             found += tl.dot(given, tl.trans(weight), input_precision="ieee")
-        place = tl.load(places + row, mask=real, other=0).to(tl.int64)
+        place = tl.load(order + row, mask=real, other=0)
         found = found * tl.load(shares + place, mask=real, other=0).to(tl.float32)[:, None]
         tl.store(
             out + place[:, None] * outputs + column[None, :],
@@ -95,23 +109,28 @@ def shared_products(
 
 
 def answers(
-    x: Tensor, experts: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor, up: Tiles = UP, back: Tiles = DOWN
+    x: Tensor, experts: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor, layout: Layout | None = None
 ) -> Tensor:
     """See moe.moe."""
     (count, top_k), (width, inner) = experts.shape, down.shape[1:]
-    order, blocks = sorted_blocks(experts, len(gate_up))
+    layout = layout or layout_for(count * top_k / len(gate_up))
+    sorted_ = ByExpert.of(experts, len(gate_up), layout.rows)
     middle = torch.empty(count * top_k, inner, device=x.device, dtype=x.dtype)
     out = torch.empty(count * top_k, width, device=x.device, dtype=x.dtype)
-    both = {"TYPE": product_type(x.dtype), "BY_HAND": by_hand(), "ROWS": ROWS}
-    gated_products[len(blocks.experts), triton.cdiv(inner, up.outputs)](
-        x.contiguous(), order // top_k, gate_up, middle, blocks.experts, blocks.firsts, blocks.ends, inner, width,
-        **both, **tiles(up, width),
-    )  # fmt: skip
-    shared_products[len(blocks.experts), triton.cdiv(width, back.outputs)](
-        middle, down, shares.flatten(), order, out, blocks.experts, blocks.firsts, blocks.ends, width, inner,
-        **both, **tiles(back, inner),
-    )  # fmt: skip
+    blocks = sorted_.experts, sorted_.firsts, sorted_.ends
+    both = {"TYPE": product_type(x.dtype), "BY_HAND": by_hand(), "ROWS": layout.rows}
+    gated_products[len(blocks[0]), triton.cdiv(inner, layout.up.outputs)](
+        x.contiguous(), sorted_.order, gate_up, middle, *blocks, inner, width, top_k, **both, **tiles(layout.up, width)
+    )
+    shared_products[len(blocks[0]), triton.cdiv(width, layout.down.outputs)](
+        middle, down, shares.flatten(), sorted_.order, out, *blocks, width, inner, **both, **tiles(layout.down, inner)
+    )
     return out.view(count, top_k, -1).sum(1)
+
+
+def layout_for(each: float) -> Layout:
+    """The layout where an expert is asked for so many answers in the middle."""
+    return next(layout for most, layout in LAYOUTS if most is None or each <= most)
 
 
 def tiles(one: Tiles, inputs: int) -> dict[str, int]:
@@ -120,14 +139,3 @@ def tiles(one: Tiles, inputs: int) -> dict[str, int]:
         "OUTPUTS": one.outputs, "INPUTS": min(one.inputs, max(LEAST, triton.next_power_of_2(inputs))),
         "num_warps": one.warps, "num_stages": one.stages,
     }  # fmt: skip
-
-
-def sorted_blocks(experts: Tensor, count: int) -> tuple[Tensor, Blocks]:
-    """The answers [rows · top_k] sorted by expert, of so many, and their blocks. Of one row each is a block already:
-    nobody is asked twice."""
-    chosen = experts.flatten()
-    if len(experts) == 1:
-        at = torch.arange(len(chosen), device=chosen.device)
-        return at, Blocks(chosen, at, at + 1)
-    order = torch.argsort(chosen, stable=True)
-    return order, Blocks.of(chosen[order], count)

@@ -9,21 +9,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.kernels import decode_attention, gate, norm, quantized_experts, router, snake, varlen_attention
+from engine.worker.kernels import (
+    decode_attention,
+    drawing,
+    gate,
+    norm,
+    quantized_experts,
+    router,
+    snake,
+    varlen_attention,
+)
 from engine.worker.kernels import experts as written_out
+from engine.worker.kernels.by_expert import ByExpert
 from engine.worker.kernels.heads import place
 from engine.worker.kernels.quantized_experts import multiplied
-from engine.worker.nn import moe
+from engine.worker.nn.sampler import BatchSamplingParams
 from engine.worker.nn.quantized import QuantizedWeight, Weight
 
-MOST_ROWS = 256
-"""Rows up to which an expert has few, so that its weights are what counts; for more, torch's grouped product is
-sooner done where there is one."""
 HALF = (torch.bfloat16, torch.float16)
 
 
 class Launched:
     """See ``loading.Kernels``."""
+
+    most_ids = drawing.MOST_IDS
 
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, begins: Tensor, lengths: Tensor, longest: int
@@ -45,15 +54,10 @@ class Launched:
         if isinstance(gate_up, Tensor) or isinstance(down, Tensor):
             assert isinstance(gate_up, Tensor)
             assert isinstance(down, Tensor)
-            if len(x) > MOST_ROWS and moe.has_grouped(x.device, x.dtype):
-                return moe.moe(x, experts, shares, gate_up, down, gate.swiglu)
             return written_out.answers(x, experts, shares, gate_up, down)
-        top_k = experts.shape[1]
-        order, blocks = written_out.sorted_blocks(experts, len(gate_up))
-        alone = torch.arange(len(order), device=x.device)
-        inner = gate.swiglu(multiplied(x, order // top_k, gate_up, blocks, alone))
-        answers = multiplied(inner, alone, down, blocks, order, shares.flatten()[order])
-        return answers.view(len(x), top_k, -1).sum(1)
+        top_k, sorted_ = experts.shape[1], ByExpert.of(experts, len(gate_up))
+        inner = gate.swiglu(multiplied(x, top_k, gate_up, sorted_))
+        return multiplied(inner, top_k, down, sorted_, shares.flatten()).view(len(x), top_k, -1).sum(1)
 
     def add_norm(self, x: Tensor, more: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         return norm.add_norm(x, more, weight, eps)
@@ -69,6 +73,11 @@ class Launched:
 
     def swiglu(self, x: Tensor) -> Tensor:
         return gate.swiglu(x)
+
+    def draw(
+        self, logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor, codebook: int
+    ) -> Tensor:
+        return drawing.draw(logits, params, stage, steps, codebook)
 
     def snake(
         self, x: Tensor, alpha: Tensor, inverse: Tensor, past: Tensor | None, slots: Tensor, before: int

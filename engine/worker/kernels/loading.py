@@ -25,6 +25,9 @@ OLDEST = (8, 0)
 class Kernels(Protocol):
     """What networks may have computed by kernels. Nothing waits for the device, and a graph may capture all of it."""
 
+    most_ids: int
+    """Ids of a row from which ``draw`` can draw."""
+
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, begins: Tensor, lengths: Tensor, longest: int
     ) -> Tensor:
@@ -75,6 +78,10 @@ class Kernels(Protocol):
 
     def swiglu(self, x: Tensor) -> Tensor:
         """See moe.swiglu."""
+        ...
+
+    def draw(self, logits: Tensor, params: Any, stage: int, steps: Tensor, codebook: int) -> Tensor:
+        """See sampler.draw; ``params`` are its BatchSamplingParams."""
         ...
 
     def snake(

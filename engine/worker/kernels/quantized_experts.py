@@ -1,9 +1,7 @@
 """Products of rows with the quantized weights of their experts: whole numbers are read as they lie, and never written
 out.
 
-Rows come sorted by expert and are cut into blocks that belong to one expert each. How many blocks that makes is the
-device's to know; the host launches as many as there could be, and those beyond the last end at once. Numbers become the
-very weights that ``QuantizedWeight.dense`` would write, to the bit; sums are float32.
+Numbers become the very weights that ``QuantizedWeight.dense`` would write, to the bit; sums are float32.
 """
 
 # pyright: reportIndexIssue=false
@@ -11,43 +9,18 @@ very weights that ``QuantizedWeight.dense`` would write, to the bit; sums are fl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.worker.kernels.by_expert import ByExpert
 from engine.worker.kernels.products import TYPES, by_hand, product_type, rounded
 from engine.worker.nn.quantized import QuantizedWeight
 
-ROWS = 16  # of a block: the fewest that tensor cores multiply, and more than an expert gets in most steps
 OUTPUTS, INPUTS = 64, 64  # of one product
 LEAST = 16  # inputs of a product at least; halves of bytes are two products
 
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """Blocks of rows that are sorted by expert: whose each is [blocks], where it begins, and where that expert ends."""
-
-    experts: Tensor
-    firsts: Tensor
-    ends: Tensor
-
-    @classmethod
-    def of(cls, chosen: Tensor, count: int) -> Blocks:
-        """``chosen`` [rows] are experts below ``count`` in order. A block that is nobody's ends before it begins."""
-        most = min(len(chosen), len(chosen) // ROWS + count)
-        ends = torch.searchsorted(chosen, torch.arange(count, device=chosen.device), right=True)
-        begins = torch.cat((torch.zeros_like(ends[:1]), ends[:-1]))
-        blocks = (ends - begins + ROWS - 1) // ROWS
-        upto = blocks.cumsum(0)
-        numbers = torch.arange(most, device=chosen.device)
-        experts = torch.searchsorted(upto, numbers, right=True)
-        real = experts < count
-        own = experts.clamp(max=count - 1)
-        firsts = begins[own] + (numbers - (upto - blocks)[own]) * ROWS
-        return cls(own, firsts, torch.where(real, ends[own], 0))
 
 
 @triton.jit
@@ -69,21 +42,23 @@ def written(
 
 @triton.jit
 def product(
-    x, rows, numbers, scales, zeros, table, shares, places, out,
-    experts, firsts, ends, outputs, width, groups, each,
-    BITS: tl.constexpr, MIDDLE: tl.constexpr, ZEROS: tl.constexpr, TABLE: tl.constexpr, SHARES: tl.constexpr,
+    x, order, numbers, scales, zeros, table, shares, out,
+    experts, firsts, ends, outputs, width, groups, each, top_k,
+    BITS: tl.constexpr, MIDDLE: tl.constexpr, ZEROS: tl.constexpr, TABLE: tl.constexpr, ANSWERS: tl.constexpr,
     SCALE: tl.constexpr, WEIGHT: tl.constexpr, TYPE: tl.constexpr,
     BY_HAND: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
 ):  # fmt: skip
-    """Some outputs of one block. ``each`` inputs in a row share a scale, unless TABLE tells the group of each; SHARES
-    weigh answers, and ``places`` say where they go."""
+    """Some outputs of one block. ``each`` inputs in a row share a scale, unless TABLE tells the group of each. They are
+    made of the rows of ``x``, each of which has ``top_k`` answers; or of what has been made of those, and are the
+    ANSWERS, times their shares, where they belong."""
     block = tl.program_id(0)
     first, end = tl.load(firsts + block), tl.load(ends + block)
     if first < end:
         expert = tl.load(experts + block).to(tl.int64)
         row, output = first + tl.arange(0, ROWS), tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
         real, there = row < end, output < outputs
-        line = tl.load(rows + row, mask=real, other=0).to(tl.int64) * width
+        answer = tl.load(order + row, mask=real, other=0)
+        line = (row.to(tl.int64) if ANSWERS else answer // top_k) * width
         weight_line = expert * outputs + output
         found = tl.zeros([ROWS, OUTPUTS], tl.float32)
         packed: tl.constexpr = 8 // BITS
@@ -102,9 +77,9 @@ def product(
                 weight = written(held, half, scales, zeros, where, both, BITS, MIDDLE, ZEROS, SCALE, WEIGHT, BY_HAND)
                 given = tl.load(x + line[:, None] + at[None, :], mask=real[:, None] & inside[None, :], other=0)
                 found += tl.dot(given.to(TYPE), tl.trans(weight.to(TYPE)), input_precision="ieee")
-        if SHARES:
-            found = found * tl.load(shares + row, mask=real, other=0).to(tl.float32)[:, None]
-        place = tl.load(places + row, mask=real, other=0).to(tl.int64) * outputs
+        if ANSWERS:
+            found = found * tl.load(shares + answer, mask=real, other=0).to(tl.float32)[:, None]
+        place = (answer if ANSWERS else row.to(tl.int64)) * outputs
         tl.store(
             out + place[:, None] + output[None, :],
             rounded(found, out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty), mask=real[:, None] & there[None, :],
@@ -112,24 +87,25 @@ def product(
 
 
 def multiplied(
-    x: Tensor, rows: Tensor, weight: QuantizedWeight, blocks: Blocks, places: Tensor, shares: Tensor | None = None
+    x: Tensor, top_k: int, weight: QuantizedWeight, sorted_: ByExpert, shares: Tensor | None = None
 ) -> Tensor:
-    """Products [rows, outputs] of rows ``x[rows]``, sorted by expert, with their experts' weights, at their places."""
-    outputs, width = weight.numbers.shape[1], x.shape[1]
+    """Products of rows ``x``, each with the weights of its ``top_k`` experts, in the experts' order; or, where there are
+    ``shares`` [rows · top_k], of those products again, each times its share, back in the rows' order."""
+    (outputs, width), count = (weight.numbers.shape[1], x.shape[1]), len(sorted_.order)
     packed, groups = 8 // weight.bits, weight.scales.shape[-1]
-    out = torch.empty(len(rows), outputs, device=x.device, dtype=x.dtype)
+    out = torch.empty(count, outputs, device=x.device, dtype=x.dtype)
     unsigned = weight.numbers.dtype == torch.uint8
     inputs = min(INPUTS, max(LEAST, triton.next_power_of_2(width // packed)))
-    product[len(blocks.experts), triton.cdiv(outputs, OUTPUTS)](
-        x.contiguous(), rows, weight.numbers, weight.scales,
+    product[len(sorted_.experts), triton.cdiv(outputs, OUTPUTS)](
+        x.contiguous(), sorted_.order, weight.numbers, weight.scales,
         weight.scales if weight.zeros is None else weight.zeros,
-        rows if weight.groups is None else weight.groups,
-        x if shares is None else shares, places, out,
-        blocks.experts, blocks.firsts, blocks.ends, outputs, width, groups, width // groups,
+        sorted_.order if weight.groups is None else weight.groups,
+        x if shares is None else shares, out,
+        sorted_.experts, sorted_.firsts, sorted_.ends, outputs, width, groups, width // groups, top_k,
         BITS=weight.bits, MIDDLE=1 << (weight.bits - 1) if unsigned and weight.zeros is None else 0,
-        ZEROS=weight.zeros is not None, TABLE=weight.groups is not None, SHARES=shares is not None,
+        ZEROS=weight.zeros is not None, TABLE=weight.groups is not None, ANSWERS=shares is not None,
         SCALE=TYPES[weight.scales.dtype], WEIGHT=TYPES[weight.dtype], TYPE=product_type(x.dtype),
-        BY_HAND=by_hand(), ROWS=ROWS, OUTPUTS=OUTPUTS, INPUTS=inputs,
+        BY_HAND=by_hand(), ROWS=sorted_.rows, OUTPUTS=OUTPUTS, INPUTS=inputs,
     )  # fmt: skip
     return out
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.sampler import BatchSamplingParams, draw
-from engine.worker.nn.slots import CachePositions
+from engine.worker.nn.slots import CachePositions, OneRow
 from engine.worker.nn.weights import Reader
 
 
@@ -51,35 +51,39 @@ class Predictor:
         books = range(self.groups - 1)
         self.codes = [read(f"model.codec_embedding.{i}.weight", config.vocab_size, outer) for i in books]
         self.heads = [read(f"lm_head.{i}.weight", config.vocab_size, width) for i in books]
-        self._plans: dict[int, list[tuple[CachePositions, tuple[Tensor, Tensor]]]] = {}
+        self._plans: dict[int, list[tuple[CachePositions | OneRow, tuple[Tensor, Tensor]]]] = {}
 
     def frame(self, hidden: Tensor, first: Tensor, params: BatchSamplingParams, steps: Tensor) -> tuple[Tensor, Tensor]:
         """The further codes [batch, groups − 1] and the sum of their embeddings [batch, outer]."""
         further = self.further
-        params = params.fixed(further.temperature, further.top_k, further.top_p).together(
-            self.stream, steps, self.groups
-        )
+        kernels = self.decoder.kernels
+        params = params.fixed(further.temperature, further.top_k, further.top_p)
+        if kernels is None:
+            params = params.together(self.stream, steps, self.groups)
         embeddings = torch.stack((hidden, first), 1)
         codes, total = [], torch.zeros_like(first)
         for group, (where, angles) in enumerate(self._plan(len(hidden))):
             inputs = embeddings if self.project is None else F.linear(embeddings, *self.project)
             out = self.decoder.step(inputs, angles, where, self.cache)
-            code = draw(F.linear(out[:, -1], self.heads[group]), params, self.stream, steps, group + 1)
+            code = draw(F.linear(out[:, -1], self.heads[group]), params, self.stream, steps, group + 1, kernels)
             codes.append(code)
             embeddings = self.codes[group][code.clamp(min=0)][:, None]
             total = total + embeddings[:, 0]
         return torch.stack(codes, 1), total
 
-    def _plan(self, batch: int) -> list[tuple[CachePositions, tuple[Tensor, Tensor]]]:
+    def _plan(self, batch: int) -> list[tuple[CachePositions | OneRow, tuple[Tensor, Tensor]]]:
         """Return where each pass writes, made once for each size of batch."""
         if batch not in self._plans:
-            slots, device, decoder = range(batch), self.decoder.device, self.decoder
             starts = [(0, 2), *((at, 1) for at in range(2, self.groups))]
-            self._plans[batch] = [
-                (
-                    CachePositions.of(self.cache, slots, [at] * batch, count),
-                    decoder.rope(torch.arange(at, at + count, device=device)[None].float(), decoder.dtype),
-                )
-                for at, count in starts
-            ]
+            self._plans[batch] = [(self._where(batch, at, count), self._angles(at, count)) for at, count in starts]
         return self._plans[batch]
+
+    def _where(self, batch: int, at: int, count: int) -> CachePositions | OneRow:
+        if count > 1 or self.decoder.kernels is None:
+            return CachePositions.of(self.cache, range(batch), [at] * batch, count)
+        slots = torch.arange(batch, device=self.decoder.device)
+        return self.decoder.one_row(self.cache, slots, torch.full_like(slots, at), self.cache.length)
+
+    def _angles(self, at: int, count: int) -> tuple[Tensor, Tensor]:
+        decoder = self.decoder
+        return decoder.rope(torch.arange(at, at + count, device=decoder.device)[None].float(), decoder.dtype)

@@ -18,7 +18,7 @@ from engine.worker.nn.cuda_graph_runner import doubled
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.slots import Batch, KvSlots, PiecesInPlace, pieces_in_place
 
-FEWEST, MOST = 32, 1024  # rows of a graph; more of them are computed kernel by kernel, and are long enough for that
+FEWEST, MOST = 32, 2048  # rows of a graph; more of them are computed kernel by kernel, and are long enough for that
 PER_BLOCK = 16  # rows of a kernel's block at least, of all pieces but their last ones
 AXES = 3  # of rope positions
 

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.worker.kernels.loading import Kernels
 from engine.worker.nn.device import float_bits, from_bits, to_device
 from engine.worker.randomness import BITS, GOLDEN, MIX
 
@@ -53,7 +54,7 @@ class BatchSamplingParams:
         """``each`` in the order of the batch."""
         keep_all = any(one.top_k == 0 for one in each)
         return cls(
-            seeds=to_device([_signed(one.seed) for one in each], device),
+            seeds=to_device([signed(one.seed) for one in each], device),
             greedy=to_device([one.greedy for one in each], device),
             temperature=to_device([[one.temperature or 1.0] for one in each], device),
             top_k=to_device([[one.top_k or 2**31] for one in each], device),
@@ -94,23 +95,23 @@ class BatchSamplingParams:
 def packed(each: Sequence[SamplingParams]) -> NDArray[np.int64]:
     """Columns of one table [5, batch], so that one copy brings them to a device; its last rows are bits of float32."""
     table = np.empty((5, len(each)), np.int64)
-    table[:3] = np.array([(_signed(one.seed), one.greedy, one.top_k or 2**31) for one in each], np.int64).T
+    table[:3] = np.array([(signed(one.seed), one.greedy, one.top_k or 2**31) for one in each], np.int64).T
     table[3:] = float_bits([(one.temperature or 1.0, one.top_p) for one in each]).T
     return table
 
 
 def uniforms(seeds: Tensor, stage: int, steps: Tensor, codebook: int | Tensor) -> Tensor:
     """float32 in [0, 1) for int64 seeds and steps [batch]; of several codebooks if they broadcast."""
-    state = _mixed(seeds + _signed(GOLDEN * (stage + 1)))
-    state = _mixed(state + (steps + 1) * _signed(GOLDEN))
-    own = (codebook + 1) * _signed(GOLDEN) if isinstance(codebook, Tensor) else _signed((codebook + 1) * GOLDEN)
+    state = _mixed(seeds + signed(GOLDEN * (stage + 1)))
+    state = _mixed(state + (steps + 1) * signed(GOLDEN))
+    own = (codebook + 1) * signed(GOLDEN) if isinstance(codebook, Tensor) else signed((codebook + 1) * GOLDEN)
     state = _mixed(state + own)
     return _unsigned_shift(state, 64 - BITS).float() / (1 << BITS)
 
 
 def _mixed(x: Tensor) -> Tensor:
     for shift, factor in zip((30, 27), MIX, strict=True):
-        x = (x ^ _unsigned_shift(x, shift)) * _signed(factor)
+        x = (x ^ _unsigned_shift(x, shift)) * signed(factor)
     return x ^ _unsigned_shift(x, 31)
 
 
@@ -123,8 +124,13 @@ def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
-def draw(logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor, codebook: int = 0) -> Tensor:
+def draw(
+    logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor, codebook: int = 0,
+    kernels: Kernels | None = None,
+) -> Tensor:  # fmt: skip
     """One id for each row of ``logits`` [batch, ids]; FAILED where a row holds NaN."""
+    if kernels is not None and logits.shape[1] <= kernels.most_ids:
+        return kernels.draw(logits, params, stage, steps, codebook)
     logits = logits.float()
     best = logits.argmax(-1)
     if not params.all_greedy:
@@ -155,5 +161,6 @@ def _drawn(logits: Tensor, params: BatchSamplingParams, points: Tensor) -> Tenso
     return ids.gather(-1, pick)[:, 0]
 
 
-def _signed(seed: int) -> int:
+def signed(seed: int) -> int:
+    """The same 64 bits as a number with a sign."""
     return (seed & (2**64 - 1)) - ((seed & (1 << 63)) << 1)

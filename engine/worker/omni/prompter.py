@@ -6,13 +6,15 @@ Template, placeholders, features and rope positions are made as the reference ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from engine.chunk import Chunk, Speech, VideoFrame
-from engine.core import AudioPart, Message, Request, TextPart, VideoPart
+from engine.core import MIC_RATE_HZ, AudioPart, Message, Request, TextPart, VideoPart
 from engine.errors import ContextOverflow, RequestError
 from engine.worker.chat import Chat
 from engine.worker.nn.weights import read_json
@@ -24,8 +26,11 @@ from engine.worker.omni.sound import StreamingMel
 from engine.worker.omni.source import Source
 from engine.worker.stage import check_length
 
+T = TypeVar("T")
 _UNSPOKEN = AudioPart(np.zeros(0, np.int16))  # the placeholder of speech that is not over
 _UNSHOWN = VideoPart(np.zeros((0, 1, 1, 3), np.uint8), 1.0)  # and of what is shown meanwhile, with it
+FEW = 3  # threads in which short prompts are made: sixteen at once are sooner done than in one each
+SHORT_S, SHORT_CHARACTERS = 30.0, 20_000  # of a prompt's sounds and texts, which takes some 20 ms
 QUICK_CHARACTERS = 4000  # made into a prompt in about a millisecond
 CHARACTERS = 64  # that a token of the context may stand for: of spaces some do; a text beyond is not even tokenized
 
@@ -52,6 +57,7 @@ class Prompter:
         settings = read_json(source.folder / "preprocessor_config.json")
         merge = source.config.thinker_config.vision_config.spatial_merge_size
         self.media_processor = MediaProcessor(settings, source.audio, source.positions, merge)
+        self._few = ThreadPoolExecutor(FEW, "prompts")
 
     def quick(self, request: Request) -> bool:
         """Whether a prompt is made in less time than a step takes: typed, and not long."""
@@ -64,19 +70,25 @@ class Prompter:
         if self.quick(request):
             yield self.prompt(self.draft(request))  # a thread would take longer to get its turn
             return
-        draft = await asyncio.to_thread(self.draft, request)
         if not request.live:
-            yield await asyncio.to_thread(self.prompt, draft)
+            yield await self._beside(request, lambda: self.prompt(self.draft(request)))
             return
+        draft = await self._beside(request, lambda: self.draft(request))
         yield self.prompt(draft, whole=False)
         spoken = self.media_processor.watch() if request.camera else self.media_processor.listen()
         async for chunk in inputs:
             if _grown(spoken, chunk):
-                yield await asyncio.to_thread(
-                    lambda: self.prompt(draft, spoken.windows(), whole=False, ahead=spoken.ahead())
+                yield await self._beside(
+                    request, lambda: self.prompt(draft, spoken.windows(), whole=False, ahead=spoken.ahead())
                 )
         silence = self.source.audio.silence(spoken.samples, draft.longest)
-        yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.whole(silence)))
+        yield await self._beside(request, lambda: self.prompt(draft, spoken.whole(silence)))
+
+    async def _beside(self, request: Request, compute: Callable[[], T]) -> T:
+        """Compute off the event loop: what many wait for in few threads, of which each would take the others' turns;
+        what takes long beside them."""
+        few = None if _is_long(request) else self._few
+        return await asyncio.get_running_loop().run_in_executor(few, compute)
 
     def draft(self, request: Request) -> Draft:
         """Build what can be made of a request before it is spoken. Raises RequestError for what cannot be served."""
@@ -155,6 +167,15 @@ class Prompter:
                     whole += [id] * block.num_positions
             whole += [marks.audio_end] * mixed
         return whole, starts
+
+
+def _is_long(request: Request) -> bool:
+    """Whether a prompt may take longer than some milliseconds: of pictures, long sounds, long texts."""
+    parts = [part for message in request.messages for part in message.parts]
+    sounds = [len(part.pcm) for part in parts if isinstance(part, AudioPart)]
+    texts = [len(part.text) for part in parts if isinstance(part, TextPart)]
+    others = len(parts) > len(sounds) + len(texts)
+    return request.camera or others or sum(sounds) > SHORT_S * MIC_RATE_HZ or sum(texts) > SHORT_CHARACTERS
 
 
 def _grown(spoken: StreamingMel | StreamingFilm, chunk: Chunk) -> bool:

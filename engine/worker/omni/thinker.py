@@ -34,7 +34,7 @@ from engine.worker.omni.thought import Piece, PrefixKV, Thought, deep
 from engine.worker.prefix import Prefixes
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
-from engine.worker.talker.pending import MAX_PENDING, by_slot, replay_of, to_keep
+from engine.worker.talker.pending import MAX_PENDING, by_slot, replay_of, room_of, to_keep
 
 ENCODED = 4  # pieces' worth of prompts that a GPU encodes in one step
 
@@ -170,9 +170,7 @@ class Thinker:
     def _read(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk] | EngineError]:
         """Prefill the next pieces of prompts as one batch; encoding what is heard and seen is its own step."""
         pieces: list[Piece] = []
-        room = self.source.piece  # positions a step: the voices that speak wait for no more
-        if not any(req.has_sound for req in reqs):
-            room *= 2  # nobody speaks yet
+        room = room_of(reqs, self.source.piece)
         reading = [req for req in reqs if req.state.reading]
         encoded = self._encode_together(reading)
         results: dict[int, list[Chunk] | EngineError] = {**encoded}

@@ -23,7 +23,7 @@ from engine.worker.nn.slots import Batch
 from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.net import TalkerNet
-from engine.worker.talker.pending import by_slot
+from engine.worker.talker.pending import by_slot, room_of
 from engine.worker.talker.speech import Speech
 
 Net = TypeVar("Net", bound=TalkerNet)
@@ -77,7 +77,7 @@ class Talker(Generic[Net]):
 
     def _prefill(self, reqs: Sequence[StageRequest], batch: Batch, results: Results) -> None:
         """Add what comes before the texts, in bounded pieces."""
-        room = self.piece
+        room = room_of(reqs, self.piece)
         for req in reqs:
             if room > 0:
                 taken = guarded(self, req, self.prefill, batch)

@@ -19,7 +19,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
+from engine.worker.kernels import experts as written_out
+from engine.worker.kernels.experts import LAYOUTS
 from engine.worker.kernels.launched import Launched
+from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
 from tests.worker.kernels.weights import KINDS, weight
 
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
@@ -58,7 +61,9 @@ class Caught:
 def _type(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"*{NAMES[value.dtype]}"
-    return "fp32" if isinstance(value, float) else "i32"
+    if isinstance(value, float):
+        return "fp32"
+    return "i32" if -(2**31) <= value < 2**31 else "i64"
 
 
 def _even(value: Any, kind: str) -> bool:
@@ -85,13 +90,17 @@ def main() -> int:
         kernels.add_norm(rows, rows, rows[0], 1e-6)
         kernels.route(rows[:, :128].contiguous(), 8, True)
         kernels.swiglu(rows)
+        params = BatchSamplingParams.of([SamplingParams(0, top_k=50)] * 4, index.device)
+        kernels.draw(rows.float(), params, 1, index, 2)
+        kernels.attend(query, cache, cache, index, index + 1, 17)
         for name in KINDS if dtype == torch.bfloat16 else ("int4", "int8"):
             caught.title = f"{dtype}, {name}"
             gate_up, down = (weight(4, *shape, 128, KINDS[name], dtype, dtype) for shape in ((256, 256), (256, 128)))
             kernels.experts(x, experts, x[:, :2], gate_up, down)
-        caught.title = f"{dtype}, written out, true shapes"
-        written_out = (torch.zeros(2, *shape, dtype=dtype) for shape in ((2 * 768, 2048), (2048, 768)))
-        kernels.experts(rows, experts, x[:, :2], *written_out)
+        gate_up, down = (torch.zeros(2, *shape, dtype=dtype) for shape in ((2 * 768, 2048), (2048, 768)))
+        for _, layout in LAYOUTS if dtype == torch.bfloat16 else LAYOUTS[:1]:
+            caught.title = f"{dtype}, written out, true shapes, blocks of {layout.rows} rows"
+            written_out.answers(rows, experts, x[:, :2], gate_up, down, layout)
     print("\n".join(caught.lines))
     return int(bool(caught.too_large) or not caught.lines)
 

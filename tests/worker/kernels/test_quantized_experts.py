@@ -43,12 +43,12 @@ def test_every_layout_is_what_it_would_be_written_out(name: str, kernels: Kernel
 @pytest.mark.parametrize("scales", [torch.bfloat16, torch.float16])
 def test_weights_are_those_that_are_written_out_to_the_bit(name: str, scales: torch.dtype, kernels: Kernels) -> None:
     """Rows of an identity matrix ask for every weight by itself."""
-    from engine.worker.kernels.quantized_experts import Blocks, multiplied
+    from engine.worker.kernels.by_expert import ByExpert
+    from engine.worker.kernels.quantized_experts import multiplied
 
     found = weight(2, 24, 32, 16, KINDS[name], scales, torch.bfloat16)
-    chosen, alone = torch.arange(2).repeat_interleave(32), torch.arange(64)
-    unit = torch.eye(32, dtype=torch.bfloat16)
-    ours = multiplied(unit, alone % 32, found, Blocks.of(chosen, 2), alone)
+    both, unit = torch.arange(2).expand(32, 2), torch.eye(32, dtype=torch.bfloat16)
+    ours = multiplied(unit, 2, found, ByExpert.of(both, 2))
     assert torch.equal(ours.view(2, 32, 24).transpose(1, 2), found.dense())
 
 
@@ -69,19 +69,22 @@ def test_halves_that_are_swapped_would_show(kernels: Kernels) -> None:
 
 
 @pytest.mark.triton
-def test_blocks_of_rows_belong_to_one_expert_each(kernels: Kernels) -> None:
-    """Experts whom nobody asks have none, and one that many ask has several."""
-    from engine.worker.kernels.quantized_experts import ROWS, Blocks
+@pytest.mark.parametrize("rows", [16, 64])
+@pytest.mark.parametrize("asked", [(2, 2), (700, 3), (3000, 1)])
+def test_blocks_of_rows_belong_to_one_expert_each(asked: tuple[int, int], rows: int, kernels: Kernels) -> None:
+    """In the order of experts, and of one as they came; some have no answer, and one has several blocks."""
+    from engine.worker.kernels.by_expert import ByExpert
 
-    chosen = torch.tensor([1] * (ROWS + 1) + [3] * 2 + [6])
-    found = Blocks.of(chosen, 8)
-    real = [
-        (e, f, n)
-        for e, f, n in zip(*(one.tolist() for one in (found.experts, found.firsts, found.ends)), strict=True)
-        if f < n
-    ]
-    end = ROWS + 1
-    assert real == [(1, 0, end), (1, ROWS, end), (3, end, end + 2), (6, end + 2, end + 3)]
+    count, dice = 9, torch.Generator().manual_seed(sum(asked))
+    experts = torch.randint(0, count - 1, asked, generator=dice) ** 2 % (count - 1)
+    found = ByExpert.of(experts, count, rows)
+    assert torch.equal(found.order, experts.flatten().argsort(stable=True))
+    whose = experts.flatten()[found.order].tolist()
+    blocks = zip(*(one.tolist() for one in (found.experts, found.firsts, found.ends)), strict=True)
+    real = [(expert, range(first, min(first + rows, end))) for expert, first, end in blocks if first < end]
+    assert [at for _, block in real for at in block] == list(range(len(whose))), "each answer once, in order"
+    assert all(whose[at] == expert for expert, block in real for at in block)
+    assert len(real) == sum(-(-whose.count(expert) // rows) for expert in range(count)), "as few as there may be"
 
 
 def test_weights_of_another_kind_are_not_taken() -> None:

@@ -1,0 +1,94 @@
+"""An id for each row of logits, drawn as ``nn.sampler.draw`` draws it, in one launch: of few ids, which fit into the
+registers of one program.
+
+What is kept is found without sorting: the least likely of those that top-k and top-p keep, bit by bit of its logit. Of
+ids that are as likely as that one, the first are kept.
+"""
+
+# pyright: reportIndexIssue=false
+# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.worker.nn.sampler import FAILED, BatchSamplingParams, signed
+from engine.worker.randomness import BITS, GOLDEN, MIX
+
+MOST_IDS = 4096
+LEAST = tl.constexpr(-(2**31))
+STEP, FIRST, SECOND = (tl.constexpr(signed(one)) for one in (GOLDEN, *MIX))
+
+
+@triton.jit
+def shifted(x, BY: tl.constexpr):
+    """``x`` as a number without a sign, so many bits to the right."""
+    return (x >> BY) & ((1 << (64 - BY)) - 1)
+
+
+@triton.jit
+def mixed(x):
+    x = (x ^ shifted(x, 30)) * FIRST
+    x = (x ^ shifted(x, 27)) * SECOND
+    return x ^ shifted(x, 31)
+
+
+@triton.jit
+def as_likely(keys, weights, enough):
+    """The largest key such that those of keys from there on weigh ``enough`` together."""
+    found = tl.where(tl.sum(tl.where(keys >= 0, weights, 0.0), 0) >= enough, 0, LEAST)
+    for i in tl.static_range(31):
+        larger = found | (1 << (30 - i))
+        found = tl.where(tl.sum(tl.where(keys >= larger, weights, 0.0), 0) >= enough, larger, found)
+    return found
+
+
+@triton.jit
+def drawn(
+    logits, seeds, greedy, heats, top_ks, top_ps, steps, out, ids, stage, codebook,
+    WIDE: tl.constexpr, BITS: tl.constexpr, FAILED: tl.constexpr,
+):  # fmt: skip
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDE)
+    there = column < ids
+    given = tl.load(logits + row * ids + column, mask=there, other=float("-inf")).to(tl.float32)
+    failed = tl.max((given != given).to(tl.int32), 0) > 0
+    given = tl.where((given != given) | (given == 0.0), 0.0, given)  # nor is there a zero below zero
+    best = tl.argmax(given, 0)
+    if tl.load(greedy + row) == 0:
+        bits = given.to(tl.int32, bitcast=True)
+        keys = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # in the order of the logits
+        most = tl.minimum(tl.load(top_ks + row), ids).to(tl.float32)
+        least = as_likely(keys, there.to(tl.float32), most)
+        above, level = (keys > least) & there, (keys == least) & there
+        left = most - tl.sum(above.to(tl.float32), 0)
+        kept = above | (level & (tl.cumsum(level.to(tl.int32), 0) <= left))
+        heat = given / tl.load(heats + row)
+        share = tl.where(kept, tl.exp(heat - tl.max(tl.where(kept, heat, float("-inf")), 0)), 0.0)
+        share = share / tl.sum(share, 0)
+        part = tl.load(top_ps + row)
+        least = tl.minimum(as_likely(keys, share, part), tl.max(tl.where(there, keys, LEAST), 0))
+        above, level = (keys > least) & kept, (keys == least) & kept
+        before = tl.cumsum(level.to(tl.int32), 0) - 1  # of those that are as likely
+        begins = tl.sum(tl.where(above, share, 0.0), 0) + before * share
+        ends = tl.cumsum(tl.where(above | (level & ((begins < part) | (before == 0))), share, 0.0), 0)
+        whole = tl.max(ends, 0)
+        state = mixed(tl.load(seeds + row) + stage)
+        state = mixed(mixed(state + (tl.load(steps + row) + 1) * STEP) + codebook)
+        point = shifted(state, 64 - BITS).to(tl.float32) / (1 << BITS) * whole
+        best = tl.sum(((ends <= point) & (ends < whole) & there).to(tl.int32), 0)
+    tl.store(out + row, tl.where(failed, FAILED, best).to(tl.int64))
+
+
+def draw(logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor, codebook: int) -> Tensor:
+    """See Kernels.draw."""
+    batch, ids = logits.shape
+    out = torch.empty(batch, device=logits.device, dtype=torch.int64)
+    drawn[batch,](
+        logits.contiguous(), params.seeds, params.greedy, params.temperature, params.top_k, params.top_p, steps, out,
+        ids, signed(GOLDEN * (stage + 1)), signed(GOLDEN * (codebook + 1)),
+        WIDE=triton.next_power_of_2(ids), BITS=BITS, FAILED=FAILED,
+    )  # fmt: skip
+    return out
