@@ -40,12 +40,11 @@ class ByExpert:
             at = torch.arange(len(chosen), device=chosen.device)
             return cls(at, chosen, at, at + 1, rows)
         order, blocks = chosen.new_empty(len(chosen)), chosen.new_empty(3, len(chosen) // rows + count)
-        at_once = min(AT_ONCE, triton.next_power_of_2(len(chosen)))
-        ordered[count,](chosen, order, *blocks, len(chosen), ROWS=rows, AT_ONCE=at_once)
+        ordered[count,](chosen, order, *blocks, len(chosen), ROWS=rows, AT_ONCE=AT_ONCE)
         return cls(order, *blocks, rows)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def ordered(chosen, order, experts, firsts, ends, count, ROWS: tl.constexpr, AT_ONCE: tl.constexpr):
     """The answers and the blocks of one expert. Of those before it, the blocks are fewer than their answers over ROWS
     and one each, and so many are theirs."""

@@ -40,7 +40,7 @@ def mixed(x):
 def as_likely(keys, weights, enough):
     """The largest key such that those of keys from there on weigh ``enough`` together."""
     found = tl.where(tl.sum(tl.where(keys >= 0, weights, 0.0), 0) >= enough, 0, LEAST)
-    for i in tl.static_range(31):
+    for i in range(31):
         larger = found | (1 << (30 - i))
         found = tl.where(tl.sum(tl.where(keys >= larger, weights, 0.0), 0) >= enough, larger, found)
     return found

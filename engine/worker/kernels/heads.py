@@ -27,7 +27,7 @@ def put(target, low, high, HALF: tl.constexpr, WIDE: tl.constexpr, BY_HAND: tl.c
     tl.store(target + HALF + column, high.to(target.dtype.element_ty), mask=there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "angles"])
 def placed(
     heads, query_norm, key_norm, cos, sin, at, query, keys, values, eps, count, angles,
     key_head, key_at, value_head, value_at,

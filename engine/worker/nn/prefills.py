@@ -18,7 +18,7 @@ from engine.worker.nn.cuda_graph_runner import doubled
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.slots import Batch, KvSlots, PiecesInPlace, pieces_in_place
 
-FEWEST, MOST = 32, 2048  # rows of a graph; more of them are computed kernel by kernel, and are long enough for that
+FEWEST, MOST = 32, 2048  # rows of a graph; more of them are several
 PER_BLOCK = 16  # rows of a kernel's block at least, of all pieces but their last ones
 AXES = 3  # of rope positions
 
@@ -37,10 +37,20 @@ class Prefills:
 
     def __call__(self, batch: Batch, added: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor]:
         """See Decoder.append. What a graph has computed stands until the next call."""
-        count = sum(batch.counts)
-        size = next((size for size in self.sizes if size >= count), 0)
-        if added or not size or self._decoder.kernels is None or len(batch) > self._most_pieces:
+        counts = batch.counts
+        if added or not self.sizes or max(counts) > MOST:
             return self._decoder.append(batch, self._cache, self._tap, added)
+        parts = batch.parts(MOST, self._most_pieces)
+        if len(parts) == 1:
+            return self._replayed(batch, sum(counts))
+        each = [[one.clone() for one in self._replayed(part, sum(part.counts))] for part in parts]
+        hidden, tapped = (torch.cat(rows) for rows in zip(*each, strict=True))
+        return hidden, tapped
+
+    def _replayed(self, batch: Batch, count: int) -> tuple[Tensor, Tensor]:
+        """The same of not too many rows and pieces."""
+        size = next(size for size in self.sizes if size >= count)
+        assert self._decoder.kernels is not None
         at, blocks = pieces_in_place(
             self._cache, batch.slots, batch.starts, batch.counts, self._decoder.kernels, size - count
         )

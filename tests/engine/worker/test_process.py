@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -419,6 +421,30 @@ async def test_a_first_step_waits_a_moment_for_a_request_that_came_with_it(opens
         assert stage.batches[0] == (["first", "late"] if opens else ["first"])
         stage.gate.set()
         await desk.ended("late")
+
+
+async def test_a_request_that_was_read_during_a_step_is_in_the_next_one() -> None:
+    """In a thread: what it read comes to the loop a turn after the step, and to the stage another one later."""
+    with ThreadPoolExecutor(1) as threads:
+        gate = threading.Event()
+
+        class Reads(FakeStage):
+            async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+                async for item in super().adapt(req, inputs):
+                    if req.request.id == "late":
+                        await asyncio.get_running_loop().run_in_executor(threads, gate.wait)
+                    yield item
+
+        def act(req: StageRequest) -> Result:
+            gate.set()
+            threads.submit(int).result()  # behind it, the thread has nothing left to say
+            return echo(req)
+
+        stage = Reads(act=act)
+        async with working(stage) as desk:
+            desk.put(opened("early"), *fed("early", *range(5)), opened("late"), *fed("late", 1, 2, 3), wire.End("late"))
+            await until(lambda: len(stage.batches) > 2)
+    assert stage.batches[:3] == [["early"], ["early", "late"], ["early", "late"]]
 
 
 async def test_a_held_answer_is_made_as_far_ahead_as_it_may_and_plays_once_it_is_due() -> None:

@@ -47,7 +47,7 @@ def test_weights_are_those_that_are_written_out_to_the_bit(name: str, scales: to
     from engine.worker.kernels.quantized_experts import multiplied
 
     found = weight(2, 24, 32, 16, KINDS[name], scales, torch.bfloat16)
-    both, unit = torch.arange(2).expand(32, 2), torch.eye(32, dtype=torch.bfloat16)
+    both, unit = torch.arange(2).repeat(32, 1), torch.eye(32, dtype=torch.bfloat16)
     ours = multiplied(unit, 2, found, ByExpert.of(both, 2))
     assert torch.equal(ours.view(2, 32, 24).transpose(1, 2), found.dense())
 

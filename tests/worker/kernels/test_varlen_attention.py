@@ -118,7 +118,8 @@ def test_a_prefill_of_a_stack(kernels: Kernels, monkeypatch: pytest.MonkeyPatch)
 def test_prompts_that_are_filled_up_to_a_graphs_size_are_those_that_are_not(
     positions: int | None, kernels: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And those that are too long for a graph, or to which something is added."""
+    """And those that are more than one graph, those of which one is too long for any, and to which something is added.
+    """
     monkeypatch.setattr(prefills, "FEWEST", 8)
     monkeypatch.setattr(prefills, "MOST", 16)
     found = list[Tensor]()
@@ -130,14 +131,14 @@ def test_prompts_that_are_filled_up_to_a_graphs_size_are_those_that_are_not(
         append, calls = prefills.Prefills("it", decoder, cache, 1, static), Counter[int]()
         compute = append._compute
         append._captured._compute = lambda size, *more: calls.update([size]) or compute(size, *more)  # noqa: B023
-        for number, counts in enumerate(([3, 2], [4, 5, 1], [1], [6, 6, 6])):
+        for number, counts in enumerate(([3, 2], [4, 5, 1], [1], [6, 6, 6], [6] if positions else [17])):
             batch = Batch()
             for slot, count in enumerate(counts):
                 at = np.tile(np.arange(number, number + count, dtype=np.float32), (3, 1))
                 batch.add(slot, 2 * number if count < 6 else 0, noise(count, 48, seed=slot), at)
             added = [noise(1, 48)] if counts == [1] else []
             found += [one.clone() for one in append(batch, added)]
-        assert calls == ({8: 1, 16: 1} if static else {})
+        assert calls == ({8: 2 + bool(positions), 16: 2} if static else {})
         found += [cache.keys[:, :, :60].clone(), cache.values[:, :, :60].clone()]
     half = len(found) // 2
     for ours, plain in zip(found[half:], found[:half], strict=True):

@@ -70,8 +70,8 @@ def check(found: torch.Tensor, expected: torch.Tensor) -> None:
 
 @pytest.mark.parametrize(
     "lengths",
-    [[20], [200], [100, 100], [73, 801, 1000], [1601, 8, 99], [400, 2, 30]],
-    ids=lambda one: "-".join(map(str, one)),
+    [[20], [200], [100, 100], [73, 801, 1000], [1601, 8, 99], [400, 2, 30], [73 + 131 * i % 801 for i in range(21)]],
+    ids=lambda one: "-".join(map(str, one[:5])),
 )
 def test_sounds_are_encoded_as_the_reference_does(made: Callable[[str], Made], lengths: list[int]) -> None:
     theirs, ours, dtype = made("audio")

@@ -5,6 +5,7 @@ Source: transformers 5.23, models/qwen3_omni_moe. They know no prompt.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from engine.worker.nn.encoder import Grid, LayerNorm, Linear, Merger
 from engine.worker.nn.weights import Reader
 
 NORM_EPS = 1e-6
+PARTS = 4  # lengths to which a window is filled up: many say less than eight seconds
 MOST_WINDOWS = 16
 """Windows, of eight seconds in the released checkpoint, that a GPU encodes as one: their widest layer takes 400 MB."""
 
@@ -56,16 +58,17 @@ class AudioEncoder:
         self._shape = int(config.num_mel_bins), read.dtype
         self.filled = read.device.type != "cpu"
         """Whether windows are filled up to one length: then they are one attention, and one graph for each size."""
+        self.lengths = sorted({max(1, self.window * part // PARTS) for part in range(1, PARTS + 1)})
+        """Pieces to which windows are filled up, all of a batch to as many."""
         self._captured = Captured("ears", self._windows, self._idle, read.device, read.static)
-        self._captured.warm(doubled(1, MOST_WINDOWS))
+        sizes = itertools.product(reversed(doubled(1, MOST_WINDOWS)), reversed(self.lengths))
+        self._captured.warm(list(sizes))  # the largest first, into whose memory the others fit
 
     def __call__(self, mel: Tensor, lengths: Sequence[int]) -> Tensor:
         """Rows [rows, width] of sounds, whose frames [mels, frames] of such lengths lie one behind another."""
         if self.filled and max(lengths) >= self.piece:
             parts = encoder.pieces(lengths, self.piece * self.window)
-            some = [parts[at : at + MOST_WINDOWS] for at in range(0, len(parts), MOST_WINDOWS)]
-            frames = mel.split([sum(one) for one in some], 1)
-            return torch.cat([self._filled(*one) for one in zip(frames, some, strict=True)])
+            return self._filled(mel, parts) if len(parts) <= MOST_WINDOWS else self._sorted(mel, parts)
         sizes = encoder.pieces(lengths, self.piece)
         counts = [audio_tokens(size, self.piece) for size in sizes]
         x = self._convolved(encoder.padded(mel, sizes)[:, None])
@@ -76,26 +79,39 @@ class AudioEncoder:
             x = layer(x, windows)
         return self.out(self.activate(self.up(self.norm(x))))
 
+    def _sorted(self, mel: Tensor, parts: Sequence[int]) -> Tensor:
+        """The same of many windows, those together that are as long as each other, or nearly."""
+        order, frames = np.argsort(parts, kind="stable"), mel.split(list(parts), 1)
+        found: dict[int, Tensor] = {}
+        for at in range(0, len(order), MOST_WINDOWS):
+            some = order[at : at + MOST_WINDOWS].tolist()
+            rows = self._filled(torch.cat([frames[i] for i in some], 1), [parts[i] for i in some])
+            counts = [audio_tokens(parts[i], self.piece) for i in some]
+            found |= dict(zip(some, rows.split(counts), strict=True))
+        return torch.cat([found[i] for i in range(len(parts))])
+
     def _filled(self, mel: Tensor, parts: Sequence[int]) -> Tensor:
-        """The same of not too many windows, each filled up to its full length."""
-        span = self.piece * self.window
+        """The same of not too many windows, all filled up to one length."""
+        pieces = next(pieces for pieces in self.lengths if pieces * self.piece >= max(parts))
+        span = self.piece * pieces
         at = np.concatenate([number * span + np.arange(count) for number, count in enumerate(parts)])
         frames = mel.new_zeros(len(parts) * span, len(mel))
         frames[to_device(at, mel.device)] = mel.T
         counts = np.array([audio_tokens(count, self.piece) for count in parts])
         real = np.arange(audio_tokens(span, self.piece)) < counts[:, None]
         size = next(size for size in doubled(1, MOST_WINDOWS) if size >= len(parts))
-        (found,) = self._captured(size, frames.view(len(parts), span, len(mel)), real)
+        (found,) = self._captured((size, pieces), frames.view(len(parts), span, len(mel)), real)
         return found[to_device(np.flatnonzero(real), mel.device)]
 
-    def _idle(self, size: int) -> tuple[Tensor, NDArray[np.bool_]]:
-        span, (mels, dtype) = self.piece * self.window, self._shape
+    def _idle(self, shape: tuple[int, int]) -> tuple[Tensor, NDArray[np.bool_]]:
+        (size, pieces), (mels, dtype) = shape, self._shape
+        span = self.piece * pieces
         frames = torch.zeros(size, span, mels, device=self.times.device, dtype=dtype)
         return frames, np.ones((size, audio_tokens(span, self.piece)), np.bool_)
 
-    def _windows(self, _: int, frames: Tensor, real: Tensor) -> tuple[Tensor]:
+    def _windows(self, shape: tuple[int, int], frames: Tensor, real: Tensor) -> tuple[Tensor]:
         """Rows of windows [windows, frames, mels], of which some are ``real`` [windows, rows]."""
-        x = self._convolved(frames.unflatten(1, (self.window, self.piece)).flatten(0, 1).transpose(1, 2)[:, None])
+        x = self._convolved(frames.unflatten(1, (shape[1], self.piece)).flatten(0, 1).transpose(1, 2)[:, None])
         x = (x + self.times[: x.shape[1]].to(x.dtype)).flatten(0, 1)
         for layer in self.layers:
             x = layer(x, real)
