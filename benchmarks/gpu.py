@@ -44,6 +44,7 @@ from benchmarks.memory import plans
 from benchmarks.random_weights import Random, describe
 from engine import AudioPart, Engine, EngineError, EngineSpec, Message, Request, Sampling, load_config, parse_config
 from engine.chunk import Audio
+from engine.loop import settle
 from engine.worker import host
 from engine.worker.models import qwen3_omni
 from engine.worker.nn import cuda_graph_runner
@@ -142,6 +143,7 @@ async def answers(bench: Bench, stages: dict[str, Any], folder: Path, spec: Engi
     took = {name: timed(name, stage, bench.line) for name, stage in stages.items()}
     async with Engine(parse_config(text)) as engine:
         await crowd(engine, bench, 1, "warm")
+        settle()
         if asked.stalls_s:
             kinds = Kinds(stages)
             await stalls(bench, lambda *given: crowd(engine, bench, *given), kinds, asked.stalls_s)

@@ -47,20 +47,26 @@ class Encoders:
         What lies in computed rows is not encoded: they are empty. The sounds of all prompts go through the encoder
         together.
         """
-        left = [_left(prompt, computed) for prompt, computed, _ in asked]
-        audio_embeds = self._audio_embeds([prompt for prompt, _, _ in asked], left)
-        both = zip(asked, left, audio_embeds, strict=True)
-        return [self._filled(embed_tokens, *one, blocks, sound) for one, blocks, sound in both]
+        left, device = [_left(prompt, computed) for prompt, computed, _ in asked], self._source.device
+        prompts = [prompt for prompt, _, _ in asked]
+        embeddings = embed_tokens[to_device(np.concatenate([one.ids for one in prompts]), device)]
+        sounds, counts = self._audio_embeds(prompts, left), [len(one.ids) for one in prompts]
+        heard = [
+            first + start + one.audio_indices
+            for first, blocks in zip(np.cumsum([0, *counts[:-1]]).tolist(), left, strict=True)
+            for start, one in blocks
+            if one.mel is not None
+        ]
+        if heard:
+            embeddings[to_device(np.concatenate(heard), device)] = torch.cat([own for own in sounds if own is not None])
+        each = zip(embeddings.split(counts), asked, left, strict=True)
+        return [self._shown(own, *one, blocks) for own, one, blocks in each]
 
-    def _filled(
-        self, embed_tokens: Tensor, prompt: Prompt, computed: int, known: Seen,
-        left: Sequence[tuple[int, Block]], audio_embeds: Tensor | None,
-    ) -> Embedded:  # fmt: skip
-        device = self._source.device
-        embeddings, deep = embed_tokens[to_device(prompt.ids, device)], list[Tensor]()
-        if audio_embeds is not None:
-            at = np.concatenate([start + one.audio_indices for start, one in left if one.mel is not None])
-            embeddings[to_device(at, device)] = audio_embeds
+    def _shown(
+        self, embeddings: Tensor, prompt: Prompt, computed: int, known: Seen, left: Sequence[tuple[int, Block]]
+    ) -> Embedded:
+        """Embeddings of one prompt with what is seen in it."""
+        device, deep = self._source.device, list[Tensor]()
         shown = [
             (start + indices, picture)
             for start, one in left

@@ -6,8 +6,9 @@ Template, placeholders, features and rope positions are made as the reference ma
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -29,7 +30,7 @@ from engine.worker.stage import check_length
 T = TypeVar("T")
 _UNSPOKEN = AudioPart(np.zeros(0, np.int16))  # the placeholder of speech that is not over
 _UNSHOWN = VideoPart(np.zeros((0, 1, 1, 3), np.uint8), 1.0)  # and of what is shown meanwhile, with it
-FEW = 3  # threads in which short prompts are made: sixteen at once are sooner done than in one each
+FEW = 3  # threads that make short prompts at once: sixteen are sooner done than in one each
 SHORT_S, SHORT_CHARACTERS = 30.0, 20_000  # of a prompt's sounds and texts, which takes some 20 ms
 QUICK_CHARACTERS = 4000  # made into a prompt in about a millisecond
 CHARACTERS = 64  # that a token of the context may stand for: of spaces some do; a text beyond is not even tokenized
@@ -57,7 +58,7 @@ class Prompter:
         settings = read_json(source.folder / "preprocessor_config.json")
         merge = source.config.thinker_config.vision_config.spatial_merge_size
         self.media_processor = MediaProcessor(settings, source.audio, source.positions, merge)
-        self._few = ThreadPoolExecutor(FEW, "prompts")
+        self._few = threading.Semaphore(FEW)
 
     def quick(self, request: Request) -> bool:
         """Whether a prompt is made in less time than a step takes: typed, and not long."""
@@ -85,10 +86,14 @@ class Prompter:
         yield await self._beside(request, lambda: self.prompt(draft, spoken.whole(silence)))
 
     async def _beside(self, request: Request, compute: Callable[[], T]) -> T:
-        """Compute off the event loop: what many wait for in few threads, of which each would take the others' turns;
+        """Compute off the event loop: what is soon done in few threads at once, of which each takes the others' turns;
         what takes long beside them."""
-        few = None if _is_long(request) else self._few
-        return await asyncio.get_running_loop().run_in_executor(few, compute)
+
+        def in_turn() -> T:
+            with nullcontext() if _is_long(request) else self._few:
+                return compute()
+
+        return await asyncio.to_thread(in_turn)
 
     def draft(self, request: Request) -> Draft:
         """Build what can be made of a request before it is spoken. Raises RequestError for what cannot be served."""

@@ -142,7 +142,7 @@ class TalkerNet(ABC):
         if self.shape.fewest:
             early = steps < self.shape.fewest
             logits[:, self.shape.end] = logits[:, self.shape.end].masked_fill(early, -torch.inf)
-        first = draw(logits, params, TALKER, steps, kernels=self.decoder.kernels)
+        first = draw(logits, params, TALKER, steps, 0, self.decoder.kernels)
         self.seen_codes.index_put_((slots, first.clamp(min=0)), self.true)
         return self.complete(slots, hidden, first, params, steps)
 

@@ -28,7 +28,7 @@ async def forced(
     tokens = {0: list(answer.ids), 1: answer.codes[:, 0].tolist(), 2: answer.codes[:, 1:].flatten().tolist()}
     counted, worst = dict.fromkeys(theirs, 0), dict.fromkeys(theirs, 0.0)
 
-    def force(logits: Any, draws: Any, stage: int, steps: Any, codebook: int = 0) -> Any:
+    def force(logits: Any, draws: Any, stage: int, *more: Any) -> Any:
         wanted = theirs[stage].pop(0)
         finite = wanted.isfinite()
         assert finite.equal(logits[0].isfinite())
