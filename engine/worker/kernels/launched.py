@@ -48,7 +48,7 @@ class Launched:
     def takes(self, weight: Weight) -> bool:
         if isinstance(weight, QuantizedWeight):
             return quantized_experts.takes(weight)
-        return weight.dtype in HALF and weight.device.type == "cuda"
+        return weight.dtype in HALF and weight.device.type != "cpu"
 
     def experts(self, x: Tensor, experts: Tensor, shares: Tensor, gate_up: Weight, down: Weight) -> Tensor:
         if isinstance(gate_up, Tensor) or isinstance(down, Tensor):
