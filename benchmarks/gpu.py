@@ -17,8 +17,8 @@ answers   N users who commit one to six seconds of speech at the same moment, in
           chunk of sound from there, the first that can be heard (TTFA; with random weights a chunk may be silent), and
           RTF, the time from an answer's first chunk of sound to its last over the length of the sound between; how many
           got no answer
-stalls    with --stalls-s: steps that took more than three times the median of their kind, while 1 to 64 users came again
-          and again
+stalls    with --stalls-s: steps that took more than three times the median of their kind, while 1 to 64 users came
+          again and again
 within    how long the steps of each stage took while those users were there
 """
 

@@ -330,19 +330,27 @@ def profile(bench: Bench, stages: dict[str, Any]) -> None:
 
 
 def _profiled(bench: Bench, stages: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """What is looked at: decode steps and prompts of both stages, and the encoder of sound."""
     for name in ("thinker", "talker"):
         net = stages[name].net
         for count in (1, bench.asked.slots):
             given = inputs(count)
             table = to_device(packed(given), bench.device)
             with long_enough(net.cache, given):
-                yield f"{name}, {count} rows", lambda: net.graphs.computed(table, net.graphs.context_buckets[0]).cpu()
+                yield (
+                    f"{name}, {count} rows",
+                    functools.partial(net.graphs.computed, table, net.graphs.context_buckets[0]),
+                )
         pieces = min(16, bench.asked.slots)
         with long_enough(net.cache, inputs(pieces, 64)):
-            yield f"{name}'s prompts, {64 * pieces} rows", lambda: net.prefills(prompt_rows(bench, net, pieces))
+            yield (
+                f"{name}'s prompts, {64 * pieces} rows",
+                functools.partial(net.prefills, prompt_rows(bench, net, pieces)),
+            )
     ears = stages["thinker"].encoders.ears
-    yield "ears, 4 windows", lambda: ears(torch.randn(128, 4 * ears.piece * ears.window, device=bench.device,
-                                                      dtype=bench.dtype), [ears.piece * ears.window] * 4)
+    frames = ears.piece * ears.window
+    mel = torch.randn(128, 4 * frames, device=bench.device, dtype=bench.dtype)
+    yield "ears, 4 windows", functools.partial(ears, mel, [frames] * 4)
 
 
 @torch.inference_mode()

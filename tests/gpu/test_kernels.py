@@ -112,8 +112,8 @@ def carried(given: Any, device: torch.device) -> Any:
 
 
 def away(compute: Any) -> Any:
-    """What computes there; what it writes into the tensors it is given is written here, too. Who is there stays there.
-    """
+    """What computes there; what it writes into the tensors it is given is written here, too. Those that are there stay
+    there."""
 
     def computed(*given: Any) -> Any:
         there = carried(given, DEVICE)

@@ -28,8 +28,7 @@ def stretches(
     query, keys, values, begins, lengths, mixed, sums, out, scale,
     query_row, query_head, key_head, key_at, value_head, value_at,
     GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
-    BLOCK: tl.constexpr, SPLIT: tl.constexpr, ALONE: tl.constexpr, TYPE: tl.constexpr,
-    BY_HAND: tl.constexpr,
+    BLOCK: tl.constexpr, SPLIT: tl.constexpr, ALONE: tl.constexpr, TYPE: tl.constexpr, BY_HAND: tl.constexpr,
 ):  # fmt: skip
     """One stretch of one row, for all queries that share a head: its sum [GROUP, DIM], not yet divided; the largest
     score and the sum of weights [GROUP, 2]. Where no row has another one (ALONE), it is the answer."""
@@ -53,23 +52,20 @@ def stretches(
             score = tl.dot(asked, tl.trans(key.to(TYPE)), input_precision="ieee") * scale
             score = tl.where(seen[None, :], score, float("-inf"))
             better = tl.maximum(best, tl.max(score, 1))
-            weight = tl.exp(score - better[:, None])
-            shrunk = tl.exp(best - better)
+            weight, shrunk = tl.exp(score - better[:, None]), tl.exp(best - better)
             value_line = values + head.to(tl.int64) * value_head + line * value_at
             value = tl.load(value_line + column[None, :], mask=there, other=0.0)
             whole = whole * shrunk + tl.sum(weight, 1)
             share = rounded(weight, values.dtype.element_ty, BY_HAND).to(TYPE)
             found = found * shrunk[:, None] + tl.dot(share, value.to(TYPE), input_precision="ieee")
             best = better
-        number = (row * tl.num_programs(1) + head) * tl.num_programs(2) + split
-        line = (number.to(tl.int64) * GROUP + own)[:, None]
+        line = ((row * tl.num_programs(1) + head) * tl.num_programs(2) + split).to(tl.int64) * GROUP + own
         if ALONE:
-            answer = rounded(found / whole[:, None], out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty)
-            tl.store(out + line * DIM + column[None, :], answer, mask=real)
+            mixed, found = out, rounded(found / whole[:, None], out.dtype.element_ty, BY_HAND)
         else:
-            tl.store(mixed + line * DIM + column[None, :], found, mask=real)
-            tl.store(sums + (number.to(tl.int64) * GROUP + own) * 2, best, mask=own < GROUP)
-            tl.store(sums + (number.to(tl.int64) * GROUP + own) * 2 + 1, whole, mask=own < GROUP)
+            tl.store(sums + line * 2, best, mask=own < GROUP)
+            tl.store(sums + line * 2 + 1, whole, mask=own < GROUP)
+        tl.store(mixed + line[:, None] * DIM + column[None, :], found.to(mixed.dtype.element_ty), mask=real)
 
 
 @triton.jit

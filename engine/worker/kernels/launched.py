@@ -23,8 +23,8 @@ from engine.worker.kernels import experts as written_out
 from engine.worker.kernels.by_expert import ByExpert
 from engine.worker.kernels.heads import place
 from engine.worker.kernels.quantized_experts import multiplied
-from engine.worker.nn.sampler import BatchSamplingParams
 from engine.worker.nn.quantized import QuantizedWeight, Weight
+from engine.worker.nn.sampler import BatchSamplingParams
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -74,9 +74,7 @@ class Launched:
     def swiglu(self, x: Tensor) -> Tensor:
         return gate.swiglu(x)
 
-    def draw(
-        self, logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor, codebook: int
-    ) -> Tensor:
+    def draw(self, logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor, codebook: int) -> Tensor:
         return drawing.draw(logits, params, stage, steps, codebook)
 
     def snake(

@@ -22,7 +22,6 @@ OUTPUTS, INPUTS = 64, 64  # of one product
 LEAST = 16  # inputs of a product at least; halves of bytes are two products
 
 
-
 @triton.jit
 def written(
     held, half, scales, zeros, where, there,
@@ -89,8 +88,8 @@ def product(
 def multiplied(
     x: Tensor, top_k: int, weight: QuantizedWeight, sorted_: ByExpert, shares: Tensor | None = None
 ) -> Tensor:
-    """Products of rows ``x``, each with the weights of its ``top_k`` experts, in the experts' order; or, where there are
-    ``shares`` [rows · top_k], of those products again, each times its share, back in the rows' order."""
+    """Products of rows ``x``, each with the weights of its ``top_k`` experts, in the experts' order; or, where there
+    are ``shares`` [rows · top_k], of those products again, each times its share, back in the rows' order."""
     (outputs, width), count = (weight.numbers.shape[1], x.shape[1]), len(sorted_.order)
     packed, groups = 8 // weight.bits, weight.scales.shape[-1]
     out = torch.empty(count, outputs, device=x.device, dtype=x.dtype)

@@ -23,6 +23,7 @@ from engine.worker.nn.slots import (
     Batch,
     CachePositions,
     DecodeSlots,
+    InPlace,
     KvSlots,
     OneRow,
     PiecesInPlace,
@@ -113,13 +114,13 @@ class Decoder:
     def step(self, x: Tensor, angles: tuple[Tensor, Tensor], where: CachePositions | OneRow, cache: KvSlots) -> Tensor:
         """Hidden rows of a decode step, as ``forward`` gives them. With kernels, all between two products is one
         launch."""
-        if self.kernels is None or isinstance(where, DecodeSlots):
+        if isinstance(where, DecodeSlots) or (self.kernels is None and isinstance(where, CachePositions)):
             return self.forward(x, angles, where, cache)[0]
         return self.fused(x, angles, where, cache)[0].view_as(x)
 
     def fused(
-        self, x: Tensor, angles: tuple[Tensor, Tensor], where: CachePositions | PiecesInPlace | SlotsInPlace,
-        cache: KvSlots, tap: int = -1, added: Sequence[Tensor] = (),
+        self, x: Tensor, angles: tuple[Tensor, Tensor], where: InPlace, cache: KvSlots, tap: int = -1,
+        added: Sequence[Tensor] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """What ``forward`` gives, as rows [batch · rows, width], by kernels; so are ``added``."""
         assert self.kernels is not None
@@ -174,9 +175,8 @@ class Layer:
         return linear(mixed.transpose(1, 2).reshape(batch, count, -1), self.out, self.out_bias)
 
     def attend(
-        self, x: Tensor, angles: tuple[Tensor, Tensor], where: CachePositions | PiecesInPlace | SlotsInPlace,
-        keys: Tensor, values: Tensor, kernels: Kernels,
-    ) -> Tensor:  # fmt: skip
+        self, x: Tensor, angles: tuple[Tensor, Tensor], where: InPlace, keys: Tensor, values: Tensor, kernels: Kernels
+    ) -> Tensor:
         """What the layer's attention adds to normalised rows [batch, rows, width], by kernels."""
         norms = None if self.query_norm is None or self.key_norm is None else (self.query_norm, self.key_norm)
         query = kernels.place(self._heads(x), norms, self.eps, angles, where.at, keys, values)

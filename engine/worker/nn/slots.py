@@ -235,11 +235,6 @@ class PiecesInPlace:
         at, blocks = pieces_in_place(cache, slots, starts, counts, kernels)
         return cls(to_device(at, cache.device)[None], to_device(blocks, cache.device), kernels)
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See CachePositions.mix."""
-        keys[:, self.at[0]], values[:, self.at[0]] = key[0], value[0]
-        return self.look(query, keys, values)
-
     def look(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See CachePositions.look."""
         return self.kernels.varlen(query, keys, values, self.blocks)
@@ -309,11 +304,6 @@ class SlotsInPlace:
         begins = cache.begins[slots]
         return cls(slots, begins + starts, begins, starts + 1, cache.length, kernels)
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See CachePositions.mix."""
-        keys[:, self.at], values[:, self.at] = key[:, :, 0].transpose(0, 1), value[:, :, 0].transpose(0, 1)
-        return self.look(query, keys, values)
-
     def look(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See CachePositions.look."""
         return self.kernels.attend(query, keys, values, self.begins, self.lengths, self.longest)
@@ -339,8 +329,10 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
 
 
 OneRow = DecodeSlots | SlotsInPlace
-Where = CachePositions | VarlenBatch | PiecesInPlace | OneRow
+Where = CachePositions | VarlenBatch | DecodeSlots
 """The slots and cache positions to which the rows of a forward go."""
+InPlace = CachePositions | PiecesInPlace | SlotsInPlace
+"""The same where kernels write them."""
 
 
 @dataclass(slots=True)

@@ -87,9 +87,15 @@ def test_pieces_of_a_batch_are_those_that_attend_apart(positions: int | None, ke
                 assert cache.resize(slot, count)
         cache.keys[:], cache.values[:] = noise(*cache.keys.shape), noise(*cache.keys.shape, seed=1)
         pieces = [2, 1, 3, 1], [3, 0, 7, 4], [5, 4, 1, 6]
-        batch = VarlenBatch(cache, *pieces) if one is None else PiecesInPlace.of(cache, *pieces, one)
         query, key, value = (noise(1, n, 16, 16, seed=i) for i, n in enumerate((4, 2, 2)))
-        found += [batch.mix(query, key, value, cache.keys[0], cache.values[0]), cache.keys, cache.values]
+        keys, values = cache.keys[0], cache.values[0]
+        if one is None:
+            mixed = VarlenBatch(cache, *pieces).mix(query, key, value, keys, values)
+        else:
+            where = PiecesInPlace.of(cache, *pieces, one)
+            keys[:, where.at[0]], values[:, where.at[0]] = key[0], value[0]
+            mixed = where.look(query, keys, values)
+        found += [mixed, cache.keys, cache.values]
     assert differing("varlen", found[3], found[0]) <= 1e-5
     assert torch.equal(found[4], found[1])
     assert torch.equal(found[5], found[2])
@@ -118,8 +124,7 @@ def test_a_prefill_of_a_stack(kernels: Kernels, monkeypatch: pytest.MonkeyPatch)
 def test_prompts_that_are_filled_up_to_a_graphs_size_are_those_that_are_not(
     positions: int | None, kernels: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And those that are more than one graph, those of which one is too long for any, and to which something is added.
-    """
+    """And those that are several graphs; those of which one is too long for any; those to which something is added."""
     monkeypatch.setattr(prefills, "FEWEST", 8)
     monkeypatch.setattr(prefills, "MOST", 16)
     found = list[Tensor]()
