@@ -39,9 +39,10 @@ class ByExpert:
         if len(experts) == 1:
             at = torch.arange(len(chosen), device=chosen.device)
             return cls(at, chosen, at, at + 1, rows)
-        order, blocks = chosen.new_empty(len(chosen)), chosen.new_empty(3, len(chosen) // rows + count)
-        ordered[count,](chosen, order, *blocks, len(chosen), ROWS=rows, AT_ONCE=AT_ONCE)
-        return cls(order, *blocks, rows)
+        order = torch.empty_like(chosen)
+        whose, firsts, ends = chosen.new_empty(3, len(chosen) // rows + count).unbind()
+        ordered[count,](chosen, order, whose, firsts, ends, len(chosen), ROWS=rows, AT_ONCE=AT_ONCE)
+        return cls(order, whose, firsts, ends, rows)
 
 
 @triton.jit(do_not_specialize=["count"])
