@@ -3,6 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+GPU_NEEDS := torch, transformers, triton, msgspec, numpy, pytest, pytest_asyncio, xdist, pytest_timeout, hypothesis, psutil, rich
 CONFIG ?= configs/nano.yaml
 PORT ?= 8000
 HOST ?= 127.0.0.1
@@ -56,8 +57,13 @@ web:  ## rebuild the page from web/src (needs Node; its output is committed)
 npm:  ## pack the page's library as an npm package, out/parley-voice-VERSION.tgz (needs Node)
 	cd web && npm ci --no-audit --no-fund && node pack.mjs
 
-chaos gpu media ray attacks: $(VENV)/dev.stamp  ## the heavy suites, one at a time
+chaos media ray attacks: $(VENV)/dev.stamp  ## the heavy suites, one at a time
 	@$(BIN)/python -m scripts.suites $@
+
+# A machine with a GPU may have all packages and no network: then nothing is set up.
+gpu:  ## the tests that want a GPU; with the packages of python3 where it has them all
+	@if python3 -c "import $(GPU_NEEDS)" 2>/dev/null; then python3 -m scripts.suites $@; \
+	else $(MAKE) --no-print-directory $(VENV)/dev.stamp && $(BIN)/python -m scripts.suites $@; fi
 
 kernels: $(VENV)/dev.stamp  ## Triton's kernels, interpreted on this CPU and compiled ahead for GPUs (Linux; fetches Triton once)
 	@$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python -m pip install --quiet "triton>=3.6,<4"

@@ -60,11 +60,8 @@ AUDIBLE = 0.01  # of full scale, -40 dB: what a listener hears begins there
 BARS_MS = {1: 60.0, 16: 150.0, 64: 400.0}  # TTFA at the 95th percentile (of one user: at the median)
 BAR_RTF = 0.40  # at 64 users, the median
 CONFIGS = Path(__file__).parents[1] / "configs"
-PRESETS: dict[str, tuple[str, dict[str, int]]] = {
-    "h100": ("qwen3_omni_80gb", {}),
-    "h200": ("qwen3_omni_1gpu", {"slots": 64, "cache_tokens": 16 * 8192}),
-}
-"""The shipped configuration of each, and what is measured otherwise."""
+PRESETS = {"h100": "qwen3_omni_80gb", "h200": "qwen3_omni_1gpu"}
+"""The shipped configuration of each."""
 LARGE_GB = 120.0  # a device from which on the preset is h200
 SPEC = """
 model: qwen3_omni
@@ -83,10 +80,9 @@ def settings(asked: argparse.Namespace) -> EngineSpec:
     if not asked.preset:
         known = None if asked.device == "cpu" else memory_of(asked.device)
         asked.preset = "h200" if known and known[1] / 1e9 >= LARGE_GB else "h100"
-    name, other = PRESETS[asked.preset]
-    spec = load_config(CONFIGS / f"{name}.yaml")
-    shipped = {"slots": spec.workers[0].max_batch, **spec.options, **other}
-    for key in ("slots", "context", "piece", "cache_tokens", "remember_mb"):
+    spec = load_config(CONFIGS / f"{PRESETS[asked.preset]}.yaml")
+    shipped = {"slots": spec.workers[0].max_batch, **spec.options}
+    for key in ("slots", "context", "piece", "cache_tokens", "remember_mb", "sound_dtype"):
         if getattr(asked, key) is None:
             setattr(asked, key, shipped.get(key))
     if asked.cache_tokens is not None:
@@ -333,7 +329,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--remember-mb", type=int)
     parser.add_argument("--frames", type=int, default=50, help="codec frames of each answer, 80 ms each")
     parser.add_argument("--kernels", choices=("auto", "on", "off"), default="auto", help="options.kernels")
-    parser.add_argument("--sound-dtype", default="float32", help="options.sound_dtype")
+    parser.add_argument("--sound-dtype", help="options.sound_dtype")
     parser.add_argument("--warm-s", type=float, default=45.0, help="for capturing the graphs of a stage ahead")
     parser.add_argument("--stalls-s", type=float, default=0.0, help="seconds of 1 to 64 users for the part stalls")
     parser.add_argument("--profile", action="store_true", help="also print which kernels the steps consist of")

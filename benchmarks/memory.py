@@ -75,15 +75,15 @@ class Packed8(Packed):
 
 
 DEVICES: dict[str, tuple[str, float]] = {
-    "qwen3_omni_1gpu": ("bfloat16", 140.0),
+    "qwen3_omni_1gpu": ("bfloat16", 102.0),
     "qwen3_omni_2gpu": ("bfloat16", 84.9),
     "qwen3_omni_80gb": ("bfloat16", 84.9),
     "qwen3_omni_48gb": ("int4", 47.8),
     "qwen3_omni_2x48gb": ("int8", 47.8),
     "qwen3_omni_2x24gb": ("int4", 25.2),
 }
-"""The weights of each deployment, and the GB of its devices by their data sheets, less 0.6 for a driver: H200, H100,
-L40S, RTX 3090."""
+"""The weights of each deployment, and the GB of its devices by their data sheets, less 0.6 for a driver: RTX PRO 6000
+(96 GB), H100, L40S, RTX 3090."""
 
 KINDS: dict[str, type[Shapes]] = {"bfloat16": Shapes, "int8": Packed8, "int4": Packed}
 

@@ -29,7 +29,7 @@ class WorkerSpec:
     stages: tuple[str, ...]
     """The names of neighbouring stages that the worker hosts: what they exchange never leaves it."""
     devices: tuple[str | int, ...] = ("cpu",)
-    """The devices on which its replicas compute, in turn: ``cpu``, or the numbers of GPUs."""
+    """The devices on which its replicas compute, in turn: ``cpu``, the numbers of GPUs, or ``mps`` (Apple's)."""
     replicas: int = 1
     """The number of processes that host these stages; 0: they join from elsewhere, which needs ``cluster.listen``."""
     max_batch: int = 16

@@ -58,6 +58,7 @@ def test_the_settings_are_those_of_a_shipped_configuration(monkeypatch: pytest.M
         asked = gpu._arguments().parse_args(more)
         monkeypatch.setattr(gpu, "memory_of", lambda device: (free_gb * 1e9, free_gb * 1e9))
         gpu.settings(asked)
+        assert asked.sound_dtype == "tfloat32"
         return [asked.slots, asked.context, asked.cache_tokens, asked.piece]
 
     assert chosen(84.9) == [24, 4096, 32768, 512]

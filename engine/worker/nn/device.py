@@ -32,6 +32,12 @@ def from_bits(column: Tensor) -> Tensor:
     return column.to(torch.int32).view(torch.float32)
 
 
+def has_graphs(device: torch.device) -> bool:
+    """Whether computations are graphs by themselves: on NVIDIA's GPUs. AMD's, which go by the same name, were never
+    tried."""
+    return device.type == "cuda" and torch.version.hip is None
+
+
 def check(device: str) -> None:
     """Have the device compute something. Raises ConfigError where it cannot be used: busy, lost, or none of torch's."""
     try:

@@ -44,7 +44,7 @@ class Prefills:
         if len(parts) == 1:
             return self._replayed(batch, sum(counts))
         each = [[one.clone() for one in self._replayed(part, sum(part.counts))] for part in parts]
-        hidden, tapped = (torch.cat(rows) for rows in zip(*each, strict=True))
+        hidden, tapped = (torch.cat(both) for both in zip(*each, strict=True))
         return hidden, tapped
 
     def _replayed(self, batch: Batch, count: int) -> tuple[Tensor, Tensor]:

@@ -351,16 +351,14 @@ class Batch:
         self.embeddings.append(embeddings)
         self.positions.append(positions)
 
-    def parts(self, rows: int, pieces: int) -> list[Batch]:
-        """Batches of at most so many rows and pieces, in this one's order; no piece has more rows."""
-        found, room = [Batch()], rows
-        for slot, start, embeddings, positions in zip(
-            self.slots, self.starts, self.embeddings, self.positions, strict=True
-        ):
+    def parts(self, positions: int, pieces: int) -> list[Batch]:
+        """Batches of at most so many positions and pieces, in this one's order; no piece has more."""
+        found, room = [Batch()], positions
+        for slot, start, embeddings, at in zip(self.slots, self.starts, self.embeddings, self.positions, strict=True):
             if len(embeddings) > room or len(found[-1]) == pieces:
                 found.append(Batch())
-                room = rows
-            found[-1].add(slot, start, embeddings, positions)
+                room = positions
+            found[-1].add(slot, start, embeddings, at)
             room -= len(embeddings)
         return found
 

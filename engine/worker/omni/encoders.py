@@ -51,14 +51,15 @@ class Encoders:
         prompts = [prompt for prompt, _, _ in asked]
         embeddings = embed_tokens[to_device(np.concatenate([one.ids for one in prompts]), device)]
         sounds, counts = self._audio_embeds(prompts, left), [len(one.ids) for one in prompts]
-        heard = [
+        audio_at = [
             first + start + one.audio_indices
             for first, blocks in zip(np.cumsum([0, *counts[:-1]]).tolist(), left, strict=True)
             for start, one in blocks
             if one.mel is not None
         ]
-        if heard:
-            embeddings[to_device(np.concatenate(heard), device)] = torch.cat([own for own in sounds if own is not None])
+        if audio_at:
+            given = torch.cat([own for own in sounds if own is not None])
+            embeddings[to_device(np.concatenate(audio_at), device)] = given
         each = zip(embeddings.split(counts), asked, left, strict=True)
         return [self._shown(own, *one, blocks) for own, one, blocks in each]
 

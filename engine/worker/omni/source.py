@@ -12,7 +12,7 @@ import torch
 from engine.core import Request
 from engine.errors import ConfigError, RequestError, WeightsError
 from engine.worker.kernels.loading import chosen
-from engine.worker.nn.device import settle
+from engine.worker.nn.device import has_graphs, settle
 from engine.worker.nn.settings import settings_of
 from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
 from engine.worker.omni.marks import Marks
@@ -70,7 +70,7 @@ class Source(ABC):
         self.piece = int(config.options.get("piece", PIECE))
         self.remembered = int(float(config.options.get("remember_mb", REMEMBER_MB)) * 2**20)
         settle(self.device)
-        self.static = switched("graphs", config.options.get("graphs", "auto"), self.device.type == "cuda")
+        self.static = switched("graphs", config.options.get("graphs", "auto"), has_graphs(self.device))
         """Whether decode steps are computed over static buffers, as graphs where the device has such."""
         self.kernels = chosen(config.options.get("kernels", "auto"), self.device)
 

@@ -25,8 +25,10 @@ from engine.worker.kernels.launched import Launched
 from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
 from tests.worker.kernels.weights import KINDS, weight
 
-SHARED = {80: 163 * 1024, 90: 227 * 1024}
-"""The kinds of GPUs (A100, H100 and H200), and the bytes of shared memory that one program may have there."""
+SHARED = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024}
+"""The kinds of GPUs (A100; RTX 3090; L40S and RTX 4090; H100 and H200), and the bytes of shared memory that one program
+may have there."""
+SMALL = (86, 89)
 NAMES = {
     torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
     torch.uint8: "u8", torch.int8: "i8", torch.bool: "i1",
@@ -49,6 +51,8 @@ class Caught:
         sixteen = [["tt.divisibility", 16]]
         aligned = {(i,): sixteen for i, name in enumerate(kernel.arg_names) if _even(given[name], types[name])}
         for capability, most in SHARED.items():
+            if capability in SMALL and "float32" in self.title:
+                continue  # in float32 there is too little room for some: those GPUs' stages compute in 16 bits
             source = ASTSource(kernel, types, fixed, aligned)
             options = {name: constants[name] for name in ("num_warps", "num_stages") if name in constants}
             made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)

@@ -69,6 +69,7 @@ def test_every_kernel_is_compiled_for_gpus_that_are_not_here() -> None:
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, env=environment)
     print(made.stdout)
     assert made.returncode == 0, made.stderr + made.stdout
-    for kernel in ("stretches", "joined", "product", "placed", "summed", "chosen", "gated", "looked"):
-        for kind in ("sm_80", "sm_90"):
+    for kernel in ("stretches", "joined", "product", "placed", "summed", "chosen", "gated", "looked",
+                   "ordered", "drawn", "gated_products", "shared_products"):  # fmt: skip
+        for kind in ("sm_80", "sm_86", "sm_89", "sm_90"):
             assert f"{kind} {kernel}: torch.bfloat16" in made.stdout

@@ -85,9 +85,9 @@ class AudioEncoder:
         found: dict[int, Tensor] = {}
         for at in range(0, len(order), MOST_WINDOWS):
             some = order[at : at + MOST_WINDOWS].tolist()
-            rows = self._filled(torch.cat([frames[i] for i in some], 1), [parts[i] for i in some])
+            embeds = self._filled(torch.cat([frames[i] for i in some], 1), [parts[i] for i in some])
             counts = [audio_tokens(parts[i], self.piece) for i in some]
-            found |= dict(zip(some, rows.split(counts), strict=True))
+            found |= dict(zip(some, embeds.split(counts), strict=True))
         return torch.cat([found[i] for i in range(len(parts))])
 
     def _filled(self, mel: Tensor, parts: Sequence[int]) -> Tensor:

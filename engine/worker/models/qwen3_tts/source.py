@@ -14,7 +14,7 @@ from engine.errors import ConfigError, WeightsError
 from engine.nearest import nearest
 from engine.worker.kernels.loading import chosen
 from engine.worker.models.qwen3_tts.options import Options
-from engine.worker.nn.device import settle
+from engine.worker.nn.device import has_graphs, settle
 from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
 from engine.worker.speaking import named
 from engine.worker.stage import StageConfig, switched
@@ -45,7 +45,7 @@ class Source:
             raise WeightsError(f"dtype: {config.dtype!r} is neither float32 nor bfloat16")
         self.dtype = DTYPES[config.dtype]
         settle(self.device)
-        self.static = switched("graphs", self.options.graphs, self.device.type == "cuda")
+        self.static = switched("graphs", self.options.graphs, has_graphs(self.device))
         self.kernels = chosen(self.options.kernels, self.device)
         self._check()
 

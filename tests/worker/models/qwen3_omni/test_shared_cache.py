@@ -83,6 +83,21 @@ async def test_six_say_in_the_room_of_one_context_what_each_says_alone(
     assert {one.split(":")[0] for one in taken.waited} == {"thinker", "talker"}, "else nobody had to wait"
 
 
+async def test_a_long_context_beside_many_short_ones_changes_no_answer(checkpoint: Folder) -> None:
+    """In the positions of two contexts, which 24 share; each says what it says alone."""
+    folder, long = checkpoint("plain"), [SYSTEM, ("user", ["How far is it to the next town by the river? " * 40])]
+
+    def many(prefix: str) -> list[Any]:
+        turns = [long, *([SYSTEM, ("user", [f"And {i}?"])] for i in range(23))]
+        return [request(f"{prefix}{i}", one, 8, 6, sampling=Sampling(seed=i)) for i, one in enumerate(turns)]
+
+    async with Engine(spec(folder, slots=24, context=2048, cache_tokens=4096)) as engine:
+        alone = [await ask(engine, one) for one in many("a")]
+        together = await asyncio.gather(*(ask(engine, one) for one in many("b")))
+    assert len(alone[0].prompt) > 700 > 40 > max(len(one.prompt) for one in alone[1:])
+    assert list(map(content, together)) == list(map(content, alone))
+
+
 async def test_an_answer_that_is_cancelled_makes_room(checkpoint: Folder, taken: Taken) -> None:
     async with Engine(spec(checkpoint("plain"), slots=4, context=SHARED, cache_tokens=SHARED)) as engine:
         first = asyncio.create_task(ask(engine, request("first", PROMPTS["text"], 200, 40)))
