@@ -79,7 +79,7 @@ def main() -> None:
     found = compared(asked.full, asked.quantized, text, asked.model, asked.device, asked.dtype)
     sys.stdout.write(
         f"perplexity {found.perplexity[0]:.3f}, quantized {found.perplexity[1]:.3f}\n"
-        f"divergence {found.divergence[0]:.4f} nats in the mean, {found.divergence[1]:.4f} of one position in a hundred\n"
+        f"divergence {found.divergence[0]:.4f} nats in the mean, {found.divergence[1]:.4f} of one in a hundred\n"
         f"agreement  {100 * found.agreement:.1f} % of positions\n"
     )
 

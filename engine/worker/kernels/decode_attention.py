@@ -42,8 +42,7 @@ def stretches(
         place = row.to(tl.int64) * query_row + (head * GROUP + own)[:, None] * query_head + column[None, :]
         asked = tl.load(query + place, mask=real, other=0.0).to(TYPE)
         best = tl.full([ROWS], float("-inf"), tl.float32)
-        whole = tl.zeros([ROWS], tl.float32)
-        found = tl.zeros([ROWS, WIDE], tl.float32)
+        whole, found = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS, WIDE], tl.float32)
         for start in range(first, tl.minimum(first + SPLIT, length), BLOCK):
             seen = start + at < length
             there = seen[:, None] & (column < DIM)[None, :]
@@ -61,11 +60,12 @@ def stretches(
             best = better
         line = ((row * tl.num_programs(1) + head) * tl.num_programs(2) + split).to(tl.int64) * GROUP + own
         if ALONE:
-            mixed, found = out, rounded(found / whole[:, None], out.dtype.element_ty, BY_HAND)
+            answer = rounded(found / whole[:, None], out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty)
+            tl.store(out + line[:, None] * DIM + column[None, :], answer, mask=real)
         else:
+            tl.store(mixed + line[:, None] * DIM + column[None, :], found, mask=real)
             tl.store(sums + line * 2, best, mask=own < GROUP)
             tl.store(sums + line * 2 + 1, whole, mask=own < GROUP)
-        tl.store(mixed + line[:, None] * DIM + column[None, :], found.to(mixed.dtype.element_ty), mask=real)
 
 
 @triton.jit

@@ -79,10 +79,10 @@ def test_a_row_that_is_no_number_has_no_id(kernels: Kernels) -> None:
 @pytest.mark.triton
 @pytest.mark.kernels
 def test_ids_come_as_often_as_they_are_likely(kernels: Kernels) -> None:
-    logits = logits_of(64)[:1].expand(2000, 64).contiguous()
-    params = BatchSamplingParams.of([SamplingParams(i, top_k=9, top_p=0.9) for i in range(2000)], CPU)
-    found = kernels.draw(logits, params, 1, torch.zeros(2000, dtype=torch.int64), 0)
+    logits = logits_of(64)[:1].expand(300, 64).contiguous()
+    params = BatchSamplingParams.of([SamplingParams(i, top_k=9, top_p=0.9) for i in range(300)], CPU)
+    found = kernels.draw(logits, params, 1, torch.zeros(300, dtype=torch.int64), 0)
     ids, ends = (one[0] for one in number_line(logits, params))
     shares = torch.diff(ends, prepend=torch.zeros(1)) / ends[-1]
-    often = torch.bincount(found, minlength=64)[ids] / 2000
-    assert (often - shares).abs().max() < 0.04
+    often = torch.bincount(found, minlength=64)[ids] / 300
+    assert (often - shares).abs().max() < 0.1
