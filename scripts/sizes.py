@@ -53,7 +53,7 @@ TRANSITIONS = Part("engine/worker/transitions", 600)
 OMNI = Part("engine/worker/omni: what omni families share", 1_790)
 APP = Part("app", 20_280, 12_000)
 FAMILIES = {"nano": Part("nano", 2_352, 2_000)}
-FAMILY, STAGE = 2_000, 250
+FAMILY, STAGE = 1_500, 250
 """Lines that any other family may have, and a stage by itself."""
 
 

@@ -6,6 +6,7 @@ import base64
 import io
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import av
@@ -68,6 +69,24 @@ def test_a_video_becomes_the_frames_that_a_model_takes_and_its_sound(kind: str) 
     assert made.pcm is not None
     assert abs(len(made.pcm) / 16_000 - 2.0) < 0.1
     assert np.abs(made.pcm).max() > 5000
+
+
+def test_half_of_a_video_whose_index_comes_first_is_not_taken_for_it(tmp_path: Path) -> None:
+    """It can be decoded up to the cut."""
+    path = tmp_path / "first.mp4"
+    with (
+        av.open(io.BytesIO(video(4.0, sound=False)), "r") as file,
+        av.open(str(path), "w", options={"movflags": "faststart"}) as out,
+    ):
+        copied = out.add_stream_from_template(file.streams.video[0])
+        for packet in file.demux(file.streams.video[0]):
+            if packet.dts is not None:
+                packet.stream = copied
+                out.mux(packet)
+    whole = path.read_bytes()
+    assert len(decode_video(whole, 10, FEED).frames) == 8
+    with pytest.raises(MediaError, match=r"cut off: .* s of 4\.0 s are there"):
+        decode_video(whole[: len(whole) // 2], 10, FEED)
 
 
 def test_a_long_video_has_rarer_frames_and_no_more_of_them() -> None:

@@ -116,3 +116,5 @@ async def test_telephone_and_music_are_cloned_like_anything_else(
     line = stages(checkpoint(BASE), clones=[{**CLONE, "reference": str(path), "text": "Hello."}])
     (said,) = await say(line, (asked(frames=4, voice="anna"), whole("Hello there.")))
     assert len(said.wave) == 4 * 1920
+    frames = getattr(line[0], "_voices")["anna"].frames  # noqa: B009
+    assert len(frames) == (50 if rate_hz > RATE_HZ else 44), "12.5 for each second of the recording, whatever its rate"
