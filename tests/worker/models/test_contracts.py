@@ -21,6 +21,8 @@ from engine.core import IN_WRITING
 from engine.worker.models.qwen2_5_omni.talker import Talker as Qwen25Talker
 from engine.worker.models.qwen3_omni.talker import Talker as Qwen3Talker
 from engine.worker.models.qwen3_tts.talker import Talker as TtsTalker
+from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.slots import Batch
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import stage
 from tests.engine.fakes import lose, until
@@ -53,6 +55,7 @@ FAMILIES = {
 }
 DTYPES = ("float32", "bfloat16")
 KINDS = [(family, dtype) for family in FAMILIES for dtype in DTYPES]
+THINKING = [kind for kind in KINDS if FAMILIES[kind[0]].thinks]
 Deployment = Callable[..., EngineSpec]
 
 
@@ -246,7 +249,33 @@ def another_choice(talker: type[Any], patch: pytest.MonkeyPatch) -> list[np.ndar
     return spoken
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if FAMILIES[kind[0]].thinks], ids=" in ".join, indirect=True)
+@pytest.mark.parametrize("kind", THINKING, ids=" in ".join, indirect=True)
+async def test_a_sessions_next_turn_computes_only_what_is_new(
+    kind: tuple[str, str], engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float32 it says what it says in a session that has nothing of it."""
+    computed, append = [0], Decoder.append
+
+    def counting(self: Decoder, batch: Batch, *more: Any) -> Any:
+        computed[0] += sum(batch.counts)
+        return append(self, batch, *more)
+
+    monkeypatch.setattr(Decoder, "append", counting)
+    turns = [Message("user", (TextPart("How far is it to the next town along the river? " * 6),))]
+    fields: dict[str, Any] = {"say": None, "max_text_tokens": 6, "max_audio_s": 0.4}
+    first = await answer(engine, told("first", session="s", messages=tuple(turns), **fields))
+    turns += [Message("assistant", (TextPart(first.text),)), Message("user", (TextPart("And back?"),))]
+    costs, said = list[int](), list[Answer]()
+    for session in ("s", "another"):
+        computed[0] = 0
+        said.append(await answer(engine, told(f"in {session}", session=session, messages=tuple(turns), **fields)))
+        costs.append(computed[0])
+    assert 0 < costs[0] < costs[1] / 2
+    if kind[1] == "float32":
+        assert (said[0].text, said[0].codes) == (said[1].text, said[1].codes)
+
+
+@pytest.mark.parametrize("kind", THINKING, ids=" in ".join, indirect=True)
 async def test_an_answer_in_writing_takes_no_voice(engine: Engine) -> None:
     messages = (Message("user", (TextPart("How are you?"),)),)
     said = await answer(engine, told(say=None, messages=messages, wants=IN_WRITING, max_text_tokens=6))
