@@ -6,7 +6,8 @@ hand-over   from the end of the step that emits a chunk to the beginning of the 
             process (both stages on one worker) and across processes (each stage in a worker process of its own, with
             the server between them)
 step        wall time of the step loop per step, at batch 1 and at batch 17: their difference, over 16, is what each
-            further sequence costs; each request gets one row, and emits one chunk to the server
+            further sequence costs; each request gets one row, and emits one chunk to the server. Also where the
+            server reads nothing of them, as over a link that is slow
 bare relay  the floor under a hand-over across processes on this machine, in the same run: see `benchmarks.relay`
 
 On a busy machine compare the best round: it is the one that was disturbed least.
@@ -205,8 +206,9 @@ async def across(n: int) -> list[float]:
     return took
 
 
-async def stepping(batch: int, n: int) -> float:
-    """Seconds of one step of ``batch`` requests, its outbox included: the best of ``n`` runs of 60 steps.
+async def stepping(batch: int, n: int, read: bool = True) -> float:
+    """Seconds of one step of ``batch`` requests, its outbox included: the best of ``n`` runs of 60 steps. Whether
+    somebody reads the link makes its outbox empty, or longer with each step.
 
     Such a run is shorter than a time slice, so that the best of them was not interrupted.
     """
@@ -218,6 +220,8 @@ async def stepping(batch: int, n: int) -> float:
     serving = asyncio.create_task(served.serve())
     await asyncio.sleep(0)
     drain, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=right)
+    if not read:
+        drain.pause_reading()
     for i in range(batch):
         served.receive(wire.Open(str(i), live_request(), ("second",), 1 << 30))
     fed = row()
@@ -239,18 +243,21 @@ async def stepping(batch: int, n: int) -> float:
     return min(spent_s)
 
 
+BESIDE = ("step at batch 17", "the same, the link is not read")
 FLOORS = {f"bare relay, {way}, p50": way for way in relay.WAYS}
 
 
 async def measure(rounds: int) -> dict[str, list[float]]:
     """Microseconds, one figure a round."""
-    found: dict[str, list[float]] = {name: [] for name in (*BARS, *FLOORS)}
+    found: dict[str, list[float]] = {name: [] for name in (*BARS, *FLOORS, *BESIDE)}
     for _ in range(rounds):
         for name, way in FLOORS.items():
             found[name].append(statistics.median(await asyncio.to_thread(relay.relayed, way, CHUNKS)) * 1e6)
         found["hand-over in process, p50"].append(statistics.median(await in_process(CHUNKS)) * 1e6)
         found["hand-over across processes, p50"].append(statistics.median(await across(CHUNKS)) * 1e6)
         one, many = await stepping(1, 20), await stepping(17, 20)
+        found["step at batch 17"].append(many * 1e6)
+        found["the same, the link is not read"].append(await stepping(17, 20, read=False) * 1e6)
         found["step at batch 1"].append(one * 1e6)
         found["each further sequence"].append((many - one) / 16 * 1e6)
     return found
