@@ -170,7 +170,7 @@ class Thinker:
     def _read(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk] | EngineError]:
         """Prefill the next pieces of prompts as one batch; encoding what is heard and seen is its own step."""
         pieces: list[Piece] = []
-        room = room_of(reqs, self.source.piece)
+        room = room_of(reqs, self.source.piece, self.source.device)
         reading = [req for req in reqs if req.state.reading]
         encoded = self._encode_together(reading)
         results: dict[int, list[Chunk] | EngineError] = {**encoded}

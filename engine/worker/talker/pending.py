@@ -10,7 +10,7 @@ import torch
 from engine.worker.stage_request import StageRequest
 
 MAX_PENDING = 4096  # a row is one id, or one frame: nothing need wait for who eats twelve a second
-AT_FIRST = 4  # pieces of prompts that a step takes in where nobody speaks
+AT_FIRST = 4  # pieces of prompts that a step on a GPU takes in where nobody speaks
 
 
 def replay_of(dtype: torch.dtype) -> Literal["exact", "continue"]:
@@ -30,7 +30,7 @@ def to_keep(reqs: Sequence[StageRequest]) -> list[StageRequest]:
     return [req for req in reqs if req.state.unkept][:1]
 
 
-def room_of(reqs: Sequence[StageRequest], piece: int) -> int:
+def room_of(reqs: Sequence[StageRequest], piece: int, device: torch.device) -> int:
     """Return how many rows of prompts a step takes in: a piece, since the voices that speak wait for no more; where
-    nobody speaks yet, what a device computes in little more time."""
-    return piece if any(req.has_sound for req in reqs) else AT_FIRST * piece
+    nobody speaks yet, what a GPU computes in little more time."""
+    return piece if device.type == "cpu" or any(req.has_sound for req in reqs) else AT_FIRST * piece

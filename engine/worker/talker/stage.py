@@ -77,7 +77,7 @@ class Talker(Generic[Net]):
 
     def _prefill(self, reqs: Sequence[StageRequest], batch: Batch, results: Results) -> None:
         """Add what comes before the texts, in bounded pieces."""
-        room = room_of(reqs, self.piece)
+        room = room_of(reqs, self.piece, self.net.device)
         for req in reqs:
             if room > 0:
                 taken = guarded(self, req, self.prefill, batch)

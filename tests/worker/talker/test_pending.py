@@ -1,0 +1,20 @@
+"""The rules by which stages queue and order their requests."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from engine.worker.talker.pending import room_of
+
+
+@pytest.mark.parametrize(
+    ("device", "sounds", "rows"),
+    [("cuda", [False, False], 2048), ("cuda", [False, True], 512), ("cpu", [False, False], 512), ("cuda", [], 2048)],
+)
+def test_a_step_of_a_gpu_takes_in_more_where_nobody_speaks(device: str, sounds: list[bool], rows: int) -> None:
+    reqs = cast("Any", [SimpleNamespace(has_sound=one) for one in sounds])
+    assert room_of(reqs, 512, torch.device(device)) == rows
