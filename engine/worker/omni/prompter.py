@@ -6,9 +6,7 @@ Template, placeholders, features and rope positions are made as the reference ma
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,6 +16,7 @@ from engine.chunk import Chunk, Speech, VideoFrame
 from engine.core import MIC_RATE_HZ, AudioPart, Message, Request, TextPart, VideoPart
 from engine.errors import ContextOverflow, RequestError
 from engine.worker.chat import Chat
+from engine.worker.few_threads import FewThreads
 from engine.worker.nn.weights import read_json
 from engine.worker.omni.block import Block, Picture
 from engine.worker.omni.film import StreamingFilm
@@ -58,7 +57,7 @@ class Prompter:
         settings = read_json(source.folder / "preprocessor_config.json")
         merge = source.config.thinker_config.vision_config.spatial_merge_size
         self.media_processor = MediaProcessor(settings, source.audio, source.positions, merge)
-        self._few = threading.Semaphore(FEW)
+        self._few = FewThreads(FEW)
 
     def quick(self, request: Request) -> bool:
         """Whether a prompt is made in less time than a step takes: typed, and not long."""
@@ -88,12 +87,7 @@ class Prompter:
     async def _beside(self, request: Request, compute: Callable[[], T]) -> T:
         """Compute off the event loop: what is soon done in few threads at once, of which each takes the others' turns;
         what takes long beside them."""
-
-        def in_turn() -> T:
-            with nullcontext() if _is_long(request) else self._few:
-                return compute()
-
-        return await asyncio.to_thread(in_turn)
+        return await (asyncio.to_thread(compute) if _is_long(request) else self._few.do(compute))
 
     def draft(self, request: Request) -> Draft:
         """Build what can be made of a request before it is spoken. Raises RequestError for what cannot be served."""

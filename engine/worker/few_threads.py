@@ -1,0 +1,48 @@
+"""Work for few threads at once, which goes on while a step holds the event loop. Knows nothing of what is done."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class FewThreads:
+    """At most so many of the event loop's own threads work on this at once; what waits for its turn holds none."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._working, self._lock = most, 0, threading.Lock()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+
+    async def do(self, compute: Callable[[], T]) -> T:
+        """Compute it in its turn; who is cancelled before has none."""
+        found: Future[T] = Future()
+        with self._lock:
+            self._waiting.append((found, compute))
+            begins = self._working < self._most
+            self._working += begins
+        if begins:
+            asyncio.get_running_loop().run_in_executor(None, self._work)
+        return await asyncio.wrap_future(found)
+
+    def _work(self) -> None:
+        while (one := self._next()) is not None:
+            found, compute = one
+            if not found.set_running_or_notify_cancel():
+                continue
+            try:
+                found.set_result(compute())
+            except BaseException as error:  # noqa: BLE001 - whatever it is, who waits meets it
+                found.set_exception(error)
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        with self._lock:
+            if self._waiting:
+                return self._waiting.popleft()
+            self._working -= 1
+            return None
