@@ -15,6 +15,7 @@ from engine.chunk import Chunk
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.omni.prompter import FEW, SHORT_S, Prompter
 from engine.worker.stage import StageConfig
+from tests.engine.fakes import until
 from tests.worker.models.qwen3_omni.cases import Folder
 
 
@@ -47,11 +48,9 @@ async def test_few_short_prompts_are_made_at_once_and_a_long_one_waits_for_none(
 
     async with asyncio.TaskGroup() as group:
         short = [group.create_task(made(spoken(f"short{i}", 1.0))) for i in range(2 * FEW)]
-        while len(begun) < FEW:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(begun) >= FEW)
         long = group.create_task(made(spoken("long", SHORT_S + 1)))
-        while "long" not in begun:
-            await asyncio.sleep(0.001)
+        await until(lambda: "long" in begun)
         assert len(begun) == FEW + 1
         going.set()
     assert [task.result() for task in (*short, long)] == [["made"]] * (2 * FEW + 1)
