@@ -76,16 +76,16 @@ async def stalls(bench: Bench, crowd: Crowd, kinds: Kinds, seconds: float) -> No
         await asyncio.sleep(0)
     for name in ("thinker", "talker", "code2wav"):
         own = {kind: times for kind, times in kinds.took.items() if kind[0] == name}
-        known = {kind: times for kind, times in own.items() if len(times) >= KNOWN}
+        medians = {kind: statistics.median(times) for kind, times in own.items() if len(times) >= KNOWN}
         late = sorted(
-            ((one / statistics.median(times), one, kind, round(kinds.when[kind][i], 1))
-             for kind, times in known.items() for i, one in enumerate(times) if one > MANY * statistics.median(times)),
+            ((one / median, one, kind, round(kinds.when[kind][i], 1))
+             for kind, median in medians.items() for i, one in enumerate(own[kind]) if one > MANY * median),
             reverse=True, key=lambda found: found[0],
         )  # fmt: skip
-        firsts = [(times[0] / statistics.median(times), times[0], kind) for kind, times in known.items()]
-        rare = max((max(times) for kind, times in own.items() if kind not in known), default=0.0)
+        firsts = [own[kind][0] / median for kind, median in medians.items()]
+        rare = max((max(times) for kind, times in own.items() if kind not in medians), default=0.0)
         row: dict[str, Any] = {"stage": name, "seconds": seconds, "answers": answers}
         row |= {"steps": sum(map(len, own.values())), "kinds": len(own), "above 3 x median": len(late)}
-        row |= {"a kind's first, at most x median": max((one[0] for one in firsts), default=0.0)}
+        row |= {"a kind's first, at most x median": max(firsts, default=0.0)}
         row |= {"longest ms": max((max(times) for times in own.values()), default=0.0), "of a rare kind ms": rare}
         bench.note("stalls", row | ({"worst": str(late[:4])} if late else {}))

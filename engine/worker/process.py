@@ -279,7 +279,7 @@ class Worker:
         stepping = [one for one in self._stepping() if one[2].info.name not in self._under_way]
         ready = {req: (run, group) for run, group, req in stepping if run.ready(group, req, now_s)}
         picked = self._scheduler.pick(ready, now_s, (req for _, _, req in self._stepping()))
-        if picked and any(not req.stepped and req.inputs.ended and not req.ready for _, _, req in stepping):
+        if picked and any(req.being_read for _, _, req in stepping):
             self._settling = SETTLE  # what was read of them during the step is there when the next one is picked
         return [(*ready[req], one) for req in picked for one in req.together]
 

@@ -89,7 +89,7 @@ class Scheduler:
         """
         ranked = list(ready)
         held = {req: held_s for req in ranked if not req.stepped and (held_s := self._holds_s(req, now_s)) > 0}
-        coming = held and any(req.inputs.ended and not req.ready and self._holds_s(req, now_s) > 0 for req in among)
+        coming = held and any(req.being_read and self._holds_s(req, now_s) > 0 for req in among)
         self.held_s = list(held.values()) if coming else []
         if coming:
             ranked = [req for req in ranked if req not in held]

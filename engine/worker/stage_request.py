@@ -85,6 +85,11 @@ class StageRequest:
         return not (self.done or self.waits) and (bool(self.pending) or self.ended or not self.needs_input)
 
     @property
+    def being_read(self) -> bool:
+        """Whether all of its input has come, and the stage has yet to make something of it that a step can take."""
+        return not self.stepped and self.inputs.ended and not self.ready
+
+    @property
     def has_sound(self) -> bool:
         """Whether its listener has sound of the answer by now."""
         return self.listener.started_s is not None

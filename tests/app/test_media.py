@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from app import media
 from app.media import MediaError, decode_audio, decode_base64, pcm16
+from tests.app.mp4 import with_its_index_first
 
 
 def sine(samples: int, rate_hz: int, hz: float = 440.0) -> np.ndarray:
@@ -190,17 +191,7 @@ def test_what_is_no_recording_is_told(make: Any, told: str) -> None:
 
 def test_half_of_a_file_that_says_how_long_it_is_is_not_taken_for_it(tmp_path: Path) -> None:
     """An m4a whose index comes first can be decoded up to the cut."""
-    whole, path = recorded("ipod", "aac"), tmp_path / "first.m4a"
-    with (
-        av.open(io.BytesIO(whole), "r") as file,
-        av.open(str(path), "w", format="ipod", options={"movflags": "faststart"}) as out,
-    ):
-        copied = out.add_stream_from_template(file.streams.audio[0])
-        for packet in file.demux(file.streams.audio[0]):
-            if packet.dts is not None:
-                packet.stream = copied
-                out.mux(packet)
-    data = path.read_bytes()
+    data = with_its_index_first(recorded("ipod", "aac"), "ipod", tmp_path)
     assert len(decode_audio(data, limit_s=3)) > 31_000
     with pytest.raises(MediaError, match=r"cut off: .* s of 2\.0 s are there"):
         decode_audio(data[: len(data) // 2], limit_s=3)

@@ -17,6 +17,7 @@ from app import videos
 from app.media import MediaError
 from app.videos import decode_video, video_of_url
 from engine import CameraFeed
+from tests.app.mp4 import with_its_index_first
 
 FEED = CameraFeed(fps=2.0, side=64, most=8)
 
@@ -73,17 +74,7 @@ def test_a_video_becomes_the_frames_that_a_model_takes_and_its_sound(kind: str) 
 
 def test_half_of_a_video_whose_index_comes_first_is_not_taken_for_it(tmp_path: Path) -> None:
     """It can be decoded up to the cut."""
-    path = tmp_path / "first.mp4"
-    with (
-        av.open(io.BytesIO(video(4.0, sound=False)), "r") as file,
-        av.open(str(path), "w", options={"movflags": "faststart"}) as out,
-    ):
-        copied = out.add_stream_from_template(file.streams.video[0])
-        for packet in file.demux(file.streams.video[0]):
-            if packet.dts is not None:
-                packet.stream = copied
-                out.mux(packet)
-    whole = path.read_bytes()
+    whole = with_its_index_first(video(4.0, sound=False), "mp4", tmp_path)
     assert len(decode_video(whole, 10, FEED).frames) == 8
     with pytest.raises(MediaError, match=r"cut off: .* s of 4\.0 s are there"):
         decode_video(whole[: len(whole) // 2], 10, FEED)

@@ -57,9 +57,9 @@ def noted(patch: pytest.MonkeyPatch, note: Callable[[int, torch.Tensor], object]
     """Call with every draw's stage and logits."""
     draw = thinker_net.draw
 
-    def noting(logits: torch.Tensor, draws: Any, stage: int, *more: Any, **named: Any) -> Any:
+    def noting(logits: torch.Tensor, draws: Any, stage: int, *more: Any) -> Any:
         note(stage, logits)
-        return draw(logits, draws, stage, *more, **named)
+        return draw(logits, draws, stage, *more)
 
     for module in NETS:
         patch.setattr(module, "draw", noting)

@@ -108,8 +108,8 @@ def test_a_decode_step_in_place_is_the_one_that_gathers(positions: int | None, k
     written = cache.keys.clone(), cache.values.clone()
     cache.keys[:], cache.values[:] = kept
     where = SlotsInPlace.of(cache, slots, starts, kernels)
-    for kept, new in ((cache.keys, key), (cache.values, value)):
-        kept[0][:, where.at] = new[:, :, 0].transpose(0, 1)
+    for held, new in ((cache.keys, key), (cache.values, value)):
+        held[0][:, where.at] = new[:, :, 0].transpose(0, 1)
     ours = where.look(query, cache.keys[0], cache.values[0])
     assert (ours - plain).abs().max() <= 1e-5
     assert torch.equal(cache.keys, written[0])

@@ -110,9 +110,9 @@ def test_sizes(rows: int, dtype: torch.dtype, name: str, kernels: Kernels) -> No
 
 @pytest.mark.triton
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.kernels)])
-@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("rows", [1, 16, 40, 200, 300])
 def test_weights_that_are_written_out(rows: int, dtype: torch.dtype, kernels: Kernels) -> None:
-    """Of one row, and of so many that an expert's are several blocks."""
+    """Of one row, and of so many that each layout has its turn, and an expert's are several blocks."""
     dice = torch.Generator().manual_seed(rows)
     shapes = (rows, 80), (5, 80), (5, 2 * 40, 80), (5, 80, 40)
     x, router, gate_up, down = ((torch.randn(one, generator=dice) / one[-1] ** 0.5).to(dtype) for one in shapes)
