@@ -431,7 +431,7 @@ async def test_a_request_that_was_read_during_a_step_is_in_the_next_one() -> Non
         class Reads(FakeStage):
             async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
                 async for item in super().adapt(req, inputs):
-                    if req.request.id == "late":
+                    if req.request.id == "late" and not gate.is_set():
                         await asyncio.get_running_loop().run_in_executor(threads, gate.wait)
                     yield item
 
