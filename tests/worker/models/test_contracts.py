@@ -15,14 +15,16 @@ import numpy as np
 import pytest
 
 from engine import Engine, EngineSpec, Message, Request, Sampling, TextPart, WorkerSpec
-from engine.chunk import Audio, Codes, Output, Text, Usage
+from engine.chunk import Audio, Codes, Output, Tensors, Text, Usage
 from engine.config import ChunkSpec, HeartbeatSpec
 from engine.core import IN_WRITING
+from engine.worker.chat import Chat, Pieces
 from engine.worker.models.qwen2_5_omni.talker import Talker as Qwen25Talker
 from engine.worker.models.qwen3_omni.talker import Talker as Qwen3Talker
 from engine.worker.models.qwen3_tts.talker import Talker as TtsTalker
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.slots import Batch
+from engine.worker.omni.thinker import Thinker
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import stage
 from tests.engine.fakes import lose, until
@@ -111,6 +113,10 @@ class Answer:
         return "".join(chunk.text for chunk in self.chunks if isinstance(chunk, Text))
 
     @property
+    def ids(self) -> list[int]:
+        return [id for chunk in self.chunks if isinstance(chunk, Text) for id in chunk.token_ids]
+
+    @property
     def codes(self) -> list[list[int]]:
         frames = [chunk.frames.reshape(len(chunk.frames), -1) for chunk in self.chunks if isinstance(chunk, Codes)]
         return [frame for part in frames for frame in part.tolist()]
@@ -122,12 +128,12 @@ class Answer:
 
 
 async def answer(engine: Engine, request: Request, lost: str = "", after: int = 0) -> Answer:
-    """An answer, in which a replica is lost behind so many frames of codes."""
+    """An answer, in which a replica is lost behind so many frames of codes, or tokens if that is the thinker's."""
     said = Answer([])
     async with engine.open(request) as chunks:
         async for chunk in chunks:
             said.chunks.append(chunk)
-            if lost and len(said.codes) >= after:
+            if lost and len(said.ids if lost == "thinker" else said.codes) >= after:
                 assert lose(engine, lost)
                 lost = ""
     assert not lost
@@ -247,6 +253,69 @@ def another_choice(talker: type[Any], patch: pytest.MonkeyPatch) -> list[np.ndar
     patch.setattr(talker, "open", open_)
     patch.setattr(talker, "_frame", frame)
     return spoken
+
+
+WRITES: dict[str, Any] = {
+    "say": None, "messages": (Message("user", (TextPart("How are you?"),)),), "max_text_tokens": 16, "max_audio_s": 1.6,
+    "sampling": Sampling(temperature=1.5, seed=3),
+}  # fmt: skip
+
+
+@pytest.mark.seed("A4.16")
+@pytest.mark.parametrize("after", [2, 8])
+@pytest.mark.parametrize("kind", THINKING, ids=" in ".join, indirect=True)
+async def test_a_lost_thinkers_successor_writes_on_and_all_of_it_is_spoken(
+    after: int, kind: tuple[str, str], deployment: Deployment, weights: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float32 the same answer; in bfloat16 one answer, although the successor would draw another."""
+    if kind[1] == "bfloat16":
+        another_thought(monkeypatch)
+    heard = text_ends(FAMILIES[kind[0]].talker, monkeypatch)
+    async with Engine(deployment(*kind, lost="thinker")) as engine:
+        said = await answer(engine, told(**WRITES), "thinker", after)
+        unbroken = await answer(engine, told("u", **WRITES)) if kind[1] == "float32" else said
+    chat = Chat(weights(kind[0]))
+    assert said.text == chat.text(said.ids), "the characters of one answer"
+    assert len(said.ids) > after
+    pieces = Pieces(chat)
+    written = np.cumsum([len(pieces.feed(id)[0]) for id in said.ids]).tolist()
+    assert heard["r"] == written[: len(heard["r"])], "the voice was given each of its tokens, and each once"
+    assert len(heard["r"]) > after
+    assert whole(said, FAMILIES[kind[0]])
+    assert (said.text, said.codes) == (unbroken.text, unbroken.codes)
+
+
+def another_thought(patch: pytest.MonkeyPatch) -> None:
+    """Each thinker draws by a seed of its own, as a batch of another size does in bfloat16, only surely."""
+    opened, seeds = Thinker.open, iter(range(100, 200))
+
+    def open_(self: Any, req: StageRequest) -> None:
+        opened(self, req)
+        req.state.params = replace(req.state.params, seed=next(seeds))
+
+    patch.setattr(Thinker, "open", open_)
+
+
+def text_ends(talker: type[Any], patch: pytest.MonkeyPatch) -> dict[str, list[int]]:
+    """Behind how many characters of its answer each token is that the talker was given of a request."""
+    given: dict[str, list[int]] = {}
+    adapt = talker.adapt
+
+    async def spying(self: Any, req: StageRequest, inputs: Any) -> Any:
+        ends = given[req.request.id] = list[int]()
+
+        async def noted() -> Any:
+            async for chunk in inputs:
+                if isinstance(chunk, Tensors) and "text_end" in chunk.fields:
+                    ends.append(chunk.fields["text_end"])
+                yield chunk
+
+        upstream: Any = noted()
+        async for item in adapt(self, req, upstream):
+            yield item
+
+    patch.setattr(talker, "adapt", spying)
+    return given
 
 
 @pytest.mark.parametrize("kind", THINKING, ids=" in ".join, indirect=True)
