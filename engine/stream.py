@@ -190,11 +190,6 @@ async def of(chunks: Iterable[Chunk]) -> AsyncGenerator[Chunk]:
         yield chunk
 
 
-async def whole(chunks: AsyncIterator[Chunk]) -> list[Chunk]:
-    """All of a stream: the full payload is a stream that is read to its end."""
-    return [chunk async for chunk in chunks]
-
-
 async def windows(
     chunks: AsyncIterator[Chunk],
     size: Callable[[int], int],

@@ -41,13 +41,14 @@ def test_every_fault_has_a_test_and_no_test_names_another() -> None:
 # --- mutants
 
 
-def test_every_mutant_still_applies_and_is_of_a_statement_that_has_tests() -> None:
+def test_every_statement_has_a_mutant_which_still_applies_and_tests() -> None:
     known, proofs = seeds.statements(), seeds.proofs()
     for mutant in mutants.mutants():
         text = (seeds.ROOT / mutant.file).read_text()
         assert mutant.applied(text) != text
         assert set(mutant.statements) <= set(known), mutant.name
         assert all(proofs[statement] for statement in mutant.statements), mutant.name
+    assert {statement for mutant in mutants.mutants() for statement in mutant.statements} == set(known)
 
 
 def test_a_mutant_that_no_longer_applies_is_an_error() -> None:

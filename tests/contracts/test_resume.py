@@ -21,11 +21,11 @@ from engine.config import ChunkSpec
 from engine.core import IN_WRITING
 from engine.delivered import RecoveryLog
 from engine.errors import ReplicaLost
-from engine.stream import ReplayBuffer, whole
+from engine.stream import ReplayBuffer
 from engine.worker.codec_frames import STATE_FRAMES
 from engine.worker.stage_request import StageRequest
 from engine.worker.uses import stage_type
-from tests.engine.fakes import lose, until
+from tests.engine.fakes import lose, until, whole
 
 SAME = 1e-5
 """Where sound is cut is a matter of time, and the last bit of a float32 one of where it is cut; sound goes to 1."""

@@ -171,6 +171,11 @@ async def until(condition: Callable[[], bool], turns_left: int = 5000) -> None:
         await asyncio.sleep(0 if turns_left > 4000 else 0.002)
 
 
+async def whole(chunks: AsyncIterator[C]) -> list[C]:
+    """All of a stream."""
+    return [chunk async for chunk in chunks]
+
+
 def lose(engine: Engine, stage: str) -> bool:
     """Lose the replica of a stage that has a lease, if there is one."""
     for member in engine._fleet.pools[stage].members():

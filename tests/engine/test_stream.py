@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.chunk import Chunk
-from engine.stream import Stream, closing, whole, windows
-from tests.engine.fakes import data_of, turns, x
+from engine.stream import Stream, closing, windows
+from tests.engine.fakes import data_of, turns, whole, x
 
 
 def numbers(n: int) -> list[Chunk]:

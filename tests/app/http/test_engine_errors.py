@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 
 from app.http.trouble import RETRY_AFTER_S
 from engine import Engine, EngineError, Overloaded, Request, StageUnavailable
+from engine.chunk import Chunk
 from engine.control.chunks import Chunks
+from engine.core import StageInfo
 from engine.errors import ReplicaLost, Stalled
 from engine.worker.models.script import Thinker
+from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
-from tests.app.rig import Running, talking
+from tests.app.rig import LoudnessVad, Running, running, script_spec, talking
 
 CHAT = ("/v1/chat/completions", {"model": "script", "messages": [{"role": "user", "content": "hello"}]})
 SPEECH = ("/v1/audio/speech", {"model": "script", "input": "hello", "voice": "alloy"})
@@ -72,3 +78,41 @@ async def test_a_standstill_is_504_over_http_and_its_code_in_a_session(server: R
         assert response["status"] == "failed"
         assert response["status_details"]["error"]["code"] == "stalled"
     await server.empty()
+
+
+@pytest.fixture
+async def hanging(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Running]:
+    """A server whose thinker waits for a companion that never begins."""
+    described, adapt, opened = Thinker.describe, Thinker.adapt, Engine.open
+
+    def describe(config: StageConfig) -> StageInfo:
+        return structs.replace(described(config), group="joined")
+
+    async def stuck(self: Thinker, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        if req.role == "negative":
+            await asyncio.Event().wait()
+        async for row in adapt(self, req, inputs):
+            yield row
+
+    def open_(self: Engine, request: Request, inputs: Any = None) -> AbstractAsyncContextManager[Chunks]:
+        return opened(self, structs.replace(request, roles=("main", "negative")), inputs)
+
+    monkeypatch.setattr(Thinker, "describe", staticmethod(describe))
+    monkeypatch.setattr(Thinker, "adapt", stuck)
+    monkeypatch.setattr(Engine, "open", open_)
+    async with running(replace(script_spec(), stall_s=0.5), vad=LoudnessVad) as one:
+        yield one
+
+
+@pytest.mark.seed("A0.14")
+async def test_a_companion_that_hangs_is_504_over_http_and_stalled_in_a_session(hanging: Running) -> None:
+    answer = await post(hanging, *CHAT)
+    assert answer.status_code == 504
+    told = answer.json()["error"]
+    assert told["code"] == "stalled"
+    assert "thinker waits for negative" in told["message"]
+    async with talking(hanging) as client:
+        response = await client.ask("hello")
+        assert response["status"] == "failed"
+        assert response["status_details"]["error"]["code"] == "stalled"
+    await hanging.empty()

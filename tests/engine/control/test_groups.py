@@ -27,6 +27,7 @@ from tests.engine.fakes import FakeStage, LoopClock, Result, Rig, data_of, echo,
 NOTHING = frozenset[str]()
 BOTH = ("main", "negative")
 THREE = ("main", "negative", "empty")
+FOUR = (*THREE, "silent")
 
 
 class Guided(FakeStage):
@@ -154,14 +155,15 @@ async def test_groups_and_others_share_batches() -> None:
 
 
 @pytest.mark.seed("A0.4", "A0.5", "A0.6", "A0.9")
-@pytest.mark.parametrize("order", list(itertools.permutations(THREE)), ids="-".join)
+@pytest.mark.parametrize("order", list(itertools.permutations(FOUR)), ids="-".join)
 @pytest.mark.parametrize("apart", [False, True])
 async def test_in_whatever_order_they_end_the_next_stage_gets_one_bundle(order: tuple[str, ...], apart: bool) -> None:
-    stage = Joined({"main": 3, "negative": 1, "empty": 2}, order)
+    counts = {"main": 3, "negative": 1, "empty": 2, "silent": 1}
+    stage = Joined(counts, order)
     async with rigged(*([[stage], [Taker()]] if apart else [[stage, Taker()]])) as rig:
-        got = await read(rig, roles=THREE)
+        got = await read(rig, roles=FOUR)
         assert [of(bundle) for bundle in got] == [
-            {"main": ["main1", "main2", "main3"], "negative": ["negative1"], "empty": ["empty1", "empty2"]}
+            {role: [f"{role}{n}" for n in range(1, count + 1)] for role, count in counts.items()}
         ]
         await settled(rig)
 
@@ -188,6 +190,21 @@ class Hanging(Joined):
 async def test_a_companion_that_hangs_is_named_at_the_deadline() -> None:
     async with rigged([Hanging({"main": 2, "negative": 1})], [Taker()], stall_s=0.2) as rig:
         with pytest.raises(Stalled, match="j waits for negative"):
+            await read(rig, roles=BOTH)
+        await settled(rig)
+
+
+@pytest.mark.seed("A0.14")
+async def test_a_guided_request_whose_companion_hangs_ends_at_the_deadline() -> None:
+    class Stuck(Guided):
+        async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+            if req.role == "negative":
+                await asyncio.Event().wait()
+            async for row in super().adapt(req, inputs):
+                yield row
+
+    async with rigged([Source(5, "s", -1, emits=frozenset({"x"}))], [Stuck()], stall_s=0.2) as rig:
+        with pytest.raises(Stalled):
             await read(rig, roles=BOTH)
         await settled(rig)
 
@@ -258,7 +275,9 @@ async def test_without_another_replica_the_loss_is_the_requests() -> None:
 async def test_all_roles_of_a_request_are_on_one_replica() -> None:
     stages = [Guided(slots=8), Guided(slots=8)]
     async with rigged([stages[0]], [stages[1]]) as rig:
-        await asyncio.gather(*(read(rig, numbers(3), id=str(i), live=True, roles=THREE) for i in range(40)))
+        for first in (0, 50):
+            ids = range(first, first + 50)
+            await asyncio.gather(*(read(rig, numbers(3), id=str(i), live=True, roles=THREE) for i in ids))
         for stage in stages:
             for seen in stage.seen:
                 assert len(set(Counter(seen).values())) == 1, "a batch has each role as often as the others"

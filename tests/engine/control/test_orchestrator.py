@@ -16,9 +16,8 @@ from engine import wire
 from engine.chunk import Chunk
 from engine.core import IN_WRITING, Sampling
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, StageUnavailable, Stalled
-from engine.stream import whole
 from engine.worker.stage_request import StageRequest
-from tests.engine.fakes import FakeStage, LoopClock, Result, Rig, data_of, echo, request, rigged, turns, until, x
+from tests.engine.fakes import FakeStage, LoopClock, Result, Rig, data_of, echo, request, rigged, turns, until, whole, x
 
 NOTHING = frozenset[str]()
 

@@ -73,9 +73,10 @@ def farthest(drawn: Drawn, answer: Answer) -> tuple[float, float]:
     return text, codes
 
 
-def compare(said: Said, answer: Answer) -> None:
-    """The rule: identical up to the first step at which the reference's own choice hung by a thread."""
-    calls = answer.thoughts.close_calls()
+def compare(said: Said, answer: Answer) -> tuple[int, int]:
+    """The rule: identical up to the first step at which the reference's own choice hung by a thread. Returns how many
+    tokens and codes that were."""
+    calls, compared = answer.thoughts.close_calls(), list[int]()
     for kind, ours, theirs in (
         ("text", np.array(said.ids), np.array(answer.ids)),
         ("codes", said.codes.reshape(-1, 1), answer.codes),
@@ -83,3 +84,5 @@ def compare(said: Said, answer: Answer) -> None:
         same = min(calls[kind], default=max(len(ours), len(theirs)))
         assert ours[:same].tolist() == theirs[:same].tolist(), kind
         assert calls[kind] or ours.shape == theirs.shape, kind
+        compared.append(min(same, len(ours)))
+    return compared[0], compared[1]

@@ -31,7 +31,7 @@ TOKENS, CODES = 8, 40
 
 async def _compared(name: str, titles: list[str], checkpoint: Folder, oracle: Reference) -> Drawn:
     """The logits of the last title."""
-    reference, codes = oracle(name), 0
+    reference, tokens, codes = oracle(name), 0, 0
     drawn: Drawn = [], []
     async with Engine(spec(checkpoint(name), piece=40)) as engine:
         for title in titles:
@@ -39,9 +39,11 @@ async def _compared(name: str, titles: list[str], checkpoint: Folder, oracle: Re
                 said = await ask(engine, request(title, PROMPTS[title], TOKENS, CODES))
             answer = reference.answer(PROMPTS[title], TOKENS, CODES)
             assert said.prompt == reference.inputs(PROMPTS[title])["input_ids"][0].tolist(), title
-            compare(said, answer)
-            codes += len(said.codes)
+            compared = compare(said, answer)
+            tokens, codes = tokens + compared[0], codes + compared[1]
             assert len(said.wave) == 480 * len(said.codes), title
+    print(f"{name}: {tokens} tokens and {codes} codes of {len(titles)} answers are the reference's")
+    assert tokens >= 4 * len(titles), "what is not compared proves nothing"
     assert codes >= 20 * len(titles), "a random checkpoint may stop early, but not always"
     return drawn
 
@@ -59,7 +61,10 @@ async def test_the_engine_says_what_the_reference_says(title: str, checkpoint: F
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", SIZES)
 async def test_so_does_every_checkpoint(name: str, checkpoint: Folder, oracle: Reference) -> None:
-    await _compared(name, list(PROMPTS), checkpoint, oracle)
+    drawn = await _compared(name, list(PROMPTS), checkpoint, oracle)
+    text, codes = farthest(drawn, oracle(name).answer(PROMPTS[list(PROMPTS)[-1]], TOKENS, CODES))
+    print(f"{name}: logits of tokens within {text:.1e}, of codes within {codes:.1e}")
+    assert max(text, codes) <= 1e-4
 
 
 async def test_small_mistakes_would_show(

@@ -25,6 +25,8 @@ from tests.worker.models.qwen2_5_omni.conftest import SIZES
 CODES = RNG.integers(0, 256, 100).astype(np.int64)
 PACKET = 480  # 20 ms
 SEED = 5
+NEARLY = 1e-4
+"""How far the worst 20 ms of blocks may be from the whole (rms): .05 could be heard, and this sees a block too few."""
 OFTEN = ("plain", "one head of keys")
 CHECKPOINTS = [name if name in OFTEN else pytest.param(name, marks=pytest.mark.soak) for name in SIZES]
 
@@ -47,10 +49,10 @@ def opened(stage: Code2Wav, slot: int) -> StageRequest:
     return req
 
 
-def streamed(stage: Code2Wav, cuts: list[list[int]]) -> list[np.ndarray]:
-    """The sound of CODES that come in pieces, of several requests at once."""
+def streamed(stage: Code2Wav, cuts: list[list[int]], codes: np.ndarray = CODES) -> list[np.ndarray]:
+    """The sound of codes that come in pieces, of several requests at once."""
     reqs = [opened(stage, slot) for slot in range(len(cuts))]
-    left = [np.split(CODES, np.cumsum(own)[:-1]) for own in cuts]
+    left = [np.split(codes, np.cumsum(own)[:-1]) for own in cuts]
     waves: list[list[np.ndarray]] = [[] for _ in cuts]
     while not all(req.done for req in reqs):
         for req, own in zip(reqs, left, strict=True):
@@ -63,11 +65,11 @@ def streamed(stage: Code2Wav, cuts: list[list[int]]) -> list[np.ndarray]:
     return [np.concatenate(own) for own in waves]
 
 
-def whole(stage: Code2Wav) -> np.ndarray:
-    """The sound of CODES, sampled at once."""
+def whole(stage: Code2Wav, codes: np.ndarray = CODES) -> np.ndarray:
+    """The sound of codes, sampled at once."""
     with torch.inference_mode():
         voice = torch.stack([opened(stage, 0).state.voice])
-        mel = stage.dit.sample(noise(len(CODES) * 2), torch.from_numpy(CODES)[None], voice)
+        mel = stage.dit.sample(noise(len(codes) * 2), torch.from_numpy(codes)[None], voice)
         return stage.vocoder(mel)[0].numpy()
 
 
@@ -103,8 +105,23 @@ def test_however_codes_come_they_sound_the_same_and_nearly_as_the_whole(stage: C
         assert wave.shape == at_once.shape == (480 * len(CODES),)
         print(f"in pieces within {np.abs(wave - at_once).max():.1e} of at once")
         assert np.abs(wave - at_once).max() <= 1e-3
-    print(f"the worst 20 ms of blocks are {worst_packet(at_once, unbroken):.1%} rms from the whole")
-    assert worst_packet(at_once, unbroken) <= 0.05
+    print(f"the worst 20 ms of blocks are {worst_packet(at_once, unbroken):.4%} rms from the whole")
+    assert worst_packet(at_once, unbroken) <= NEARLY
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", SIZES)
+def test_so_do_the_references_own_answers_by_every_checkpoint(name: str, checkpoint: Folder, oracle: Reference) -> None:
+    stage, worst, frames = Code2Wav(StageConfig(checkpoint(name), slots=1)), list[float](), 0
+    for turns in PROMPTS.values():
+        codes = oracle(name).answer(turns, 8, 100).codes[:, 0].astype(np.int64)
+        if len(codes) > 36:  # more than the blocks that are decoded first
+            frames += len(codes)
+            worst.append(worst_packet(streamed(stage, [[len(codes)]], codes)[0], whole(stage, codes)))
+    assert len(worst) >= 3, "random weights may stop early, but not always"
+    print(f"{name}: {frames} codes of {len(worst)} answers, the worst 20 ms {max(worst):.4%} rms from the whole")
+    assert max(worst) <= NEARLY
 
 
 @pytest.mark.parametrize("lacking", ["vocoder", "sampler", "noise"])
@@ -124,6 +141,17 @@ def test_too_little_context_would_be_heard(
     worst = worst_packet(streamed(stage, [[100]])[0], unbroken)
     print(f"with too little of the {lacking}: {worst:.1%} rms")
     assert worst > 0.05
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("BACK", 1), ("AHEAD", 1)])
+def test_too_few_blocks_of_the_samplers_context_show(
+    name: str, blocks: int, stage: Code2Wav, unbroken: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though less than can be heard, in so small a network. Its third block back does nothing: that is for big ones."""
+    monkeypatch.setattr(code2wav, name, blocks)
+    worst = worst_packet(streamed(stage, [[100]])[0], unbroken)
+    print(f"with {blocks} blocks {name.lower()}: {worst:.3%} rms")
+    assert worst > NEARLY
 
 
 def test_the_vocoder_needs_its_context_to_the_frame(stage: Code2Wav) -> None:

@@ -32,7 +32,7 @@ def vendors(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_codes_are_identical_and_the_sound_is_the_same(
+async def test_codes_are_identical_to_qwen_ttss_and_the_sound_is_the_same(
     case: Case, checkpoint: Callable[[Sizes], Path], recording: Path, vendors: Callable[[Sizes], dict[str, np.ndarray]]
 ) -> None:
     theirs = vendors(case.sizes)
@@ -49,7 +49,7 @@ async def test_codes_are_identical_and_the_sound_is_the_same(
     np.testing.assert_allclose(said.wave, wave, rtol=0, atol=1e-4)
 
 
-def test_a_recording_becomes_the_vendors_frames_and_embedding(
+def test_a_recording_becomes_the_frames_and_the_embedding_of_qwen_tts(
     checkpoint: Callable[[Sizes], Path], recording: Path, vendors: Callable[[Sizes], dict[str, np.ndarray]]
 ) -> None:
     theirs, wave = vendors(BASE), np.asarray(soundfile.read(recording, dtype="float32")[0], np.float32)
