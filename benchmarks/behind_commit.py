@@ -76,6 +76,23 @@ async def behind_commit_ms(engine: Engine, id: str, turn: Turn, camera: bool, se
     raise SystemExit("the answer had no sound")
 
 
+async def pairs_ms(
+    engine: Engine, pairs: int, seconds: float, settled: Settled | None
+) -> list[tuple[float, float]]:
+    """Milliseconds of the processor behind the commits of turns that are spoken, and of the same that are shown, too;
+    in turn, behind a rehearsal."""
+    fps, found = engine.model.camera.fps, list[tuple[float, float]]()
+    for number in range(pairs + 1):
+        took = {
+            rate: await behind_commit_ms(
+                engine, f"{settled is None}-{number}-{rate}", Turn(number, seconds, rate), rate > 0, settled
+            )
+            for rate in ((0.0, fps) if number % 2 else (fps, 0.0))
+        }
+        found += [(took[0.0], took[fps])] if number else []
+    return found
+
+
 async def measure(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)  # else their waiting for each other is counted
     table = Table("", "spoken", "spoken and shown", "ratio")
@@ -83,17 +100,8 @@ async def measure(args: argparse.Namespace) -> None:
         tiny_qwen3_omni.make(Path(folder))
         settled = Settled(patch)
         async with Engine(spec(Path(folder), window_s=args.window_s)) as engine:
-            fps = engine.model.camera.fps
             for name, one in (("settled", settled), ("at once", None)):
-                pairs = list[tuple[float, float]]()
-                for number in range(args.pairs + 1):
-                    took = {
-                        rate: await behind_commit_ms(
-                            engine, f"{name}-{number}-{rate}", Turn(number, args.seconds, rate), rate > 0, one
-                        )
-                        for rate in ((0.0, fps) if number % 2 else (fps, 0.0))
-                    }
-                    pairs += [(took[0.0], took[fps])] if number else []  # the first is a rehearsal
+                pairs = await pairs_ms(engine, args.pairs, args.seconds, one)
                 heard, seen = (statistics.median(times) for times in zip(*pairs, strict=True))
                 ratio = statistics.median(seen / heard for heard, seen in pairs)
                 table.add_row(name, f"{heard:.1f} ms", f"{seen:.1f} ms", f"{ratio:.2f}")

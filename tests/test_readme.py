@@ -169,6 +169,20 @@ def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
     assert broken(page) == ["#two", "none.md#"]
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/models.md"])
+def test_a_family_of_which_there_is_no_network_is_called_transition_only(page: str) -> None:
+    """Each module of transitions that is no family's own and no part of all of them."""
+    worker = ROOT / "engine" / "worker"
+    shared = {"__init__", "accumulator", "transition", "windows"}
+    families = {path.stem for path in (worker / "transitions").glob("*.py")} - shared
+    alone = {name.replace("_", "") for name in families if not (worker / "models" / name).is_dir()}
+    assert len(alone) == 5
+    passages = re.split(r"\n\n|\n(?=\|)", (ROOT / page).read_text(encoding="utf-8"))
+    (passage,) = (one for one in passages if "transition only" in one)
+    squeezed = re.sub(r"[^a-z0-9]", "", passage.lower())
+    assert {name for name in alone if name not in squeezed} == set()
+
+
 def test_the_glossary_is_in_order_and_its_words_are_the_code_s() -> None:
     page = (ROOT / "engine" / "README.md").read_text(encoding="utf-8")
     rows = re.findall(

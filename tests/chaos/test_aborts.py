@@ -20,7 +20,7 @@ from tests.engine.fakes import turns, until
 from tests.guard.gates import segments
 
 AT_ONCE = 12  # more than there are slots for: some are left while they wait for one
-PATIENCE_S = 0.3
+PATIENCE_S = 0.1
 THERE = segments()  # of others: the count is the whole machine's
 LONG = np.zeros(LEAST_BYTES, np.int16)  # so long that it is shared, not sent
 TEXTS = ("say: a few words", "long 200", "tool look {}", "fail", "say: nothing")

@@ -63,7 +63,7 @@ async def test_a_step_that_breaks_costs_only_who_broke_it(
     model: str, stage: str, moment: Moment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nth = random.Random(f"{model} {stage} {moment}").randint(1, 2)
-    good = [asked(stage, number) for number in range(7)]
+    good = [asked(stage, number) for number in range(7 if model == "script" else 3)]
     async with Engine(batched(model)) as engine:
         breaking = Breaking(monkeypatch, stage_of(model, stage), moment, nth)
         await breaking.one_among_good(engine, whole, good, asked(stage, 3, BAD), ALONE[model, stage == "ears"])
@@ -89,9 +89,9 @@ async def test_without_going_on_alone_others_would_be_lost(monkeypatch: pytest.M
     ],
 )
 async def test_random_bad_requests_change_no_good_answer(model: str, count: int) -> None:
-    good = [told(f"good{number}", f"Number {number}.") for number in range(7)]
+    good = [told(f"good{number}", f"Number {number}.") for number in range(3 if count == 5 else 7)]
     async with Engine(batched(model)) as engine:
-        assert await random_among_good(engine, whole, good, count) >= 7
+        assert await random_among_good(engine, whole, good, count) >= len(good)
 
 
 @pytest.mark.parametrize("bound", [None, "soon", [], {}, True, 10**30])

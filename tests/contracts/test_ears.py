@@ -53,6 +53,9 @@ EARS = {
 if find_spec("moonshine_voice") is not None:
     EARS["moonshine"] = Ears("asr.moonshine", tiny_moonshine.streaming)
 
+KILLED = list({kind.use: name for name, kind in EARS.items()}.values())
+"""One network of each library's part: what is heard again after a loss has been kept by the engine."""
+
 
 @pytest.fixture(scope="module", params=EARS)
 def ears(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> StageSpec:
@@ -180,6 +183,7 @@ async def test_a_turn_of_anything_ends_in_one_transcript(ears: StageSpec, pcm: n
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ears", KILLED, indirect=True)
 async def test_two_users_of_ears_that_are_killed_in_mid_sentence_lose_no_word(ears: StageSpec) -> None:
     said = {"a": speech(3, 11), "b": speech(4, 12)}
     async with Engine(inline(ears)) as engine:

@@ -81,6 +81,12 @@ class Got:
         )
 
 
+@pytest.fixture(autouse=True)
+def losses_cost_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was lost twice is back at once: tests/engine/control/test_membership.py says how long it waits otherwise."""
+    monkeypatch.setattr("engine.control.membership.FIRST_PENALTY_S", 0.01)
+
+
 async def whole_again(engine: Engine) -> None:
     """Wait until the lost have come back, and nothing is left of who was served."""
     await until(lambda: all(s["replicas"] == 2 and not s["leased"] for s in engine.stats().values()), 10_000)

@@ -164,11 +164,13 @@ async def turns(n: int = 20) -> None:
 
 
 async def until(condition: Callable[[], bool], turns_left: int = 5000) -> None:
-    """Let the loop turn until something holds."""
-    while not condition():
-        turns_left -= 1
-        assert turns_left > 0, "it never came to hold"
-        await asyncio.sleep(0 if turns_left > 4000 else 0.002)
+    """Let the loop turn until something holds. What takes more than a thousand turns is another thread's or process's,
+    which a loop that spins would hold up."""
+    for turn in range(turns_left):
+        if condition():
+            return
+        await asyncio.sleep(0 if turn < 1000 else 0.002)
+    assert condition(), "it never came to hold"
 
 
 async def whole(chunks: AsyncIterator[C]) -> list[C]:

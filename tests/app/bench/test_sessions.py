@@ -21,7 +21,7 @@ from app.bench.subject import Served
 from app.bench.target import BenchError, Target, target_of, voiced
 from app.commands.deployment import deployment
 
-SPOKEN = Path(__file__).parents[2] / "data" / "spoken" / "in_020.ogg"
+SPOKEN = Path(__file__).parents[2] / "data" / "spoken" / "in_211.ogg"
 
 
 def test_a_whole_session_with_a_server_of_its_own(scripted: subject.Subject) -> None:
@@ -107,6 +107,7 @@ KEYED = """
 model: script
 workers: [{stages: [ears, thinker, talker, code2wav]}]
 server: {keys_file: KEYS}
+options: {frames_per_word: 2}  # answers are played as they are paced: short ones measure the same
 """
 
 

@@ -20,7 +20,7 @@ from app.bench.target import BenchError, Target, spoken
 from app.bench.voice_answers import Diary, Record, judged
 from app.client import ClientError
 
-SPOKEN = Path(__file__).parents[2] / "data" / "spoken" / "in_020.ogg"
+SPOKEN = Path(__file__).parents[2] / "data" / "spoken" / "in_211.ogg"
 
 
 def sounding(**fields: Any) -> Turn:

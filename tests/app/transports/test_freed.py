@@ -65,7 +65,7 @@ async def come_and_go(port: int, said: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(said)
     with suppress(TimeoutError):
-        async with asyncio.timeout(0.1):
+        async with asyncio.timeout(0.02):
             await reader.read(100)
     writer.transport.abort()
 

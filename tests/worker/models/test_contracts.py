@@ -58,6 +58,8 @@ FAMILIES = {
 DTYPES = ("float32", "bfloat16")
 KINDS = [(family, dtype) for family in FAMILIES for dtype in DTYPES]
 THINKING = [kind for kind in KINDS if FAMILIES[kind[0]].thinks]
+KEPT = [*((kind, True) for kind in KINDS), *(((family, "bfloat16"), False) for family in FAMILIES)]
+"""Where a lost talker's successor has what was given, and where not all of it, which is to be seen."""
 Deployment = Callable[..., EngineSpec]
 
 
@@ -218,7 +220,7 @@ async def test_where_the_sounds_replica_is_lost_the_sound_goes_on(
 
 
 @pytest.mark.seed("A4.16")
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(("kind", "kept"), KEPT, ids=str, indirect=["kind"])
 async def test_a_lost_talkers_successor_speaks_on_behind_what_was_given(
     kept: bool, kind: tuple[str, str], deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

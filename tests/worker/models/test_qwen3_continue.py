@@ -85,6 +85,7 @@ async def test_what_was_given_is_kept_and_the_rest_is_behind_it(
     checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
     """Although the successor would draw something else: never two answers in one."""
+    monkeypatch.setattr("engine.control.membership.FIRST_PENALTY_S", 0.01)
     another_choice(monkeypatch)
     spoken = spied(monkeypatch)
     folder = checkpoint("plain")

@@ -56,18 +56,24 @@ async def test_a_flood_of_stun_requests_disturbs_no_call(server: Running) -> Non
     async with calling(server) as call:
         found = re.search(r"a=candidate:\S+ 1 udp \d+ (\S+) (\d+)", call.peer.remoteDescription.sdp)
         assert found
+        requests = [stun_request(signed=n % 2 == 1) for n in range(400)]
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             for n in range(20_000):
-                request = aioice.stun.Message(aioice.stun.Method.BINDING, aioice.stun.Class.REQUEST)
-                if n % 2:
-                    request.attributes["USERNAME"] = "a:b"
-                    request.add_message_integrity(b"no password")
-                stranger.sendto(bytes(request), (found[1], int(found[2])))
+                stranger.sendto(requests[n % len(requests)], (found[1], int(found[2])))
                 if n % 100 == 0:
                     await asyncio.sleep(0)
         await call.say("say: still here", output_modalities=["text"])
         await call.until("response.done")
         assert call.peer.connectionState == "connected"
+
+
+def stun_request(signed: bool) -> bytes:
+    """A stranger's, who knows no password."""
+    request = aioice.stun.Message(aioice.stun.Method.BINDING, aioice.stun.Class.REQUEST)
+    if signed:
+        request.attributes["USERNAME"] = "a:b"
+        request.add_message_integrity(b"no password")
+    return bytes(request)
 
 
 @pytest.mark.fault("N3.4")

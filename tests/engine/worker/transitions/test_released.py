@@ -17,7 +17,7 @@ from rich.table import Table
 
 from tests.engine.worker.transitions import released_qwen as qwen
 from tests.engine.worker.transitions import released_speech as speech
-from tests.engine.worker.transitions.released import RELEASE, Case, results
+from tests.engine.worker.transitions.released import RELEASE, REPEATED, Case, results
 
 pytestmark = pytest.mark.transitions
 
@@ -51,6 +51,35 @@ UNREACHABLE = {
     "qwen3_tts.talker2code2wav_async_chunk": {"284: if ref_context_size > 0: -> 293"},
 }
 """Code that no input reaches, by function, with its lines."""
+
+
+CAUSES = {
+    "",
+    REPEATED,
+    "no rows: no payload",
+    "no rows: handed on there",
+    "two rows at once in the answer: they do not come here, and are dropped there",
+    "codes of another shape: refused here, handed on there",
+    "no codes: no window, and the end, here; nothing there",
+    "the end comes without a frame: the remainder is voiced here, lost there",
+    "fewer hidden rows than the prompt has ids, or none: refused here, no payload there",
+    "nothing was drawn but a stop: the prompt's rows here, none there",
+    "no codes: an empty payload here, none there",
+    "a code beyond the book: refused here, handed on there",
+    "no codes: an empty payload here; there -1, or none at all",
+    "codes of another shape, or beyond the book: refused here, handed on there",
+    "no sound: an empty payload here, none there",
+    "too long: cut behind a group here, within one there",
+    "windows that are too small: refused here, replaced by the default there",
+    "a request without an id of its own: served here, lost there",
+    "groups without sound: left out here, voiced there",
+    "a voice, or a part of it, is missing: refused here, silence or no payload there",
+    "stops and placeholders: left out here, by the consumer there",
+    "the end comes with tokens for more than a window: all at once there",
+    "metadata, or a target, that nobody knows: refused here, handed on there",
+    "no tokens: an empty payload here, none there",
+}
+"""Every cause for a difference: engine/EXTENDING.md tells them."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +119,7 @@ def causes() -> Generator[dict[str, Counter[str]]]:
 def test_payloads_equal_those_of_the_release(name: str, released: Released, causes: dict[str, Counter[str]]) -> None:
     found = [case.check(theirs) for case, theirs in zip(released.cases[name], released.results[name], strict=True)]
     causes[name] = Counter(found)
+    assert causes[name].keys() <= CAUSES
     assert causes[name][""] >= PAYLOADS // 4, "most payloads are ordinary ones"
 
 

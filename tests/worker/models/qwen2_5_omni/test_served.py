@@ -38,12 +38,13 @@ async def test_every_answer_under_load_is_the_references(checkpoint: Folder, ora
                 async with asked.open(request) as chunks:
                     texts.append("".join([chunk.text async for chunk in chunks if isinstance(chunk, Text)]))
     assert [figure.value for figure in report.figures(exact=True)] == [0.0] * 4
-    stage = Code2Wav(StageConfig(folder, slots=1))
+    stage, compared = Code2Wav(StageConfig(folder, slots=1)), 0
     for text, written, wave in zip(ASKED, texts, report.loads[0].alone, strict=True):
         said = reference.answer([("user", [text])], TOKENS, CODES)
         assert written == reference.tokenizer.decode(said.ids, skip_special_tokens=True)
         codes = said.codes[:, 0].astype(np.int64)
-        assert len(codes) > 10, "it would prove nothing"
+        compared += len(codes)
         sound = streamed(stage, [[len(codes)]], codes)[0]
         assert wave.shape == sound.shape
         assert np.abs(wave - sound).max() < 1e-3, "16 bits on the wire"
+    assert compared > 60, "it would prove nothing"

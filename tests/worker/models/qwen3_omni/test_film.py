@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 from msgspec import structs
 
+from benchmarks.behind_commit import pairs_ms
 from engine import Engine, Message, RequestError, VideoPart, WorkerSpec
 from engine.chunk import Chunk, Speech, VideoFrame
 from engine.core import MIC_RATE_HZ, Pcm
@@ -161,6 +163,20 @@ async def left_at_the_end(
     async with Engine(spec(folder, window_s=window_s)) as engine:
         said = await ask(engine, request("live", [SYSTEM], 1, 3, live=True, camera=True), turn())
     return counted, said, settled
+
+
+@pytest.mark.bench  # it counts the processor's time of this process, on one thread
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "at once"])
+async def test_behind_the_commit_a_camera_costs_next_to_nothing(
+    settled: bool, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: a turn of which nothing was taken in before its end."""
+    async with Engine(spec(checkpoint("plain"), window_s=1)) as engine:
+        pairs = await pairs_ms(engine, 6, SECONDS, Settled(monkeypatch) if settled else None)
+    ratio = statistics.median(seen / heard for heard, seen in pairs)
+    print(f"the processor's time behind the commit, shown over spoken: {ratio:.2f}")
+    assert (ratio <= 1.2) == settled
 
 
 async def test_when_the_user_stops_only_the_sound_of_the_open_window_is_left(

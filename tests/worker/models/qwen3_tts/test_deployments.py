@@ -77,6 +77,21 @@ async def test_behind_a_thinker_it_says_what_that_writes(checkpoint: Folder) -> 
     assert len(wave) == 1920 * len(codes) > 0
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_in_processes_of_their_own_its_stages_say_the_same(checkpoint: Folder, recording: Path) -> None:
+    """Frames of the recording cross from one to the other, and those of the answer."""
+    here = lossy(checkpoint(BASE), recording, apart=True)
+    found = list[tuple[list[list[int]], np.ndarray, str]]()
+    for launcher in ("inline", "local"):
+        workers = tuple(replace(one, replicas=1) for one in here.workers)
+        async with Engine(replace(here, workers=workers, launcher=launcher)) as engine:
+            found.append(await said(engine, told(max_audio_s=0.8)))
+    assert len(found[0][0]) == 10
+    assert found[1][0] == found[0][0]
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=0, atol=1e-4)
+
+
 def lossy(folder: Path, recording: Path, apart: bool, dtype: str = "float32") -> EngineSpec:
     """Two replicas of each stage, of a voice that is cloned."""
     places = [("talker",), ("code2wav",)] if apart else [("talker", "code2wav")]

@@ -18,8 +18,9 @@ from tests.oracles.tiny_qwen3_tts import Sizes
 from tests.worker.models.qwen3_tts.driven import asked, say, stages, whole
 
 TEXTS = ("Hello there, how are you?", "One two three.", "The rest of it is silence.")
-FRAMES = 12
-CHANGES = {"server.limits.answer_s": FRAMES * 0.08, "server.limits.answers_share": 1.0}
+CONTEXT = 64
+"""Rows of an answer: random weights seldom stop by themselves."""
+CHANGES = {"options.context": CONTEXT, "server.limits.answers_share": 1.0}
 
 
 @pytest.mark.timeout(300)  # a server is started, on whatever machine
@@ -31,9 +32,9 @@ async def test_every_answer_under_load_is_what_the_stages_say(checkpoint: Callab
         async with Server(Address(server.url)) as asking:
             report.loads = await loads(asking, Plan(at_once=(6,), rate=20.0, count=12), Kind("ryan", requests))
     assert [figure.value for figure in report.figures(exact=True)] == [0.0] * 4
-    line = stages(folder, slots=1)
+    line = stages(folder, slots=1, context=CONTEXT)
     for text, wave in zip(TEXTS, report.loads[0].alone, strict=True):
-        (said,) = await say(line, (asked(frames=FRAMES, voice="ryan", sampling=Sampling()), whole(text)))
+        (said,) = await say(line, (asked(frames=CONTEXT, voice="ryan", sampling=Sampling()), whole(text)))
         assert said.error == ""
         assert wave.shape == said.wave.shape
         assert np.abs(said.wave).max() > 0.01, "it would prove nothing"
