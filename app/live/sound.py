@@ -48,6 +48,9 @@ class LiveSound:
     def play(self, pcm: bytes) -> None:
         self._send(np.frombuffer(pcm, "<i2").astype(np.int16))
 
+    def stop(self) -> None:
+        """Let what has left be heard: the client has nothing to clear it with, and at most PROFILE.lead_s is ahead."""
+
     async def run(self) -> None:
         """Fill the stream with silence, for as long as it is wanted."""
         while True:

@@ -57,6 +57,10 @@ class Sound(Protocol):
     def play(self, pcm: bytes) -> None:
         """Play little-endian int16 at SPEAKER_RATE_HZ. Never waits."""
 
+    def stop(self) -> None:
+        """Throw away what was played and has yet to be heard, as far as it can be reached: the answer was
+        interrupted. Never waits."""
+
 
 class Channel:
     """``loop_time`` is the client's part of the event loop's time. ``opened``: events can go out; None is at once.

@@ -16,7 +16,7 @@ from itertools import count
 from app.callers import Caller
 from app.ids import elsewhere, new_id
 from app.realtime.protocol.client_events import Received
-from app.realtime.protocol.server_events import AudioDelta, ServerEvent, SoundPlayed
+from app.realtime.protocol.server_events import AudioDelta, OutputAudioCleared, ServerEvent, SoundPlayed
 from app.transports.channel import Channel
 from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.outbox import Outbox
@@ -109,6 +109,8 @@ class ResumableSession:
         if isinstance(event, AudioDelta) and self.sound is not None:
             self.sound.play(event.pcm)
             event = SoundPlayed(event.ref, len(event.pcm) // 2)
+        elif isinstance(event, OutputAudioCleared) and self.sound is not None:
+            self.sound.stop()
         seconds = event.seconds if isinstance(event, AudioDelta) else 0.0
         numbers = count(self._event_log.last + 1) if self._event_log is not None else None
         for text in self.dialect.encode(event, numbers):

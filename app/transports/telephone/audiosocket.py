@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 
 import numpy as np
 
+from app.realtime.ports import CALL
 from app.refusal import Refusal
 from app.service import Closed, Service
 from app.telemetry import audit, log, log_failure
@@ -39,6 +40,7 @@ descriptors."""
 class AudioSocketStream:
     """One call, once it has said its name."""
 
+    lead_s = CALL.lead_s
     way_s = 0.02
     """A frame of the exchange's: nothing comes back by which the way could be measured."""
 
@@ -67,6 +69,9 @@ class AudioSocketStream:
             await self._writer.drain()
         except ConnectionError:
             raise Disconnect(1006, "the exchange is gone") from None
+
+    async def stop(self) -> None:
+        """Let what has left be heard: there is no word for it."""
 
     async def close(self, disconnect: Disconnect) -> None:
         with suppress(ConnectionError):

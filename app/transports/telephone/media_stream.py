@@ -18,9 +18,13 @@ class MediaStream(Protocol):
     name: str
     """The exchange's own name of the call, under which it asks later what is to become of it."""
 
+    lead_s: float
+    """Seconds that sending runs ahead of the caller's ear."""
+
     @property
     def way_s(self) -> float:
-        """Return how long a sample takes from here to the exchange, and waits there."""
+        """Return how long a sample takes from here to the exchange, and waits there beyond what was sent ahead of its
+        time."""
         ...
 
     def received(self) -> AsyncGenerator[Pcm | str]:
@@ -33,6 +37,9 @@ class MediaStream(Protocol):
     async def send(self, pcm: Pcm) -> None:
         """Play int16 [samples] at RATE_HZ; waits while the exchange takes nothing. Raises Disconnect where it is
         gone."""
+
+    async def stop(self) -> None:
+        """Have the exchange throw away what it has yet to play, if it can. Raises Disconnect where it is gone."""
 
     async def close(self, disconnect: Disconnect) -> None:
         """Give the call back to the exchange, and say why where it takes that. May be called twice."""

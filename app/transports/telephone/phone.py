@@ -33,8 +33,8 @@ HANDSET_S = 0.060
 """Seconds that a sample waits between the exchange and the ear: the buffer of a telephone."""
 
 MOST_WAITING = 50
-"""Packets: pacing keeps 60 ms ahead, 300 where the server is late, so a second waits only where the exchange takes
-nothing; its oldest is dropped then."""
+"""Packets: pacing keeps some tenths of a second ahead, so a second waits only where the exchange takes nothing; its
+oldest is dropped then."""
 
 AHEAD_S = 10.0
 """Seconds of sound that may come before their time: what waited in a network that stood still."""
@@ -51,6 +51,7 @@ class Phone:
         self.delay_s, self.last_seen_s = HANDSET_S, time.monotonic()
         self._up, self._down = Resampler(RATE_HZ, MIC_RATE_HZ), Resampler(SPEAKER_RATE_HZ, RATE_HZ)
         self._waiting = deque[Pcm](maxlen=MOST_WAITING)
+        self._stopped = False
         self._news, self._gone, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
@@ -61,6 +62,12 @@ class Phone:
     def play(self, pcm: bytes) -> None:
         """Play little-endian int16 at SPEAKER_RATE_HZ. Never waits."""
         self._waiting.append(self._down.push(np.frombuffer(pcm, "<i2")))
+        self._news.set()
+
+    def stop(self) -> None:
+        """Throw away what was played and has yet to be heard, where the exchange can. Never waits."""
+        self._waiting.clear()
+        self._stopped = True
         self._news.set()
 
     async def messages(self) -> AsyncGenerator[Received]:
@@ -121,12 +128,20 @@ class Phone:
         while True:
             await self._news.wait()
             self._news.clear()
-            while self._waiting:
+            while self._stopped or self._waiting:
                 try:
                     async with asyncio.timeout(self._send_timeout_s):
-                        await self._stream.send(self._waiting.popleft())
+                        await self._say_next()
                 except TimeoutError:
                     raise Disconnect(SLOW, "the exchange takes no sound", "cut") from None
+
+    async def _say_next(self) -> None:
+        """What waits was played behind the last stop."""
+        if self._stopped:
+            self._stopped = False
+            await self._stream.stop()
+        else:
+            await self._stream.send(self._waiting.popleft())
 
     async def _watch_inbox(self) -> None:
         await self.inbox.overflowed.wait()

@@ -16,6 +16,7 @@ import numpy as np
 from aiortc.rtp import RtpPacket
 
 from app import g711
+from app.realtime.ports import CALL
 from app.transports.disconnect import Disconnect
 from app.transports.telephone.media_stream import RATE_HZ
 from app.transports.telephone.sdp import PCMU, Offer
@@ -41,7 +42,7 @@ class RtpStream(asyncio.DatagramProtocol):
     """``began`` is called once the session takes the call. ``hosts`` are those whose packets are taken."""
 
     def __init__(self, name: str, offer: Offer, hosts: set[str], began: Callable[[], None]) -> None:
-        self.name, self.way_s = name, 0.02
+        self.name, self.lead_s, self.way_s = name, CALL.lead_s, 0.02
         self._offer, self._hosts, self._began = offer, hosts, began
         self._place = (offer.host, offer.port)
         self._received = asyncio.Queue[Pcm | str | None](MOST_WAITING)
@@ -98,6 +99,10 @@ class RtpStream(asyncio.DatagramProtocol):
         for at in range(0, whole, FRAME):
             self._put(samples[at : at + FRAME])
         self._part = samples[whole:]
+
+    async def stop(self) -> None:
+        """Let what has left be heard; the part of a packet that has not is dropped."""
+        self._part = self._part[:0]
 
     async def close(self, disconnect: Disconnect) -> None:
         """Free the port; what the caller is told is said in SIP."""

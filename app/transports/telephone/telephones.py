@@ -53,7 +53,7 @@ class Telephones:
         caller, control, id = Caller(self._settings.key), self._control(), new_id("rtc", self._service.settings.name)
         with self._service.share("calls", caller), self._service.admit(caller) as context:
             phone = Phone(stream, self._service, caller, control)
-            profile = replace(CALL, lateness=self._service.lateness)
+            profile = replace(CALL, lead_s=stream.lead_s, lateness=self._service.lateness)
             opening = Opening(caller, settings=self._start(control), profile=profile)
             connection = Connection(self._service, self._sessions, context, phone.channel, opening)
             with self._open_calls.add(Call(id, caller, phone.inbox, connection)):

@@ -28,6 +28,7 @@ from app.service import Closed
 from app.settings import Telephone
 from app.telemetry import audit
 from app.transports.disconnect import TOO_LARGE, Disconnect
+from app.transports.telephone.media_stream import RATE_HZ
 from app.transports.telephone.telephones import Telephones
 from app.transports.websocket import TRY_LATER, deny
 from engine import ConfigError
@@ -41,6 +42,10 @@ START_S = 10.0
 
 MOST_CHARS = 32_000
 """Characters of one message: three seconds of sound; Twilio's have 20 ms."""
+
+LEAD_S = 0.2
+"""Seconds that sending runs ahead of the caller's ear. Twilio keeps what comes early, and throws it away when told, so
+that a hiccup on the way is not heard and an interrupted answer is silent all the same."""
 
 MARK_S = 1.0
 """Seconds from one mark to the next: each comes back when what was sent before it has been played."""
@@ -106,8 +111,9 @@ class TwilioStream:
 
     def __init__(self, socket: WebSocket, start: _Start) -> None:
         self._socket, self._stream, self.name = socket, start.streamSid, start.callSid
-        self.way_s = 0.05
-        self._marked_s: float | None = None  # when the mark that has not come back was sent
+        self.lead_s, self.way_s = LEAD_S, 0.05
+        self._ends_s = 0.0  # when what was sent would be over, were there no way
+        self._marked_s: float | None = None  # the same for what stands before the mark that has not come back
         self._next_mark_s = 0.0
 
     async def received(self) -> AsyncGenerator[Pcm | str]:
@@ -127,18 +133,24 @@ class TwilioStream:
     async def send(self, pcm: Pcm) -> None:
         payload = pybase64.b64encode(g711.encode_ulaw(pcm)).decode("ascii")
         await self._put({"event": "media", "streamSid": self._stream, "media": {"payload": payload}})
-        if self._marked_s is None and time.monotonic() >= self._next_mark_s:
-            self._marked_s = time.monotonic()
-            self._next_mark_s = self._marked_s + MARK_S
+        now_s = time.monotonic()
+        self._ends_s = max(now_s, self._ends_s) + len(pcm) / RATE_HZ
+        if self._marked_s is None and now_s >= self._next_mark_s:
+            self._marked_s, self._next_mark_s = self._ends_s, now_s + MARK_S
             await self._put({"event": "mark", "streamSid": self._stream, "mark": {"name": "heard"}})
+
+    async def stop(self) -> None:
+        """A mark that comes back now has been thrown away, too."""
+        self._ends_s, self._marked_s = 0.0, None
+        await self._put({"event": "clear", "streamSid": self._stream})
 
     async def close(self, disconnect: Disconnect) -> None:
         await _close(self._socket, disconnect.code, disconnect.reason)
 
     def _measure(self) -> None:
-        """A mark is back: the way there and back, and what waited there."""
+        """A mark is back: the way there and back, and what waited there beyond what was sent ahead."""
         if self._marked_s is not None:
-            self.way_s = min(1.0, time.monotonic() - self._marked_s)
+            self.way_s = min(1.0, max(0.0, time.monotonic() - self._marked_s))
             self._marked_s = None
 
     async def _put(self, message: object) -> None:

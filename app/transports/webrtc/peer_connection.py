@@ -86,6 +86,9 @@ class PeerConnection:
         """Send little-endian int16 at SPEAKER_RATE_HZ as packets. Never waits."""
         self._track.push(pcm)
 
+    def stop(self) -> None:
+        """Let what has left be heard: no more than 60 ms, which are packets already."""
+
     async def accept(self, sdp: str) -> str:
         """The answer to an offer, with every address of the server. Raises Refusal, and Closed."""
         connection = self._connection

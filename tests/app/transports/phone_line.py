@@ -59,6 +59,9 @@ class PhoneLine:
         if self._writer.transport.get_write_buffer_size() < MOST_WAITING:
             self._writer.write(b"~" + pybase64.b64encode(pcm) + b"\n")
 
+    def stop(self) -> None:
+        """What has left is heard."""
+
     async def run(self) -> None:
         """A line has no work of its own."""
 

@@ -88,16 +88,21 @@ def sign(url: str, form: Mapping[str, str] | None = None, token: str = TOKEN) ->
 
 
 class StreamPhone:
-    """A caller behind Twilio's Media Streams. It plays what comes in real time, and marks come back when played;
-    ``cleared`` counts how often what waits was to be thrown away."""
+    """A caller behind Twilio's Media Streams. It plays what comes in real time, and marks come back when played; what
+    waits when it is told to clear that is not heard, and marks among it come back at once (``cleared``: how often)."""
 
     def __init__(self, socket: ClientConnection, name: str) -> None:
         self._socket, self.name = socket, name
         self.sound: list[tuple[float, Pcm]] = []
         self.ended = asyncio.Event()
         self.closed = (0, "")
-        self.cleared = 0
+        self.cleared, self._plays_until_s = 0, 0.0
         self._number = 0
+
+    @property
+    def waiting_s(self) -> float:
+        """Seconds of sound that came and have yet to be played."""
+        return max(0.0, self._plays_until_s - time.monotonic())
 
     async def put(self, event: str, **fields: Any) -> None:
         self._number += 1
@@ -111,23 +116,45 @@ class StreamPhone:
         await self.put("start", start={**ids, "tracks": ["inbound"], "mediaFormat": format, "customParameters": {}})
 
     async def listen(self) -> None:
-        plays_until_s = 0.0
-        with suppress(ConnectionClosed):
+        self._plays_until_s, marks = 0.0, set[asyncio.Task[None]]()
+        try:
             while True:
                 message = json.loads(await self._socket.recv())
                 assert message["streamSid"] == "MZ1"
-                now = time.monotonic()
-                if message["event"] == "media":
-                    pcm = g711.decode_ulaw(base64.b64decode(message["media"]["payload"]))
-                    self.sound.append((now, pcm))
-                    plays_until_s = max(now, plays_until_s) + len(pcm) / 8000
-                elif message["event"] == "clear":
-                    self.cleared += 1
-                elif message["event"] == "mark":
-                    await asyncio.sleep(max(0.0, plays_until_s - now))
-                    await self.put("mark", mark=message["mark"])
+                match message["event"]:
+                    case "media":
+                        now = time.monotonic()
+                        pcm = g711.decode_ulaw(base64.b64decode(message["media"]["payload"]))
+                        self.sound.append((now, pcm))
+                        self._plays_until_s = max(now, self._plays_until_s) + len(pcm) / 8000
+                    case "clear":
+                        self._clear()
+                    case "mark":
+                        marks.add(asyncio.create_task(self._mark(message["mark"], self._plays_until_s)))
+        except ConnectionClosed:
+            pass
+        finally:
+            for mark in marks:
+                mark.cancel()
+            await asyncio.gather(*marks, return_exceptions=True)
         self.closed = (self._socket.close_code or 0, self._socket.close_reason or "")
         self.ended.set()
+
+    def _clear(self) -> None:
+        self.cleared += 1
+        now = time.monotonic()
+        unplayed, self._plays_until_s = max(0, round((self._plays_until_s - now) * 8000)), now
+        while unplayed and self.sound:
+            came_s, pcm = self.sound.pop()
+            if unplayed < len(pcm):
+                self.sound.append((came_s, pcm[: len(pcm) - unplayed]))
+            unplayed = max(0, unplayed - len(pcm))
+
+    async def _mark(self, mark: Any, due_s: float) -> None:
+        while time.monotonic() < min(due_s, self._plays_until_s):
+            await asyncio.sleep(0.005)
+        with suppress(ConnectionClosed):
+            await self.put("mark", mark=mark)
 
     async def speak(self, pcm: Pcm) -> None:
         for one in frames(pcm):

@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from app.lateness import MOST_S
 from app.realtime.output.playout import RESERVE_S
 from app.transports.telephone.phone import HANDSET_S
+from app.transports.telephone.twilio import LEAD_S
 from engine.core import Pcm
 from tests.app.rig import Client, LoudnessVad, Running, eventually, keys_file, running, script_spec, watched_lateness
 from tests.app.transports.telephone.exchanges import (
@@ -123,6 +124,24 @@ async def test_a_caller_who_interrupts_hears_silence_at_once(server: Running, di
         await phone.press("0")
         await backend.until("input_audio_buffer.dtmf_event_received")
         assert len(heard(phone)) / 8000 <= heard_s + LEFT_S, "sound that has left can't be recalled"
+        await phone.hang_up()
+        await server.empty()
+
+
+async def test_twilio_is_sent_more_ahead_and_throws_it_away_when_its_caller_interrupts(server: Running) -> None:
+    """To the ear it is as the other exchanges: what was ahead is not heard."""
+    async with twilio(reached(server)) as phone, beside(server) as backend:
+        await ask(backend, "long 100")
+        await eventually(lambda: len(heard(phone)) > 8000)
+        ahead_s = phone.waiting_s
+        await phone.speak(tone(0.5))
+        heard_s = (await backend.until("conversation.item.truncated"))["audio_end_ms"] / 1000
+        await eventually(lambda: phone.cleared == 1)
+        assert ahead_s > LEAD_S / 2
+        assert len(heard(phone)) / 8000 <= heard_s + HANDSET_S + RESERVE_S + 0.18
+        await ask(backend, "say: one two three")
+        await backend.until("output_audio_buffer.stopped")
+        assert phone.cleared == 1, "what was heard to its end is not thrown away"
         await phone.hang_up()
         await server.empty()
 
