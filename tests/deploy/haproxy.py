@@ -56,6 +56,10 @@ class Process:
     def start(self) -> None:
         self.running = subprocess.Popen(self.command, env={**os.environ, **self.environment}, cwd=ROOT)
 
+    def signal(self, how: signal.Signals) -> None:
+        assert self.running is not None
+        self.running.send_signal(how)
+
     async def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal, and wait for the exit code."""
         assert self.running is not None

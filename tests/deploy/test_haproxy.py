@@ -17,7 +17,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from tests.app.rig import TIMEOUT_S, Client
 from tests.app.transports.webrtc.caller import Caller
@@ -56,10 +56,13 @@ def owner(id: str) -> str:
     return id.split("_")[1]
 
 
-def socket(two: Fronts, query: str = "", key: str = KEY, **options: Any) -> connect:
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+def socket(
+    two: Fronts, query: str = "", key: str = KEY, header: str = "authorization", path: str = "/v1/realtime",
+    **options: Any,
+) -> connect:  # fmt: skip
+    headers = {header: f"Bearer {key}" if header == "authorization" else key} if key else {}
     return connect(
-        f"{two.url(scheme='ws')}/v1/realtime{query}",
+        f"{two.url(scheme='ws')}{path}{query}",
         additional_headers=headers,
         max_size=None,
         max_queue=None,
@@ -87,6 +90,18 @@ class Held:
 
     async def works(self) -> None:
         await self._client.ask("say: still here", output_modalities=["text"])
+
+    async def begins(self) -> None:
+        """An answer of a minute is on its way."""
+        await (await self._client.say("long 100")).send("response.create")
+        await self._client.until("response.output_audio.delta")
+
+    async def is_cut(self) -> None:
+        """Wait until the connection is lost, to whatever was on its way."""
+        async with asyncio.timeout(TIMEOUT_S):
+            with pytest.raises(ConnectionClosedError):
+                while True:
+                    await self._client.next()
 
     async def lose(self) -> None:
         """The connection breaks, without a goodbye."""
@@ -138,10 +153,32 @@ async def _made(http: httpx.AsyncClient, route: str, name: str, **body: Any) -> 
     return answer.json()[name]
 
 
+async def _made_by(two: Fronts, server: str) -> str:
+    """The id of a response that this server keeps."""
+    async with client_of(two) as http, asyncio.timeout(TIMEOUT_S):
+        while owner(id := await _made(http, "responses", "id", input="say: one")) != server:
+            pass
+    return id
+
+
+async def called(two: Fronts, caller: Caller, server: str) -> str:
+    """The id of a call that this server takes."""
+    async with client_of(two) as http, asyncio.timeout(TIMEOUT_S):
+        while True:
+            answer = await http.post("/v1/realtime/calls", content=await caller.offer(), headers=SDP)
+            id = answer.headers["location"].rpartition("/")[2]
+            if owner(id) == server:
+                return id
+            assert (await http.post(f"/v1/realtime/calls/{id}/hangup")).status_code == 200
+
+
 async def _opens(two: Fronts, secret: str) -> None:
-    """A secret opens a session as everybody sends it, and as a browser does; then it is withdrawn."""
+    """A secret opens a session as everybody sends it, as a browser and as Azure's clients do; then it is withdrawn."""
     in_browser = ["realtime", f"openai-insecure-api-key.{secret}"]
-    for way in (socket(two, key=secret), socket(two, key="", subprotocols=in_browser)):
+    ways = (
+        socket(two, key=secret), socket(two, key="", subprotocols=in_browser), socket(two, key=secret, header="api-key")
+    )  # fmt: skip
+    for way in ways:
         async with way as one:
             assert json.loads(await one.recv())["type"] == "session.created"
     async with httpx.AsyncClient(base_url=two.url(), headers=BEARER) as http:
@@ -179,6 +216,33 @@ async def test_a_call_is_found_by_those_beside_it(shared: Fronts) -> None:
             assert "proxy" not in gone.text, "the server whose call it was answered"
 
 
+async def test_an_id_that_is_over_is_answered_by_the_server_whose_it_was(shared: Fronts) -> None:
+    """On every way on which ids come: elsewhere it would be said who made it."""
+    async with client_of(shared) as http, AsyncExitStack() as stack:
+        tokens = {one.server: one.token for one in await held(shared, stack, 2)}
+
+        async def said_to(name: str) -> dict[str, str]:
+            number = "0" * 32
+            token = f"{tokens.get(name, f'resume_{name}_0').rpartition('_')[0]}_{number}"
+            offer = {"content": "v=0", "headers": SDP}
+            answers = {
+                "call": await http.post(f"/v1/realtime/calls/rtc_{name}_{number}/hangup"),
+                "response": await http.get(f"/v1/responses/resp_{name}_{number}"),
+                "live": await http.post(f"/v1/live/sessions/live_{name}_{number}/hangup"),
+                "new offer": await http.post("/v1/realtime/calls", params={"resume": token}, **offer),
+            }
+            found = {way: answer.text for way, answer in answers.items()}
+            with pytest.raises(InvalidStatus) as refused:
+                await socket(shared, path=f"/v1/live/sessions/live_{name}_{number}/attach")
+            return found | {"attach": (refused.value.response.body or b"").decode()}
+
+        for name in ("a", "b") * 2:
+            for way, said in (await said_to(name)).items():
+                assert "made it" not in said, (name, way, said)
+        for way, said in (await said_to("c")).items():
+            assert "'c' made it" in said, f"the control: {way}, {said}"
+
+
 async def test_metrics_and_admin_are_nobodys(shared: Fronts) -> None:
     async with client_of(shared) as http:
         for path in ("/metrics", "/%6detrics", "/admin/workers", "/%61dmin/workers"):
@@ -193,12 +257,18 @@ async def test_of_forty_sessions_a_drain_drops_none_and_those_of_a_killed_server
         of = {name: [one for one in clients if one.server == name] for name in ("a", "b")}
         assert [len(of["a"]), len(of["b"])] == [20, 20]
 
+        caller = Caller(None)  # pyright: ignore[reportArgumentType]
+        stack.push_async_callback(caller.hang_up)
+        call = await called(two, caller, "a")
         await two.tell("set server parley/a state drain")
         for one in of["a"][:10]:
             await one.lose()
             await one.come_back()
         await asyncio.gather(*(one.works() for one in clients))
-        assert await two.sessions("a") == 20, "nobody was dropped"
+        assert await two.sessions("a") == 21, "nobody was dropped"
+        async with client_of(two) as http, socket(two, f"?call_id={call}") as beside:
+            await Client(beside).ask("say: still here", output_modalities=["text"])
+            assert (await http.post(f"/v1/realtime/calls/{call}/hangup")).status_code == 200
         late = await held(two, stack, 4)
         assert {one.server for one in late} == {"b"}
         for one in of["a"]:
@@ -211,7 +281,19 @@ async def test_of_forty_sessions_a_drain_drops_none_and_those_of_a_killed_server
         await two.tell("set server parley/a state ready")
         await two.up("a")
 
-        await two.processes["b"].end(signal.SIGKILL)
+        speaking = of["b"][:4]
+        for one in speaking:
+            await one.begins()
+        async with client_of(two) as http:
+            kept = await _made_by(two, "b")
+            two.processes["b"].signal(signal.SIGSTOP)  # it takes what comes, and has yet to answer
+            body = {"model": "script", "input": "say: two", "previous_response_id": kept}
+            asked = asyncio.create_task(http.post("/v1/responses", json=body))
+            await asyncio.sleep(0.2)
+            await two.processes["b"].end(signal.SIGKILL)
+            assert (await asked).status_code == 502
+            assert (await asked).json()["error"]["code"] == "server_gone"
+        await asyncio.gather(*(one.is_cut() for one in (*of["b"], *late)))
         for one in (*of["b"], *late):
             refused = await _refused(one)
             assert refused.response.status_code == 404

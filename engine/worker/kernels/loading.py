@@ -4,6 +4,9 @@ only."""
 from __future__ import annotations
 
 import importlib
+import logging
+import os
+import shutil
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol, cast
@@ -18,6 +21,9 @@ from engine.worker.nn.device import nvidia_capability
 from engine.worker.nn.quantized import Weight
 from engine.worker.stage import switched
 
+log = logging.getLogger(__name__)
+
+NO_COMPILER = "neither gcc nor clang is here, with which Triton builds what launches a kernel"
 OLDEST = (8, 0)
 """The oldest compute capability for which the kernels are compiled ahead, that of an A100."""
 
@@ -93,9 +99,12 @@ class Kernels(Protocol):
 
 
 def chosen(wanted: Any, device: torch.device) -> Kernels | None:
-    """The kernels of ``options.kernels``: ``auto`` (on NVIDIA's GPUs that can have them), ``on`` or ``off``. Raises
-    ConfigError."""
+    """The kernels of ``options.kernels``: ``auto`` (on NVIDIA's GPUs that can have them, and log what is missing else),
+    ``on`` or ``off``. Raises ConfigError."""
     there = find_spec("triton") is not None and nvidia_capability(device) >= OLDEST[0]
+    if there and wanted == "auto" and not _has_compiler():
+        log.warning("options.kernels: %s; this stage goes on without kernels, slower", NO_COMPILER)
+        there = False
     return load(device) if switched("kernels", wanted, there) else None
 
 
@@ -118,8 +127,14 @@ def load(device: torch.device) -> Kernels:
 def _refusal(device: torch.device) -> str | None:
     if device.type == "cuda":
         found = torch.cuda.get_device_capability(device)
-        return None if found >= OLDEST else f"the GPU has compute capability {found[0]}.{found[1]}, and they need 8.0"
+        if found < OLDEST:
+            return f"the GPU has compute capability {found[0]}.{found[1]}, and they need 8.0"
+        return None if _has_compiler() else NO_COMPILER
     if device.type == "meta":
         return None
     interpreted = bool(importlib.import_module("triton").knobs.runtime.interpret)
     return None if device.type == "cpu" and interpreted else f"they run on CUDA devices, and this stage on {device}"
+
+
+def _has_compiler() -> bool:
+    return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))

@@ -37,6 +37,7 @@ def test_a_device_that_cannot_run_them_is_told(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     with pytest.raises(ConfigError, match=r"has compute capability 7\.5, and they need 8\.0"):
         load(GPU)
+    monkeypatch.setenv("CC", "cc")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
     assert load(GPU)
 
@@ -46,6 +47,7 @@ def test_the_option_is_on_where_a_gpu_of_nvidias_has_them(checkpoint: Folder, mo
     assert Source(StageConfig(folder)).kernels is None, "a CPU has none, also where they may be interpreted"
     monkeypatch.setattr(loading, "load", lambda device: "loaded")
     monkeypatch.setattr(loading, "find_spec", lambda name: name)
+    monkeypatch.setenv("CC", "cc")
     for capability, wanted, found in ((9, "auto", "loaded"), (8, "off", None), (7, "auto", None), (0, "on", "loaded")):
         monkeypatch.setattr(loading, "nvidia_capability", lambda device, capability=capability: capability)
         assert chosen(wanted, GPU) == found
@@ -58,6 +60,24 @@ def test_the_option_is_on_where_a_gpu_of_nvidias_has_them(checkpoint: Folder, mo
     monkeypatch.setattr(loading, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"options\.kernels: the package triton is not installed"):
         Source(StageConfig(folder, options={"kernels": True}))
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("kernels")
+def test_where_no_compiler_is_they_are_left_out_or_one_sentence_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in an image of Python's alone: Triton would fail at a request's first step."""
+    monkeypatch.setattr(loading, "nvidia_capability", lambda device: 9)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(loading.shutil, "which", lambda name: None)
+    assert chosen("auto", GPU) is None
+    assert "neither gcc nor clang is here" in caplog.text
+    with pytest.raises(ConfigError, match=r"options\.kernels: neither gcc nor clang is here"):
+        chosen("on", GPU)
+    monkeypatch.setattr(loading.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert chosen("auto", GPU) is not None
 
 
 @pytest.mark.triton
