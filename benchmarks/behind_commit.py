@@ -76,9 +76,7 @@ async def behind_commit_ms(engine: Engine, id: str, turn: Turn, camera: bool, se
     raise SystemExit("the answer had no sound")
 
 
-async def pairs_ms(
-    engine: Engine, pairs: int, seconds: float, settled: Settled | None
-) -> list[tuple[float, float]]:
+async def pairs_ms(engine: Engine, pairs: int, seconds: float, settled: Settled | None) -> list[tuple[float, float]]:
     """Milliseconds of the processor behind the commits of turns that are spoken, and of the same that are shown, too;
     in turn, behind a rehearsal."""
     fps, found = engine.model.camera.fps, list[tuple[float, float]]()

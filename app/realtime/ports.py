@@ -94,6 +94,6 @@ class PlayoutProfile:
 SOCKET = PlayoutProfile()
 """A connection on which the client plays what it gets."""
 
-CALL = PlayoutProfile(lead_s=0.040, packet_s=0.020, plays=True, streams_input=True)
-"""A call, over WebRTC or of a telephone. At most 60 ms leave ahead of the listener, since a barge-in can't recall them;
+CALL = PlayoutProfile(lead_s=0.060, packet_s=0.020, plays=True, streams_input=True)
+"""A call, over WebRTC or of a telephone. At most 80 ms leave ahead of the listener, since a barge-in can't recall them;
 more while the server is late."""

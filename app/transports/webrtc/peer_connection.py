@@ -87,7 +87,7 @@ class PeerConnection:
         self._track.push(pcm)
 
     def stop(self) -> None:
-        """Let what has left be heard: no more than 60 ms, which are packets already."""
+        """Let what has left be heard: no more than 80 ms, which are packets already."""
 
     async def accept(self, sdp: str) -> str:
         """The answer to an offer, with every address of the server. Raises Refusal, and Closed."""

@@ -97,6 +97,7 @@ class StreamPhone:
         self.ended = asyncio.Event()
         self.closed = (0, "")
         self.cleared, self._plays_until_s = 0, 0.0
+        self._thrown_away = asyncio.Event()
         self._number = 0
 
     @property
@@ -142,6 +143,8 @@ class StreamPhone:
 
     def _clear(self) -> None:
         self.cleared += 1
+        self._thrown_away.set()
+        self._thrown_away = asyncio.Event()
         now = time.monotonic()
         unplayed, self._plays_until_s = max(0, round((self._plays_until_s - now) * 8000)), now
         while unplayed and self.sound:
@@ -151,8 +154,9 @@ class StreamPhone:
             unplayed = max(0, unplayed - len(pcm))
 
     async def _mark(self, mark: Any, due_s: float) -> None:
-        while time.monotonic() < min(due_s, self._plays_until_s):
-            await asyncio.sleep(0.005)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, due_s - time.monotonic())):
+                await self._thrown_away.wait()
         with suppress(ConnectionClosed):
             await self.put("mark", mark=mark)
 
