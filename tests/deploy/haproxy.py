@@ -56,7 +56,7 @@ class Process:
     def start(self) -> None:
         self.running = subprocess.Popen(self.command, env={**os.environ, **self.environment}, cwd=ROOT)
 
-    def signal(self, how: signal.Signals) -> None:
+    def send(self, how: signal.Signals) -> None:
         assert self.running is not None
         self.running.send_signal(how)
 

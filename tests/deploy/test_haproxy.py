@@ -222,12 +222,13 @@ async def test_an_id_that_is_over_is_answered_by_the_server_whose_it_was(shared:
         async def said_to(name: str) -> dict[str, str]:
             number = "0" * 32
             token = f"{tokens.get(name, f'resume_{name}_0').rpartition('_')[0]}_{number}"
-            offer = {"content": "v=0", "headers": SDP}
             answers = {
                 "call": await http.post(f"/v1/realtime/calls/rtc_{name}_{number}/hangup"),
                 "response": await http.get(f"/v1/responses/resp_{name}_{number}"),
                 "live": await http.post(f"/v1/live/sessions/live_{name}_{number}/hangup"),
-                "new offer": await http.post("/v1/realtime/calls", params={"resume": token}, **offer),
+                "new offer": await http.post(
+                    "/v1/realtime/calls", params={"resume": token}, content="v=0", headers=SDP
+                ),
             }
             found = {way: answer.text for way, answer in answers.items()}
             with pytest.raises(InvalidStatus) as refused:
@@ -284,7 +285,7 @@ async def test_of_forty_sessions_a_drain_drops_none_and_those_of_a_killed_server
             await one.begins()
         async with client_of(two) as http:
             kept = await _made_by(two, "b")
-            two.processes["b"].signal(signal.SIGSTOP)  # it takes what comes, and has yet to answer
+            two.processes["b"].send(signal.SIGSTOP)  # it takes what comes, and has yet to answer
             body = {"model": "script", "input": "say: two", "previous_response_id": kept}
             asked = asyncio.create_task(http.post("/v1/responses", json=body))
             await asyncio.sleep(0.2)
