@@ -185,6 +185,7 @@ def test_ci_runs_what_a_developer_runs() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     assert "make check" in text
     assert "make test" in text
+    assert all(text.count(tool) >= 2 for tool in ("chromium", "haproxy", "nginx", "faketime")), "installed and required"
 
 
 @pytest.mark.parametrize("name", sorted(configurations()))

@@ -258,7 +258,7 @@ async def test_of_forty_sessions_a_drain_drops_none_and_those_of_a_killed_server
 
         caller = Caller(None)  # pyright: ignore[reportArgumentType]
         stack.push_async_callback(caller.hang_up)
-        call = await called(two, caller, "a")
+        call, kept = await called(two, caller, "a"), await _made_by(two, "b")
         await two.tell("set server parley/a state drain")
         for one in of["a"][:10]:
             await one.lose()
@@ -284,7 +284,6 @@ async def test_of_forty_sessions_a_drain_drops_none_and_those_of_a_killed_server
         for one in speaking:
             await one.begins()
         async with client_of(two) as http:
-            kept = await _made_by(two, "b")
             two.processes["b"].send(signal.SIGSTOP)  # it takes what comes, and has yet to answer
             body = {"model": "script", "input": "say: two", "previous_response_id": kept}
             asked = asyncio.create_task(http.post("/v1/responses", json=body))

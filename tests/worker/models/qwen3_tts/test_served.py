@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from app.bench import subject
 from app.bench.loads import Kind, Plan, loads
 from app.bench.serve import Report
 from app.commands.server import Address, Server
-from engine import Request, Sampling
+from engine import Request, Sampling, load_config
+from tests.app.rig import LoudnessVad, running
 from tests.oracles.qwen3_tts import BIG
 from tests.oracles.tiny_qwen3_tts import Sizes
 from tests.worker.models.qwen3_tts.driven import asked, say, stages, whole
 
+CONFIG = Path(__file__).parents[4] / "configs" / "qwen3_tts_tiny.yaml"
 TEXTS = ("Hello there, how are you?", "One two three.", "The rest of it is silence.")
-CONTEXT = 64
-"""Rows of an answer: random weights seldom stop by themselves."""
-CHANGES = {"options.context": CONTEXT, "server.limits.answers_share": 1.0}
+FRAMES = 10
 
 
-@pytest.mark.timeout(300)  # a server is started, on whatever machine
-async def test_every_answer_under_load_is_what_the_stages_say(checkpoint: Callable[[Sizes], Path]) -> None:
+@pytest.mark.timeout(300)
+async def test_every_answer_under_load_is_what_the_stages_say(
+    checkpoint: Callable[[Sizes], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Which the vendor's package says, too: test_reference."""
-    folder, report = checkpoint(BIG), Report()
+    monkeypatch.setattr("app.http.speech.SLOWEST_CHARS_S", 1e9)  # random weights seldom stop by themselves
+    monkeypatch.setattr("app.http.speech.SILENCE_S", FRAMES * 0.08)
+    folder, report, spec = checkpoint(BIG), Report(), load_config(CONFIG)
+    spec = replace(spec, weights=str(folder), launcher="inline")
     requests = tuple(Request(id="", session="", messages=(), say=text, voice="ryan") for text in TEXTS)
-    with subject.running("qwen3_tts_tiny", changes={"weights": str(folder), **CHANGES}) as server:
-        async with Server(Address(server.url)) as asking:
-            report.loads = await loads(asking, Plan(at_once=(6,), rate=20.0, count=12), Kind("ryan", requests))
+    async with running(spec, vad=LoudnessVad) as server, Server(Address(server.http)) as asking:
+        report.loads = await loads(asking, Plan(at_once=(6,), rate=20.0, count=12), Kind("ryan", requests))
     assert [figure.value for figure in report.figures(exact=True)] == [0.0] * 4
-    line = stages(folder, slots=1, context=CONTEXT)
+    line = stages(folder, slots=1)
     for text, wave in zip(TEXTS, report.loads[0].alone, strict=True):
-        (said,) = await say(line, (asked(frames=CONTEXT, voice="ryan", sampling=Sampling()), whole(text)))
+        (said,) = await say(line, (asked(frames=FRAMES, voice="ryan", sampling=Sampling()), whole(text)))
         assert said.error == ""
         assert wave.shape == said.wave.shape
         assert np.abs(said.wave).max() > 0.01, "it would prove nothing"
