@@ -96,7 +96,7 @@ def strange(folder: Path) -> Path:
 
 
 def run(environment: Path, folder: Path) -> None:
-    """`parley say` speaks there, and `parley serve` turns green. Raises CalledProcessError or TimeoutExpired."""
+    """`parley say` speaks there, and a server there, too. Raises CalledProcessError or TimeoutExpired."""
     parley = str(environment / "bin" / "parley")
     say = [parley, "say", LINE, "-o", "said.wav"]
     subprocess.run(say, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
@@ -110,6 +110,9 @@ def run(environment: Path, folder: Path) -> None:
             for line in server.stderr:
                 said.append(line)
                 if line.startswith(READY):
+                    address = next(word for word in line.decode().split() if word.startswith("http"))
+                    over = [parley, "say", LINE, "--url", address, "-o", "served.wav"]
+                    subprocess.run(over, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
                     break
             else:
                 if not patience.is_alive():

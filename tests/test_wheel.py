@@ -31,8 +31,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_speaks_and_serves_beside_packages_of_the_same_names(environment: Path, tmp_path: Path) -> None:
     folder = wheel.strange(tmp_path / "elsewhere")
     wheel.run(environment, folder)
-    with wave.open(str(folder / "said.wav")) as said:
-        assert said.getnframes() > said.getframerate()
+    for name in ("said.wav", "served.wav"):
+        with wave.open(str(folder / name)) as said:
+            assert said.getnframes() > said.getframerate()
 
 
 def test_control_the_decoys_raise(environment: Path, tmp_path: Path) -> None:
@@ -54,4 +55,4 @@ def test_why_it_does_not_work_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path:
         raise subprocess.CalledProcessError(1, [python], stderr=b"a line\nno such thing\n")
 
     monkeypatch.setattr(wheel, "build", broken)
-    assert wheel.tried("true", tmp_path)  # in place of a Python: it makes no environment == "no such thing"
+    assert wheel.tried("true", tmp_path) == "no such thing"  # in place of a Python: it makes no environment

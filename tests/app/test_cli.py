@@ -129,6 +129,9 @@ def test_a_wrong_voice_or_file_is_told_before_an_engine_starts(
 
     monkeypatch.setattr(Engine, "__init__", started)
     assert parley("say", "hi", *mistake).exit_code == 1
+    assert parley("ask", "--text", "hi", *mistake).exit_code == 1
+    for name in ("--audio", "--image"):
+        assert parley("ask", "--text", "hi", name, "no/such.wav").exit_code == 1
     with pytest.raises(AssertionError, match="an engine was started"):
         parley("say", "hi", "-o", "x.wav")
 

@@ -56,6 +56,17 @@ async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ch
         yield one
 
 
+SPY = """{
+  window.said = [];
+  const send = WebSocket.prototype.send;
+  WebSocket.prototype.send = function (text) {
+    window.said.push(JSON.parse(text));
+    return send.call(this, text);
+  };
+}"""
+"""Keeps what the demo's client says to the server."""
+
+
 class TestInABrowser:
     pytestmark: ClassVar = [pytest.mark.chromium, pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
 
@@ -83,9 +94,12 @@ class TestInABrowser:
             await page.before(UNPROCESSED)
             await page.do("goto", address)
             await page.until("window.parley !== undefined")
+            await page.value(SPY)
             await page.do("selectOption", "#voice-client .eagerness", "high")
             await page.do("click", "#voice-client .talk")
             await page.shows(WORDS, "I heard")
+            (settings,) = await page.value("said.filter((event) => event.type === 'session.update')")
+            assert settings["session"]["audio"]["input"]["turn_detection"]["eagerness"] == "high"
             await page.shows(f"{WORDS} .user", "seconds")
             await page.shows("#voice-client .talk", "End")
             await page.do("click", "#voice-client .talk")

@@ -239,7 +239,8 @@ async def test_a_question_typed_while_somebody_speaks_is_no_trouble(page: Page) 
     await page.state("hearing")
     await page.ask("say: typed meanwhile")
     await page.shows("#captions", "typed meanwhile")
-    await page.until("[...document.querySelectorAll('#captions .answer')].some((one) => one.textContent.length > 6)")
+    answers = "[...document.querySelectorAll('#captions .answer')]"
+    await page.until(f"{answers}.some((one) => one.textContent.includes('I heard'))")
     await page.state("listening")
     assert await page.value("document.getElementById('notice').hidden")
 
@@ -292,6 +293,29 @@ async def test_push_to_talk_answers_what_was_said_while_the_key_was_down(server:
         await page.until(f"{answers}.some((answer) => answer.textContent.includes('I heard'))")
         assert await page.wire("input_audio_buffer.speech_started") == []
         assert [e for e in await page.wire("error") if e["error"]["code"] != "input_audio_buffer_commit_empty"] == []
+
+
+async def test_a_key_that_is_held_and_nothing_said_is_told(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.open(server.http, handsFree=False)
+        assert await page.value("document.querySelector('#welcome .held').checkVisibility()")
+        assert not await page.value("document.querySelector('#welcome .hands-free').checkVisibility()")
+        await page.value("void (window.opens = navigator.mediaDevices.getUserMedia)")
+        await page.value("void (navigator.mediaDevices.getUserMedia = () => new Promise((open) => (window.go = open)))")
+        await page.do("down", "Space", on="page.keyboard")
+        await page.until("window.wire.some((event) => event.type === 'session.updated') && window.go")
+        await page.do("up", "Space", on="page.keyboard")
+        await page.shows("#notice", "Nothing was heard: hold it down while you speak.")
+        await page.value("void (navigator.mediaDevices.getUserMedia = opens)")
+        await page.value("void opens.call(navigator.mediaDevices, { audio: true }).then(go)")
+        await page.until("opened.length === 1")
+        await page.do("down", "Space", on="page.keyboard")
+        await page.state("hearing")
+        await page.value("speak(0.7)")
+        sent = len(await page.wire("input_audio_buffer.append"))
+        await page.until(f"wire.filter((e) => e.type === 'input_audio_buffer.append').length > {sent} + 10")
+        await page.do("up", "Space", on="page.keyboard")
+        await page.shows("#captions .answer", "I heard")
 
 
 async def test_another_microphone_takes_over_in_mid_conversation(page: Page) -> None:

@@ -198,6 +198,7 @@ export class Conversation {
     this.shown = null;
     this.clock.forget();
     this.tell("change");
+    this.events.trouble(new Problem("refused", "Nothing was heard: hold it down while you speak."));
   }
 
   private begin(after: "sent" | "released" | "spoken", at_ms: number): void {

@@ -29,8 +29,9 @@ export class Menu {
     this.menu.addEventListener("beforetoggle", () => this.offer());
   }
 
-  /** Keeps the sound of the last answer, where it comes in events. */
+  /** Keeps the sound of the last answer, where it comes in events: of one that has none there is none to save. */
   note(event: ServerEvent | ClientEvent): void {
+    if (event.type === "response.created") this.sound = { item: "", pieces: [] };
     if (event.type !== "response.output_audio.delta") return;
     const { item_id, delta } = event as { item_id: string; delta: string };
     if (this.sound.item !== item_id) this.sound = { item: item_id, pieces: [] };

@@ -59,6 +59,7 @@ export class Stage {
     this.orb.show(voice.state);
     if (state.textContent !== WORDS[voice.state]) state.textContent = WORDS[voice.state];
     state.dataset["state"] = voice.state;
+    document.body.classList.toggle("hold", !voice.handsFree);
     hint.textContent = this.hint();
     talk.setAttribute("aria-label", this.label());
     talk.querySelector("use")!.setAttribute("href", voice.muted ? "#i-muted" : "#i-mic");

@@ -94,6 +94,19 @@ async def test_every_chat_model_s_name_is_answered(name: str, shared: Running) -
     assert answer.json()["choices"][0]["message"]["content"] == "hello"
 
 
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_name_that_is_not_loaded_is_logged(shared: Running, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "parley")
+    await speak(shared, "tts-1", "alloy")
+    assert "http.model_mapped" in caplog.text
+    assert "asked=tts-1 loaded=script" in caplog.text
+    assert "http.voice_mapped" in caplog.text
+    assert "asked=alloy loaded=tone" in caplog.text
+    caplog.clear()
+    await speak(shared, "script", "tone")
+    assert "mapped" not in caplog.text
+
+
 @pytest.mark.parametrize("name", SPEECH)
 @pytest.mark.asyncio(loop_scope="module")
 async def test_every_speech_model_s_name_is_spoken(name: str, shared: Running) -> None:
