@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -19,6 +20,8 @@ STALL = """
 window.WebSocket = class extends WebSocket {
   constructor(...where) {
     super(...where);
+    window.newest = this;
+    this.addEventListener("message", (message) => window.deaf && message.stopImmediatePropagation());
     if (!window.stall) return;
     const { stall } = window;
     this.addEventListener("message", (message) => message.stopImmediatePropagation());
@@ -26,6 +29,13 @@ window.WebSocket = class extends WebSocket {
   }
 };
 """
+PASTE = """(async () => {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 40, height: 30 });
+  const data = new DataTransfer();
+  const picture = await new Promise((made) => canvas.toBlob(made));
+  data.items.add(new File([picture], "p.png", { type: "image/png" }));
+  document.dispatchEvent(new ClipboardEvent("paste", { clipboardData: data }));
+})()"""
 IN_LINE = '\'{"type": "parley.queue.updated", "position": 3}\''
 
 # The texts that lie over another one: what of each can be seen (not scrolled or clipped away, nothing opaque above it),
@@ -90,6 +100,10 @@ BEYOND = """[...document.querySelectorAll("#preview, .sheet")].filter((one) => {
   return one.checkVisibility() && (top < 0 || bottom > innerHeight);
 }).map((one) => one.id || one.className)"""
 
+TYPES = (MODULES.parent / "src" / "voice_events.ts").read_text(encoding="utf-8")
+STATES = set(re.findall(r'\| "(\w+)"', TYPES.partition("type VoiceState")[2].partition("export")[0]))
+"""Every state that a conversation may be in."""
+
 SCREENS: dict[str, dict[str, Any]] = {
     "light": {"viewport": (1280, 800)},
     "dark": {"viewport": (1280, 800), "colorScheme": "dark"},
@@ -116,6 +130,10 @@ async def states(page: Page, url: str) -> AsyncGenerator[str]:
     await page.value("void (window.stall = false)")
     await page.start()
     yield "listening"
+    await page.do("click", "#mute")
+    await page.state("muted")
+    yield "muted"
+    await page.do("click", "#mute")
     await page.value("speak(1.0)")
     await page.state("hearing")
     yield "hearing"
@@ -127,6 +145,10 @@ async def states(page: Page, url: str) -> AsyncGenerator[str]:
     yield "speaking, with the camera on"
     await page.do("click", "#camera")
     await page.do("click", "#end")
+    await page.value(PASTE)
+    await page.until("document.querySelector('#attached').checkVisibility()")
+    yield "a picture attached"
+    await page.do("click", "#detach")
     await page.ask("say: where did the time go")
     await page.shows("#bars", "Reading the prompt")
     await page.state("ready")
@@ -136,6 +158,17 @@ async def states(page: Page, url: str) -> AsyncGenerator[str]:
     await page.ask("fail")
     await page.shows("#notice", "The answer failed")
     yield "error"
+    await page.do("click", "#dismiss")
+    await page.value("void (window.deaf = true)")
+    await page.ask("say: what nobody hears")
+    await page.state("thinking")
+    yield "thinking"
+    await page.value("void (window.stall = true, window.newest.close())")
+    await page.state("lost")
+    yield "lost"
+    await page.value("void (window.deaf = window.stall = false)")
+    await page.do("click", "#end")
+    await page.state("idle")
     await page.do("click", "#open-menu")
     yield "menu open"
     await page.do("press", "Escape", on="page.keyboard")
@@ -175,8 +208,10 @@ async def scanned(page: Page) -> list[str]:
 async def test_no_state_has_what_axe_finds_or_a_text_over_another(server: Running, browser: Chromium) -> None:
     found: dict[str, list[str]] = {}
     over: dict[str, list[str]] = {}
+    names: set[str] = set()
     async with browser.page() as page:
         async for state in states(page, server.http):
+            names.add(await page.value("document.getElementById('state').dataset.state"))
             for name, screen in SCREENS.items():
                 await show(page, **screen)
                 found[f"{state}, {name}"] = await scanned(page)
@@ -185,6 +220,7 @@ async def test_no_state_has_what_axe_finds_or_a_text_over_another(server: Runnin
                 over[f"{state} at {width} x {height}"] = await page.value(OVERLAPS)
                 assert await page.value("document.documentElement.scrollWidth") <= width, (state, width)
                 assert await page.value(BEYOND) == [], (state, width, height)
+        assert names == STATES
         assert {state: wrong for state, wrong in found.items() if wrong} == {}
         assert {state: pairs for state, pairs in over.items() if pairs} == {}
         await page.value("document.getElementById('picture').removeAttribute('aria-label')")

@@ -73,6 +73,20 @@ async def test_a_microphone_that_does_not_open_is_named(page: Page) -> None:
         assert await page.value("document.getElementById('mute').disabled")
 
 
+async def test_a_key_that_is_held_without_a_microphone_says_so(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.open(server.http, handsFree=False)
+        for name, next_step in (("NotAllowedError", "allow it"), ("NotFoundError", "plug one in")):
+            refuse = f"async () => {{ throw new DOMException('no', '{name}'); }}"
+            await page.value(f"void (navigator.mediaDevices.getUserMedia = {refuse})")
+            await page.do("down", "Space", on="page.keyboard")
+            await page.shows("#notice", next_step)
+            await page.do("up", "Space", on="page.keyboard")
+            await page.state("ready")
+        await page.ask("say: typed it is")
+        await page.shows("#captions .answer", "typed it is")
+
+
 async def test_a_microphone_that_goes_away_is_named(page: Page) -> None:
     await page.start()
     await page.value("opened[0].dispatchEvent(new Event('ended'))")

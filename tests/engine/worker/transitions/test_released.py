@@ -56,6 +56,9 @@ UNREACHABLE = {
 CAUSES = {
     "",
     REPEATED,
+    "an answer cut at its length: its last row is cut there, spoken here as transformers does",
+    "stops, placeholders and rows of the prompt: made by nobody here, left out there",
+    "more frames than were drawn: made by nobody here, cut there",
     "no rows: no payload",
     "no rows: handed on there",
     "two rows at once in the answer: they do not come here, and are dropped there",
