@@ -73,6 +73,9 @@ class PlayoutProfile:
     lead_s: float = 1.5
     """Seconds that sending runs ahead of the listener: over a socket this rides out a hiccup, and can still be
     recalled."""
+    reserve_s: float = 0.0
+    """Seconds of sound with which a listener without a buffer begins: the first sound waits for them, as long as they
+    last at most."""
     packet_s: float = 0.1
     """The most audio in one packet: what goes out after a barge-in was decided is at most this."""
     plays: bool = False

@@ -41,6 +41,8 @@ class Playout:
     """Seconds of the sent sound that can be sent again, at least."""
     lateness: Lateness | None = None
     """How late the sender came lately: ``lead_s`` is more by what that asks for."""
+    reserve_s: float = 0.0
+    """Seconds of sound for which the first packet waits, as long as they last at most: a listener begins with them."""
     leading_silence: LeadingSilence = field(default_factory=LeadingSilence)
     produced_samples: int = 0
     """All that came from the engine, with what the onset left out."""
@@ -130,14 +132,17 @@ class Playout:
         return 0.0 if self._dry_at_s is None else max(0.0, self._dry_at_s + lag_s - now_s)
 
     def _begins_in_s(self, now_s: float) -> float:
-        """Seconds until the first packet is due: what was skipped need not be heard, but it is a player's only reserve.
+        """Seconds until the first packet is due: what was skipped need not be heard, but it is the reserve of a player
+        that is given none.
 
         It is cut short once there is enough sound, and never takes longer than hearing it.
         """
-        waiting_s = sum(packet.seconds for packet in self._waiting)
-        if not self.skipped_samples or waiting_s >= RESERVE_S or self._ended or self._made_s is None:
+        if self._ended or self._made_s is None:
             return 0.0
-        return max(0.0, self._made_s + self.skipped_samples / SPEAKER_RATE_HZ - now_s)
+        waiting_s = sum(packet.seconds for packet in self._waiting)
+        silent_s = self.skipped_samples / SPEAKER_RATE_HZ if waiting_s < RESERVE_S else 0.0
+        wait_s = max(silent_s, self.reserve_s if waiting_s < self.reserve_s else 0.0)
+        return max(0.0, self._made_s + wait_s - now_s)
 
     def _note_lateness(self, now_s: float) -> None:
         if self.lateness is not None and self._wanted_s is not None:

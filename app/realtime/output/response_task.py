@@ -80,7 +80,7 @@ class ResponseTask:
         """Bytes of what it is about, where that is nothing of the conversation's."""
         profile = response.profile
         kept_s = KEPT_S if profile.plays else 0.0
-        self.playout = Playout(profile.lead_s, profile.packet_s, kept_s, profile.lateness)
+        self.playout = Playout(profile.lead_s, profile.packet_s, kept_s, profile.lateness, profile.reserve_s)
         self.timing = Timing(now())
         self._now = now
         self._chunks: Chunks | None = None

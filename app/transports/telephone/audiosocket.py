@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager, suppress
 
 import numpy as np
 
-from app.realtime.ports import CALL
 from app.refusal import Refusal
 from app.service import Closed, Service
 from app.telemetry import audit, log, log_failure
 from app.transports.disconnect import Disconnect
+from app.transports.telephone.media_stream import LEAD_S
 from app.transports.telephone.telephones import Telephones
 from engine import ConfigError
 from engine.config import address_of
@@ -40,7 +40,7 @@ descriptors."""
 class AudioSocketStream:
     """One call, once it has said its name."""
 
-    lead_s = CALL.lead_s
+    lead_s = LEAD_S
     way_s = 0.02
     """A frame of the exchange's: nothing comes back by which the way could be measured."""
 

@@ -8,6 +8,10 @@ from typing import Protocol
 from app.transports.disconnect import Disconnect
 from engine.core import Pcm
 
+LEAD_S = 0.1
+"""Seconds that sending runs ahead of the ear at an exchange that throws nothing away: so much later is an interrupted
+answer silent, and so long a hiccup is not heard."""
+
 RATE_HZ = 8_000
 """Samples a second of every telephone."""
 

@@ -16,9 +16,8 @@ import numpy as np
 from aiortc.rtp import RtpPacket
 
 from app import g711
-from app.realtime.ports import CALL
 from app.transports.disconnect import Disconnect
-from app.transports.telephone.media_stream import RATE_HZ
+from app.transports.telephone.media_stream import LEAD_S, RATE_HZ
 from app.transports.telephone.sdp import PCMU, Offer
 from app.transports.webrtc.audio_receiver import AudioReceiver
 from engine.core import Pcm
@@ -42,7 +41,7 @@ class RtpStream(asyncio.DatagramProtocol):
     """``began`` is called once the session takes the call. ``hosts`` are those whose packets are taken."""
 
     def __init__(self, name: str, offer: Offer, hosts: set[str], began: Callable[[], None]) -> None:
-        self.name, self.lead_s, self.way_s = name, CALL.lead_s, 0.02
+        self.name, self.lead_s, self.way_s = name, LEAD_S, 0.02
         self._offer, self._hosts, self._began = offer, hosts, began
         self._place = (offer.host, offer.port)
         self._received = asyncio.Queue[Pcm | str | None](MOST_WAITING)

@@ -25,6 +25,10 @@ from app.transports.telephone.media_stream import MediaStream
 from app.transports.telephone.phone import Phone
 from engine import ConfigError
 
+RESERVE_S = 0.1
+"""Seconds of sound with which an answer begins: what an exchange has yet to play is all that a telephone's listener has
+while the server is busy with others."""
+
 MOST_STEPS = 1000
 """Calls that are over, and of which it is known what comes after them: an exchange asks at once."""
 
@@ -53,7 +57,8 @@ class Telephones:
         caller, control, id = Caller(self._settings.key), self._control(), new_id("rtc", self._service.settings.name)
         with self._service.share("calls", caller), self._service.admit(caller) as context:
             phone = Phone(stream, self._service, caller, control)
-            profile = replace(CALL, lead_s=stream.lead_s, lateness=self._service.lateness)
+            lateness = self._service.lateness
+            profile = replace(CALL, lead_s=stream.lead_s, reserve_s=RESERVE_S, lateness=lateness)
             opening = Opening(caller, settings=self._start(control), profile=profile)
             connection = Connection(self._service, self._sessions, context, phone.channel, opening)
             with self._open_calls.add(Call(id, caller, phone.inbox, connection)):

@@ -49,6 +49,23 @@ def test_the_clock_starts_at_the_first_packet_and_a_gap_is_an_underrun() -> None
     assert playout.underruns == 1
 
 
+def test_the_first_packet_waits_for_a_reserve_as_long_as_that_lasts_at_most() -> None:
+    playout = Playout(lead_s=0.04, packet_s=0.02, reserve_s=0.1)
+    playout.push(wave(0.04))
+    assert due(playout, 5.0) == 0
+    assert playout.due_in_s(5.02) == pytest.approx(0.08)
+    playout.push(wave(0.06))
+    assert due(playout, 5.03) > 0, "there is enough"
+    late = Playout(lead_s=0.04, packet_s=0.02, reserve_s=0.1)
+    late.push(wave(0.04))
+    assert due(late, 7.0) == 0
+    assert due(late, 7.1) > 0, "nothing more came"
+    short = Playout(lead_s=0.04, packet_s=0.02, reserve_s=0.1)
+    short.push(wave(0.04))
+    short.end()
+    assert due(short, 9.0) > 0, "nothing more comes"
+
+
 def test_heard_follows_the_clock_and_never_passes_what_was_sent() -> None:
     playout = Playout(lead_s=2.0)
     playout.push(wave(1.0))

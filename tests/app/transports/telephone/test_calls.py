@@ -38,7 +38,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Dial = Callable[[Reached], AbstractAsyncContextManager[Telephone]]
 KEY = "the-key-of-a-backend"
-LEFT_S = RESERVE_S + HANDSET_S + MOST_S + 0.18
+LEFT_S = RESERVE_S + HANDSET_S + MOST_S + 0.24
 """Seconds of sound that may have left before a caller interrupts: a late server is that far ahead of the ear, and the
 way there is estimated by a connection that has known it late, too."""
 
