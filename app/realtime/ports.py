@@ -73,9 +73,6 @@ class PlayoutProfile:
     lead_s: float = 1.5
     """Seconds that sending runs ahead of the listener: over a socket this rides out a hiccup, and can still be
     recalled."""
-    reserve_s: float = 0.0
-    """Seconds of sound with which a listener without a buffer begins: the first sound waits for them, as long as they
-    last at most."""
     packet_s: float = 0.1
     """The most audio in one packet: what goes out after a barge-in was decided is at most this."""
     plays: bool = False
@@ -92,6 +89,9 @@ class PlayoutProfile:
     (``overlap``); shorter speech is none. 0: any speech is a turn at once."""
     lateness: Lateness | None = None
     """How late this server came lately to send: sending then runs farther ahead. None: it never does."""
+    reserve_s: float = 0.0
+    """Seconds of sound with which a listener without a buffer begins: the first sound waits for them, as long as they
+    last at most."""
 
 
 SOCKET = PlayoutProfile()

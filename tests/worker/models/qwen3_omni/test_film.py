@@ -172,6 +172,7 @@ async def test_behind_the_commit_a_camera_costs_next_to_nothing(
     settled: bool, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: a turn of which nothing was taken in before its end."""
+    asyncio.get_running_loop().set_debug(False)  # it would be counted
     async with Engine(spec(checkpoint("plain"), window_s=1)) as engine:
         pairs = await pairs_ms(engine, 6, SECONDS, Settled(monkeypatch) if settled else None)
     ratio = statistics.median(seen / heard for heard, seen in pairs)
