@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -154,6 +155,21 @@ class TestUnit:
         assert [UNIT[lock] for lock in locks] == ["yes"] * len(locks)
         assert UNIT["ProtectSystem"] == "strict"
         assert int(UNIT["LimitNOFILE"]) >= 8192
+
+
+    @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+    def test_systemd_knows_every_word_of_it_and_finds_it_locked(self, tmp_path: Path) -> None:
+        unit, text = tmp_path / "parley.service", (DEPLOY / "parley.service").read_text()
+
+        def asked(*command: str) -> str:
+            done = subprocess.run(["systemd-analyze", *command, str(unit)], capture_output=True, text=True)
+            return f"{done.returncode} {done.stdout}{done.stderr}"
+
+        unit.write_text(text.replace("/opt/parley/bin/parley", "/bin/true"))
+        assert asked("verify", "--man=no").strip() == "0"
+        assert asked("security", "--offline=true", "--threshold=25").startswith("0")
+        unit.write_text(unit.read_text().replace("PrivateTmp=", "PrivateTemp="))
+        assert "Unknown key" in asked("verify", "--man=no"), "the control"
 
 
 class TestKubernetes:
