@@ -177,7 +177,7 @@ async def test_behind_the_commit_a_camera_costs_next_to_nothing(
         pairs = await pairs_ms(engine, 6, SECONDS, Settled(monkeypatch) if settled else None)
     ratio = statistics.median(seen / heard for heard, seen in pairs)
     print(f"the processor's time behind the commit, shown over spoken: {ratio:.2f}")
-    assert (ratio <= 1.2) == settled
+    assert (ratio <= 1.6) == settled, "the bar of 1.2 is benchmarks.behind_commit's, of more pairs"
 
 
 async def test_when_the_user_stops_only_the_sound_of_the_open_window_is_left(
