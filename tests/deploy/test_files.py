@@ -156,7 +156,6 @@ class TestUnit:
         assert UNIT["ProtectSystem"] == "strict"
         assert int(UNIT["LimitNOFILE"]) >= 8192
 
-
     @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
     def test_systemd_knows_every_word_of_it_and_finds_it_locked(self, tmp_path: Path) -> None:
         unit, text = tmp_path / "parley.service", (DEPLOY / "parley.service").read_text()
