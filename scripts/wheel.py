@@ -96,7 +96,7 @@ def strange(folder: Path) -> Path:
 
 
 def run(environment: Path, folder: Path) -> None:
-    """`parley say` speaks there, and a server there, too. Raises CalledProcessError or TimeoutExpired."""
+    """`parley say` speaks there, and so does a server. Raises CalledProcessError or TimeoutExpired."""
     parley = str(environment / "bin" / "parley")
     say = [parley, "say", LINE, "-o", "said.wav"]
     subprocess.run(say, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)

@@ -274,6 +274,16 @@ async def test_a_muted_microphone_is_not_heard(page: Page) -> None:
     await page.shows("#captions .answer", "I heard")
 
 
+async def speak_while_held(page: Page) -> None:
+    """Hold the key, speak, and let go once the server has some of it."""
+    await page.do("down", "Space", on="page.keyboard")
+    await page.state("hearing")
+    await page.value("speak(0.7)")
+    sent = len(await page.wire("input_audio_buffer.append"))
+    await page.until(f"wire.filter((e) => e.type === 'input_audio_buffer.append').length > {sent} + 10")
+    await page.do("up", "Space", on="page.keyboard")
+
+
 async def test_push_to_talk_answers_what_was_said_while_the_key_was_down(server: Running, browser: Chromium) -> None:
     async with browser.page() as page:
         await page.open(server.http, handsFree=False)
@@ -282,12 +292,7 @@ async def test_push_to_talk_answers_what_was_said_while_the_key_was_down(server:
         await page.do("up", "Space", on="page.keyboard")
         await page.state("ready")
         await page.until("opened.length === 1 && !opened[0].enabled")
-        await page.do("down", "Space", on="page.keyboard")
-        await page.state("hearing")
-        await page.value("speak(0.7)")
-        sent = len(await page.wire("input_audio_buffer.append"))
-        await page.until(f"wire.filter((e) => e.type === 'input_audio_buffer.append').length > {sent} + 10")
-        await page.do("up", "Space", on="page.keyboard")
+        await speak_while_held(page)
         # Where the first hold was long enough for a sound, that has an answer of its own, which this one interrupts.
         answers = "[...document.querySelectorAll('#captions .answer')]"
         await page.until(f"{answers}.some((answer) => answer.textContent.includes('I heard'))")
@@ -309,12 +314,7 @@ async def test_a_key_that_is_held_and_nothing_said_is_told(server: Running, brow
         await page.value("void (navigator.mediaDevices.getUserMedia = opens)")
         await page.value("void opens.call(navigator.mediaDevices, { audio: true }).then(go)")
         await page.until("opened.length === 1")
-        await page.do("down", "Space", on="page.keyboard")
-        await page.state("hearing")
-        await page.value("speak(0.7)")
-        sent = len(await page.wire("input_audio_buffer.append"))
-        await page.until(f"wire.filter((e) => e.type === 'input_audio_buffer.append').length > {sent} + 10")
-        await page.do("up", "Space", on="page.keyboard")
+        await speak_while_held(page)
         await page.shows("#captions .answer", "I heard")
 
 

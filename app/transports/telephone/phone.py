@@ -50,8 +50,7 @@ class Phone:
         self.channel = Channel(self, limits, service.loop_time(caller), sound=self)
         self.delay_s, self.last_seen_s = HANDSET_S, time.monotonic()
         self._up, self._down = Resampler(RATE_HZ, MIC_RATE_HZ), Resampler(SPEAKER_RATE_HZ, RATE_HZ)
-        self._waiting = deque[Pcm](maxlen=MOST_WAITING)
-        self._stopped = False
+        self._waiting = deque[Pcm | None](maxlen=MOST_WAITING)  # None: what was sent before is to be thrown away
         self._news, self._gone, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
@@ -67,7 +66,7 @@ class Phone:
     def stop(self) -> None:
         """Throw away what was played and has yet to be heard, where the exchange can. Never waits."""
         self._waiting.clear()
-        self._stopped = True
+        self._waiting.append(None)
         self._news.set()
 
     async def messages(self) -> AsyncGenerator[Received]:
@@ -128,7 +127,7 @@ class Phone:
         while True:
             await self._news.wait()
             self._news.clear()
-            while self._stopped or self._waiting:
+            while self._waiting:
                 try:
                     async with asyncio.timeout(self._send_timeout_s):
                         await self._say_next()
@@ -136,12 +135,8 @@ class Phone:
                     raise Disconnect(SLOW, "the exchange takes no sound", "cut") from None
 
     async def _say_next(self) -> None:
-        """What waits was played behind the last stop."""
-        if self._stopped:
-            self._stopped = False
-            await self._stream.stop()
-        else:
-            await self._stream.send(self._waiting.popleft())
+        pcm = self._waiting.popleft()
+        await (self._stream.stop() if pcm is None else self._stream.send(pcm))
 
     async def _watch_inbox(self) -> None:
         await self.inbox.overflowed.wait()

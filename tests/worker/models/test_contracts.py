@@ -289,7 +289,7 @@ async def test_a_lost_thinkers_successor_writes_on_and_all_of_it_is_spoken(
 
 def another_thought(patch: pytest.MonkeyPatch) -> None:
     """Each thinker draws by a seed of its own, as a batch of another size does in bfloat16, only surely."""
-    opened, seeds = Thinker.open, iter(range(100, 200))
+    opened, seeds = Thinker.open, iter(range(100, 10_000))
 
     def open_(self: Any, req: StageRequest) -> None:
         opened(self, req)

@@ -22,6 +22,7 @@ from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import lose, until
 from tests.oracles.qwen3_omni import Turn
 from tests.oracles.talk import request
+from tests.worker.models.test_contracts import another_thought
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TURNS: list[Turn] = [("user", ["Hello, how are you today?"])]
@@ -69,24 +70,13 @@ async def given(engine: Engine, lost_after: int | None, seed: int = 3, **fields:
     return found, before
 
 
-def another_choice(patch: pytest.MonkeyPatch) -> None:
-    """What a batch of other sizes does in bfloat16, only surely: each replica draws by a seed of its own."""
-    opened, seeds = Thinker.open, iter(range(100, 10_000))
-
-    def open_(self: Thinker, req: StageRequest) -> None:
-        opened(self, req)
-        req.state.params = replace(req.state.params, seed=next(seeds))
-
-    patch.setattr(Thinker, "open", open_)
-
-
 @pytest.mark.parametrize("apart", [True, False])
 async def test_what_was_given_is_kept_and_the_rest_is_behind_it(
     checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
     """Although the successor would draw something else: never two answers in one."""
     monkeypatch.setattr("engine.control.membership.FIRST_PENALTY_S", 0.01)
-    another_choice(monkeypatch)
+    another_thought(monkeypatch)
     spoken = spied(monkeypatch)
     folder = checkpoint("plain")
     chat, draw = Chat(folder), random.Random(int(apart))
@@ -191,7 +181,7 @@ async def test_without_what_was_kept_two_answers_would_be_spliced(
     checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control."""
-    another_choice(monkeypatch)
+    another_thought(monkeypatch)
     monkeypatch.setattr(Thinker, "_kept", lambda self, req: type(req.pending)())
     folder = checkpoint("plain")
     async with Engine(spec(folder)) as engine:

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 from app.bench import subject
-from app.bench.loads import Kind, Plan, loads
-from app.bench.serve import Report
-from app.commands.server import Address, Server
-from engine import Message, Request, Sampling, TextPart
 from engine.worker.models.qwen2_5_omni.code2wav import Code2Wav
 from engine.worker.stage import StageConfig
 from tests.worker.models.qwen2_5_omni.cases import Folder, Reference
 from tests.worker.models.qwen2_5_omni.test_sound import SEED, streamed
+from tests.worker.models.served import questions, sounds
 
 ASKED = ("Hello, how are you today?", "Count: one two three", "What do you see?")
 CODES, TOKENS = 40, 6
@@ -22,20 +19,11 @@ CHANGES = {"server.limits.answer_s": CODES * 0.02, "server.limits.answers_share"
 
 @pytest.mark.timeout(300)  # a server is started, on whatever machine
 async def test_every_answer_under_load_is_the_references(checkpoint: Folder, oracle: Reference) -> None:
-    requests = tuple(
-        Request(
-            id="", session="", messages=(Message("user", (TextPart(text),)),), voice="ethan",
-            sampling=Sampling(greedy=True, seed=SEED), max_text_tokens=TOKENS,
-        )
-        for text in ASKED
-    )  # fmt: skip
-    folder, reference, report = checkpoint("plain"), oracle("plain"), Report()
+    folder, reference = checkpoint("plain"), oracle("plain")
     with subject.running("qwen2_5_omni_tiny", changes={"weights": str(folder), **CHANGES}) as server:
-        async with Server(Address(server.url)) as asked:
-            report.loads = await loads(asked, Plan(at_once=(4,), rate=20.0, count=6), Kind("answers", requests))
-    assert [figure.value for figure in report.figures(exact=True)] == [0.0] * 4
+        waves = await sounds(server.url, questions(ASKED, TOKENS, SEED), at_once=(4,), rate=20.0, count=6)
     stage, compared = Code2Wav(StageConfig(folder, slots=1)), 0
-    for text, wave in zip(ASKED, report.loads[0].alone, strict=True):
+    for text, wave in zip(ASKED, waves, strict=True):
         said = reference.answer([("user", [text])], TOKENS, CODES)
         codes = said.codes[:, 0].astype(np.int64)
         compared += len(codes)

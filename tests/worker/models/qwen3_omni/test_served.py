@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 
 from app.bench import subject
-from app.bench.loads import Kind, Plan, loads
-from app.bench.serve import Report
-from app.commands.server import Address, Server
+from app.commands.server import Address
 from app.videos import decode_video
-from engine import Message, Request, Sampling, TextPart
 from engine.worker.omni.thinker import CAMERA
 from tests.app.test_videos import url, video
 from tests.oracles.qwen3_omni import Video
 from tests.worker.models.qwen3_omni.cases import Folder, Reference
+from tests.worker.models.served import questions, sounds
 
 ASKED = ("Hello, how are you today?", "Count: one two three", "What do you see?")
 FRAMES, TOKENS = 12, 8
@@ -36,21 +34,11 @@ async def watched(root: str, data: bytes) -> str:
 
 @pytest.mark.timeout(300)  # a server is started, on whatever machine
 async def test_every_answer_under_load_is_the_references(checkpoint: Folder, oracle: Reference) -> None:
-    greedy = Sampling(greedy=True)
-    requests = tuple(
-        Request(
-            id="", session="", messages=(Message("user", (TextPart(text),)),), sampling=greedy, voice="ethan",
-            max_text_tokens=TOKENS,
-        )
-        for text in ASKED
-    )  # fmt: skip
-    folder, reference, report = checkpoint("plain"), oracle("plain"), Report()
+    folder, reference = checkpoint("plain"), oracle("plain")
     with subject.running("qwen3_omni_tiny", changes={"weights": str(folder), **CHANGES}) as server:
-        async with Server(Address(server.url)) as asked:
-            report.loads = await loads(asked, Plan(at_once=(6,), rate=20.0, count=12), Kind("answers", requests))
+        waves = await sounds(server.url, questions(ASKED, TOKENS), at_once=(6,), rate=20.0, count=12)
         seen = await watched(Address(server.url).root, CLIP)
-    assert [figure.value for figure in report.figures(exact=True)] == [0.0] * 4
-    for text, wave in zip(ASKED, report.loads[0].alone, strict=True):
+    for text, wave in zip(ASKED, waves, strict=True):
         said = reference.answer([("user", [text])], TOKENS, FRAMES)
         assert np.abs(wave - reference.sound(said.codes)).max() < 1e-3, "16 bits on the wire"
 

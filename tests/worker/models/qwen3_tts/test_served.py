@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.bench.loads import Kind, Plan, loads
-from app.bench.serve import Report
-from app.commands.server import Address, Server
 from engine import Request, Sampling, load_config
 from tests.app.rig import LoudnessVad, running
 from tests.oracles.qwen3_tts import BIG
 from tests.oracles.tiny_qwen3_tts import Sizes
 from tests.worker.models.qwen3_tts.driven import asked, say, stages, whole
+from tests.worker.models.served import sounds
 
 CONFIG = Path(__file__).parents[4] / "configs" / "qwen3_tts_tiny.yaml"
 TEXTS = ("Hello there, how are you?", "One two three.", "The rest of it is silence.")
@@ -30,14 +28,13 @@ async def test_every_answer_under_load_is_what_the_stages_say(
     """Which the vendor's package says, too: test_reference."""
     monkeypatch.setattr("app.http.speech.SLOWEST_CHARS_S", 1e9)  # random weights seldom stop by themselves
     monkeypatch.setattr("app.http.speech.SILENCE_S", FRAMES * 0.08)
-    folder, report, spec = checkpoint(BIG), Report(), load_config(CONFIG)
+    folder, spec = checkpoint(BIG), load_config(CONFIG)
     spec = replace(spec, weights=str(folder), launcher="inline")
     requests = tuple(Request(id="", session="", messages=(), say=text, voice="ryan") for text in TEXTS)
-    async with running(spec, vad=LoudnessVad) as server, Server(Address(server.http)) as asking:
-        report.loads = await loads(asking, Plan(at_once=(6,), rate=20.0, count=12), Kind("ryan", requests))
-    assert [figure.value for figure in report.figures(exact=True)] == [0.0] * 4
+    async with running(spec, vad=LoudnessVad) as server:
+        waves = await sounds(server.http, requests, at_once=(6,), rate=20.0, count=12)
     line = stages(folder, slots=1)
-    for text, wave in zip(TEXTS, report.loads[0].alone, strict=True):
+    for text, wave in zip(TEXTS, waves, strict=True):
         (said,) = await say(line, (asked(frames=FRAMES, voice="ryan", sampling=Sampling()), whole(text)))
         assert said.error == ""
         assert wave.shape == said.wave.shape
