@@ -3,8 +3,10 @@
     python -m scripts.release [--tag vVERSION] [--folder out/release]
 
 parley-VERSION.tar.gz, .whl   the packages; the wheel is pure Python, so a registry takes it as it is
-sbom.json                     CycloneDX: every package that an installation brings, and the weights in the wheel
-LICENCES.md                   the same, by licence; a package whose licence is not permissive fails the command
+sbom.json                     CycloneDX: every package that an installation brings, with the extras that bring it where
+                              the package alone does not, and the weights in the wheel
+LICENCES.md                   the same, and the models of `parley pull`; a package whose licence is not permissive fails
+                              the command
 SHA256SUMS                    of all of these
 
 A tag must name the version of pyproject.toml, and CHANGELOG.md must have a heading for it.
@@ -23,11 +25,17 @@ import subprocess
 import sys
 import tomllib
 import venv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+from packaging.utils import canonicalize_name
+
 ROOT = Path(__file__).resolve().parent.parent
+EXTRAS = ("demo", "device", "hf", "local", "mcp", "moonshine", "noise", "phonon", "pocket", "ray")
+"""What users choose from; the other extras are for those who change Parley, or part of these."""
+
 TOOLS = ("build==1.6.*", "twine==7.*", "cyclonedx-bom==7.*", "pip-licenses==5.5.*")
 WEIGHTS = ROOT / "engine" / "weights"
 OURS = {"onnx": "Apache-2.0", "weights": "Apache-2.0", "fsg": "Apache-2.0", "dict": "BSD-2-Clause"}
@@ -87,7 +95,9 @@ def make(folder: Path) -> list[Path]:
     run(tools / "python", "-m", "build", "--outdir", folder, ROOT)
     wheel, source = next(folder.glob("*.whl")), next(folder.glob("*.tar.gz"))
     run(tools / "twine", "check", "--strict", wheel, source)
-    installed = environment(folder.parent / "release-installed", ("-c", str(ROOT / "constraints.txt"), str(wheel)))
+    wanted = "-c", str(ROOT / "constraints.txt"), f"{wheel}[{','.join(EXTRAS)}]"
+    installed = environment(folder.parent / "release-installed", wanted)
+    extras = brought_by_extras(installed / "python")
     sbom, licences = folder / "sbom.json", folder / "LICENCES.md"
     run(
         tools / "cyclonedx-py", "environment", installed / "python", "--pyproject", ROOT / "pyproject.toml",
@@ -98,8 +108,9 @@ def make(folder: Path) -> list[Path]:
     strange = not_permissive(packages)
     if strange:
         raise ReleaseError(f"these packages have licences that are not permissive: {', '.join(strange)}")
-    sbom.write_text(json.dumps(with_weights(json.loads(sbom.read_text(encoding="utf-8"))), indent=1), encoding="utf-8")
-    licences.write_text(report(packages), encoding="utf-8")
+    listing = with_weights(with_extras(json.loads(sbom.read_text(encoding="utf-8")), extras))
+    sbom.write_text(json.dumps(listing, indent=1), encoding="utf-8")
+    licences.write_text(report(packages, extras), encoding="utf-8")
     files = [wheel, source, sbom, licences]
     sums = folder / "SHA256SUMS"
     sums.write_text("".join(f"{digest(path)}  {path.name}\n" for path in files), encoding="utf-8")
@@ -120,6 +131,26 @@ def run(*command: object) -> str:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
         raise ReleaseError(f"{Path(str(command[0])).name} failed: {said[-1] if said else 'it said nothing'}")
     return done.stdout
+
+
+def brought_by_extras(python: Path) -> dict[str, str]:
+    """The packages that come with no plain installation, by their canonical names, and the extras that bring them."""
+    code = "import json, sys; from scripts.pin import closure; names = sys.argv[1:]; "
+    code += "print(json.dumps([[*closure(())], {name: [*closure((name,))] for name in names}]))"
+    plain, found = json.loads(run(python, "-c", code, *EXTRAS))
+    more = sorted({package for packages in found.values() for package in packages} - {*plain})
+    return {one: ", ".join(extra for extra, packages in found.items() if one in packages) for one in more}
+
+
+def with_extras(sbom: dict[str, Any], extras: Mapping[str, str]) -> dict[str, Any]:
+    """Return the list with the extras beside the packages that only they bring."""
+
+    def told(part: dict[str, Any]) -> dict[str, Any]:
+        names = extras.get(canonicalize_name(part["name"]))
+        own = [] if names is None else [{"name": "parley:extras", "value": names}]
+        return part | ({"properties": [*part.get("properties", []), *own]} if own else {})
+
+    return {**sbom, "components": [told(part) for part in sbom["components"]]}
 
 
 def weights() -> list[Path]:
@@ -151,22 +182,33 @@ def not_permissive(packages: Iterable[dict[str, str]]) -> list[str]:
     ]
 
 
-def report(packages: Iterable[dict[str, str]]) -> str:
-    lines = [f"# Licences of what Parley {version()} brings", "", "| Package | Version | Licence |", "|---|---|---|"]
-    lines += [
-        f"| [{one['Name']}]({one['URL']}) | {one['Version']} | {one['License']} |"
-        if one["URL"].startswith("http")
-        else f"| {one['Name']} | {one['Version']} | {one['License']} |"
-        for one in packages
-        if one["Name"] != "parley"
-    ]
-    lines += ["", *(f"{name}: {why}." for name, why in NAMED.items()), *BUNDLED, ""]
-    lines += ["| Weights | Bytes | Licence |", "|---|---|---|"]
+def report(packages: Iterable[dict[str, str]], extras: Mapping[str, str]) -> str:
+    lines = [f"# Licences of what Parley {version()} brings", "", "| Package | Version | Licence | With |"]
+    lines += ["|---|---|---|---|", *(row(one, extras) for one in packages if one["Name"] != "parley")]
+    lines += ["", "An extra is named where the package alone does not bring it.", ""]
+    lines += [*(f"{name}: {why}." for name, why in NAMED.items()), *BUNDLED, ""]
+    lines += ["| Weights in the wheel | Bytes | Licence |", "|---|---|---|"]
     lines += [
         f"| {path.relative_to(ROOT).as_posix()} | {path.stat().st_size:,} | {OURS[path.suffix.lstrip('.')]} |"
         for path in weights()
     ]
-    return "\n".join([*lines, "", "NOTICE says where the weights come from.", ""])
+    lines += [
+        "",
+        "NOTICE says where these come from. The following come with nothing: `parley pull NAME` brings one.",
+        "",
+    ]
+    lines += ["| Model | MB | Licence | From |", "|---|---|---|---|"]
+    models = yaml.safe_load((ROOT / "engine" / "models.yaml").read_text(encoding="utf-8"))
+    lines += [
+        f"| {name} | {one['size_mb']} | {one['licence']} | {one.get('repository', '')} |"
+        for name, one in models.items()
+    ]
+    return "\n".join([*lines, ""])
+
+
+def row(one: dict[str, str], extras: Mapping[str, str]) -> str:
+    name = f"[{one['Name']}]({one['URL']})" if one["URL"].startswith("http") else one["Name"]
+    return f"| {name} | {one['Version']} | {one['License']} | {extras.get(canonicalize_name(one['Name']), '')} |"
 
 
 def digest(path: Path) -> str:

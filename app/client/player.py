@@ -1,7 +1,8 @@
 """A listener's player as arithmetic: it starts at the first packet, with no prebuffer, and runs dry when it must.
 
 Sans-I/O: arrival times are arguments. The definitions are those of the README's figures: first sound is the first
-20 ms whose RMS is above −45 dBFS, and a pause in which the player has nothing left to play is an underrun.
+20 ms whose RMS is above −45 dBFS, and a pause in which the player has nothing left to play is an underrun, unless
+nothing but silence comes behind it: a call's answer is followed by silent packets, which nobody misses.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from engine.core import Wave
 
 WINDOW_SAMPLES = SPEAKER_RATE_HZ // 50
 AUDIBLE_RMS = 10 ** (-45 / 20)
+SILENT = 10 ** (-66 / 20)
+"""A sample that is not louder than this is digital silence, as a codec gives it back."""
+
 TOLERANCE_S = 0.001
 """A gap shorter than this is the clock's, not the stream's: no listener hears a millisecond."""
 
@@ -23,11 +27,10 @@ TOLERANCE_S = 0.001
 class Player:
     """The sound of one answer as its listener hears it. ``receive`` its packets in order."""
 
-    gaps: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
-    """The underruns: from when until when there was nothing left to play."""
     first_s: float | None = None
     """The time at which the first packet with samples came."""
     samples: int = 0
+    _gaps: list[tuple[int, float, float]] = field(default_factory=list[tuple[int, float, float]])  # before a sample
     _plays_until_s: float = 0.0
     _starts: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
     _waves: list[Wave] = field(default_factory=list[Wave])
@@ -39,12 +42,21 @@ class Player:
         if self.first_s is None:
             self.first_s = self._plays_until_s = at_s
         elif at_s - self._plays_until_s > TOLERANCE_S:
-            self.gaps.append((self._plays_until_s, at_s))
+            self._gaps.append((self.samples, self._plays_until_s, at_s))
         start_s = max(at_s, self._plays_until_s)
         self._starts.append((self.samples, start_s))
         self._plays_until_s = start_s + len(wave) / SPEAKER_RATE_HZ
         self.samples += len(wave)
         self._waves.append(wave)
+
+    @property
+    def gaps(self) -> list[tuple[float, float]]:
+        """The underruns: from when until when there was nothing left to play."""
+        if not self._gaps:
+            return []
+        loud = np.flatnonzero(np.abs(self.wave) > SILENT)
+        last = int(loud[-1]) if len(loud) else -1
+        return [(from_s, until_s) for sample, from_s, until_s in self._gaps if sample <= last]
 
     @property
     def underruns(self) -> int:

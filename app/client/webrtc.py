@@ -14,6 +14,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 
+import numpy as np
 import orjson
 from aiortc import RTCConfiguration, RTCIceServer, RTCPeerConnection, RTCSessionDescription
 from aiortc.exceptions import InvalidStateError
@@ -23,7 +24,7 @@ from app.client.channel import ClientError
 from app.client.events import AudioDelta, Event, Other, ResponseDone, decode
 from app.lateness import MOST_S
 from app.transports.webrtc.audio_receiver import AudioReceiver
-from app.transports.webrtc.opus import FRAME_S
+from app.transports.webrtc.opus import FRAME, FRAME_S
 from app.transports.webrtc.opus_track import OpusTrack
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
@@ -86,6 +87,7 @@ class CallChannel:
 
     def __init__(self, connection: RTCPeerConnection) -> None:
         self._data_channel = connection.createDataChannel("oai-events")
+        self._part: Pcm = np.empty(0, np.int16)  # of what is said: less than a packet, which waits for more
         self._track, self._receiver = OpusTrack(time.monotonic), AudioReceiver(self._add_samples, SPEAKER_RATE_HZ)
         sound = connection.addTransceiver(self._track, "sendrecv")
         codecs = RTCRtpSender.getCapabilities("audio").codecs
@@ -114,7 +116,11 @@ class CallChannel:
     async def speak(self, pcm: Pcm) -> None:
         if self._lost:
             raise self._gone()
-        self._track.push(pcm.astype("<i2", copy=False).tobytes())
+        samples = np.concatenate([self._part, pcm.astype("<i2", copy=False)])
+        whole = len(samples) // FRAME * FRAME
+        self._part = samples[whole:]
+        if whole:
+            self._track.push(samples[:whole].tobytes())
 
     async def receive(self) -> Event:
         event = await self._events.get()

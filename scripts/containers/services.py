@@ -11,13 +11,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
 
-from scripts.containers.machine import ROOT, Failed, Machine, call
+from scripts.containers import composed
+from scripts.containers.composed import DEPLOY
+from scripts.containers.machine import Failed, Machine, call
 from scripts.containers.network import INSIDE, NAME
 
-DEPLOY = ROOT / "deploy"
 READY_S = 120.0
-STOP_S = 20
-"""The drain of compose.yaml: stop_grace_period. What goes on for longer is killed, and ends with 137."""
+STOP_S = composed.stop_s("parley")
+"""What goes on for longer is killed, and ends with 137."""
+
+PROGRAMS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
+    "parley": (10001, (), ()),
+    "caddy": (
+        0,
+        ("caddy", "run", "--config", "/etc/caddy/Caddyfile"),
+        ("--env=XDG_DATA_HOME=/data", "--env=XDG_CONFIG_HOME=/config"),
+    ),
+    "coturn": (65534, ("turnserver",), ("--tmpfs=/var/lib/turn",)),
+    "prometheus": (65534, ("prometheus", "--web.listen-address=127.0.0.1:9090"), ()),
+}
+"""Of each service the user that it runs as, what stands before compose.yaml's words in its image, and what is otherwise
+in Debian's packages. Grafana is in none of Debian's."""
+
+LOCKED = ("--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--tmpfs=/tmp")
+"""What compose.yaml says of every service, for a container that is none of its services."""
 
 REMOVED_S = 120.0
 """podman removes a container's copy of the image before it ends, on a slow disk slowly."""
@@ -33,21 +50,17 @@ class Container:
     options: Sequence[str] = ()
 
 
-def all_of(local: Path, data: Path) -> Iterator[Container]:
+def all_of(machine: Machine, local: Path, data: Path) -> Iterator[Container]:
     """The services, with the configuration in ``local``; ``data`` is the place of their volumes."""
-    yield parley(["serve", "/etc/parley/parley.yaml"], [*mounts(local, "parley.yaml", "keys")])
-    caddy = ["--user=0:0", "--cap-add=NET_BIND_SERVICE", "--env=XDG_DATA_HOME=/data", "--env=XDG_CONFIG_HOME=/config"]
-    caddy += [f"--env=PARLEY_NAME={NAME}", f"--volume={data}/caddy:/data", "--tmpfs=/config"]
-    file = "/etc/caddy/Caddyfile"
-    caddy.append(f"--volume={DEPLOY}/Caddyfile:{file}:ro")
-    yield service("caddy", ["caddy", "run", "--config", file], caddy)
-    turn = "/etc/coturn/turnserver.conf"
-    coturn = ["--user=65534:65534", f"--volume={local}/turnserver.conf:{turn}:ro", "--tmpfs=/var/lib/turn"]
-    yield service("coturn", ["turnserver", "-c", turn], coturn)
-    prometheus = ["--user=65534:65534", f"--volume={DEPLOY}/prometheus.yml:/etc/prometheus/own.yml:ro"]
-    prometheus.append("--tmpfs=/prometheus:mode=1777")
-    storage = ["--config.file=/etc/prometheus/own.yml", "--storage.tsdb.path=/prometheus"]
-    yield service("prometheus", ["prometheus", *storage, "--web.listen-address=127.0.0.1:9090"], prometheus)
+    for name, (user, program, more) in PROGRAMS.items():
+        composed.volumes(name, data, user)
+        options = [*composed.options(name, local, data, {"PARLEY_NAME": NAME}, machine.counts_memory), *more]
+        command = [*program, *composed.command(name)]
+        yield (
+            parley(command, options)
+            if name == "parley"
+            else service(name, command, [f"--user={user}:{user}", *options])
+        )
 
 
 def parley(command: Sequence[str], options: Sequence[str] = (), name: str = "parley") -> Container:
@@ -60,19 +73,12 @@ def service(name: str, command: Sequence[str], options: Sequence[str]) -> Contai
     return Container(name, "localhost/parley-services:bookworm", command, options)
 
 
-def mounts(local: Path, *names: str) -> Iterator[str]:
-    """Files of the configuration as Parley's container has them."""
-    for name in names:
-        yield f"--volume={local}/{name}:/etc/parley/{name}:ro"
-
-
 class Running:
     """One container that runs, and what it says."""
 
     def __init__(self, machine: Machine, container: Container, log: Path, wrapper: Sequence[str] = ()) -> None:
         self.machine, self.name, self._log = machine, container.name, log
-        safe = ["--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--tmpfs=/tmp", "--network=host"]
-        options = [*machine.limits, *safe, f"--stop-timeout={STOP_S}", f"--add-host=parley:{INSIDE}"]
+        options = [*machine.limits, "--network=host", f"--stop-timeout={STOP_S}", f"--add-host=parley:{INSIDE}"]
         run = ["run", "--rm", f"--name={container.name}", *options, *container.options, container.image]
         with log.open("wb") as file:
             self.process = subprocess.Popen(
@@ -122,9 +128,10 @@ def running(machine: Machine, container: Container, logs: Path, wrapper: Sequenc
 @contextmanager
 def deployed(machine: Machine, local: Path, data: Path) -> Generator[dict[str, Running]]:
     """All services while the block lasts, and Parley ready. Raises Failed."""
-    (data / "caddy").mkdir(parents=True)
     with ExitStack() as stack:
-        found = {one.name: stack.enter_context(running(machine, one, data / "logs")) for one in all_of(local, data)}
+        found = {
+            one.name: stack.enter_context(running(machine, one, data / "logs")) for one in all_of(machine, local, data)
+        }
         wait_ready(found["parley"], "http://127.0.0.1:8000/health")
         wait_ready(found["prometheus"], "http://127.0.0.1:9090/-/ready")
         yield found

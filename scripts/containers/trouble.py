@@ -13,7 +13,7 @@ from pathlib import Path
 from scripts.containers import checks, services
 from scripts.containers.machine import Failed, Machine, call
 from scripts.containers.network import HOUSE
-from scripts.containers.services import Container, parley, running, wait_ready
+from scripts.containers.services import LOCKED, Container, parley, running, wait_ready
 
 MEMORY = Path("/sys/fs/cgroup/memory")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -77,7 +77,7 @@ def wrong_turn_secret(machine: Machine, folder: Path) -> str:
     data.mkdir()
     text = (local / "parley.yaml").read_text()
     (local / "parley.yaml").write_text(re.sub(r"secret: \S+", "secret: of-another-server", text))
-    found = {one.name: one for one in services.all_of(local, data)}
+    found = {one.name: one for one in services.all_of(machine, local, data)}
     with running(machine, found["coturn"], data), running(machine, found["parley"], data) as one:
         wait_ready(one, "http://127.0.0.1:8000/health")
         answer = checks.talk("direct", checks.Place(CERTIFICATES, local / "keys"), [], "http://127.0.0.1:8000")
@@ -89,7 +89,7 @@ def wrong_turn_secret(machine: Machine, folder: Path) -> str:
 
 def named(command: Sequence[str], options: Sequence[str]) -> Container:
     """A container of a name of its own: podman forgets names late."""
-    return parley(command, options, f"parley-{uuid.uuid4().hex[:8]}")
+    return parley(command, [*LOCKED, *options], f"parley-{uuid.uuid4().hex[:8]}")
 
 
 @contextmanager

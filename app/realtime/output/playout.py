@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from app.lateness import Lateness
 from app.realtime.output.leading_silence import LeadingSilence
 from app.realtime.ports import SOCKET
@@ -43,6 +45,9 @@ class Playout:
     """How late the sender came lately: ``lead_s`` is more by what that asks for."""
     reserve_s: float = 0.0
     """Seconds of sound for which the first packet waits, as long as they last at most: a listener begins with them."""
+    whole: bool = False
+    """Whether packets are ``packet_s`` long but for the answer's last: what is less waits for more, for the end, or until
+    one packet before the listener has played all that has left."""
     leading_silence: LeadingSilence = field(default_factory=LeadingSilence)
     produced_samples: int = 0
     """All that came from the engine, with what the onset left out."""
@@ -61,6 +66,8 @@ class Playout:
         """Take float32 [samples] from the engine."""
         self.produced_samples += len(samples)
         samples, size = self.leading_silence.feed(samples), round(self.packet_s * SPEAKER_RATE_HZ)
+        if self.whole and self._waiting and len(self._waiting[-1].samples) < size:
+            samples = np.concatenate([self._waiting.pop().samples, samples])
         self._waiting.extend(Packet(samples[at : at + size]) for at in range(0, len(samples), size))
 
     def end(self) -> None:
@@ -95,8 +102,15 @@ class Playout:
             return None
         if self._dry_at_s is None:
             return self._begins_in_s(now_s)
+        if self._begun:
+            return max(0.0, self._dry_at_s - now_s - self.packet_s)
         more_s = 0.0 if self.lateness is None else self.lateness.ahead_s(now_s)
         return max(0.0, self._dry_at_s - now_s - self.lead_s - more_s)
+
+    @property
+    def _begun(self) -> bool:
+        """Whether what waits is a part of a packet, of which more may come."""
+        return self.whole and not self._ended and self._waiting[0].seconds < self.packet_s - 1e-9
 
     def flush(self) -> None:
         """Forget what has not been sent: the listener interrupted."""
@@ -141,7 +155,7 @@ class Playout:
             return 0.0
         waiting_s = sum(packet.seconds for packet in self._waiting)
         silent_s = self.skipped_samples / SPEAKER_RATE_HZ if waiting_s < RESERVE_S else 0.0
-        wait_s = max(silent_s, self.reserve_s if waiting_s < self.reserve_s else 0.0)
+        wait_s = max(silent_s, self.reserve_s if waiting_s < self.reserve_s else 0.0, self.packet_s * self._begun)
         return max(0.0, self._made_s + wait_s - now_s)
 
     def _note_lateness(self, now_s: float) -> None:

@@ -80,7 +80,8 @@ class ResponseTask:
         """Bytes of what it is about, where that is nothing of the conversation's."""
         profile = response.profile
         kept_s = KEPT_S if profile.plays else 0.0
-        self.playout = Playout(profile.lead_s, profile.packet_s, kept_s, profile.lateness, profile.reserve_s)
+        lead_s, packet_s, reserve_s, plays = profile.lead_s, profile.packet_s, profile.reserve_s, profile.plays
+        self.playout = Playout(lead_s, packet_s, kept_s, profile.lateness, reserve_s, whole=plays)
         self.timing = Timing(now())
         self._now = now
         self._chunks: Chunks | None = None

@@ -1,9 +1,9 @@
 """The server's voice in a call: samples in, Opus packets out, each when it is there.
 
-The session paces what it pushes, so a packet leaves at once. When the listener is about to run dry, a few silent
-packets follow (the player would stretch the last sound, and clients that prefetch would hold it back); then nothing is
-sent, and the next packet's timestamp jumps by the time that has passed: a stream of silence would make a browser's
-delay grow.
+The session paces what it pushes, in whole frames until an answer's last, so a packet leaves at once. When the listener
+is about to run dry, a few silent packets follow (the player would stretch the last sound, and clients that prefetch
+would hold it back); then nothing is sent, and the next packet's timestamp jumps by the time that has passed: a stream
+of silence would make a browser's delay grow.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class OpusTrack(MediaStreamTrack):
         super().__init__()
         self._now, self._encoder = now, Encoder()
         self._frames: deque[Pcm] = deque(maxlen=MOST_WAITING)
-        self._part: Pcm = np.empty(0, np.int16)  # less than a frame: waits for more, or for the end
         self._silent = 0  # silent packets that may still follow
         self._origin_s: float | None = None  # when the first packet left
         self._ticks = 0  # the next packet's timestamp
@@ -50,11 +49,11 @@ class OpusTrack(MediaStreamTrack):
         self._alarm: asyncio.TimerHandle | None = None
 
     def push(self, pcm: bytes) -> None:
-        """Say little-endian int16 at SPEAKER_RATE_HZ. Never waits."""
-        samples = np.concatenate([self._part, np.frombuffer(pcm, "<i2")])
-        whole = len(samples) // FRAME * FRAME
-        self._frames.extend(samples[at : at + FRAME] for at in range(0, whole, FRAME))
-        self._part, self._silent = samples[whole:], SILENT_PACKETS
+        """Say little-endian int16 at SPEAKER_RATE_HZ; a last frame that is not whole ends in silence. Never waits."""
+        samples = np.frombuffer(pcm, "<i2")
+        samples = np.concatenate([samples, np.zeros(-len(samples) % FRAME, np.int16)])
+        self._frames.extend(samples[at : at + FRAME] for at in range(0, len(samples), FRAME))
+        self._silent = SILENT_PACKETS
         self._news.set()
 
     async def recv(self) -> Packet[Any]:
@@ -86,18 +85,13 @@ class OpusTrack(MediaStreamTrack):
             self._say_end()
 
     def _dry_in_s(self) -> float:
-        """Seconds until one packet before the listener has played all that has left; a frame begun gets as long."""
-        least_s = FRAME_S if len(self._part) else 0.0
-        return max(least_s, (self._origin_s or 0.0) + self._ticks / CLOCK_HZ - FRAME_S - self._now())
+        """Seconds until one packet before the listener has played all that has left."""
+        return max(0.0, (self._origin_s or 0.0) + self._ticks / CLOCK_HZ - FRAME_S - self._now())
 
     def _say_end(self) -> None:
-        """Send what was left of the last frame, or a silent one."""
-        frame = np.zeros(FRAME, np.int16)
-        frame[: len(self._part)] = self._part
-        if not len(self._part):
-            self._silent -= 1
-        self._part = self._part[:0]
-        self._frames.append(frame)
+        """Send a silent frame."""
+        self._silent -= 1
+        self._frames.append(np.zeros(FRAME, np.int16))
         self._news.set()
 
     def _packet(self, pcm: Pcm) -> Packet[Any]:

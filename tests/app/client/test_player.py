@@ -52,6 +52,15 @@ def test_after_an_underrun_playing_goes_on_from_the_late_packet() -> None:
     assert player.dry_s == pytest.approx(0.2)
 
 
+def test_silence_behind_the_last_sound_may_be_late() -> None:
+    """A gap in silence that sound follows is one: there the voice was expected."""
+    player = played((0.0, 0.1), (0.2, 0.1))
+    player.receive(0.4, tone(0.1, level=0.0))
+    assert player.gaps == [pytest.approx((0.1, 0.2))]
+    player.receive(0.5, tone(0.1))
+    assert player.gaps == [pytest.approx((0.1, 0.2)), pytest.approx((0.3, 0.4))]
+
+
 def test_a_ramp_no_steeper_than_real_time_allows_never_runs_dry() -> None:
     assert chunks([1, 2, 3, 4, 6, 9, 12, 12, 12], frame_takes_s=0.5 * FRAME_S).underruns == 0
 

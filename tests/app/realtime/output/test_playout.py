@@ -49,6 +49,36 @@ def test_the_clock_starts_at_the_first_packet_and_a_gap_is_an_underrun() -> None
     assert playout.underruns == 1
 
 
+def test_a_calls_packets_are_whole_until_the_end_which_leaves_with_what_is_before_it() -> None:
+    playout = Playout(lead_s=0.06, packet_s=0.02, whole=True)
+    playout.push(wave(0.05))
+    assert due(playout, 5.0) == pytest.approx(0.04)
+    playout.push(wave(0.03))
+    assert due(playout, 5.001) == pytest.approx(0.04), "the part and what came behind it are two packets"
+    playout.push(wave(0.01))
+    assert playout.due_in_s(5.001) == pytest.approx(0.059), "one packet before the listener runs dry"
+    playout.end()
+    assert playout.due_in_s(5.001) == pytest.approx(0.019), "as ahead as any other"
+    assert due(playout, 5.02) == pytest.approx(0.01)
+    assert playout.drained
+
+
+def test_a_part_that_nothing_follows_leaves_before_the_listener_runs_dry() -> None:
+    """Words without sound may follow for long: the part of a packet is no click behind them."""
+    playout = Playout(lead_s=0.06, packet_s=0.02, whole=True)
+    playout.push(wave(0.01))
+    assert playout.take(5.0) is None
+    assert playout.due_in_s(5.0) == pytest.approx(0.02)
+    assert due(playout, 5.02) == pytest.approx(0.01)
+    playout.push(wave(0.03))
+    assert due(playout, 5.02) == pytest.approx(0.02)
+    assert playout.due_in_s(5.02) == pytest.approx(0.01)
+    assert playout.underruns == 0
+    sockets = Playout()
+    sockets.push(wave(0.01))
+    assert due(sockets, 5.0) == pytest.approx(0.01), "where the client plays, a part leaves at once"
+
+
 def test_the_first_packet_waits_for_a_reserve_as_long_as_that_lasts_at_most() -> None:
     playout = Playout(lead_s=0.04, packet_s=0.02, reserve_s=0.1)
     playout.push(wave(0.04))
