@@ -6,6 +6,7 @@ A user's recording is sent at its own pace. *First sound* is the time from its l
 sample of the answer that can be heard, Live and Realtime by turns in one run. *Interruption* is the time from the
 recording's first sample, spoken over a long answer, to the last sample of that answer at the ear of a player that plays
 what comes, when it comes. *Ahead* is the most that was sent beyond the clock that began at ``session.started``.
+The program ends with 1 where a bar is missed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import asyncio
 import base64
 import json
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +28,7 @@ from rich.table import Table
 from websockets.asyncio.client import ClientConnection, connect
 
 from app.bench import subject
+from app.bench.figures import Figure, percentile, show
 from engine import SPEAKER_RATE_HZ
 from engine.resampler import resample
 
@@ -125,7 +128,19 @@ async def measure(url: str, rounds: int) -> dict[str, list[float]]:
     return found
 
 
-def main() -> None:
+def figures_of(found: dict[str, list[float]]) -> list[Figure]:
+    """The figures that have bars, of what ``measure`` found in milliseconds."""
+    live, realtime = (percentile(found[f"first, {name}"], 50) for name in ("Live", "Realtime"))
+    apart = None if live is None or realtime is None else abs(live - realtime)
+    note = f"{len(found['first, Live'])} rounds"
+    return [
+        Figure(name="first sound, p50, Live and Realtime apart", value=apart, unit="ms", bar=10, note=note),
+        Figure(name="end of an interrupted answer, p95", value=percentile(found["interruption"], 95), unit="ms", bar=400),
+        Figure(name="ahead of the clock, most", value=percentile(found["ahead"], 100), unit="ms", bar=100),
+    ]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=20, help="sessions of each kind")
     parser.add_argument("--config", default="configs/script.yaml", help="the configuration that is served")
@@ -136,7 +151,10 @@ def main() -> None:
     for name, values in found.items():
         table.add_row(name, str(len(values)), *(f"{np.percentile(values, q):.0f}" for q in (50, 95, 100)))
     Console().print(table)
+    figures = figures_of(found)
+    show(figures, Console(emoji=False))
+    return int(not all(figure.passed for figure in figures))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

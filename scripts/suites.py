@@ -1,8 +1,8 @@
 """Run the tests, and say what ran: a table of suites, the slowest tests, what was skipped, and what tools are missing.
 
-Without arguments it is `make test`: everything that a laptop can run, in parallel, and then what measures time, alone.
-With the names of heavy suites (chaos, soak, gpu, kernels, conformance, media, ray, attacks, transitions) it runs those;
-words after ``--`` choose the tests whose names have one of them. Where there is npm, the page's packages are fetched
+Without arguments it is `make test`: what a laptop runs within minutes, in parallel, and then what measures time, alone.
+`make slow` has the rest of what every commit must pass, in parallel, too. With the names of heavy suites (chaos, soak,
+gpu, kernels, conformance, media, ray, attacks, transitions) it runs those; words after ``--`` choose the tests whose names have one of them. Where there is npm, the page's packages are fetched
 first, once.
 ``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure. Knows no test.
 
@@ -30,6 +30,7 @@ from rich.table import Table
 from tests.guard import tools
 
 ROOT = Path(__file__).resolve().parent.parent
+SLOW = "slow"
 HEAVY = ("chaos", "soak", "gpu", "kernels", "conformance", "media", "ray", "attacks", "transitions")
 TOOLS = ("chromium", "node", "haproxy", "nginx", "faketime", "triton")  # whose absence is told
 WORKERS = "2"  # on two cores: three and four are no sooner done, and a browser's call has too little of them
@@ -51,8 +52,8 @@ def main(arguments: list[str]) -> int:
     """Run what was asked for; the exit code."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     names, chosen = arguments[:end], arguments[end + 1 :]
-    if unknown := set(names) - set(HEAVY):
-        print(f"unknown suite {', '.join(sorted(unknown))}; known: {', '.join(HEAVY)}", file=sys.stderr)
+    if unknown := set(names) - {SLOW, *HEAVY}:
+        print(f"unknown suite {', '.join(sorted(unknown))}; known: {', '.join((SLOW, *HEAVY))}", file=sys.stderr)
         return 2
     fetch_page_packages()
     begun_s = time.monotonic()
@@ -63,7 +64,7 @@ def main(arguments: list[str]) -> int:
         slowest = slow(reports)
     missing = missing_tools()
     show(suites, slowest, skipped, missing)
-    print(f"not part of this: {', '.join(f'make {name}' for name in HEAVY if name not in names)}")
+    print(f"not part of this: {', '.join(f'make {name}' for name in (SLOW, *HEAVY) if name not in names)}")
     required = [tool for tool in os.environ.get("PARLEY_REQUIRE", "").split(",") if tool in missing]
     if required:
         print(f"PARLEY_REQUIRE: {', '.join(required)} is missing")
@@ -90,15 +91,18 @@ def fetch_page_packages() -> None:
 
 def runs(names: list[str], chosen: list[str]) -> Iterator[list[str]]:
     """pytest's arguments for each run."""
-    if names:
-        if found := files(names):
-            only = ["-k", " or ".join(chosen)] if chosen else []
-            yield ["-s", "-m", " or ".join(names), "--timeout", "3600", *only, *found]  # they print figures
-        return
-    heavy = " or ".join((*HEAVY, "bench"))
-    yield ["-n", WORKERS, "--dist", "worksteal", "-m", f"not ({heavy})"]
-    if found := files(["bench"]):
-        yield ["-m", "bench", *found]
+    only = ["-k", " or ".join(chosen)] if chosen else []
+    together = ["-n", WORKERS, "--dist", "worksteal", *only]
+    others = " or ".join((*HEAVY, "bench"))
+    if SLOW in names and (found := files([SLOW])):
+        yield [*together, "-m", f"{SLOW} and not ({others})", *found]
+    if heavy := [name for name in names if name != SLOW]:
+        if found := files(heavy):
+            yield ["-s", "-m", " or ".join(heavy), "--timeout", "3600", *only, *found]  # they print figures
+    elif not names:
+        yield [*together, "-m", f"not ({SLOW} or {others})"]
+        if found := files(["bench"]):
+            yield ["-m", "bench", *only, *found]
 
 
 def files(marks: list[str]) -> list[str]:

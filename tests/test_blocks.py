@@ -34,7 +34,7 @@ from tests.app.rig import running, script_spec
 from tests.test_readme import PAGES, ROOT
 
 HELD = {
-    "bash": {"run", "install"},
+    "bash": {"run", "install", "serve"},
     "python": {"run", "serve", "key"},
     "html": {"web"},
     "nginx": {"proxy"},
@@ -208,9 +208,9 @@ def test_commands_on_the_pages_are_those_of_the_command_line(page: str) -> None:
 )  # fmt: skip
 def test_a_command_that_is_none_is_found(line: str) -> None:
     assert known(line.split()) is False
-    assert known("docker run parley".split()) is None
+    assert known(["docker", "run", "parley"]) is None
 
 
 def test_a_block_that_is_indented_is_read() -> None:
-    text = "Do:\n\n    make serve  # first\n    docker run x\n\n<!-- test: norun: why -->\n\n    sh none.sh\n\n    T = U\n\nEnd."
+    text = "Do:\n\n    make serve  # first\n    docker run x\n\n<!-- test: norun: why -->\n\n    sh none.sh\n\n    T = U\n"
     assert indented(text) == [("", ["make serve", "docker run x"]), ("why", ["sh none.sh"])]

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,17 @@ ROOT = documentation.ROOT
 ELSEWHERE = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=["']?(?:https?:)?//[^>]*>""")
 
 
+OFFLINE = """
+import socket
+
+def refuse(*arguments, **more):
+    raise OSError("the site is built without a network")
+
+socket.getaddrinfo = socket.socket.connect = socket.socket.connect_ex = refuse
+"""
+"""What Python does first in a program that is to have no network."""
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as `make docs` builds it, in a folder of its own."""
@@ -28,7 +40,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(configuration: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run mkdocs; a page outside the menu, a broken link or anchor is a warning, and a warning is an error."""
+    """Run mkdocs without a network; a page outside the menu, a broken link or anchor is a warning, and a warning is an
+    error."""
     command = [
         sys.executable,
         "-m",
@@ -40,8 +53,10 @@ def build(configuration: Path, folder: Path) -> subprocess.CompletedProcess[str]
         "-d",
         str(folder),
     ]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=100)
+    with tempfile.TemporaryDirectory() as first:
+        (Path(first) / "sitecustomize.py").write_text(OFFLINE)
+        environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": first}
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=100)
 
 
 def test_every_page_of_the_repository_is_there(site: Path) -> None:
@@ -83,3 +98,15 @@ def test_a_link_to_nothing_and_a_page_outside_the_menu_stop_it(tmp_path: Path) -
     assert result.returncode != 0
     for word in ("two.md", "#nothing", "three.md"):
         assert word in result.stderr
+
+
+def test_a_site_that_fetches_something_is_not_built(tmp_path: Path) -> None:
+    """The negative control of every build here: none has a network."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# One\n")
+    fetch = "import urllib.request\ndef on_files(files, config):\n    urllib.request.urlopen('http://192.0.2.1/x.js')\n"
+    (tmp_path / "fetch.py").write_text(fetch)
+    (tmp_path / "mkdocs.yml").write_text("site_name: x\nhooks: [fetch.py]\n")
+    result = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert result.returncode != 0
+    assert "without a network" in result.stderr

@@ -347,6 +347,13 @@ class TestSuites:
         assert not (web / "calls").exists()
         assert "node is not installed" in str(guard_tools.missing("node"))
 
+    def test_what_takes_long_and_what_is_heavy_have_commands_of_their_own(self) -> None:
+        suites = script("suites")
+        (quick, _), (long,), (heavy,) = (list(suites.runs(names, [])) for names in ([], ["slow"], ["chaos"]))
+        assert "not (slow or chaos or " in quick[quick.index("-m") + 1]
+        assert long[long.index("-m") + 1].startswith("slow and not (chaos or ")
+        assert heavy[:3] == ["-s", "-m", "chaos"]
+
     def test_failing_tests_fail_and_an_unknown_suite_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         suites = script("suites")
         monkeypatch.setattr(suites, "fetch_page_packages", lambda: None)

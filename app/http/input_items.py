@@ -129,6 +129,7 @@ class McpCallItem(BaseModel):
     arguments: str
     output: str | None = None
     error: Any = None
+    approval_request_id: str | None = None
 
     def messages(self) -> list[ChatMessage]:
         text = self.output or "" if self.error is None else f"Error: {str(self.error)[:2000]}"

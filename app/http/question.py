@@ -95,16 +95,17 @@ class Asked:
 
 
 def with_transcript(messages: tuple[Message, ...], transcript: str | None) -> tuple[Message, ...]:
-    """The messages, with the words that were heard in the last one: the next answer need not hear them again."""
-    if transcript is None or not messages:
+    """The messages, with the words that were heard in the user's last one: the next answer need not hear them again."""
+    at = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
+    if transcript is None or at is None:
         return messages
-    *earlier, last = messages
+    last = messages[at]
     spoken = [i for i, part in enumerate(last.parts) if isinstance(part, AudioPart)]
     parts = tuple(
         AudioPart(part.pcm, transcript if i == spoken[0] else "") if isinstance(part, AudioPart) else part
         for i, part in enumerate(last.parts)
     )
-    return (*earlier, Message(last.role, parts))
+    return (*messages[:at], Message(last.role, parts), *messages[at + 1 :])
 
 
 class Whole(Protocol):

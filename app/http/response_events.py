@@ -87,7 +87,8 @@ class _Call:
         return []
 
     def closed(self) -> list[Event]:
-        return [event("function_call_arguments.done", self.place(), arguments=self.arguments)]
+        done = event("function_call_arguments.done", self.place(), arguments=self.arguments)
+        return [done] if self.status == "completed" else []
 
     def place(self) -> dict[str, Any]:
         return {"item_id": self.id, "output_index": self.index}
@@ -137,6 +138,10 @@ class GrowingResponse:
                 return []
             case _:
                 assert_never(chunk)
+
+    def cut(self, call_id: str) -> list[Event]:
+        """A call was cut off: it stays incomplete, though the answer is over as any other."""
+        return self._numbered(self._close(self._call(call_id), "incomplete"))
 
     def end(self, figures: Figures) -> list[Event]:
         """The answer is over."""

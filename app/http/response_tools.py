@@ -10,7 +10,7 @@ from app.http.question import FunctionSpec
 
 
 class FunctionTool(FunctionSpec):
-    type: str = Field(description="'function': the client runs it. Tools that the server would run are not served.")
+    type: Literal["function"] = Field(description="The client runs it.")
     strict: bool | None = None
 
 
@@ -22,11 +22,23 @@ class McpTool(BaseModel):
     type: Literal["mcp"]
 
 
+class UnservedTool(BaseModel):
+    """A tool of another kind, like a search that the hosted service runs itself: it is refused by its name."""
+
+    type: str
+
+
 def _kind(tool: Any) -> str:
-    return "mcp" if isinstance(tool, dict) and cast("dict[str, Any]", tool).get("type") == "mcp" else "function"
+    type = cast("dict[str, Any]", tool).get("type", "function") if isinstance(tool, dict) else "function"
+    return type if type in ("mcp", "function") else "unserved"
 
 
-AnyTool = Annotated[Annotated[FunctionTool, Tag("function")] | Annotated[McpTool, Tag("mcp")], Discriminator(_kind)]
+AnyTool = Annotated[
+    Annotated[FunctionTool, Tag("function")]
+    | Annotated[McpTool, Tag("mcp")]
+    | Annotated[UnservedTool, Tag("unserved")],
+    Discriminator(_kind),
+]
 
 
 class ChosenFunction(BaseModel):

@@ -46,7 +46,7 @@ from app.http.question import (
 )
 from app.http.response_events import GrowingResponse
 from app.http.response_teller import ResponseTeller
-from app.http.response_tools import AllowedTools, AnyTool, ChosenFunction, FunctionTool, McpTool, ToolChoice
+from app.http.response_tools import AllowedTools, AnyTool, ChosenFunction, FunctionTool, McpTool, ToolChoice, UnservedTool
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.ids import elsewhere, new_id
 from app.kept import Kept, KeptResponse, Turn
@@ -192,9 +192,12 @@ def _check(body: ResponseRequest) -> None:
             400, "unsupported_parameter", f"include: {_LOGPROBS!r} is not served: leave it out.", "include"
         )
     tools = enumerate(body.tools or ())
-    kinds = {f"tools.{i}.type": tool.type for i, tool in tools if isinstance(tool, FunctionTool)}
+    kinds = {f"tools.{i}.type": tool.type for i, tool in tools if isinstance(tool, UnservedTool)}
     if isinstance(body.tool_choice, ChosenFunction):
         kinds["tool_choice.type"] = body.tool_choice.type
+    if kinds.get("tool_choice.type") == "mcp":
+        message = "tool_choice names no MCP server's tool: choose them by its entry's allowed_tools."
+        raise HttpRefusal(400, "unsupported_value", message, "tool_choice.type")
     if isinstance(body.tool_choice, AllowedTools) and len(body.functions) < len(body.tools or ()):
         message = "tool_choice allows functions alone: choose an MCP server's tools by its entry's allowed_tools."
         raise HttpRefusal(400, "unsupported_value", message, "tool_choice")
@@ -267,9 +270,12 @@ def _hosted(service: Service, owner: str, body: ResponseRequest) -> HostedTools 
         raise HttpRefusal(400, "invalid_value", "Two MCP servers have the same server_label.", "tools")
     if len(servers) > MOST_SERVERS:
         raise HttpRefusal(400, "invalid_value", f"At most {MOST_SERVERS} MCP servers serve one response.", "tools")
+    ran = {item.approval_request_id for item in body.items if isinstance(item, McpCallItem)}
     answers = [(i, item) for i, item in enumerate(body.items) if isinstance(item, McpApprovalResponse) and item.approve]
     approvals: list[Approved] = []
     for i, item in answers:
+        if item.approval_request_id in ran:
+            continue  # a client that sends the whole history sends the approval of a call that was made
         asked = _request_of(service.kept, owner, body.items, item, f"input.{i}")
         approvals.append(Approved(asked.id, asked.server_label, asked.name, asked.arguments))
     if not servers and not approvals:

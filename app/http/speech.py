@@ -24,6 +24,10 @@ from engine import Audio, Output, Request
 MAX_CHARS = 4096
 SLOWEST_CHARS_S = 3.0
 """No voice says fewer a second, at its slowest: what is said of the longest text is all of it."""
+DIGIT_CHARS, SPELLED_CHARS = 4, 3
+"""Characters that a digit counts for, and a sign or a capital, which may be said by its name: they take as much longer
+to be said than a letter does ("777,777" is 72 letters)."""
+
 SILENCE_S = 4.0
 """Seconds of silence that are allowed around the words and between them, beyond the words' own."""
 
@@ -72,8 +76,15 @@ def _asked(service: Service, body: SpeechRequest, voice: str | None) -> Request:
         say=body.input,
         voice=voice,
         speed=body.speed,
-        max_audio_s=len(body.input) / SLOWEST_CHARS_S / min(1.0, body.speed) + SILENCE_S,
+        max_audio_s=spoken_chars(body.input) / SLOWEST_CHARS_S / min(1.0, body.speed) + SILENCE_S,
     )
+
+
+def spoken_chars(text: str) -> int:
+    """Count the letters of a text as it may be said, at most."""
+    digits = sum(one.isdigit() for one in text)
+    spelled = sum(one.isupper() or not (one.isalnum() or one.isspace()) for one in text)
+    return len(text) + (DIGIT_CHARS - 1) * digits + (SPELLED_CHARS - 1) * spelled
 
 
 async def _sound(service: Service, asked: Request, format: Format, write: Write) -> Figures:

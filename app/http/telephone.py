@@ -56,7 +56,8 @@ def _twilio_routes(twilio: Twilio, telephones: Telephones) -> APIRouter:
     async def go_on(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         form = await _signed(request, twilio, f"{PATH}/next")
         step = telephones.next_step(form.get("CallSid", ""))
-        return _twiml("<Hangup/>" if step == HANG_UP else f"<Dial>{escape(step)}</Dial>")
+        to = f"<Sip>{escape(step)}</Sip>" if step.startswith(("sip:", "sips:")) else escape(step)
+        return _twiml("<Hangup/>" if step == HANG_UP else f"<Dial>{to}</Dial>")
 
     return router
 

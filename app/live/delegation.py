@@ -39,12 +39,15 @@ class DelegatedResponse:
         return self._wrapped(self._growing.take(Text(text, 0)))
 
     def call_piece(self, call_id: str, name: str, text: str) -> list[Event]:
-        self.called = True
         return self._wrapped(self._growing.take(ToolCallDelta(call_id, name, text)))
 
     def call(self, call_id: str, name: str, arguments: str) -> list[Event]:
         self.called = True
         return self._wrapped(self._growing.take(ToolCall(call_id, name, arguments)))
+
+    def cut(self, call_id: str) -> list[Event]:
+        """A call was cut off: nobody is to run it."""
+        return self._wrapped(self._growing.cut(call_id))
 
     def end(self, view: ResponseView) -> list[Event]:
         """The response is over. One that the user interrupted is whole: the backend goes on when its voice is cut."""

@@ -13,7 +13,7 @@ from app.ids import new_id
 from app.live import from_wire
 from app.live.config import DELEGATE, LiveConfig
 from app.live.delegation import DelegatedResponse
-from app.live.from_wire import Commentary, Instructions, Misread, Said, Start, Thinking, Update
+from app.live.from_wire import Commentary, Instructions, Misread, Plain, Start, Thinking, Update
 from app.live.timeline import Fragment, SpokenText, Timeline, after
 from app.live.to_wire import Wire, answers, delegation, error, text_of, transcript
 from app.realtime.protocol import (
@@ -70,7 +70,10 @@ class LiveDialect:
         self, config: LiveConfig, timeline: Timeline, start_id: str | None = None, id: str | None = None
     ) -> None:
         self._id = id
-        self.config, self._proposed = config, config
+        self.config = config
+        self.muted = False
+        """Whether the client has said last that its microphone is silent."""
+        self._updates: dict[str, tuple[str | None, LiveConfig]] = {}  # those under way: the client's name, the outcome
         self.timeline, self._start_id = timeline, start_id
         self._view: SessionView | None = None
         self._turns: dict[str, list[int]] = {}  # where a turn begins and ends, in ms
@@ -78,7 +81,6 @@ class LiveDialect:
         self._has_heard = self._has_spoken = False
         self._responses: dict[str, DelegatedResponse] = {}  # those under way that are delegated, by their id
         self._created: dict[str, ResponseView] = {}  # those under way that are not, or not yet
-        self._continues = False  # whether the client asked for the next response
         self._chain: str | None = None  # the delegation that a continuation belongs to
         self._calls: dict[str, str] = {}  # the calls behind delegations to the client, by the delegation's id
 
@@ -88,20 +90,25 @@ class LiveDialect:
         except Misread as misread:
             return Received(misread.refusal, misread.event_id)
         try:
-            return Received(self._event(said), event_id)
+            return self._updated(said, event_id) if isinstance(said, Update) else Received(self._event(said), event_id)
         except Refusal as refusal:
             return Received(refusal, event_id)
+
+    def _updated(self, said: Update, event_id: str | None) -> Received:
+        """New settings, which hold once the session has taken them: it may refuse them."""
+        _, before = next(reversed(self._updates.values()), (None, self.config))
+        config, patch = before.updated(said.session)
+        name = new_id("event")
+        _remember(self._updates, name, (event_id, config))
+        return Received(UpdateSession(patch), name)
 
     def encode(self, event: ServerEvent, numbers: Iterator[int] | None = None) -> list[str]:
         return [text_of(wire) for wire in self._wire_events(event)]
 
-    def _event(self, said: Said) -> ClientEvent:
+    def _event(self, said: Plain | Start | Commentary | Thinking | Instructions) -> ClientEvent:
         match said:
             case Start():
                 raise Refusal("session_already_started", "The session has been started already.", "type")
-            case Update(session):
-                self._proposed, patch = self._proposed.updated(session)
-                return UpdateSession(patch)
             case Commentary(content, delegation_id):
                 self._check_delegation(delegation_id)
                 return AddContext(self._commentary(content, delegation_id), answer=True, purpose="commentary")
@@ -115,7 +122,9 @@ class LiveDialect:
                 if self.config.target != "responses":
                     message = "The session delegates to its client: answer with session.commentary.append."
                     raise Refusal("invalid_event", message, "type")
-                self._continues = self._continues or isinstance(said, from_wire.CreateResponse)
+                return from_wire.plain(said)
+            case from_wire.Mute() | from_wire.Unmute():
+                self.muted = isinstance(said, from_wire.Mute)
                 return from_wire.plain(said)
             case _:
                 return from_wire.plain(said)
@@ -157,7 +166,8 @@ class LiveDialect:
             case SessionCreated(view):
                 return [{"type": "session.started", "session": self._session(view), **answers(self._start_id)}]
             case SessionUpdated(view):
-                self.config = self._proposed
+                if self._updates:
+                    _, self.config = self._updates.pop(next(iter(self._updates)))
                 return [{"type": "session.updated", "session": self._session(view)}]
             case SessionEnded(view, event_id):
                 self._view = view
@@ -173,6 +183,8 @@ class LiveDialect:
                 return []
 
     def _errors(self, refusal: Refusal, event_id: str | None) -> list[Wire]:
+        if event_id in self._updates:
+            event_id, _ = self._updates.pop(event_id)
         told = [error(refusal, event_id)]
         if refusal.code not in ENDS or self._view is None:
             return told
@@ -226,8 +238,7 @@ class LiveDialect:
 
     def _begun(self, view: ResponseView) -> list[Wire]:
         """A response that the client asked for is delegated work, or goes on with it."""
-        continues, self._continues = self._continues, False
-        if not continues:
+        if not view.asked or self.config.target != "responses":
             _remember(self._created, view.id, view)
             return []
         delegated = DelegatedResponse(view, self.config.model, self._chain)
@@ -259,8 +270,8 @@ class LiveDialect:
                 return [*told, *delegated.call_piece(call_id, "", text)]
             case CallDone(_, item) if item.status == "completed":
                 return [*told, *delegated.call(item.call_id, item.name, item.arguments)]
-            case CallDone():
-                return told
+            case CallDone(_, item):
+                return [*told, *delegated.cut(item.call_id)]
 
     def _delegated(self, ref: OutputItemRef) -> tuple[DelegatedResponse, list[Wire]]:
         """An answer turns out to be delegated work, at its first call."""

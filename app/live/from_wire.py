@@ -73,10 +73,10 @@ class Close(Struct, frozen=True, tag_field="type", tag="session.close"):
     pass
 
 
-Said = (
-    Start | Update | Append | Mute | Unmute
-    | Commentary | Thinking | Instructions | CreateItem | CreateResponse | Close
-)  # fmt: skip
+Plain = Append | Mute | Unmute | CreateItem | CreateResponse | Close
+"""What means the same in every session."""
+
+Said = Plain | Start | Update | Commentary | Thinking | Instructions
 
 _KINDS: dict[str, type[Struct]] = {
     str(kind.__struct_config__.tag): kind
@@ -137,7 +137,7 @@ def _said(event: dict[str, Any]) -> Said:
         raise Refusal(code, f"{kind}: {what}.", where.rstrip("`") or None) from None
 
 
-def plain(said: Append | Mute | Unmute | CreateItem | CreateResponse | Close) -> ClientEvent:
+def plain(said: Plain) -> ClientEvent:
     """The event of ours, where nothing has to be known of the session. Raises Refusal."""
     match said:
         case Append(audio):

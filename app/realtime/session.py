@@ -97,6 +97,8 @@ class Session:
         """Whether the client has closed it."""
         if self._options.model != model.name:
             log("session.model_mapped", session=self.id, asked=self._options.model, loaded=model.name)
+        if start:
+            log_mapped(context, self.id, self._options, [])
 
     async def run(self, received: AsyncIterator[Received]) -> None:
         """Serve the client until ``received`` ends. Everything that the session holds is gone when this returns."""
@@ -191,7 +193,7 @@ class Session:
             case client_events.AppendAudio() | client_events.ClearOutputAudio() | client_events.PlayoutDelay():
                 await self._obey_where_played(event)
             case client_events.InputSamples(pcm):
-                await self._input.add_samples(pcm)
+                await self._input.add_stream(pcm)
             case client_events.CameraFrame():
                 self._input.add_frame(event)
             case client_events.EncodedCameraFrame(url):
@@ -249,7 +251,7 @@ class Session:
         if event.item is not None:
             await self._edit(client_events.CreateItem(event.item))
         if event.answer:
-            self._responses.answer_soon()
+            self._responses.answer_soon(event.purpose == "response")
 
     def _on_turn(self, event: TurnEvent) -> None:
         """Obey the input buffer: stop, begin, hold or let go answers as the user speaks, pauses and ends."""
@@ -282,7 +284,7 @@ class Session:
             case TurnCommitted(utterance):
                 self._commit(utterance, answer=False)
             case TurnDropped():
-                self._responses.preparation.drop()
+                self._responses.preparation.drop_open()
                 self._responses.resume()
             case _:
                 assert_never(event)

@@ -7,11 +7,12 @@ connection as any other (``connection``), on which the server plays: sound goes 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
 
@@ -21,7 +22,7 @@ from app.live.from_wire import Misread, Start, parse
 from app.live.sound import PROFILE, LiveSound
 from app.live.to_wire import error_text
 from app.realtime.protocol import Received
-from app.realtime.protocol.client_events import CreateItem
+from app.realtime.protocol.client_events import CreateItem, InputSamples
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from app.service import Closed, Service
@@ -32,7 +33,13 @@ from app.transports.connection import Connection, Opening
 from app.transports.disconnect import NOT_ALLOWED, Disconnect, first
 from app.transports.resumable_session import ResumableSessions
 from app.transports.websocket import SocketTransport, accept, deny, end_with_server
+from engine import MIC_RATE_HZ
+from engine.core import Pcm
 from engine.freed import Tasks
+
+HUSH_S = 0.1
+HUSH: Pcm = np.zeros(round(HUSH_S * MIC_RATE_HZ), np.int16)
+"""The silence of a muted client that sends nothing, so many seconds of it at a time."""
 
 START_S = 120.0
 """Seconds until ``session.start``: some clients connect while their user is yet to come. Its place is taken already."""
@@ -60,7 +67,7 @@ class LiveTransport:
     """The socket of a session that was started; ``door`` is what it was started through."""
 
     def __init__(self, door: SocketTransport, service: Service, loop_time: LoopTime, dialect: LiveDialect) -> None:
-        self._door, self._history = door, dialect.config.history
+        self._door, self._dialect, self._history = door, dialect, dialect.config.history
         self._sound = LiveSound(dialect.timeline, dialect.config.format, self._put)
         self.channel = Channel(self, service.settings.limits, loop_time, sound=self._sound, dialect=dialect)
 
@@ -69,8 +76,9 @@ class LiveTransport:
         for item in self._history:
             yield Received(CreateItem(item))
         async with aclosing(self._door.messages()) as messages:
-            async for message in messages:
-                yield message
+            async with aclosing(hushed(messages, lambda: self._dialect.muted)) as hushed_ones:
+                async for message in hushed_ones:
+                    yield message
 
     async def send(self, text: str) -> None:
         await self._door.send(text)
@@ -83,6 +91,34 @@ class LiveTransport:
 
     def _put(self, text: str, seconds: float) -> None:
         self.channel.outbox.put(text, seconds)
+
+
+async def hushed(
+    messages: AsyncGenerator[str | bytes], muted: Callable[[], bool]
+) -> AsyncGenerator[str | bytes | Received]:
+    """What a client says, and silence while it is muted and says nothing: a turn that it was in comes to its end."""
+    coming: asyncio.Task[str | bytes | None] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.create_task(_next(messages), name="live-next")
+            await asyncio.wait((coming,), timeout=HUSH_S if muted() else None)
+            if not coming.done():
+                yield Received(InputSamples(HUSH))
+                continue
+            message, coming = coming.result(), None
+            if message is None:
+                return
+            yield message
+    finally:
+        if coming is not None:
+            coming.cancel()
+            with suppress(asyncio.CancelledError, Disconnect):
+                await coming
+
+
+async def _next(messages: AsyncGenerator[str | bytes]) -> str | bytes | None:
+    """The next message; None behind the last."""
+    return await anext(messages, None)
 
 
 class _Opening:

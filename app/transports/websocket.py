@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from typing import Any
 from weakref import proxy
 
@@ -154,12 +154,14 @@ async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions
     """A session for a client that would rather wait for it than be refused. Raises Closed if the line is full, too."""
     transport, caller = SocketTransport(socket, service), caller_of(socket.scope)
     channel = transport.channel
-    with service.waiting(lambda place: channel.put(QueueUpdated(place)), caller) as waiter:
+    with ExitStack() as session, ExitStack() as line:
+        waiter = line.enter_context(service.waiting(lambda place: channel.put(QueueUpdated(place)), caller))
         await accept(socket)
         try:
             await _in_line(transport, service, waiter)
-            with service.admit(caller, waiter) as context:
-                await Connection(service, sessions, context, channel, _opening(socket)).run()
+            context = session.enter_context(service.admit(caller, waiter))
+            line.close()
+            await Connection(service, sessions, context, channel, _opening(socket)).run()
         except Closed as closed:
             channel.put(Error(Broken(closed.code, str(closed)), None))
             await channel.say_goodbye(Disconnect(TRY_LATER, "the server is full", "goodbye"))

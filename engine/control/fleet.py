@@ -37,6 +37,8 @@ class Fleet:
         self.pools: dict[str, Pool] = {}
         self.pipeline: Pipeline | None = None
         self._spec, self._launcher = spec, launcher
+        self.start_s = spec.start_s
+        """Seconds that a worker may take to get ready."""
         self._loop = asyncio.get_running_loop()
         self._membership = Membership(spec.heartbeat, self._loop.time)
         self.placements: dict[str, Placement] = {}

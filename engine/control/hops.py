@@ -18,7 +18,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from engine import wire
-from engine.chunk import Chunk, Usage, VideoFrame, kinds, texts
+from engine.chunk import Chunk, Transcript, Usage, VideoFrame, kinds, texts
 from engine.control.chunks import Chunks
 from engine.control.hop import Hop, Pool
 from engine.control.recovery import Recovery
@@ -214,7 +214,9 @@ class Hops:
             self._progress()
             if client:
                 self._chunks.put(chunk, taken)
-            if further:
+            if further and hop.end == self._route.ears and isinstance(chunk, Transcript) and not chunk.final:
+                taken()  # nobody reads it before the commit, and then there is more: it would only use up credit
+            elif further:
                 count(hop.given, chunk)
                 hop.onward.put(chunk, taken)
 

@@ -207,7 +207,9 @@ class StagePool(Generic[R]):
         if member is not None:
             now = asyncio.get_running_loop().time()
             for lease in member.leases:
-                lease.reschedule(now)
+                self._preemptible.pop(lease, None)
+                if not lease.expired():
+                    lease.reschedule(now)
             member.empty.set()
             self._serve_waiters()
 
@@ -332,7 +334,7 @@ class StagePool(Generic[R]):
         """Take the slots of the request that has held them longest, of those that may be preempted."""
         for scope, preemptible in tuple(self._preemptible.items()):
             del self._preemptible[scope]
-            if preemptible():
+            if preemptible() and not scope.expired():
                 scope.reschedule(asyncio.get_running_loop().time())
                 return
 

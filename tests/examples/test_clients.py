@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import signal
 import subprocess
 import time
@@ -14,7 +15,18 @@ import numpy as np
 import pytest
 
 from app.bench import subject
-from tests.examples.programs import EXAMPLES, PATIENCE_S, environment, python, ran, sound_s, spoken, written
+from app.client import AudioDelta
+from tests.examples.programs import (
+    EXAMPLES,
+    PATIENCE_S,
+    STAND_IN,
+    environment,
+    python,
+    ran,
+    sound_s,
+    spoken,
+    written,
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,27 +68,59 @@ def test_the_model_calls_the_functions_of_the_program(
     assert answer in printed[-1]
 
 
-def test_the_microphone_is_heard_and_the_answer_played(http: str, tmp_path: Path) -> None:
-    said = written(
-        tmp_path / "said.wav", np.concatenate([np.zeros(12_000, np.int16), spoken(http, "What do you see?")])
-    )
+def test_the_microphone_is_heard_the_answer_played_and_interrupted(http: str, tmp_path: Path) -> None:
+    """The second question comes while the first answer plays: eight seconds of numbers, which stop at once."""
+    silence = np.zeros(12_000, np.int16)
+    said = written(tmp_path / "said.wav", np.concatenate([silence, spoken(http, "Count to nineteen.")]))
+    then = written(tmp_path / "second.wav", spoken(http, "What do you see?"))
     played = tmp_path / "played"
     with subprocess.Popen(
         python("microphone.py", "--url", http), cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=environment(PARLEY_TEST_SAID=str(said), PARLEY_TEST_PLAYED=str(played)),
+        env=environment(
+            PARLEY_TEST_SAID=str(said), PARLEY_TEST_THEN=str(tmp_path / "then.wav"), PARLEY_TEST_PLAYED=str(played)
+        ),
     ) as client:  # fmt: skip
         try:
             assert client.stdout is not None
             assert client.stdout.readline() == "\n"
+            assert "count to nineteen" in client.stdout.readline().lower()
+            assert client.stdout.read(len("answer: ")) == "answer: "
+            while loud_s(played) < 0.5:
+                time.sleep(0.05)
+            then.rename(tmp_path / "then.wav")
+            answer = client.stdout.readline()
             assert "what do you see" in client.stdout.readline().lower()
             assert client.stdout.read(len("answer: I")) == "answer: I"  # … have no picture
-            while np.abs(np.fromfile(played, "<i2")).max(initial=0) < 1000:
+            before_s = loud_s(played)
+            while loud_s(played) < before_s + 0.2:
                 time.sleep(0.05)
             client.send_signal(signal.SIGINT)
             _, trouble = client.communicate(timeout=PATIENCE_S)
         finally:
             client.kill()
     assert (client.returncode, trouble) == (0, "")
+    assert answer.lower().startswith("one")
+
+
+def loud_s(played: Path) -> float:
+    """Seconds of what a loudspeaker played that are not silent."""
+    sound = np.fromfile(played, "<i2") if played.exists() else np.zeros(0, np.int16)
+    pieces = np.abs(sound[: len(sound) // 480 * 480].reshape(-1, 480)).max(axis=1, initial=0)
+    return float((pieces > 1000).sum() * 0.02)
+
+
+def test_the_loudspeaker_says_what_was_heard_of_an_answer_that_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(STAND_IN)
+    loudspeaker = runpy.run_path(str(EXAMPLES / "microphone.py"))["Loudspeaker"]()
+    loudspeaker.add(AudioDelta("response", "item", b"\1\0" * 24_000))
+    out = bytearray(960)
+    for _ in range(15):
+        loudspeaker.play(out, 480, None, None)
+    assert any(out)
+    assert loudspeaker.stop() == {"item_id": "item", "content_index": 0, "audio_end_ms": 300}
+    loudspeaker.play(out, 480, None, None)
+    assert not any(out), "it is silent at once"
+    assert loudspeaker.stop() is None, "nothing is cut where all was heard"
 
 
 def test_a_camera_is_watched_while_the_question_is_spoken(http: str, tmp_path: Path) -> None:

@@ -179,6 +179,7 @@ async def test_twenty_questions_in_a_second_are_all_kept_and_the_last_is_answere
     assert await page.value("document.getElementById('notice').hidden")
 
 
+@pytest.mark.bench  # what the ear hears is looked at every 5 ms
 async def test_the_first_sound_is_timed_as_the_ear_hears_it(page: Page) -> None:
     await page.ask("say: one")
     await page.shows("#bars", "Reading the prompt")

@@ -277,6 +277,49 @@ test("words of a sound that has no marks come when that is clear, and from then 
   assert.equal(told.at(-1), "no sound came");
 });
 
+test("what a lost line swallowed is asked again once the session goes on, and what came is not", () => {
+  const { client, say, sent, types } = talking();
+  ask(client, "one");
+  const [item] = sent;
+  types();
+  client.resumed();
+  say("session.updated", { session: {} });
+  assert.equal(sent[0], item, "by its own name: a server that has it says so, and nobody reads that");
+  assert.deepEqual(types(), ["conversation.item.create", "response.create"]);
+  say("error", { error: { code: "item_create_duplicate_item_id", event_id: item.event_id, message: "There is one." } });
+  say("response.created", created);
+  client.resumed();
+  say("session.updated", { session: {} });
+  assert.deepEqual(types(), [], "an answer to it is under way");
+  say("response.done", done("completed"));
+  ask(client, "two");
+  types();
+  say("session.updated", { session: {} });
+  assert.deepEqual(types(), [], "new settings are no new line");
+  client.cancel();
+  client.resumed();
+  say("session.updated", { session: {} });
+  types();
+  assert.equal(client.answering, false, "who stopped it wants no answer");
+  ask(client, "three");
+  assert.deepEqual(types(), ["conversation.item.create", "response.create"]);
+});
+
+test("no answer begins while a key is held, and a turn that was taken meanwhile is answered with the next one", () => {
+  const { client, say, types, told } = talking();
+  client.beginTurn();
+  client.commitTurn();
+  client.beginTurn();
+  types();
+  say("input_audio_buffer.committed", { item_id: "a" });
+  assert.deepEqual(types(), []);
+  client.commitTurn();
+  assert.deepEqual(types(), ["input_audio_buffer.commit"]);
+  say("error", { error: { code: "input_audio_buffer_commit_empty", event_id: "turn_page_2_x", message: "Nothing." } });
+  assert.deepEqual(types(), ["response.create"], "the second was empty: the first is still to be answered");
+  assert.ok(!told.some(([name]) => name === "nothingSaid"));
+});
+
 test("a line that is gone takes with it what waited", () => {
   const { client, say, types } = talking();
   ask(client, "one");

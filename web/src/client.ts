@@ -61,6 +61,10 @@ export class RealtimeClient {
   private answer: "none" | "asked" | "under way" = "none";
   private silenced = false; // the current answer was interrupted: what still comes of it is not for the user
   private held: ClientEvent[] = [];
+  private unanswered: ClientEvent[] = []; // what was sent since the last answer began: a line may have lost it
+  private resumes = false; // the session goes on over another line, and has yet to say so
+  private speaking = false; // the user holds the key of a turn
+  private owed = false; // a turn was taken meanwhile: the next one is answered with it
   private asked = ""; // event id of the last response.create
   private committing = false; // a turn that the user marked is to be answered once the server has it
   private count = 0;
@@ -113,14 +117,21 @@ export class RealtimeClient {
     else this.events.send(event);
   }
 
+  /** Whether the user marks a turn just now: no answer begins meanwhile. */
+  get held_down(): boolean {
+    return this.speaking;
+  }
+
   /** Forget what the microphone gave so far: a turn begins. */
   beginTurn(): void {
+    this.speaking = true;
     this.cancel();
     this.events.send({ type: "input_audio_buffer.clear" });
   }
 
   /** The turn is over: answer it, if anything was said. */
   commitTurn(): void {
+    this.speaking = false;
     this.committing = true;
     this.whenFree({ type: "input_audio_buffer.commit", event_id: this.idFor("turn") });
   }
@@ -140,8 +151,15 @@ export class RealtimeClient {
   /** The line is gone: nothing is under way any more. */
   reset(): void {
     this.held = [];
-    this.committing = false;
+    this.unanswered = [];
+    this.committing = this.resumes = this.speaking = this.owed = false;
     this.free();
+  }
+
+  /** The session goes on over another line: what the one before did not take is known once the session says so. */
+  resumed(): void {
+    this.resumes = true;
+    this.speaking = false;
   }
 
   receive(event: ServerEvent): void {
@@ -151,6 +169,7 @@ export class RealtimeClient {
       case "session.updated":
         this.events.session(event.session);
         this.events.ready();
+        if (this.resumes) this.askLost();
         return this.release(); // what a lost line did not take
       case "input_audio_buffer.speech_started":
         this.silenced ||= this.answer === "under way"; // the server cancels its answer by itself: interrupt_response
@@ -178,13 +197,16 @@ export class RealtimeClient {
     if (!this.committing) return;
     this.committing = false;
     this.events.committed(item);
-    this.respond();
+    if (this.speaking) this.owed = true;
+    else this.respond();
   }
 
   private receiveAnswer(event: ServerEvent): void {
     switch (event.type) {
       case "response.created":
         this.answer = "under way";
+        this.unanswered = [];
+        this.owed = false;
         return this.silenced ? undefined : this.events.answerStarted();
       case "response.output_item.added":
         this.goOn();
@@ -225,6 +247,7 @@ export class RealtimeClient {
       const event = this.held[0];
       if (event === undefined || !this.events.send(event)) return;
       this.held.shift();
+      if (event.type === "conversation.item.create" || event.type === "response.create") this.unanswered.push(event);
       if (event.type === "response.create") {
         this.answer = "asked";
         this.asked = event["event_id"] as string;
@@ -251,10 +274,21 @@ export class RealtimeClient {
     }
     if (error.code === NOTHING_SAID && this.committing) {
       this.committing = false;
+      if (this.owed) return this.respond(); // to the turn before
       return this.events.nothingSaid();
     }
     const sentence = sentenceOf(error);
     if (sentence !== null) this.events.refused(sentence, error.message);
+  }
+
+  /** The line before is gone with what was asked last: no answer to it has begun. Items that came are refused as known. */
+  private askLost(): void {
+    this.resumes = this.committing = false;
+    const lost = this.answer === "asked" && !this.silenced ? this.unanswered : [];
+    this.unanswered = [];
+    if (this.answer !== "asked") return;
+    this.held.unshift(...lost);
+    this.free();
   }
 
   /** The server was answering what the user said: that answer gives way, and the question comes behind it. */

@@ -101,6 +101,12 @@ export class Conversation {
     this.client.configure(session);
   }
 
+  /** The session goes on over this line. */
+  resume(line: Line): void {
+    this.line = line;
+    this.client.resumed();
+  }
+
   /** Something typed or shown, to be answered. */
   say(saying: Saying): void {
     this.stop();
@@ -197,6 +203,7 @@ export class Conversation {
   private nothingSaid(): void {
     this.shown = null;
     this.clock.forget();
+    this.goOn();
     this.tell("change");
     this.events.trouble(new Problem("refused", "Nothing was heard: hold it down while you speak."));
   }
@@ -266,6 +273,6 @@ export class Conversation {
 
   /** The model has its functions' results: let it answer, unless the user's next words do. */
   private goOn(): void {
-    if (!this.client.answering && !this.userSpeaking && this.tools.due()) this.client.respond();
+    if (!this.client.answering && !this.userSpeaking && !this.client.held_down && this.tools.due()) this.client.respond();
   }
 }

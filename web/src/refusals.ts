@@ -44,5 +44,6 @@ export function sentenceOf({ code, event_id }: Refused): string | null {
 const HARMLESS: ReadonlySet<string> = new Set([
   "conversation_already_has_active_response",
   "input_audio_buffer_commit_empty",
+  "item_create_duplicate_item_id",
   "response_cancel_not_active",
 ]);

@@ -307,10 +307,15 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private opened(line: Line, fellBack: Problem | null): void {
     this.queued = false;
     this.resume.kind = line.kind;
-    if (!line.resumed) this.conversation.reset();
-    this.conversation.line = line;
+    if (line.resumed) {
+      this.conversation.resume(line);
+    } else {
+      this.conversation.reset();
+      this.conversation.line = line;
+    }
     this.emit("line", line.kind, fellBack, line.resumed);
     if (!line.resumed) this.conversation.configure(this.settings);
+    this.changed &&= line.resumed;
     this.sayWaiting();
     void this.inputs.attach(line).catch((error: unknown) => this.trouble(problemOf(error, "Opening the microphone")));
   }
@@ -322,6 +327,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   /** Settings of a conversation that goes on, by their names: the others stay as they are. */
   private change(named: Settings): void {
     if (this.configured) this.conversation.configure(picked({ tools: [], ...this.settings }, named));
+    else this.changed = true;
   }
 
   /** The server, with a key for a new session. Throws a Problem. */
@@ -334,6 +340,8 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     if (this.broken) this.emit("problem", null, null); // that one is over; another may still hold
     this.broken = false;
     this.configured = true;
+    if (this.changed) this.conversation.configure({ tools: [], ...this.settings });
+    this.changed = false;
     this.connection.settled();
     this.sayWaiting();
     this.emit("change");

@@ -100,6 +100,8 @@ class InputAudioBuffer:
         self._detector = TurnDetector(vad=context.vad())
         self._detector_start = 0  # the session's position at which the detector began to count
         self._falling = 0.0  # the fall of the user's voice before the present pause
+        self._voiced = False  # whether somebody spoke since the last turn, where the client says when one is over
+        self._told_full = False  # whether the stream was told that there is no room for it
         self._quiet_from: int | None = None  # the position where the last answer ended; None while somebody speaks
         self._reduce_noise()
         self.configure(options)
@@ -131,6 +133,17 @@ class InputAudioBuffer:
         for at in range(0, len(data), LONG_BYTES):
             push = partial(self._decoder.push, data[at : at + LONG_BYTES])
             await self.add_samples(await self._context.slices.aside(push))
+
+    async def add_stream(self, pcm: Pcm) -> None:
+        """Take int16 [samples] of a stream at MIC_RATE_HZ. Raises Refusal, once until there is room again."""
+        try:
+            await self.add_samples(pcm)
+        except Refusal:
+            if not self._told_full:
+                self._told_full = True
+                raise
+        else:
+            self._told_full = False
 
     async def add_samples(self, pcm: Pcm) -> None:
         """Take int16 [samples] at MIC_RATE_HZ. Raises Refusal."""
@@ -218,12 +231,22 @@ class InputAudioBuffer:
         return self._options.audio.input.turn_detection is None
 
     def _check_room(self, samples: int) -> None:
-        """Raises Refusal if so many more do not fit into a turn that the client ends."""
-        if self._by_hand:
-            if self._utterance is None:
-                self._utterance = self._new_utterance(self._recent.position)
-                self._show(self._utterance)
-            self._utterance.check_room(samples)
+        """Raises Refusal if so many more do not fit into a turn that the client ends.
+
+        What comes while nobody speaks fills nothing: of an open line whose key is not pressed the last second is kept.
+        """
+        if not self._by_hand:
+            return
+        utterance, silent = self._utterance, self._options.can_respond and not self._voiced
+        full = utterance is not None and utterance.samples + samples > self._limit
+        if utterance is None or (full and silent and samples + MIC_RATE_HZ <= self._limit):
+            before = np.zeros(0, np.int16) if utterance is None else utterance.pcm[-MIC_RATE_HZ:].copy()
+            if utterance is not None:
+                utterance.close()
+            utterance = self._utterance = self._new_utterance(self._recent.position - len(before))
+            utterance.push(before)
+            self._show(utterance)
+        utterance.check_room(samples)
 
     def _tune(self) -> None:
         """Set the detector by the session's settings, the user's words so far, and earlier speculation's success."""
@@ -253,6 +276,7 @@ class InputAudioBuffer:
         for event in self._detector.feed(pcm):
             match event:
                 case VoiceStarted():
+                    self._voiced = True
                     self._emit(VoiceBuffered(utterance))
                 case VoicePaused():
                     self._emit(TurnPaused())
@@ -362,6 +386,7 @@ class InputAudioBuffer:
         """The turn is the session's from now on."""
         self._show(utterance)
         self._utterance = self._quiet_from = None
+        self._voiced = False
         self._camera.clear()
         self._emit(event)
 
@@ -375,8 +400,8 @@ class InputAudioBuffer:
                 utterance.add_frame(frame, position)
 
     def _drop_turn(self) -> None:
-        self._overlap = None
-        if self._utterance is not None:
-            self._utterance.close()
-            self._utterance = None
+        self._overlap, self._voiced = None, False
+        utterance, self._utterance = self._utterance, None
+        if utterance is not None:
             self._emit(TurnDropped())
+            utterance.close()

@@ -97,10 +97,15 @@ class Preparation:
             self.begin(task.utterance, task.request.preemptible)
 
     def drop(self) -> None:
-        """Forget the turn that was being spoken."""
+        """Give up what is prepared."""
         if self.task is not None:
             self.task.leave()
             self.task = None
+
+    def drop_open(self) -> None:
+        """Forget the turn that was being spoken; one that was committed before it is still wanted."""
+        if self.task is not None and (self.task.utterance is None or not self.task.utterance.closed):
+            self.drop()
 
     def drop_committed(self) -> None:
         """Give up the answer to a committed turn that nobody asked for; its words are still wanted."""

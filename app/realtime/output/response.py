@@ -103,8 +103,9 @@ class Response:
         """Set what the client asks for in the end; before ``open``."""
         self.view = replace(self.view, options=options)
 
-    def open(self) -> None:
+    def open(self, asked: bool = False) -> None:
         self._opened = True
+        self.view = replace(self.view, asked=asked)
         self._emit(ResponseCreated(self.view))
 
     def text(self, piece: str, ids: tuple[int, ...]) -> None:

@@ -118,14 +118,14 @@ class ResponseTask:
         if self._chunks is not None:
             self._chunks.speculative()
 
-    def open(self) -> None:
-        """The answer begins, as far as the client is concerned."""
+    def open(self, asked: bool = False) -> None:
+        """The answer begins, as far as the client is concerned, who may have ``asked`` for it."""
         self.timing.asked_s = self._now()
         if self._chunks is not None:
             self._chunks.claim()
             if self._speculative_since_s is not None:
                 self._chunks.confirmed()
-        self.response.open()
+        self.response.open(asked)
         self._opened.set()
 
     async def run(self, engine: EnginePort, listener: Listener) -> None:

@@ -79,6 +79,8 @@ class Responses:
         self._current: ResponseTask | None = None  # the conversation's latest, under way or over
         self._aside: set[ResponseTask] = set()  # responses that the conversation does not keep
         self._after: asyncio.Task[None] | None = None  # waits to answer a turn behind the answer that is under way
+        self._asked = False  # whether the client has asked for the conversation's next answer
+        self._replays = set[asyncio.Task[None]]()  # what plays again the end of answers that are over
         self._changed = asyncio.Event()
         self._away = False
         self._requests = RequestBuilder(session_id, context)
@@ -176,20 +178,31 @@ class Responses:
                 task = None
             if not interrupt:
                 self.transcripts.transcribe(utterance)
-                self._after = self._tasks.create_task(self._answer_after(self._current), name="answer_after")
+                self._after = self._tasks.create_task(self._answer_after(self._current, self._current), name="answer_after")
                 return
             self.interrupt()  # the answer that was asked for while the user spoke
+        if (aside := self._speaking(self._usual)) is not None:  # it speaks to its end first
+            if task is not None:
+                task.leave()
+            self.transcripts.transcribe(utterance)
+            self._after = self._tasks.create_task(self._answer_after(aside, self._current), name="answer_after")
+            return
         if task is None:  # ask again, with the whole turn
             task = self._task(self._usual, self._conversation.items, None)
         task.timing.turn_ms = utterance.silence_ms
         self._begin(task, kept=True)
 
-    def answer_soon(self) -> None:
-        """Answer what the conversation holds: now, or once the answer that is under way is over. Raises Refusal."""
-        if self._current is None or not self._current.active:
-            self._begin(self._task(self._usual, self._conversation.items, None), kept=True)
+    def answer_soon(self, asked: bool) -> None:
+        """Answer what the conversation holds: now, or once the answer that is under way is over. Raises Refusal.
+
+        ``asked`` is what the response says of itself: that the client wanted it.
+        """
+        self._asked = self._asked or asked
+        before = self._current if self._current is not None and self._current.active else self._speaking(self._usual)
+        if before is None:
+            self._begin_usual()
         elif self._after is None or self._after.done():
-            self._after = self._tasks.create_task(self._answer_after(self._current), name="answer_after")
+            self._after = self._tasks.create_task(self._answer_after(before, self._current), name="answer_after")
 
     def set_present(self, present: bool) -> None:
         """Whether the client is there: an answer waits for a client that may come back."""
@@ -202,14 +215,16 @@ class Responses:
         """Play again what was played after that moment and was not heard, even if its answer is over."""
         for task in self._all():
             if task.rewind(since_s) and not task.active:
-                self._tasks.create_task(task.play_again(self), name=f"again:{task.response.id}")
+                replay = self._tasks.create_task(task.play_again(self), name=f"again:{task.response.id}")
+                self._replays.add(replay)
+                replay.add_done_callback(self._replays.discard)
 
     def leave(self) -> None:
         """The client is gone: drop everything without a word."""
         for task in self._all():
             task.leave()
-        if self._after is not None:
-            self._after.cancel()
+        for waiting in (*self._replays, *([self._after] if self._after is not None else [])):
+            waiting.cancel()
         self.transcripts.leave()
         self.hosted.leave()
 
@@ -264,20 +279,31 @@ class Responses:
         """The settings of an answer for which nobody asked anything special."""
         return response_options(self.options, {})[0]
 
-    async def _answer_after(self, before: ResponseTask) -> None:
-        """Answer what was said last once ``before`` is over."""
-        while before.active:
+    async def _answer_after(self, before: ResponseTask, current: ResponseTask | None) -> None:
+        """Answer what was said last once ``before`` is over, unless ``current`` is not the latest answer any more."""
+        while before.active or self._speaking(self._usual) is not None:
             self._changed.clear()
             await self._changed.wait()
-        if self._current is before:
+        if self._current is current:
             try:
-                self._begin(self._task(self._usual, self._conversation.items, None), kept=True)
+                self._begin_usual()
             except Refusal as refusal:
                 self._emit(Error(refusal, None))
 
+    def _begin_usual(self) -> None:
+        """Answer what the conversation holds. Raises Refusal."""
+        try:
+            self._begin(self._task(self._usual, self._conversation.items, None), kept=True)
+        except Refusal:
+            self._asked = False
+            raise
+
     def _begin(self, task: ResponseTask, kept: bool) -> None:
-        self._check_voice(task)
+        if self._speaking(task.response.options) is not None:
+            self._refuse_second_voice(task)
+        asked = kept and self._asked
         if kept:
+            self._asked = False
             if self._current is not None:
                 self._current.playout.flush()  # the sound of an answer that is over, which was played again
             self._current = task
@@ -285,22 +311,26 @@ class Responses:
         else:
             self._aside.add(task)
         log("response.created", session=self._session_id, response=task.response.id)
-        task.open()
+        task.open(asked)
         self._context.room.count(task.size)
         limit = self._context.limits.responses + 1  # those aside, and the conversation's
         self._emit(RateLimits(limit, limit - len(self._aside) - self.busy))
         self.run(task)
 
-    def _check_voice(self, task: ResponseTask) -> None:
-        """Refuse a second voice at a time where the server plays: it would be mixed into the first."""
-        speaking = (one for one in (self._current, *self._aside) if one is not None and one.active)
-        if (
-            self._profile.plays
-            and task.response.options.speaks
-            and any(one.response.options.speaks for one in speaking)
-        ):
-            message = "An answer is being played: ask for text beside it, or wait for its end."
-            raise Refusal("conversation_already_has_active_response", message)
+    def _speaking(self, options: ResponseOptions) -> ResponseTask | None:
+        """The answer whose voice one with these settings would be mixed into, where the server plays."""
+        if not self._profile.plays or not options.speaks:
+            return None
+        active = (one for one in (self._current, *self._aside) if one is not None and one.active)
+        return next((one for one in active if one.response.options.speaks), None)
+
+    def _refuse_second_voice(self, task: ResponseTask) -> None:
+        """Give up an answer that would be a second voice; what its turn said is still wanted. Raises Refusal."""
+        task.leave()
+        if task.utterance is not None:
+            self.transcripts.transcribe(task.utterance)
+        message = "An answer is being played: ask for text beside it, or wait for its end."
+        raise Refusal("conversation_already_has_active_response", message)
 
     def _check_number(self) -> None:
         if len(self._aside) >= self._context.limits.responses:
@@ -312,7 +342,8 @@ class Responses:
 
     def _stop(self, task: ResponseTask, reason: Reason) -> None:
         task.stop(reason)
-        self._notify(PlaybackStopped())
+        if task.response.options.speaks:
+            self._notify(PlaybackStopped())
 
     async def _root(self, task: ResponseTask) -> None:
         """The root of every answer: whatever goes wrong in it becomes its one end, and goes no further."""

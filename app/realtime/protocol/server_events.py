@@ -198,6 +198,8 @@ class ResponseView:
     id: str
     conversation_id: str | None
     options: ResponseOptions
+    asked: bool = False
+    """Whether the client asked for it, and not a turn."""
     outcome: Outcome = "in_progress"
     reason: Reason | None = None
     error: tuple[str, str] | None = None

@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from app.mcp import MOST_CALLS
+
 HANG_UP, TRANSFER = "hang_up", "transfer"
 
-State = Literal["goes on", "mistaken", "answer", "over"]
+State = Literal["goes on", "mistaken", "answer", "last answer", "over"]
 
 
 class _Item(msgspec.Struct):
@@ -20,6 +22,7 @@ class _Item(msgspec.Struct):
     name: str = ""
     call_id: str = ""
     arguments: str = ""
+    status: str = "completed"
 
 
 class _Event(msgspec.Struct):
@@ -37,6 +40,7 @@ class CallControl:
         self.mistaken_call = ""
         """The id of the last function call that named no destination."""
         self._answering = self._sounding = self._has_result = False
+        self._answered = 0  # results of tools since the caller's last turn
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -48,7 +52,7 @@ class CallControl:
 
     def follow(self, text: str) -> State:
         """Take one event that was sent; whether the call goes on, is over, the model named no destination, or a tool
-        that the server ran has a result that waits for an answer."""
+        that the server ran has a result that waits for an answer: the last one asks for no further tool."""
         event = msgspec.json.decode(text, type=_Event)
         match event.type:
             case "response.created":
@@ -56,6 +60,8 @@ class CallControl:
             case "conversation.item.done" if event.item is not None and event.item.type == "mcp_call":
                 self._has_result = True
                 return self._state()
+            case "input_audio_buffer.committed":
+                self._answered = 0
             case "output_audio_buffer.started":
                 self._sounding = True
             case "response.output_item.done" if event.item is not None and event.item.type == "function_call":
@@ -71,6 +77,8 @@ class CallControl:
         return "goes on"
 
     def _called(self, item: _Item) -> State:
+        if item.status != "completed":
+            return "goes on"  # the caller interrupted, or the model broke off: it asked for nothing
         if item.name == HANG_UP and self._hang_up:
             self.step = HANG_UP
         elif item.name == TRANSFER and self._destinations:
@@ -92,7 +100,8 @@ class CallControl:
             return "goes on" if self._answering or self._sounding else "over"
         if self._has_result and not self._answering:
             self._has_result = False
-            return "answer"
+            self._answered += 1
+            return "answer" if self._answered < MOST_CALLS else "last answer"
         return "goes on"
 
 

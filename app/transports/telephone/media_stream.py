@@ -12,6 +12,9 @@ LEAD_S = 0.1
 """Seconds that sending runs ahead of the ear at an exchange that throws nothing away: so much later is an interrupted
 answer silent, and so long a hiccup is not heard."""
 
+KEYS = "0123456789*#ABCD"
+"""The keys of a telephone."""
+
 RATE_HZ = 8_000
 """Samples a second of every telephone."""
 

@@ -29,12 +29,19 @@ from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm
 from engine.resampler import Resampler
 
+FRAME = SPEAKER_RATE_HZ // 50
+"""Samples of a telephone's packet, 20 ms."""
+
 HANDSET_S = 0.060
 """Seconds that a sample waits between the exchange and the ear: the buffer of a telephone."""
 
 MOST_WAITING = 50
 """Packets: pacing keeps some tenths of a second ahead, so a second waits only where the exchange takes nothing; its
 oldest is dropped then."""
+
+SILENT_S = 300.0
+"""Seconds without anything from the exchange after which a call is over. Who puts a call on hold may send nothing, and
+gives it up after such a time, too."""
 
 AHEAD_S = 10.0
 """Seconds of sound that may come before their time: what waited in a network that stood still."""
@@ -59,8 +66,10 @@ class Phone:
         return self._stream.way_s + self.delay_s
 
     def play(self, pcm: bytes) -> None:
-        """Play little-endian int16 at SPEAKER_RATE_HZ. Never waits."""
-        self._waiting.append(self._down.push(np.frombuffer(pcm, "<i2")))
+        """Play little-endian int16 at SPEAKER_RATE_HZ; an answer's last packet ends in silence. Never waits."""
+        samples = np.frombuffer(pcm, "<i2")
+        whole = np.concatenate([samples, np.zeros(-len(samples) % FRAME, np.int16)])
+        self._waiting.append(self._down.push(whole))
         self._news.set()
 
     def stop(self) -> None:
@@ -87,6 +96,8 @@ class Phone:
                 self.inbox.put(Received(CreateResponse()), 0)
             case "answer":  # nobody else asks for it
                 self.inbox.put(Received(CreateResponse()), 0)
+            case "last answer":  # a model that only ever calls would call until the caller hangs up
+                self.inbox.put(Received(CreateResponse({"tool_choice": "none"})), 0)
             case "goes on":
                 pass
 
@@ -96,6 +107,7 @@ class Phone:
             tasks.create_task(self._listen(), name="phone-listen")
             tasks.create_task(self._speak(), name="phone-speak")
             tasks.create_task(self._watch_inbox(), name="phone-inbox")
+            tasks.create_task(self._watch_line(), name="phone-line")
             await self._over.wait()
             raise Disconnect(1000, "the model ended the call", "goodbye")
 
@@ -114,7 +126,8 @@ class Phone:
             async for one in received:
                 self.last_seen_s = time.monotonic()
                 if isinstance(one, str):
-                    self.inbox.put(Received(KeyPressed(one)), len(one))
+                    if one and one in KEYS:
+                        self.inbox.put(Received(KeyPressed(one)), len(one))
                     continue
                 received_s += len(one) / RATE_HZ
                 if received_s > self.last_seen_s - began_s + AHEAD_S:
@@ -137,6 +150,12 @@ class Phone:
     async def _say_next(self) -> None:
         pcm = self._waiting.popleft()
         await (self._stream.stop() if pcm is None else self._stream.send(pcm))
+
+    async def _watch_line(self) -> None:
+        """A telephone of which nothing comes has vanished, even if nobody says so: who is silent sends silence."""
+        while (left_s := self.last_seen_s + SILENT_S - time.monotonic()) > 0:
+            await asyncio.sleep(left_s)
+        raise Disconnect(1001, f"nothing came from the exchange for {SILENT_S:g} s", "goodbye")
 
     async def _watch_inbox(self) -> None:
         await self.inbox.overflowed.wait()

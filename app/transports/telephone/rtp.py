@@ -17,7 +17,7 @@ from aiortc.rtp import RtpPacket
 
 from app import g711
 from app.transports.disconnect import Disconnect
-from app.transports.telephone.media_stream import LEAD_S, RATE_HZ
+from app.transports.telephone.media_stream import KEYS, LEAD_S, RATE_HZ
 from app.transports.telephone.sdp import PCMU, Offer
 from app.transports.webrtc.audio_receiver import AudioReceiver
 from engine.core import Pcm
@@ -33,8 +33,6 @@ MOST_WAITING = 512
 
 MOST_BYTES = 1500
 """Bytes of a packet; one of 20 ms has 172."""
-
-KEYS = "0123456789*#ABCD"
 
 
 class RtpStream(asyncio.DatagramProtocol):
@@ -92,7 +90,7 @@ class RtpStream(asyncio.DatagramProtocol):
 
     async def send(self, pcm: Pcm) -> None:
         if self._ticks < self._now() - RATE_HZ // 10:
-            self._part = self._part[:0]  # the rest of an answer that was over long ago
+            self._part = np.zeros(-len(pcm) % FRAME, np.int16)  # what is less than a packet would wait for the end
         samples = np.concatenate([self._part, pcm])
         whole = len(samples) // FRAME * FRAME
         for at in range(0, whole, FRAME):

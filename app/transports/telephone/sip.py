@@ -53,6 +53,7 @@ class Dialog:
         """The task that sends that answer until it is confirmed."""
         self.confirmed, self.ended = asyncio.Event(), asyncio.Event()
         self.stream: RtpStream | None = None
+        self._routes = invite.all("record-route")  # those of the first INVITE: later ones name none, and change none
         self._number = 1
         self._answers: dict[int, asyncio.Future[int]] = {}
 
@@ -91,7 +92,7 @@ class Dialog:
         headers = [
             ("via", f"{VERSION}/UDP {self._sip.host}:{self._sip.port};branch={branch};rport"),
             ("max-forwards", "70"),
-            *(("route", route) for route in invite.all("record-route")),
+            *(("route", route) for route in self._routes),
             ("from", mine if tag_of(mine) else f"{mine};tag={self.tag}"),
             ("to", invite.get("from")),
             ("call-id", invite.get("call-id")),

@@ -115,7 +115,25 @@ def _system(turns: Sequence[_Turn], options: ModelOptions) -> list[Body]:
     return [{"role": "system", "content": text}] if text else []
 
 
-def _conversation(turns: Sequence[_Turn], options: ModelOptions) -> Iterator[Body]:
+def _conversation(turns: Sequence[_Turn], options: ModelOptions) -> list[Body]:
+    """The messages; what the user said before and after a call that has no result, and is left out, is one."""
+    found: list[Body] = []
+    for one in _bodies(turns, options):
+        if found and found[-1]["role"] == one["role"] == "user":
+            found[-1]["content"] = _joined(found[-1]["content"], one["content"])
+        else:
+            found.append(one)
+    return found
+
+
+def _joined(before: str | list[Body], after: str | list[Body]) -> str | list[Body]:
+    if isinstance(before, str) and isinstance(after, str):
+        return "\n".join(filter(None, (before, after)))
+    parts = ([{"type": "text", "text": one}] if isinstance(one, str) else one for one in (before, after) if one)
+    return [part for some in parts for part in some]
+
+
+def _bodies(turns: Sequence[_Turn], options: ModelOptions) -> Iterator[Body]:
     results = _results(turns)
     for turn in _turns(Message(turn.role, tuple(turn.parts)) for turn in turns if turn.role != "system"):
         match turn.role:

@@ -159,6 +159,21 @@ async def test_a_call_waits_for_its_approval(server: Running, library: Library) 
     assert library.calls == [("shelf", {"title": "Emma"})] * 2
 
 
+@pytest.mark.parametrize("tools", [True, False])
+async def test_an_approval_among_the_history_runs_nothing_again(server: Running, library: Library, tools: bool) -> None:
+    """Clients that send all of the conversation send what was approved before, too; the tool may be gone by then."""
+    offered = {"tools": [library.entry(require_approval="always")]}
+    asked = await whole(server, **offered)
+    (request,) = of(asked, "mcp_approval_request")
+    response = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+    history = [{"role": "user", "content": CALL}, *asked["output"], response]
+    done = await whole(server, input=history, **offered)
+    assert len(library.calls) == 1
+    history = [*history, *done["output"], {"role": "user", "content": "say: again"}]
+    assert text(await whole(server, input=history, **(offered if tools else {}))) == "again"
+    assert len(library.calls) == 1
+
+
 async def test_a_call_that_is_not_approved_is_not_made(server: Running, library: Library) -> None:
     tools = [library.entry(require_approval={"never": {"tool_names": ["lend"]}})]
     asked = await whole(server, tools=tools)

@@ -191,6 +191,16 @@ async def test_the_user_s_words_are_kept_with_their_sound(server: Running, asked
     assert part.transcript == "1.0 seconds"
 
 
+async def test_they_are_so_where_instructions_stand_behind_them(
+    server: Running, asked: list[EngineRequest]
+) -> None:
+    first = await whole(server, input=[user(SOUND), {"role": "developer", "content": "Be brief."}])
+    assert text(first) == "I heard 1.0 seconds."
+    await whole(server, input="say: x", previous_response_id=first["id"])
+    (part,) = [one for message in asked[-1].messages for one in message.parts if isinstance(one, AudioPart)]
+    assert part.transcript == "1.0 seconds"
+
+
 async def test_instructions_behind_a_call_stand_before_its_turn(server: Running, asked: list[EngineRequest]) -> None:
     """A server behind the thinker wants nothing between a call and its result."""
     first = await whole(server, input="tool time {}", tools=[TIME])
@@ -361,7 +371,8 @@ def said(*parts: Any) -> dict[str, Any]:
         ({"include": ["message.output_text.logprobs"]}, 400, "unsupported_parameter", "include"),
         ({"text": {"format": {"type": "json_object"}}}, 400, "unsupported_parameter", "text.format"),
         ({"modalities": ["text", "audio"]}, 400, "unsupported_parameter", "modalities"),
-        ({"tools": [{"type": "web_search"}]}, 400, "missing_required_parameter", "tools.0.name"),
+        ({"tools": [{"type": "web_search"}]}, 400, "unsupported_value", "tools.0.type"),
+        ({"tools": [{"type": "function"}]}, 400, "missing_required_parameter", "tools.0.name"),
         ({"tools": [{"type": "custom", "name": "x"}]}, 400, "unsupported_value", "tools.0.type"),
         ({"tool_choice": {"type": "mcp", "name": "x"}}, 400, "unsupported_value", "tool_choice.type"),
         ({"tool_choice": {"type": "function", "name": "x"}}, 400, "invalid_value", "tool_choice"),

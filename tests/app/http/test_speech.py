@@ -14,13 +14,14 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI
 
 from app.http.sound import wav_header
+from app.http.speech import SLOWEST_CHARS_S, spoken_chars
+from engine.worker.answer_sound import LETTER_S
 from tests.app.http.test_sound import decoded
 from tests.app.rig import Running, eventually, running, script_spec
 
 URL = "/v1/audio/speech"
 WORD_S = 2 * 0.04  # two codec frames
 LONG = "a " * 2048
-"""8 MB of samples: more than the sockets between a server and its client hold."""
 SECONDS_OF_LONG = 2048 * WORD_S
 
 
@@ -154,3 +155,20 @@ async def test_the_official_client_raises_what_it_knows(openai: AsyncOpenAI) -> 
     with pytest.raises(APIStatusError) as refused:
         await openai.audio.speech.create(model="tts-1", voice="tone", input=" ")
     assert refused.value.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("777,777, " * 4, "seven hundred and seventy-seven thousand, seven hundred and seventy-seven, " * 4),
+        ("WWW, " * 9, "double you double you double you, " * 9),
+        ("50% & 7$ ", "fifty percent and seven dollars "),
+    ],
+)
+def test_the_longest_that_a_text_may_take_is_that_of_all_its_words(text: str, said: str) -> None:
+    """A voice may be twice as slow as those here are."""
+    assert spoken_chars(text) / SLOWEST_CHARS_S > 2 * LETTER_S * sum(map(str.isalpha, said))
+    assert spoken_chars("Good morning to you") < 1.2 * len("Good morning to you")
+
+
+"""8 MB of samples: more than the sockets between a server and its client hold."""

@@ -64,6 +64,18 @@ async def test_after_a_call_twilio_hangs_up(server: Running) -> None:
     assert answer.text.endswith("<Response><Hangup/></Response>")
 
 
+@pytest.mark.parametrize(
+    ("number", "dialled"), [("+4930123456", "+4930123456"), ("sip:sales@example.org", "<Sip>sip:sales@example.org</Sip>")]
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_after_a_call_twilio_dials_where_it_is_handed_on(
+    server: Running, number: str, dialled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.transports.telephone.telephones.Telephones.next_step", lambda self, name: number)
+    answer = await post(server, f"{PATH}/next", sign(f"{URL}{PATH}/next", CALL), **CALL)
+    assert f"<Dial>{dialled}</Dial>" in answer.text
+
+
 @pytest.mark.parametrize("path", [PATH, f"{PATH}/next"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_what_is_not_signed_is_refused(server: Running, path: str) -> None:

@@ -7,12 +7,13 @@ import gzip
 import json
 from typing import Any
 
+import httpx2
 import pytest
 
 pytest.importorskip("mcp")
 
 from app.mcp import CallResult, HostedTool, ToolServer, ToolServerError, ToolServers, functions_of
-from app.mcp.transport import MOST_BYTES, is_public
+from app.mcp.transport import MOST_BYTES, PinnedTransport, is_public
 from app.refusal import Refusal
 from app.settings import McpServer
 from tests.app.hosted_tools import library
@@ -213,6 +214,18 @@ async def test_a_key_is_not_taken_along_to_another_host() -> None:
             refused = await failure(opened(one.url, authorization="sesame"))
         assert "redirects elsewhere" in str(refused)
         assert not inside.asked
+
+
+async def test_no_other_origin_is_asked_whatever_the_library_wants() -> None:
+    """A port or a scheme of its own is another origin, and so is the same address by another name."""
+    async with liar(lambda message: result(message, tools=[tool()])) as inside:
+        url = httpx2.URL(f"http://files.example:{inside.port}/mcp")
+        async with httpx2.AsyncClient(transport=PinnedTransport(url, "127.0.0.1")) as client:
+            assert (await client.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "x"})).status_code == 200
+            for other in (url.copy_with(host="127.0.0.1"), url.copy_with(port=inside.port + 1), "https://other.example/"):
+                with pytest.raises(ToolServerError, match="asks for another server"):
+                    await client.post(other, headers={"authorization": "Bearer sesame"})
+        assert len(inside.asked) == 1
 
 
 async def _never() -> bytes:

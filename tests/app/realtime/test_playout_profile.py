@@ -15,7 +15,9 @@ from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol import client_events
 from app.realtime.protocol.client_events import Received
 from app.realtime.protocol.items import AssistantAudio, MessageItem, Picture
+from app.realtime.protocol.server_events import ResponseCreated
 from app.realtime.session import Session
+from app.settings import Limits
 from tests.app.realtime.test_session import FakeEngine, Talk, check_order
 
 PROFILE = PlayoutProfile(lead_s=0.04, packet_s=0.02, plays=True, streams_input=True, lag_s=lambda: 0.01)
@@ -29,8 +31,10 @@ RED = (
 class Call(Talk):
     """A session on such a transport, whose clock the test moves."""
 
-    def __init__(self, engine: FakeEngine, profile: PlayoutProfile = PROFILE) -> None:
-        super().__init__(engine)
+    def __init__(
+        self, engine: FakeEngine, profile: PlayoutProfile = PROFILE, limits: Limits | None = None
+    ) -> None:
+        super().__init__(engine, limits)
         self.session = Session(self.session._context, self._tell, profile=profile)
 
     async def word(self, word: client_events.ClientEvent) -> None:
@@ -143,6 +147,90 @@ async def test_one_voice_at_a_time() -> None:
         await call.say("response.create", response={"conversation": "none", "output_modalities": ["text"]})
         assert len(call.of("response.created")) == 2
         await call.say("response.cancel")
+
+
+VOICE, SILENCE = np.full(8_000, 8_000, np.int16), np.zeros(16_000, np.int16)
+ASIDE = {
+    "conversation": "none",
+    "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go on"}]}],
+}
+
+
+async def test_a_turn_beside_a_voice_that_is_no_answer_is_answered_behind_it() -> None:
+    """A greeting that the conversation does not keep: what its listener says meanwhile was refused, and lost."""
+    async with calling() as call:
+        await call.say("response.create", response=ASIDE)
+        await call.word(client_events.InputSamples(VOICE))
+        await call.word(client_events.InputSamples(SILENCE))
+        assert len(call.of("response.created")) == 1
+        await call.later(0.6)
+        assert not call.of("error")
+        assert call.statuses() == ["completed", "completed"]
+        assert len(call.of("conversation.item.input_audio_transcription.completed")) == 1
+
+
+async def test_an_answer_that_is_refused_for_a_voice_beside_it_is_nobodys_and_its_turn_is_understood() -> None:
+    async with calling() as call:
+        audio = {"input": {"turn_detection": None}}
+        await call.say("session.update", session={"type": "realtime", "audio": audio})
+        await call.say("response.create", response=ASIDE)
+        await call.word(client_events.InputSamples(VOICE))
+        await call.say("input_audio_buffer.commit")
+        await call.say("response.create")
+        assert call.of("error")[0]["error"]["code"] == "conversation_already_has_active_response"
+        await call.later(0.6)
+        assert len(call.of("conversation.item.input_audio_transcription.completed")) == 1
+        assert call.engine.open_now == 0
+        await call.say("response.create")
+        await call.later(0.6)
+        assert call.statuses() == ["completed", "completed"]
+
+
+async def test_who_leaves_while_an_end_is_played_again_leaves_nothing() -> None:
+    async with calling() as call:
+        await call.typed("go on")
+        await call.later(0.3)
+        call.session.away()
+        call.session.back(last_seen_s=100.0)
+        call.session.away()
+
+
+async def test_a_stream_that_finds_no_room_is_told_once() -> None:
+    async with calling(limits=Limits(audio_s=2)) as call:
+        audio = {"input": {"turn_detection": None}}
+        await call.say("session.update", session={"type": "realtime", "audio": audio})
+        for _ in range(2):
+            for _ in range(10):
+                await call.word(client_events.InputSamples(VOICE))
+            await call.say("input_audio_buffer.clear")
+        assert [event["error"]["code"] for event in call.of("error")] == ["input_audio_buffer_full"] * 2
+
+
+@pytest.mark.parametrize("words", [["commentary", "response"], ["response", "commentary"], ["commentary"]])
+async def test_an_answer_says_whether_the_client_asked_for_it(words: list[str]) -> None:
+    async with calling() as call:
+        await call.typed("wait")
+        for purpose in words:
+            await call.word(client_events.AddContext(None, answer=True, purpose=purpose))
+        await call.say("response.cancel")
+        views = [notice.response for notice in call.notices if isinstance(notice, ResponseCreated)]
+        assert [view.asked for view in views] == [False, "response" in words]
+        await call.say("response.cancel")
+
+
+@pytest.mark.parametrize(("modality", "times"), [("text", 0), ("audio", 1)])
+async def test_only_what_sounds_stops_the_guard_against_its_echo(
+    modality: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[bool] = []
+    async with calling(profile=PlayoutProfile()) as call:
+        monkeypatch.setattr(call.session._input, "playback_stopped", lambda: stopped.append(True))
+        content = [{"type": "input_text", "text": "wait"}]
+        waiting = {**ASIDE, "input": [{"type": "message", "role": "user", "content": content}]}
+        await call.say("response.create", response={**waiting, "output_modalities": [modality]})
+        await call.say("response.cancel", response_id=call.of("response.created")[0]["response"]["id"])
+        assert call.statuses() == ["cancelled"]
+        assert len(stopped) == times
 
 
 async def test_a_socket_is_told_nothing_of_playing() -> None:

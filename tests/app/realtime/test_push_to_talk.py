@@ -177,6 +177,21 @@ async def test_too_little_and_too_much_are_one_error_and_nothing_is_lost() -> No
         assert talk.statuses() == ["completed"]
 
 
+async def test_an_open_line_whose_key_nobody_presses_fills_no_buffer() -> None:
+    """A page sends silence between two turns, for hours."""
+    async with talking(limits=Limits(audio_s=3)) as talk:
+        await by_hand(talk)
+        for _ in range(10):
+            await talk.hear(silence(1))
+            await talk.quiet_down()
+        await talk.hear(tone(0.5))
+        await release(talk)
+        await talk.quiet_down()
+        assert not talk.of("error")
+        assert talk.statuses() == ["completed"]
+        assert 1.4 * 16_000 < talk.engine.asked[-1].played_samples < 3.6 * 16_000
+
+
 async def test_a_question_typed_while_somebody_speaks_is_answered_and_so_is_what_they_say() -> None:
     """The end of the turn interrupts the answer to what was typed; so far it was an error, and stayed unanswered."""
     async with talking() as talk:

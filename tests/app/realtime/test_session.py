@@ -145,6 +145,7 @@ class Talk:
     def __init__(self, engine: FakeEngine, limits: Limits | None = None, turns: TurnSettings | None = None) -> None:
         self.engine = engine
         self.events: list[dict[str, Any]] = []
+        self.notices: list[Any] = []
         self.metrics = Metrics()
         self.now_s = 100.0
         self._said: asyncio.Queue[Any] = asyncio.Queue()
@@ -168,6 +169,7 @@ class Talk:
         return self.now_s
 
     def _tell(self, notice: Any) -> None:
+        self.notices.append(notice)
         for text in encode(notice):
             event = json.loads(text)
             check_event(event)

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -381,6 +382,21 @@ async def test_scaling_adds_and_drains_replicas() -> None:
         assert await answer(engine, "say: on my own") == "on my own"
         await engine.scale("talker", 2)
         assert workers(engine) == {"worker0.0": 1, "worker0.1": 2}, "a name comes back, an incarnation does not"
+
+
+async def test_a_worker_that_hangs_as_it_starts_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(placement: Any) -> None:
+        await asyncio.Event().wait()
+
+    async with Engine(spec()) as engine:
+        fleet: Any = engine._fleet
+        monkeypatch.setattr(fleet, "launch", hang)
+        monkeypatch.setattr(fleet, "start_s", 0.05)
+        for change in (lambda: engine.scale("talker", 2), engine.restart):
+            with pytest.raises(StageUnavailable, match="was not ready after 0.05 s"):
+                await change()
+        assert workers(engine) == {"worker0.0": 1}
+        assert await answer(engine, "say: still here") == "still here"
 
 
 @pytest.mark.seed("A1.16")

@@ -13,7 +13,7 @@ import pytest
 
 from engine.control.pool import BOUND_S, POLICIES, SESSIONS, Member, StagePool, policy
 from engine.core import StageInfo
-from engine.errors import ConfigError, Overloaded, Preempted, ReplicaLost, StageUnavailable
+from engine.errors import ConfigError, EngineError, Overloaded, Preempted, ReplicaLost, StageUnavailable
 from tests.engine.fakes import turns
 
 
@@ -351,6 +351,48 @@ async def test_what_is_preemptible_gives_way_to_who_waits_the_oldest_first() -> 
         await ended(waiting)
         held[0].cancel()
     assert pool.leased == 0
+
+
+async def test_a_replica_that_leaves_as_one_of_its_leases_is_taken_away_leaves() -> None:
+    """Both in the turn of the loop in which the lease ends: nobody behind it is forgotten."""
+    pool, log = made(Fake("a"), slots=2), list[str]()
+
+    async def hold(preemptible: bool) -> None:
+        try:
+            async with pool.lease(preemptible=lambda: preemptible):
+                await asyncio.Event().wait()
+        except EngineError as error:
+            log.append(type(error).__name__)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(hold(True))
+        tasks.create_task(hold(False))
+        await turns()
+        scope = next(iter(pool._preemptible))
+        pool._preempt()
+        while not scope.expired():
+            await asyncio.sleep(0)
+        pool.leave("a")
+    assert sorted(log) == ["Preempted", "ReplicaLost"]
+    assert pool.leased == 0
+
+
+async def test_what_leaves_is_not_preempted() -> None:
+    pool = made(Fake("a"), Fake("b"), slots=1)
+    async with AsyncExitStack() as held:
+        await held.enter_async_context(pool.lease("b"))
+
+        async def hold() -> None:
+            with pytest.raises(ReplicaLost):
+                async with pool.lease("a", preemptible=lambda: True):
+                    await asyncio.Event().wait()
+
+        holding = asyncio.create_task(hold())
+        await turns()
+        pool.leave("a")
+        assert pool._preemptible == {}
+        pool._preempt()
+        await holding
 
 
 async def test_small_differences_in_speed_are_noise() -> None:

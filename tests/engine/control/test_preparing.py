@@ -88,6 +88,33 @@ async def test_a_prompt_is_warmed_up_while_its_user_speaks_and_takes_no_slot() -
         assert (thinker.preparing, thinker.dropped) == (["r"], []), "the stage itself knows what to do with it"
 
 
+async def test_a_turn_in_which_much_is_understood_before_its_end_is_answered() -> None:
+    """Words that may still change go to the client. For a stage that begins with the commit they would only lie there,
+    and once as many lie there as a run may have on its way, ears would hear no more, and the turn never end."""
+    heard: list[int] = []
+
+    def hear(req: StageRequest) -> Result:
+        heard.extend(len(chunk.pcm) for chunk in req.pending if isinstance(chunk, Speech))
+        req.pending.clear()
+        req.needs_input, req.done = not req.ended, req.ended
+        return [Transcript(f"word {len(heard)}", final=req.ended)]
+
+    async def at_length() -> AsyncGenerator[Chunk]:
+        for _ in range(2_000):
+            yield Speech(np.zeros(320, np.int16))
+            await asyncio.sleep(0)
+
+    listening = FakeStage(
+        "ears", 0, hear, takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), answers=False
+    )
+    async with asyncio.timeout(60), rigged([listening], [Thinker()]) as rig:
+        async with rig.open(asked(live=True), at_length()) as chunks:
+            told = [chunk async for chunk in chunks]
+    assert sum(isinstance(chunk, Transcript) for chunk in told) > 2 * 64
+    assert [chunk.text for chunk in told if isinstance(chunk, Text)] == ["yes"]
+    assert len(heard) == 2_000
+
+
 async def test_what_is_left_before_its_turn_is_over_is_dropped() -> None:
     hearing, thinker = stages()
     async with rigged([hearing], [thinker]) as rig:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 import pytest
 
 from engine import wire
+from engine.chunk import Chunk, Text, kinds
 from engine.config import ChunkSpec, WorkerSpec
+from engine.core import Request, StageInfo
 from engine.worker.heartbeat import beats
-from tests.engine.fakes import FakeStage, fed, opened, until, working
+from engine.worker.stage import StageConfig
+from engine.worker.streamed import Streamed
+from tests.engine.fakes import FakeStage, fed, opened, turns, until, working
 
 TASK = wire.Task("worker0.0#1", (), WorkerSpec(stages=("a",)), "cpu", ChunkSpec(), 0.001)
 
@@ -62,3 +68,31 @@ async def test_a_beat_tells_of_steps_and_of_requests_that_wait_for_one() -> None
         assert after.steps >= 2
         assert after.queues == {"a": 0}
         assert after.step_s["a"] >= 0
+
+
+async def test_a_request_that_a_server_thinks_about_goes_on_and_keeps_no_step_waiting() -> None:
+    """How long it may take is the stage's own to bound; one whose answer nobody takes stands still as any other."""
+    asking, gives = asyncio.Event(), asyncio.Event()
+
+    class Thinks(Streamed):
+        info = StageInfo(name="a", takes=frozenset(), emits=kinds(Text), answers=True)
+
+        async def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
+            async for _ in inputs:
+                pass
+            asking.set()
+            await gives.wait()
+            yield Text("yes", 0)
+
+    stage: Any = Thinks(StageConfig())
+    async with working(stage) as desk:
+        desk.put(opened("r"))
+        await turns(20)
+        assert desk.worker.beat("w").moving == (), "more may come"
+        desk.put(wire.End("r"))
+        await asking.wait()
+        beat = desk.worker.beat("w")
+        assert (beat.moving, beat.queues) == (("r",), {"a": 0})
+        gives.set()
+        await desk.ended("r")
+        assert desk.worker.beat("w").moving == ()

@@ -1,5 +1,6 @@
-"""A stand-in for the package `sounddevice`: its microphone says a WAV file and is silent then, its loudspeaker writes
-what is played to a file. ``PARLEY_TEST_SAID`` and ``PARLEY_TEST_PLAYED`` name both."""
+"""A stand-in for the package `sounddevice`: its microphone says a WAV file, is silent then, and says the next file once
+there is one; its loudspeaker writes what is played to a file. ``PARLEY_TEST_SAID`` and ``PARLEY_TEST_PLAYED`` name both
+files, and ``PARLEY_TEST_THEN`` the next one."""
 
 from __future__ import annotations
 
@@ -36,15 +37,22 @@ class _Stream:
 
 
 class RawInputStream(_Stream):
-    """A microphone that says its file, and is silent from then on."""
+    """A microphone that says its files, and is silent otherwise."""
 
     def _run(self) -> None:
-        with wave.open(os.environ["PARLEY_TEST_SAID"]) as file:
-            said = file.readframes(file.getnframes())
+        said, then = _read(Path(os.environ["PARLEY_TEST_SAID"])), Path(os.environ.get("PARLEY_TEST_THEN", "none"))
         for at in itertools.count(0, self._bytes):
             if self._over():
                 return
+            if at >= len(said) and then.exists():
+                said = said.ljust(at, b"\0") + _read(then)
+                then = Path("none")
             self._callback(said[at : at + self._bytes].ljust(self._bytes, b"\0"), self._frames, None, None)
+
+
+def _read(path: Path) -> bytes:
+    with wave.open(str(path)) as file:
+        return file.readframes(file.getnframes())
 
 
 class RawOutputStream(_Stream):

@@ -346,6 +346,7 @@ def test_a_microphone_that_was_off_is_not_measured_against_all_that_was_played_m
     assert feed(detector, soft)
 
 
+@pytest.mark.bench
 def test_listening_costs_little() -> None:
     wave = answer()
     microphone = echoed(wave, 130, "plain", 0.001)

@@ -239,7 +239,7 @@ class SipPhone(asyncio.DatagramProtocol):
         lines = [
             f"{method} sip:parley@127.0.0.1 SIP/2.0",
             f"Via: SIP/2.0/UDP {host}:{port};branch=z9hG4bK{method}{number};rport",
-            "Record-Route: <sip:127.0.0.1;lr>",
+            *(["Record-Route: <sip:127.0.0.1;lr>"] if not self.tag else []),  # a proxy asks once to be on the way
             "Max-Forwards: 70",
             'f: "A caller" <sip:caller@example.org>;tag=caller',
             f"t: <sip:parley@127.0.0.1>{f';tag={self.tag}' if self.tag else ''}",

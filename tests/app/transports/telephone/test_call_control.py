@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.mcp import MOST_CALLS
 from app.transports.telephone.call_control import CallControl
 
 CREATED, DONE = {"type": "response.created"}, {"type": "response.done"}
@@ -15,8 +16,9 @@ HANG_UP = {"name": "hang_up", "arguments": "{}"}
 TRANSFER = {"name": "transfer", "arguments": '{"destination": "sales"}'}
 
 
-def called(name: str, arguments: str) -> dict[str, Any]:
+def called(name: str, arguments: str, status: str = "completed") -> dict[str, Any]:
     item = {"type": "function_call", "id": "item_1", "call_id": "call_1", "name": name, "arguments": arguments}
+    item["status"] = status
     return {"type": "response.output_item.done", "item": item}
 
 
@@ -51,12 +53,31 @@ def test_a_destination_that_is_none_is_a_mistake(arguments: str) -> None:
     assert after(CREATED, called("transfer", arguments)) == ("mistaken", None)
 
 
+@pytest.mark.parametrize("call", [HANG_UP, TRANSFER, {"name": "transfer", "arguments": '{"desti'}])
+def test_a_call_that_was_cut_off_asks_for_nothing(call: dict[str, str]) -> None:
+    """The caller says "wait" while the model writes it."""
+    assert after(CREATED, STARTED, called(**call, status="incomplete"), DONE, CLEARED) == ("goes on", None)
+
+
 def test_only_what_is_possible_is_offered() -> None:
     assert CallControl(False, {}).tools == []
     assert [one["name"] for one in CallControl(True, {"sales": "+49"}).tools] == ["hang_up", "transfer"]
 
 
 RESULT = {"type": "conversation.item.done", "item": {"type": "mcp_call", "name": "shelf", "output": "nine"}}
+
+
+def test_a_model_that_only_calls_is_asked_to_speak_in_the_end() -> None:
+    control = CallControl(True, {})
+    turn = {"type": "input_audio_buffer.committed"}
+
+    def states(count: int) -> list[str]:
+        found = [control.follow(json.dumps(event)) for _ in range(count) for event in (CREATED, DONE, RESULT)]
+        return [state for state in found if state != "goes on"]
+
+    assert states(MOST_CALLS) == ["answer"] * (MOST_CALLS - 1) + ["last answer"]
+    control.follow(json.dumps(turn))
+    assert states(2) == ["answer"] * 2, "the caller's next turn has calls of its own"
 
 
 def test_a_result_of_the_servers_own_tool_is_answered_once() -> None:

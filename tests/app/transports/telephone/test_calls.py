@@ -154,6 +154,27 @@ async def test_the_model_hangs_up(server: Running, dial: Dial) -> None:
         await server.empty()
 
 
+async def test_the_model_hangs_up_through_the_proxy_after_a_session_timer(server: Running) -> None:
+    async with sip(reached(server)) as phone, beside(server) as backend:
+        phone.invite(number=2)
+        await phone.answer()
+        await ask(backend, "tool hang_up {}")
+        await phone.ended.wait()
+        (bye, *_) = [one for one in phone.seen if one.startswith("BYE")]
+        assert "route: <sip:127.0.0.1;lr>" in bye
+        await server.empty()
+
+
+async def test_a_telephone_that_vanished_without_a_word_is_let_go(
+    server: Running, dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.transports.telephone.phone.SILENT_S", 0.5)
+    async with dial(reached(server)) as phone:
+        await eventually(lambda: bool(call_ids(server)))
+        await phone.ended.wait()
+        await server.empty()
+
+
 async def test_the_model_hands_the_call_on(server: Running, dial: Dial) -> None:
     async with dial(reached(server)) as phone, beside(server) as backend:
         await ask(backend, 'tool transfer {"destination": "nobody"}')
@@ -275,6 +296,19 @@ async def test_keys_and_sound_without_end_are_bounded(server: Running, dial: Dia
                 await phone.speak(silence(1.0))
                 await asyncio.sleep(0)
         await phone.ended.wait()
+        await server.empty()
+
+
+async def test_ten_thousand_keys_are_no_load(server: Running, dial: Dial) -> None:
+    """Keys that telephones do not have are none; the others are events, or the call ends as one that says too much."""
+    async with dial(reached(server)) as phone:
+        await eventually(lambda: bool(call_ids(server)))
+        with suppress(ConnectionError, ConnectionClosed):
+            for number in range(10_000):
+                await phone.press("1234"[number % 4])
+                if number % 50 == 0:
+                    await asyncio.sleep(0)
+            await phone.hang_up()
         await server.empty()
 
 
