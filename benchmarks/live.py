@@ -135,7 +135,9 @@ def figures_of(found: dict[str, list[float]]) -> list[Figure]:
     note = f"{len(found['first, Live'])} rounds"
     return [
         Figure(name="first sound, p50, Live and Realtime apart", value=apart, unit="ms", bar=10, note=note),
-        Figure(name="end of an interrupted answer, p95", value=percentile(found["interruption"], 95), unit="ms", bar=400),
+        Figure(
+            name="end of an interrupted answer, p95", value=percentile(found["interruption"], 95), unit="ms", bar=400
+        ),
         Figure(name="ahead of the clock, most", value=percentile(found["ahead"], 100), unit="ms", bar=100),
     ]
 

@@ -44,14 +44,14 @@ class Part:
     aim: int | None = None
 
 
-CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_570, 4_500)
-SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_450)
+CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_590, 4_500)
+SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_460)
 NN = Part("engine/worker/nn", 1_925)
 KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own", 810)
 TALKER = Part("engine/worker/talker", 505)
 TRANSITIONS = Part("engine/worker/transitions", 600)
 OMNI = Part("engine/worker/omni: what omni families share", 1_690)
-APP = Part("app", 20_310, 12_000)
+APP = Part("app", 20_490, 12_000)
 FAMILIES = {"nano": Part("nano", 2_352, 2_000)}
 FAMILY, STAGE = 1_500, 250
 """Lines that any other family may have, and a stage by itself."""

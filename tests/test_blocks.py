@@ -212,5 +212,7 @@ def test_a_command_that_is_none_is_found(line: str) -> None:
 
 
 def test_a_block_that_is_indented_is_read() -> None:
-    text = "Do:\n\n    make serve  # first\n    docker run x\n\n<!-- test: norun: why -->\n\n    sh none.sh\n\n    T = U\n"
+    text = (
+        "Do:\n\n    make serve  # first\n    docker run x\n\n<!-- test: norun: why -->\n\n    sh none.sh\n\n    T = U\n"
+    )
     assert indented(text) == [("", ["make serve", "docker run x"]), ("why", ["sh none.sh"])]

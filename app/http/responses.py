@@ -46,7 +46,15 @@ from app.http.question import (
 )
 from app.http.response_events import GrowingResponse
 from app.http.response_teller import ResponseTeller
-from app.http.response_tools import AllowedTools, AnyTool, ChosenFunction, FunctionTool, McpTool, ToolChoice, UnservedTool
+from app.http.response_tools import (
+    AllowedTools,
+    AnyTool,
+    ChosenFunction,
+    FunctionTool,
+    McpTool,
+    ToolChoice,
+    UnservedTool,
+)
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.ids import elsewhere, new_id
 from app.kept import Kept, KeptResponse, Turn
@@ -188,9 +196,8 @@ def _check(body: ResponseRequest) -> None:
     format = body.text.format.type if body.text is not None and body.text.format is not None else "text"
     refuse_unserved({"text.format": format}, {"text.format": ("text",)})
     if _LOGPROBS in (body.include or ()):
-        raise HttpRefusal(
-            400, "unsupported_parameter", f"include: {_LOGPROBS!r} is not served: leave it out.", "include"
-        )
+        message = f"include: {_LOGPROBS!r} is not served: leave it out."
+        raise HttpRefusal(400, "unsupported_parameter", message, "include")
     tools = enumerate(body.tools or ())
     kinds = {f"tools.{i}.type": tool.type for i, tool in tools if isinstance(tool, UnservedTool)}
     if isinstance(body.tool_choice, ChosenFunction):

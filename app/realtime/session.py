@@ -57,7 +57,7 @@ from app.realtime.protocol import (
     session_options,
 )
 from app.realtime.session_context import SessionContext
-from app.realtime.session_settings import log_mapped, opening_options, session_view
+from app.realtime.session_settings import log_mapped, log_opening, opening_options, session_view
 from app.refusal import Broken, Refusal
 from app.slices import Counted
 from app.telemetry import log, log_failure
@@ -95,10 +95,7 @@ class Session:
         self._over = False
         self.closed = False
         """Whether the client has closed it."""
-        if self._options.model != model.name:
-            log("session.model_mapped", session=self.id, asked=self._options.model, loaded=model.name)
-        if start:
-            log_mapped(context, self.id, self._options, [])
+        log_opening(context, self.id, self._options)
 
     async def run(self, received: AsyncIterator[Received]) -> None:
         """Serve the client until ``received`` ends. Everything that the session holds is gone when this returns."""
@@ -193,7 +190,7 @@ class Session:
             case client_events.AppendAudio() | client_events.ClearOutputAudio() | client_events.PlayoutDelay():
                 await self._obey_where_played(event)
             case client_events.InputSamples(pcm):
-                await self._input.add_stream(pcm)
+                await self._input.add_samples(pcm)
             case client_events.CameraFrame():
                 self._input.add_frame(event)
             case client_events.EncodedCameraFrame(url):

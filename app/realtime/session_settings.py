@@ -54,6 +54,13 @@ def session_view(
     return SessionView(id, expires_at_s, options, loaded, tool_servers)
 
 
+def log_opening(context: SessionContext, session_id: str, options: Options) -> None:
+    """Note what something else serves of the settings that a session begins with."""
+    if options.model != context.engine.model.name:
+        log("session.model_mapped", session=session_id, asked=options.model, loaded=context.engine.model.name)
+    log_mapped(context, session_id, options, [])
+
+
 def log_mapped(context: SessionContext, session_id: str, options: Options, unknown: list[str]) -> None:
     """Note the settings that something else serves, or nothing: the paths of those are ``unknown``."""
     model, voice = context.engine.model, name_of(options.audio.output.voice)

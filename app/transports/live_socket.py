@@ -75,10 +75,12 @@ class LiveTransport:
         """Yield what was said before the session, and then what the client says."""
         for item in self._history:
             yield Received(CreateItem(item))
-        async with aclosing(self._door.messages()) as messages:
-            async with aclosing(hushed(messages, lambda: self._dialect.muted)) as hushed_ones:
-                async for message in hushed_ones:
-                    yield message
+        async with (
+            aclosing(self._door.messages()) as messages,
+            aclosing(hushed(messages, lambda: self._dialect.muted)) as received,
+        ):
+            async for message in received:
+                yield message
 
     async def send(self, text: str) -> None:
         await self._door.send(text)

@@ -154,13 +154,13 @@ async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions
     """A session for a client that would rather wait for it than be refused. Raises Closed if the line is full, too."""
     transport, caller = SocketTransport(socket, service), caller_of(socket.scope)
     channel = transport.channel
-    with ExitStack() as session, ExitStack() as line:
-        waiter = line.enter_context(service.waiting(lambda place: channel.put(QueueUpdated(place)), caller))
+    with ExitStack() as session, ExitStack() as place:
+        waiter = place.enter_context(service.waiting(lambda place: channel.put(QueueUpdated(place)), caller))
         await accept(socket)
         try:
             await _in_line(transport, service, waiter)
             context = session.enter_context(service.admit(caller, waiter))
-            line.close()
+            place.close()
             await Connection(service, sessions, context, channel, _opening(socket)).run()
         except Closed as closed:
             channel.put(Error(Broken(closed.code, str(closed)), None))

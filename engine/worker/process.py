@@ -31,7 +31,7 @@ from engine.worker.stage import Preparer, Stage, failed
 from engine.worker.stage_request import StageRequest
 from engine.worker.step import Computed, Stepping, StepUnderWay, compute, deadline_s
 from engine.worker.step_thread import StepThread
-from engine.worker.streamed import Broken, Streamed
+from engine.worker.streamed import Broken, Streamed, asks
 
 log = logging.getLogger(__name__)
 
@@ -90,13 +90,13 @@ class Worker:
         moving = [
             (run, req) for run, group, req in stepping if req.in_step or req.waits or run.ready(group, req, now_s)
         ]
-        asking = [run.id for run, group, req in stepping if _asks(group.stage, req)]
         queues = dict.fromkeys(self.stages, 0) | Counter(req.info.name for _, req in moving if not req.in_step)
         kept = {name: getattr(stage, "prefixes", None) for name, stage in self.stages.items()}
         remembered = {name: prefixes.counts for name, prefixes in kept.items() if isinstance(prefixes, Prefixes)}
         down = {name: stage.unavailable for name, stage in self._streamed() if stage.unavailable}
-        step_s, runs = dict(self._scheduler.step_s), tuple({*asking, *(run.id for run, _ in moving)})
-        return wire.Beat(id, self.steps, queues, step_s, now_s, remembered, down, runs)
+        runs = {run.id for run, group, req in stepping if asks(group.stage, req)} | {run.id for run, _ in moving}
+        step_s = dict(self._scheduler.step_s)
+        return wire.Beat(id, self.steps, queues, step_s, now_s, remembered, down, tuple(runs))
 
     async def serve(self) -> None:
         """Step for ever; cancelling ends every run, and waits for no step of a blocking stage. What a stage's watch
@@ -371,9 +371,3 @@ class Worker:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(min(waits), self._wake) if waits else None
-
-
-def _asks(stage: Stage, req: StageRequest) -> bool:
-    """Whether a server, or a library of its own, is asked all that there is to ask: how long it may take is bounded
-    there (``Patience``), and no standstill here."""
-    return isinstance(stage, Streamed) and req.inputs.ended and not (req.ended or req.pending)

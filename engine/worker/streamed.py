@@ -78,3 +78,9 @@ class Streamed:
         req.pending.clear()
         req.done = req.ended
         return come
+
+
+def asks(stage: object, req: StageRequest) -> bool:
+    """Whether a server, or a library of its own, is asked all that there is to ask: how long it may take is bounded
+    there (``Patience``), and is no standstill of the engine's."""
+    return isinstance(stage, Streamed) and req.inputs.ended and not (req.ended or req.pending)

@@ -2,9 +2,9 @@
 
     python -m scripts.containers [--base IMAGE] [--built] [--clean] [--only PART ...]
 
-Needs root, and Debian's buildah, podman, crun, catatonit, mmdebstrap and iproute2; no registry, no compose, no docker. Everything
-is made in out/containers, every socket is in network namespaces of its own, and nothing goes on when it ends. The
-second time the roots and the layers are there already; ``--clean`` removes them.
+Needs root, and Debian's buildah, podman, crun, catatonit, mmdebstrap and iproute2; no registry, no compose, no docker.
+Everything is made in out/containers, every socket is in network namespaces of its own, and nothing goes on when it
+ends. The second time the roots and the layers are there already; ``--clean`` removes them.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ export class RealtimeClient {
 
   /** The result of a function that the model called. */
   giveResult(call_id: string, output: string): void {
-    const item = { type: "function_call_output", call_id, output };
+    const item = { id: this.idFor("item"), type: "function_call_output", call_id, output };
     this.whenFree({ type: "conversation.item.create", event_id: this.idFor("item"), item });
   }
 
@@ -283,7 +283,8 @@ export class RealtimeClient {
 
   /** The line before is gone with what was asked last: no answer to it has begun. Items that came are refused as known. */
   private askLost(): void {
-    this.resumes = this.committing = false;
+    this.resumes = false;
+    this.committing = this.held.some(({ type }) => type === "input_audio_buffer.commit"); // one that was sent is lost
     const lost = this.answer === "asked" && !this.silenced ? this.unanswered : [];
     this.unanswered = [];
     if (this.answer !== "asked") return;

@@ -47,6 +47,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     begin: () => this.beginTurn(),
     end: (at_ms) => this.configured && this.conversation.endTurn(at_ms),
   });
+  private changed = false; // settings were, while the server could not be told
   private configured = false; // the server has taken the session's settings
   private queued = false; // the server is full, and this client stands in line
   private broken = false; // the last trouble was the line's

@@ -10,11 +10,10 @@ from functools import partial
 
 import numpy as np
 
-from app.images import image_of_url, scaled
-from app.media import MediaError
 from app.realtime.conversation import Utterance
-from app.realtime.input.camera_buffer import MAX_FRAME_BYTES, CameraBuffer
+from app.realtime.input.camera_buffer import CameraBuffer, frame_of
 from app.realtime.input.endpointing import fall
+from app.realtime.input.held_turn import KEPT, HeldTurn
 from app.realtime.input.noise_reduction import FRAME, cleaner
 from app.realtime.input.overlap import PATIENCE_MS, Overlap
 from app.realtime.input.recent_audio import RecentAudio
@@ -43,15 +42,7 @@ from app.realtime.input.turn_events import (
     VoiceBuffered,
 )
 from app.realtime.ports import Moment
-from app.realtime.protocol import (
-    LONG_BYTES,
-    CameraFrame,
-    Decoder,
-    Options,
-    SemanticVad,
-    rate_of,
-    sample_count,
-)
+from app.realtime.protocol import LONG_BYTES, CameraFrame, Decoder, Options, SemanticVad, rate_of, sample_count
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from app.slices import LoopTime
@@ -95,13 +86,11 @@ class InputAudioBuffer:
         self._decoder = Decoder(options.audio.input.format)
         self._noise = cleaner(None)
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
-        self._recent = RecentAudio()
+        self._recent, self._held = RecentAudio(), HeldTurn(self._limit)
         self._utterance: Utterance | None = None
         self._detector = TurnDetector(vad=context.vad())
         self._detector_start = 0  # the session's position at which the detector began to count
         self._falling = 0.0  # the fall of the user's voice before the present pause
-        self._voiced = False  # whether somebody spoke since the last turn, where the client says when one is over
-        self._told_full = False  # whether the stream was told that there is no room for it
         self._quiet_from: int | None = None  # the position where the last answer ended; None while somebody speaks
         self._reduce_noise()
         self.configure(options)
@@ -129,25 +118,16 @@ class InputAudioBuffer:
             await self.add_samples(self._decoder.push(data))
             return
         format = self._options.audio.input.format
-        self._check_room(sample_count(data, format) * MIC_RATE_HZ // rate_of(format))
+        if not self._has_room(sample_count(data, format) * MIC_RATE_HZ // rate_of(format)):
+            return
         for at in range(0, len(data), LONG_BYTES):
             push = partial(self._decoder.push, data[at : at + LONG_BYTES])
             await self.add_samples(await self._context.slices.aside(push))
 
-    async def add_stream(self, pcm: Pcm) -> None:
-        """Take int16 [samples] of a stream at MIC_RATE_HZ. Raises Refusal, once until there is room again."""
-        try:
-            await self.add_samples(pcm)
-        except Refusal:
-            if not self._told_full:
-                self._told_full = True
-                raise
-        else:
-            self._told_full = False
-
     async def add_samples(self, pcm: Pcm) -> None:
         """Take int16 [samples] at MIC_RATE_HZ. Raises Refusal."""
-        self._check_room(len(pcm))
+        if not self._has_room(len(pcm)):
+            return
         pcm = np.zeros_like(pcm) if self.muted else pcm
         for start in range(0, len(pcm), PIECE):
             piece = pcm[start : start + PIECE]
@@ -171,11 +151,7 @@ class InputAudioBuffer:
     async def add_encoded_frame(self, url: str) -> None:
         """Take a picture of the client's camera as a data URI, if one is due. Raises MediaError."""
         if self._camera.is_due(self._context.now()):
-            image = await self._context.slices.read(partial(image_of_url, url), len(url))
-            if image.size > MAX_FRAME_BYTES:
-                raise MediaError(f"a camera's picture has at most {MAX_FRAME_BYTES // 3_000_000} million pixels")
-            pixels = await self._context.slices.aside(lambda: scaled(image.decode(), self._feed.side))
-            self.add_frame(CameraFrame(pixels, url))
+            self.add_frame(await frame_of(url, self._context.slices, self._feed.side))
 
     def add_frame(self, frame: CameraFrame) -> None:
         """Take a picture of the client's camera: it joins the turn that is spoken, or the next one."""
@@ -230,23 +206,21 @@ class InputAudioBuffer:
         """Whether the client says when a turn is over."""
         return self._options.audio.input.turn_detection is None
 
-    def _check_room(self, samples: int) -> None:
-        """Raises Refusal if so many more do not fit into a turn that the client ends.
-
-        What comes while nobody speaks fills nothing: of an open line whose key is not pressed the last second is kept.
-        """
+    def _has_room(self, samples: int) -> bool:
+        """Whether so many more fit into a turn that the client ends. Raises Refusal, once in a turn, where they do
+        not."""
         if not self._by_hand:
-            return
-        utterance, silent = self._utterance, self._options.can_respond and not self._voiced
-        full = utterance is not None and utterance.samples + samples > self._limit
-        if utterance is None or (full and silent and samples + MIC_RATE_HZ <= self._limit):
-            before = np.zeros(0, np.int16) if utterance is None else utterance.pcm[-MIC_RATE_HZ:].copy()
-            if utterance is not None:
-                utterance.close()
-            utterance = self._utterance = self._new_utterance(self._recent.position - len(before))
-            utterance.push(before)
+            return True
+        utterance, last = self._utterance, np.zeros(0, np.int16)
+        if utterance is not None and self._options.can_respond and self._held.gives_way(utterance, samples):
+            last = utterance.pcm[-KEPT:].copy()
+            utterance.close()
+            utterance = None
+        if utterance is None:
+            utterance = self._utterance = self._new_utterance(self._recent.position - len(last))
+            utterance.push(last)
             self._show(utterance)
-        utterance.check_room(samples)
+        return self._held.has_room(utterance, samples)
 
     def _tune(self) -> None:
         """Set the detector by the session's settings, the user's words so far, and earlier speculation's success."""
@@ -276,7 +250,7 @@ class InputAudioBuffer:
         for event in self._detector.feed(pcm):
             match event:
                 case VoiceStarted():
-                    self._voiced = True
+                    self._held.voiced = True
                     self._emit(VoiceBuffered(utterance))
                 case VoicePaused():
                     self._emit(TurnPaused())
@@ -386,7 +360,7 @@ class InputAudioBuffer:
         """The turn is the session's from now on."""
         self._show(utterance)
         self._utterance = self._quiet_from = None
-        self._voiced = False
+        self._held.clear()
         self._camera.clear()
         self._emit(event)
 
@@ -400,7 +374,8 @@ class InputAudioBuffer:
                 utterance.add_frame(frame, position)
 
     def _drop_turn(self) -> None:
-        self._overlap, self._voiced = None, False
+        self._overlap = None
+        self._held.clear()
         utterance, self._utterance = self._utterance, None
         if utterance is not None:
             self._emit(TurnDropped())

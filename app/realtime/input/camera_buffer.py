@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 
+from app.images import image_of_url, scaled
+from app.media import MediaError
 from app.realtime.conversation import EARLY
 from app.realtime.protocol import CameraFrame
+from app.slices import Slices
 from engine import PICTURES
 
 MAX_FRAME_BYTES = 3 * 4_000_000
@@ -21,6 +25,14 @@ class _Waiting:
     frame: CameraFrame
     added_s: float
     position: int
+
+
+async def frame_of(url: str, slices: Slices, side: int) -> CameraFrame:
+    """A picture from a data URI, scaled to the model's side. Raises MediaError."""
+    image = await slices.read(partial(image_of_url, url), len(url))
+    if image.size > MAX_FRAME_BYTES:
+        raise MediaError(f"a camera's picture has at most {MAX_FRAME_BYTES // 3_000_000} million pixels")
+    return CameraFrame(await slices.aside(lambda: scaled(image.decode(), side)), url)
 
 
 class CameraBuffer:

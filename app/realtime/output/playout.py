@@ -46,8 +46,8 @@ class Playout:
     reserve_s: float = 0.0
     """Seconds of sound for which the first packet waits, as long as they last at most: a listener begins with them."""
     whole: bool = False
-    """Whether packets are ``packet_s`` long but for the answer's last: what is less waits for more, for the end, or until
-    one packet before the listener has played all that has left."""
+    """Whether packets are ``packet_s`` long but for the answer's last: what is less waits for more, for the end, or
+    until one packet before the listener has played all that has left."""
     leading_silence: LeadingSilence = field(default_factory=LeadingSilence)
     produced_samples: int = 0
     """All that came from the engine, with what the onset left out."""

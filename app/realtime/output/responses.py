@@ -7,19 +7,10 @@ prepared (``preparation``). Knows no wire format, no socket and no microphone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from weakref import proxy
 
-from app.realtime.conversation import (
-    Conversation,
-    Utterance,
-    check_settings,
-    finished,
-    functions_only,
-    report_tool_servers,
-    size_of,
-)
+from app.realtime.conversation import Conversation, Utterance, check_settings, functions_only, report_tool_servers
 from app.realtime.output.hosted_tools import HostedTools
 from app.realtime.output.output_events import (
     FirstSoundTook,
@@ -34,6 +25,7 @@ from app.realtime.output.preparation import Preparation
 from app.realtime.output.prompt_version import PromptVersion
 from app.realtime.output.request_builder import RequestBuilder, last_untranscribed
 from app.realtime.output.response import Response
+from app.realtime.output.response_inputs import inputs_of
 from app.realtime.output.response_task import ResponseTask
 from app.realtime.output.transcripts import Transcripts
 from app.realtime.ports import PlayoutProfile
@@ -41,7 +33,6 @@ from app.realtime.protocol import (
     CreateResponse,
     Error,
     Item,
-    ItemReference,
     Options,
     RateLimits,
     Reason,
@@ -79,7 +70,7 @@ class Responses:
         self._current: ResponseTask | None = None  # the conversation's latest, under way or over
         self._aside: set[ResponseTask] = set()  # responses that the conversation does not keep
         self._after: asyncio.Task[None] | None = None  # waits to answer a turn behind the answer that is under way
-        self._asked = False  # whether the client has asked for the conversation's next answer
+        self._asked = False  # whether the client asked for the next answer, be it then a turn's that interrupts
         self._replays = set[asyncio.Task[None]]()  # what plays again the end of answers that are over
         self._changed = asyncio.Event()
         self._away = False
@@ -119,9 +110,9 @@ class Responses:
         task = self.preparation.take_committed(options) if usual else None
         if task is None:
             self._check_number()
-            items = await self._inputs(event)
+            items, size = await inputs_of(event, self._conversation, self.options.audio.input.format, self._context)
             task = self._task(options, items, None, event.kept, labels=offer.servers if own_tools else None)
-            task.size = 0 if event.inputs is None else sum(map(size_of, items))
+            task.size = size
         known = {tool.server.entry.server_label for tool in self.hosted.listed()}
         unknown_servers = tuple(label for label in offer.servers if label not in known)
         report_tool_servers(unknown_servers, self._conversation, self._emit, self._session_id)
@@ -171,21 +162,16 @@ class Responses:
 
         An answer that is still under way is stopped (``interrupt``), or goes on to its end first. Raises Refusal.
         """
-        task = self.preparation.take(utterance)
-        if self._current is not None and self._current.active:
-            if task is not None:
-                task.leave()
-                task = None
-            if not interrupt:
-                self.transcripts.transcribe(utterance)
-                self._after = self._tasks.create_task(self._answer_after(self._current, self._current), name="answer_after")
-                return
+        task, busy = self.preparation.take(utterance), self.busy
+        if busy and interrupt:
             self.interrupt()  # the answer that was asked for while the user spoke
-        if (aside := self._speaking(self._usual)) is not None:  # it speaks to its end first
-            if task is not None:
-                task.leave()
+        before = self._before
+        if task is not None and (busy or before is not None):
+            task.leave()
+            task = None
+        if before is not None:
             self.transcripts.transcribe(utterance)
-            self._after = self._tasks.create_task(self._answer_after(aside, self._current), name="answer_after")
+            self._answer_behind(before)
             return
         if task is None:  # ask again, with the whole turn
             task = self._task(self._usual, self._conversation.items, None)
@@ -198,11 +184,8 @@ class Responses:
         ``asked`` is what the response says of itself: that the client wanted it.
         """
         self._asked = self._asked or asked
-        before = self._current if self._current is not None and self._current.active else self._speaking(self._usual)
-        if before is None:
-            self._begin_usual()
-        elif self._after is None or self._after.done():
-            self._after = self._tasks.create_task(self._answer_after(before, self._current), name="answer_after")
+        before = self._before
+        self._begin_usual() if before is None else self._answer_behind(before)
 
     def set_present(self, present: bool) -> None:
         """Whether the client is there: an answer waits for a client that may come back."""
@@ -278,6 +261,17 @@ class Responses:
     def _usual(self) -> ResponseOptions:
         """The settings of an answer for which nobody asked anything special."""
         return response_options(self.options, {})[0]
+
+    @property
+    def _before(self) -> ResponseTask | None:
+        """Return the answer that has to be over before the conversation's next one."""
+        return self._current if self.busy else self._speaking(self._usual)
+
+    def _answer_behind(self, before: ResponseTask) -> None:
+        """Answer once ``before`` is over, all that was said by then: one wait does for all who want that."""
+        if self._after is not None:
+            self._after.cancel()
+        self._after = self._tasks.create_task(self._answer_after(before, self._current), name="answer_after")
 
     async def _answer_after(self, before: ResponseTask, current: ResponseTask | None) -> None:
         """Answer what was said last once ``before`` is over, unless ``current`` is not the latest answer any more."""
@@ -374,25 +368,6 @@ class Responses:
             self._notify(ResponseEnded(task.unplayed_s()))
         if task is not self.preparation.task:
             task.forget_turn()
-
-    async def _inputs(self, event: CreateResponse) -> tuple[Item, ...]:
-        """The items that an answer is about: the conversation's, or those that the client named."""
-        if event.inputs is None:
-            return self._conversation.items
-        format = self.options.audio.input.format
-        named = [self._conversation.get(x.id) if isinstance(x, ItemReference) else x for x in event.inputs]
-        return await finished(named, format, self._reserve_inputs, self._context)
-
-    @contextmanager
-    def _reserve_inputs(self, size: int) -> Generator[None]:
-        """Room for the items of one answer: no more than a conversation may hold. Raises Refusal."""
-        most_mb = self._context.limits.conversation_mb
-        if size > most_mb * 1e6:
-            message = f"The items of response.input take more than {most_mb:g} MB once they are decoded."
-            raise Refusal("invalid_value", message, "response.input")
-        self._conversation.check_server(size, "response.input")
-        with self._conversation.hold(size):
-            yield
 
     def _task(
         self,

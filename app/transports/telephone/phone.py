@@ -24,7 +24,7 @@ from app.transports.channel import Channel
 from app.transports.disconnect import SLOW, Disconnect
 from app.transports.inbox import Inbox
 from app.transports.telephone.call_control import CallControl
-from app.transports.telephone.media_stream import RATE_HZ, MediaStream
+from app.transports.telephone.media_stream import KEYS, RATE_HZ, MediaStream
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm
 from engine.resampler import Resampler
@@ -107,7 +107,7 @@ class Phone:
             tasks.create_task(self._listen(), name="phone-listen")
             tasks.create_task(self._speak(), name="phone-speak")
             tasks.create_task(self._watch_inbox(), name="phone-inbox")
-            tasks.create_task(self._watch_line(), name="phone-line")
+            tasks.create_task(self._watch_silence(), name="phone-silence")
             await self._over.wait()
             raise Disconnect(1000, "the model ended the call", "goodbye")
 
@@ -126,7 +126,7 @@ class Phone:
             async for one in received:
                 self.last_seen_s = time.monotonic()
                 if isinstance(one, str):
-                    if one and one in KEYS:
+                    if len(one) == 1 and one in KEYS:
                         self.inbox.put(Received(KeyPressed(one)), len(one))
                     continue
                 received_s += len(one) / RATE_HZ
@@ -151,9 +151,9 @@ class Phone:
         pcm = self._waiting.popleft()
         await (self._stream.stop() if pcm is None else self._stream.send(pcm))
 
-    async def _watch_line(self) -> None:
+    async def _watch_silence(self) -> None:
         """A telephone of which nothing comes has vanished, even if nobody says so: who is silent sends silence."""
-        while (left_s := self.last_seen_s + SILENT_S - time.monotonic()) > 0:
+        while (left_s := self.last_seen_s + SILENT_S - time.monotonic()) > 0:  # noqa: ASYNC110 - it looks seldom
             await asyncio.sleep(left_s)
         raise Disconnect(1001, f"nothing came from the exchange for {SILENT_S:g} s", "goodbye")
 

@@ -191,9 +191,7 @@ async def test_the_user_s_words_are_kept_with_their_sound(server: Running, asked
     assert part.transcript == "1.0 seconds"
 
 
-async def test_they_are_so_where_instructions_stand_behind_them(
-    server: Running, asked: list[EngineRequest]
-) -> None:
+async def test_they_are_so_where_instructions_stand_behind_them(server: Running, asked: list[EngineRequest]) -> None:
     first = await whole(server, input=[user(SOUND), {"role": "developer", "content": "Be brief."}])
     assert text(first) == "I heard 1.0 seconds."
     await whole(server, input="say: x", previous_response_id=first["id"])

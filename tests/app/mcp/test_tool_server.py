@@ -220,11 +220,14 @@ async def test_no_other_origin_is_asked_whatever_the_library_wants() -> None:
     """A port or a scheme of its own is another origin, and so is the same address by another name."""
     async with liar(lambda message: result(message, tools=[tool()])) as inside:
         url = httpx2.URL(f"http://files.example:{inside.port}/mcp")
-        async with httpx2.AsyncClient(transport=PinnedTransport(url, "127.0.0.1")) as client:
+        others = url.copy_with(host="127.0.0.1"), url.copy_with(port=inside.port + 1), "https://other.example/"
+        transport = PinnedTransport(url, "127.0.0.1")
+        async with httpx2.AsyncClient(transport=transport) as client:
             assert (await client.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "x"})).status_code == 200
-            for other in (url.copy_with(host="127.0.0.1"), url.copy_with(port=inside.port + 1), "https://other.example/"):
-                with pytest.raises(ToolServerError, match="asks for another server"):
+            for other in others:
+                with pytest.raises(httpx2.ReadError):
                     await client.post(other, headers={"authorization": "Bearer sesame"})
+        assert "asks for another server" in str(transport.failure)
         assert len(inside.asked) == 1
 
 

@@ -31,9 +31,7 @@ RED = (
 class Call(Talk):
     """A session on such a transport, whose clock the test moves."""
 
-    def __init__(
-        self, engine: FakeEngine, profile: PlayoutProfile = PROFILE, limits: Limits | None = None
-    ) -> None:
+    def __init__(self, engine: FakeEngine, profile: PlayoutProfile = PROFILE, limits: Limits | None = None) -> None:
         super().__init__(engine, limits)
         self.session = Session(self.session._context, self._tell, profile=profile)
 
@@ -159,6 +157,8 @@ ASIDE = {
 async def test_a_turn_beside_a_voice_that_is_no_answer_is_answered_behind_it() -> None:
     """A greeting that the conversation does not keep: what its listener says meanwhile was refused, and lost."""
     async with calling() as call:
+        audio: dict[str, Any] = {"input": {"transcription": {"model": "fake"}}}
+        await call.say("session.update", session={"type": "realtime", "audio": audio})
         await call.say("response.create", response=ASIDE)
         await call.word(client_events.InputSamples(VOICE))
         await call.word(client_events.InputSamples(SILENCE))
@@ -171,7 +171,7 @@ async def test_a_turn_beside_a_voice_that_is_no_answer_is_answered_behind_it() -
 
 async def test_an_answer_that_is_refused_for_a_voice_beside_it_is_nobodys_and_its_turn_is_understood() -> None:
     async with calling() as call:
-        audio = {"input": {"turn_detection": None}}
+        audio: dict[str, Any] = {"input": {"turn_detection": None, "transcription": {"model": "fake"}}}
         await call.say("session.update", session={"type": "realtime", "audio": audio})
         await call.say("response.create", response=ASIDE)
         await call.word(client_events.InputSamples(VOICE))

@@ -171,7 +171,7 @@ async def test_too_little_and_too_much_are_one_error_and_nothing_is_lost() -> No
         for _ in range(4):
             await talk.hear(silence(1))
             await talk.quiet_down()
-        assert [event["error"]["code"] for event in talk.of("error")][2:] == ["input_audio_buffer_full"] * 2
+        assert [event["error"]["code"] for event in talk.of("error")][2:] == ["input_audio_buffer_full"]
         await release(talk)
         await talk.quiet_down()
         assert talk.statuses() == ["completed"]

@@ -393,7 +393,7 @@ async def test_a_worker_that_hangs_as_it_starts_is_not_waited_for_for_ever(monke
         monkeypatch.setattr(fleet, "launch", hang)
         monkeypatch.setattr(fleet, "start_s", 0.05)
         for change in (lambda: engine.scale("talker", 2), engine.restart):
-            with pytest.raises(StageUnavailable, match="was not ready after 0.05 s"):
+            with pytest.raises(StageUnavailable, match="was not ready after"):
                 await change()
         assert workers(engine) == {"worker0.0": 1}
         assert await answer(engine, "say: still here") == "still here"

@@ -370,10 +370,10 @@ async def test_a_replica_that_leaves_as_one_of_its_leases_is_taken_away_leaves()
         await turns()
         scope = next(iter(pool._preemptible))
         pool._preempt()
-        while not scope.expired():
+        while not scope.expired():  # noqa: ASYNC110 - the very turn
             await asyncio.sleep(0)
         pool.leave("a")
-    assert sorted(log) == ["Preempted", "ReplicaLost"]
+    assert log == ["ReplicaLost"] * 2
     assert pool.leased == 0
 
 

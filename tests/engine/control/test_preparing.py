@@ -107,9 +107,13 @@ async def test_a_turn_in_which_much_is_understood_before_its_end_is_answered() -
     listening = FakeStage(
         "ears", 0, hear, takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), answers=False
     )
-    async with asyncio.timeout(60), rigged([listening], [Thinker()]) as rig:
-        async with rig.open(asked(live=True), at_length()) as chunks:
-            told = [chunk async for chunk in chunks]
+    thinker: Any = Thinker()
+    async with (
+        asyncio.timeout(60),
+        rigged([listening], [thinker]) as rig,
+        rig.open(asked(live=True), at_length()) as chunks,
+    ):
+        told = [chunk async for chunk in chunks]
     assert sum(isinstance(chunk, Transcript) for chunk in told) > 2 * 64
     assert [chunk.text for chunk in told if isinstance(chunk, Text)] == ["yes"]
     assert len(heard) == 2_000
