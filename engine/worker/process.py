@@ -86,7 +86,7 @@ class Worker:
     def beat(self, id: str) -> wire.Beat:
         """Report how the worker gets on, for the server, which chooses a replica for each request."""
         now_s = self._clock()
-        stepping = self._stepping()
+        stepping, step_s = list(self._stepping()), dict(self._scheduler.step_s)
         moving = [
             (run, req) for run, group, req in stepping if req.in_step or req.waits or run.ready(group, req, now_s)
         ]
@@ -95,7 +95,6 @@ class Worker:
         remembered = {name: prefixes.counts for name, prefixes in kept.items() if isinstance(prefixes, Prefixes)}
         down = {name: stage.unavailable for name, stage in self._streamed() if stage.unavailable}
         runs = {run.id for run, group, req in stepping if asks(group.stage, req)} | {run.id for run, _ in moving}
-        step_s = dict(self._scheduler.step_s)
         return wire.Beat(id, self.steps, queues, step_s, now_s, remembered, down, tuple(runs))
 
     async def serve(self) -> None:

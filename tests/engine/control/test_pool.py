@@ -389,7 +389,9 @@ async def test_what_leaves_is_not_preempted() -> None:
 
         holding = asyncio.create_task(hold())
         await turns()
-        pool.leave("a")
+        (scope,) = pool._preemptible
+        (name,) = [name for name, member in pool._members.items() if scope in member.leases]
+        pool.leave(name)
         assert pool._preemptible == {}
         pool._preempt()
         await holding
