@@ -41,10 +41,16 @@ WEIGHTS = ROOT / "engine" / "weights"
 OURS = {"onnx": "Apache-2.0", "weights": "Apache-2.0", "fsg": "Apache-2.0", "dict": "BSD-2-Clause"}
 """The licence of the weights by their kind; the dictionaries are from CMU's. NOTICE has the whole story."""
 PERMISSIVE = re.compile(
-    r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|0BSD|Zlib|CC0|Unlicense|HPND", re.IGNORECASE
+    r"MIT|BSD|BSL-1\.0|Apache|ISC|PSF|Python Software Foundation|0BSD|Zlib|CC0|Unlicense|HPND", re.IGNORECASE
 )
-NAMED = {"orjson": "MPL-2.0 holds for a part that is used unchanged, as the file licence allows"}
-"""Packages with another licence beside a permissive one, and why that is fine."""
+NAMED = {
+    "orjson": "MPL-2.0 holds for a part that is used unchanged, as the file licence allows",
+    "certifi": "MPL-2.0 holds for its list of authorities, which is used unchanged",
+    "tqdm": "MPL-2.0 holds for a part that is used unchanged",
+    "pocket-tts": "its metadata names no licence; the LICENSE file in its wheel is MIT's",
+    "sherpa_onnx": "its metadata says in a sentence what is Apache-2.0",
+}
+"""Packages whose metadata names another licence, or none by its name, and why that is fine."""
 BUNDLED = (
     "Some wheels carry libraries: av FFmpeg (LGPL-3.0-or-later) and beside it x264 and x265 (GPL-2.0-or-later; Parley "
     "calls neither), soundfile libsndfile (LGPL-2.1).",

@@ -20,7 +20,7 @@ from pathlib import Path
 from scripts.containers import checks, images, lint, machine, network, services, trouble
 from scripts.containers.machine import ROOT, Failed, Machine
 
-PARTS = ("lint", "deployment", "trouble")
+PARTS = ("lint", "wheels", "deployment", "trouble")
 FOLDER = ROOT / "out" / "containers"
 INSIDE = "--inside"
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     except Failed as failed:
         print(f"FAILED: {failed}", file=sys.stderr)
         return 1
-    if options.inside:
+    if options.inside or not {"deployment", "trouble"} & {*options.only}:
         return 0
     return machine.in_namespaces([INSIDE, "--only", *options.only])
 
@@ -53,6 +53,10 @@ def outside(options: argparse.Namespace) -> Iterator[str]:
     """Check and build: these need the machine's network."""
     if "lint" in options.only:
         yield from lint.lint(FOLDER)
+    if "wheels" in options.only:
+        yield lint.gpu_wheels(FOLDER)
+    if not {"deployment", "trouble"} & {*options.only}:
+        return
     here = Machine(FOLDER)
     size = images.check_size(here) if options.built else images.build(here, options.base)
     yield f"image parley:cpu: {size} MB, {images.MOST_MB} at most"
