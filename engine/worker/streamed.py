@@ -7,7 +7,7 @@ it whatever it holds. Knows no server.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -30,6 +30,10 @@ class Streamed:
     ``describe`` that tells it."""
 
     info: StageInfo = StageInfo()
+    patient: ClassVar[bool] = False
+    """Whether the stage bounds by itself how long it waits for whatever it asks (``Patience``), once it has all that
+    there is to ask. Of the others the engine ends an answer that stands still."""
+
     server: Watch | None = None
     """The watch of a stage that asks a server: whether that is there."""
 
@@ -83,4 +87,4 @@ class Streamed:
 def asks(stage: object, req: StageRequest) -> bool:
     """Whether a server, or a library of its own, is asked all that there is to ask: how long it may take is bounded
     there (``Patience``), and is no standstill of the engine's."""
-    return isinstance(stage, Streamed) and req.inputs.ended and not (req.ended or req.pending)
+    return isinstance(stage, Streamed) and stage.patient and req.inputs.ended and not (req.ended or req.pending)

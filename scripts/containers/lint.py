@@ -51,7 +51,8 @@ def lint(folder: Path) -> Iterator[str]:
 def gpu_wheels(folder: Path) -> str:
     """Resolve what the GPU image installs from PyPI; nothing is installed. Raises Failed.
 
-    Where an index tells no metadata by itself, pip fetches the wheels for it: some minutes. What this machine's pip is configured with stays out: it may have torch for processors alone.
+    Where an index tells no metadata by itself, pip fetches the wheels for it: some minutes. What this machine's pip is
+    configured with stays out: it may have torch for processors alone.
     """
     report = folder / "gpu_wheels.json"
     found = ["--dry-run", "--ignore-installed", "--quiet", "--report", report, "--target", folder / "nowhere"]

@@ -30,6 +30,8 @@ class ChatThinker(Streamed):
     The text goes to the client as the model wrote it, and to the voice without marks and code.
     """
 
+    patient = True
+
     def __init__(self, config: StageConfig, options: ModelOptions) -> None:
         super().__init__(config)
         self._asked = options

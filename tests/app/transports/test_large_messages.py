@@ -47,7 +47,7 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> Threads:
 def pictures(monkeypatch: pytest.MonkeyPatch) -> Threads:
     threads: Threads = []
     monkeypatch.setattr(raw_items, "image_of_url", recorded(images.image_of_url, threads, threading.get_ident()))
-    monkeypatch.setattr("app.realtime.input.audio_buffer.image_of_url", raw_items.image_of_url)
+    monkeypatch.setattr("app.realtime.input.camera_buffer.image_of_url", raw_items.image_of_url)
     return threads
 
 

@@ -70,7 +70,8 @@ async def test_a_beat_tells_of_steps_and_of_requests_that_wait_for_one() -> None
         assert after.step_s["a"] >= 0
 
 
-async def test_a_request_that_a_server_thinks_about_goes_on_and_keeps_no_step_waiting() -> None:
+@pytest.mark.parametrize("patient", [True, False])
+async def test_a_request_that_a_server_thinks_about_goes_on_and_keeps_no_step_waiting(patient: bool) -> None:
     """How long it may take is the stage's own to bound; one whose answer nobody takes stands still as any other."""
     asking, gives = asyncio.Event(), asyncio.Event()
 
@@ -84,6 +85,7 @@ async def test_a_request_that_a_server_thinks_about_goes_on_and_keeps_no_step_wa
             await gives.wait()
             yield Text("yes", 0)
 
+    Thinks.patient = patient
     stage: Any = Thinks(StageConfig())
     async with working(stage) as desk:
         desk.put(opened("r"))
@@ -92,7 +94,7 @@ async def test_a_request_that_a_server_thinks_about_goes_on_and_keeps_no_step_wa
         desk.put(wire.End("r"))
         await asking.wait()
         beat = desk.worker.beat("w")
-        assert (beat.moving, beat.queues) == (("r",), {"a": 0})
+        assert (beat.moving, beat.queues) == (("r",) if patient else (), {"a": 0})
         gives.set()
         await desk.ended("r")
         assert desk.worker.beat("w").moving == ()

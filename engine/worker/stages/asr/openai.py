@@ -28,6 +28,8 @@ LONGEST_S = 600
 class Ears(Streamed):
     """Asked once for each turn that may be over; a speculative answer that is dropped has cost a request."""
 
+    patient = True
+
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
         options = transcription_options(config.options)

@@ -32,6 +32,8 @@ class Speaker(Streamed):
     While a clause is heard, the next one is asked for: from the first sound of the one before on, and never two.
     """
 
+    patient = True
+
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
         options = speech_options(config.options)
