@@ -33,6 +33,13 @@ os.environ.setdefault("TRITON_INTERPRET", str(int("gpu" not in sys.argv)))
 FIRST = ("tests/web/", "tests/worker/")
 """Where the longest tests are, and those that share checkpoints and references, which a process makes when it first
 wants one. Beside other processes they come first: what is shared out at the end is short, and wants little."""
+SLOW = (
+    "tests/worker/models/", "tests/worker/test_nano_ears.py", "tests/web/", "tests/contracts/", "tests/chaos/",
+    "tests/deploy/test_haproxy.py", "tests/soak/", "tests/app/bench/", "tests/app/test_surroundings.py",
+    "tests/app/transports/test_pace_over_the_wire.py", "tests/app/transports/webrtc/test_resume.py",
+)  # fmt: skip
+"""Where tests take long, by themselves or together: models beside their references, real processes, the page in a
+browser. `make slow` has them, and what is marked so elsewhere; `make test` has the others."""
 REQUIRED = frozenset(filter(None, os.environ.get("PARLEY_REQUIRE", "").split(",")))
 
 
@@ -81,6 +88,13 @@ def what_stays_is_looked_through_once() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What lies among slow tests is one."""
+    if item.nodeid.startswith(SLOW):
+        item.add_marker("slow")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
