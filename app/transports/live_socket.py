@@ -101,16 +101,16 @@ async def hushed(
     """What a client says, and silence while it is muted and says nothing: a turn that it was in comes to its end."""
     coming: asyncio.Task[str | bytes | None] | None = None
     try:
-        while True:
-            coming = coming or asyncio.create_task(_next(messages), name="live-next")
-            await asyncio.wait((coming,), timeout=HUSH_S if muted() else None)
-            if not coming.done():
-                yield Received(InputSamples(HUSH))
-                continue
-            message, coming = coming.result(), None
-            if message is None:
-                return
+        message = await _next(messages)
+        while message is not None:
             yield message
+            if not muted():  # which a message alone can change
+                message = await _next(messages)
+                continue
+            coming = asyncio.create_task(_next(messages), name="live-next")
+            while not (await asyncio.wait((coming,), timeout=HUSH_S))[0]:
+                yield Received(InputSamples(HUSH))
+            message, coming = coming.result(), None
     finally:
         if coming is not None:
             coming.cancel()

@@ -74,7 +74,7 @@ class Changes:
     async def _add(self, host: int, replica: int) -> None:
         placement = self._fleet.placement(host, replica)
         try:
-            await self._in_time(placement, self._fleet.begin(placement))
+            await self._fleet.begin(placement)
         except BaseException:
             del self._fleet.placements[placement.name]
             raise
@@ -90,14 +90,5 @@ class Changes:
             async with placement.filling:
                 if (before := placement.worker) is None:
                     continue  # a successor is on its way already
-                await self._in_time(placement, self._fleet.launch(placement))
+                await self._fleet.launch(placement)
             await self._fleet.retire(before)
-
-    async def _in_time(self, placement: Placement, starting: Awaitable[None]) -> None:
-        """Wait for a worker that starts, as long as at the beginning. Raises StageUnavailable where it takes longer."""
-        try:
-            async with asyncio.timeout(self._fleet.start_s):
-                await starting
-        except TimeoutError:
-            message = f"the worker {placement.name} was not ready after {self._fleet.start_s:g} s"
-            raise StageUnavailable(message) from None

@@ -37,8 +37,6 @@ class Fleet:
         self.pools: dict[str, Pool] = {}
         self.pipeline: Pipeline | None = None
         self._spec, self._launcher = spec, launcher
-        self.start_s = spec.start_s
-        """Seconds that a worker may take to get ready."""
         self._loop = asyncio.get_running_loop()
         self._membership = Membership(spec.heartbeat, self._loop.time)
         self.placements: dict[str, Placement] = {}
@@ -121,17 +119,25 @@ class Fleet:
         self.spawn(self._keep(placement), f"keep:{placement.name}")
 
     async def launch(self, placement: Placement) -> None:
-        """Start a worker for a placement; it takes over from the one that was there."""
+        """Start a worker for a placement; it takes over from the one that was there.
+
+        Raises the EngineError that keeps it from starting, StageUnavailable where it is not ready in time.
+        """
         worker = RemoteWorker(self._membership.issue(placement.name))
         whole = self._spec
         task = wire.Task(
             worker.id, whole.stages, placement.spec, placement.device, whole.chunks, whole.heartbeat.interval_s,
         )  # fmt: skip
+        limit = asyncio.timeout(self._spec.start_s)
         try:
-            await placement.launcher.start(task, worker)
-            self._join(placement, worker, await worker.hello)
-        except BaseException:
+            async with limit:
+                await placement.launcher.start(task, worker)
+                self._join(placement, worker, await worker.hello)
+        except BaseException as error:
             await self._stop(placement, worker)
+            if isinstance(error, TimeoutError) and limit.expired():
+                message = f"the worker {placement.name} was not ready after {self._spec.start_s:g} s"
+                raise StageUnavailable(message) from None
             raise
 
     def _join(self, placement: Placement, worker: RemoteWorker, hello: wire.Hello) -> None:
@@ -247,9 +253,8 @@ class Fleet:
             if placement.worker is not None or not placement.wanted:
                 return
             try:
-                async with asyncio.timeout(self._spec.start_s):
-                    await self.launch(placement)
-            except (EngineError, OSError, TimeoutError) as error:
+                await self.launch(placement)
+            except (EngineError, OSError) as error:  # a TimeoutError is one of the latter
                 self._membership.lost(placement.name)
                 log.warning("the worker %s does not come back: %s", placement.name, error)
             else:
@@ -276,8 +281,7 @@ class Fleet:
     async def _host(self, placement: Placement) -> None:
         try:
             await asyncio.sleep(self._membership.penalty_s(placement.name, self._lonely(placement)))
-            async with asyncio.timeout(self._spec.start_s):
-                await self.launch(placement)
+            await self.launch(placement)
         except (EngineError, TimeoutError) as error:
             self._membership.lost(placement.name)
             log.warning("the worker %s does not join: %s", placement.name, error)

@@ -58,12 +58,13 @@ const NOTHING_SAID = "input_audio_buffer_commit_empty";
 const ANOTHER = "conversation_already_has_active_response";
 
 export class RealtimeClient {
+  /** Whether the user marks a turn just now: no answer begins meanwhile. */
+  marking = false;
   private answer: "none" | "asked" | "under way" = "none";
   private silenced = false; // the current answer was interrupted: what still comes of it is not for the user
   private held: ClientEvent[] = [];
   private unanswered: ClientEvent[] = []; // what was sent since the last answer began: a line may have lost it
   private resumes = false; // the session goes on over another line, and has yet to say so
-  private speaking = false; // the user holds the key of a turn
   private owed = false; // a turn was taken meanwhile: the next one is answered with it
   private asked = ""; // event id of the last response.create
   private committing = false; // a turn that the user marked is to be answered once the server has it
@@ -117,21 +118,16 @@ export class RealtimeClient {
     else this.events.send(event);
   }
 
-  /** Whether the user marks a turn just now: no answer begins meanwhile. */
-  get held_down(): boolean {
-    return this.speaking;
-  }
-
   /** Forget what the microphone gave so far: a turn begins. */
   beginTurn(): void {
-    this.speaking = true;
+    this.marking = true;
     this.cancel();
     this.events.send({ type: "input_audio_buffer.clear" });
   }
 
   /** The turn is over: answer it, if anything was said. */
   commitTurn(): void {
-    this.speaking = false;
+    this.marking = false;
     this.committing = true;
     this.whenFree({ type: "input_audio_buffer.commit", event_id: this.idFor("turn") });
   }
@@ -152,14 +148,14 @@ export class RealtimeClient {
   reset(): void {
     this.held = [];
     this.unanswered = [];
-    this.committing = this.resumes = this.speaking = this.owed = false;
+    this.committing = this.resumes = this.marking = this.owed = false;
     this.free();
   }
 
   /** The session goes on over another line: what the one before did not take is known once the session says so. */
   resumed(): void {
     this.resumes = true;
-    this.speaking = false;
+    this.marking = false;
   }
 
   receive(event: ServerEvent): void {
@@ -197,7 +193,7 @@ export class RealtimeClient {
     if (!this.committing) return;
     this.committing = false;
     this.events.committed(item);
-    if (this.speaking) this.owed = true;
+    if (this.marking) this.owed = true;
     else this.respond();
   }
 

@@ -273,6 +273,6 @@ export class Conversation {
 
   /** The model has its functions' results: let it answer, unless the user's next words do. */
   private goOn(): void {
-    if (!this.client.answering && !this.userSpeaking && !this.client.held_down && this.tools.due()) this.client.respond();
+    if (!this.client.answering && !this.userSpeaking && !this.client.marking && this.tools.due()) this.client.respond();
   }
 }

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-import numpy as np
-
 from app.callers import Caller
 from app.ids import new_id
 from app.realtime.protocol.client_events import CreateItem, CreateResponse, InputSamples, KeyPressed, Received
@@ -25,12 +23,10 @@ from app.transports.disconnect import SLOW, Disconnect
 from app.transports.inbox import Inbox
 from app.transports.telephone.call_control import CallControl
 from app.transports.telephone.media_stream import KEYS, RATE_HZ, MediaStream
+from app.transports.webrtc.opus import whole_frames
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm
 from engine.resampler import Resampler
-
-FRAME = SPEAKER_RATE_HZ // 50
-"""Samples of a telephone's packet, 20 ms."""
 
 HANDSET_S = 0.060
 """Seconds that a sample waits between the exchange and the ear: the buffer of a telephone."""
@@ -67,9 +63,7 @@ class Phone:
 
     def play(self, pcm: bytes) -> None:
         """Play little-endian int16 at SPEAKER_RATE_HZ; an answer's last packet ends in silence. Never waits."""
-        samples = np.frombuffer(pcm, "<i2")
-        whole = np.concatenate([samples, np.zeros(-len(samples) % FRAME, np.int16)])
-        self._waiting.append(self._down.push(whole))
+        self._waiting.append(self._down.push(whole_frames(pcm)))
         self._news.set()
 
     def stop(self) -> None:

@@ -21,6 +21,12 @@ FRAME = round(FRAME_S * SPEAKER_RATE_HZ)
 FRAME_TICKS = round(FRAME_S * CLOCK_HZ)
 
 
+def whole_frames(pcm: bytes) -> Pcm:
+    """Little-endian int16 as int16 [frames * FRAME]: a last frame that is not whole ends in silence."""
+    samples = np.frombuffer(pcm, "<i2")
+    return np.concatenate([samples, np.zeros(-len(samples) % FRAME, np.int16)])
+
+
 class Encoder:
     """Speech at SPEAKER_RATE_HZ, without a resampler: it would hold back the first 20 ms."""
 

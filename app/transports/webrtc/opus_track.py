@@ -19,7 +19,7 @@ from aiortc import MediaStreamTrack
 from aiortc.mediastreams import MediaStreamError
 from av.packet import Packet
 
-from app.transports.webrtc.opus import CLOCK_HZ, FRAME, FRAME_S, FRAME_TICKS, Encoder
+from app.transports.webrtc.opus import CLOCK_HZ, FRAME, FRAME_S, FRAME_TICKS, Encoder, whole_frames
 from engine.core import Pcm
 
 SILENT_PACKETS = 5
@@ -50,8 +50,7 @@ class OpusTrack(MediaStreamTrack):
 
     def push(self, pcm: bytes) -> None:
         """Say little-endian int16 at SPEAKER_RATE_HZ; a last frame that is not whole ends in silence. Never waits."""
-        samples = np.frombuffer(pcm, "<i2")
-        samples = np.concatenate([samples, np.zeros(-len(samples) % FRAME, np.int16)])
+        samples = whole_frames(pcm)
         self._frames.extend(samples[at : at + FRAME] for at in range(0, len(samples), FRAME))
         self._silent = SILENT_PACKETS
         self._news.set()

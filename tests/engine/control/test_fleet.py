@@ -385,13 +385,13 @@ async def test_scaling_adds_and_drains_replicas() -> None:
 
 
 async def test_a_worker_that_hangs_as_it_starts_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def hang(placement: Any) -> None:
+    async def hang(task: Task, worker: RemoteWorker) -> None:
         await asyncio.Event().wait()
 
     async with Engine(spec()) as engine:
         fleet: Any = engine._fleet
-        monkeypatch.setattr(fleet, "launch", hang)
-        monkeypatch.setattr(fleet, "start_s", 0.05)
+        monkeypatch.setattr(fleet, "_spec", replace(fleet._spec, start_s=0.05))
+        monkeypatch.setattr(fleet._launcher, "start", hang)
         for change in (lambda: engine.scale("talker", 2), engine.restart):
             with pytest.raises(StageUnavailable, match="was not ready after"):
                 await change()
