@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -78,6 +79,16 @@ async def test_an_answer_is_started_after_its_part_and_stopped_after_its_end() -
     assert order == ["response.content_part.added", buffer[0], "response.done", buffer[1]]
     first = next(i for i, event in enumerate(call.events) if event["type"] in SOUND)
     assert call.events[first - 1]["type"] == buffer[0]
+
+
+async def test_an_answer_leaves_in_whole_packets_however_its_sound_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two words of five and a half packets each: a half that left by itself would be filled with silence, in a word."""
+    monkeypatch.setattr("tests.app.realtime.test_session.WORD", np.full(2_640, 0.1, np.float32))
+    async with calling() as call:
+        await call.typed("go on")
+        await call.later(0.4)
+    sizes = [len(base64.b64decode(event["delta"])) for event in call.of(SOUND[0])]
+    assert sizes == [2 * 480] * 11
 
 
 async def test_a_barge_in_clears_truncates_and_then_ends_the_response() -> None:
