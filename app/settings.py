@@ -131,9 +131,12 @@ class IceServer:
 class Telephone:
     """Calls that come from telephones (app/TELEPHONES.md); without an exchange of the two there are none."""
 
+    protocol: Literal["realtime", "live"] = "realtime"
+    """The protocol of ``session``, and of the backends that listen beside a call: at ``/v1/realtime?call_id=…``, or at
+    ``/v1/live/sessions/…/attach``."""
     session: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The settings that each call's session begins with, as the protocol's ``session`` has them: ``instructions``,
-    ``audio.output.voice``, ``tools`` and others."""
+    ``audio.output.voice``, ``tools`` (in Live ``delegation``) and others."""
     greeting: str | None = None
     """Instructions for the first answer, with which the model begins the call. Without it the caller speaks first."""
     hang_up: bool = True

@@ -94,6 +94,8 @@ class LiveConfig:
     delegation: _Delegation
     history: tuple[RawMessage, ...] = ()
     """Messages that were said before the session."""
+    own_tools: tuple[dict[str, Any], ...] = ()
+    """Functions that the server runs itself, whatever the client's are."""
 
     @property
     def target(self) -> Literal["client", "responses"]:
@@ -150,7 +152,7 @@ class LiveConfig:
         texts = (self.instructions, backend.instructions)
         return {
             "instructions": "\n\n".join(text for text in texts if text),
-            "tools": [_DELEGATE] if self.target == "client" else (backend.tools or []),
+            "tools": [*self.own_tools, *([_DELEGATE] if self.target == "client" else backend.tools or [])],
             "tool_choice": backend.tool_choice or "auto",
             "max_output_tokens": min(backend.max_output_tokens or _MOST_TOKENS, _MOST_TOKENS),
         }
@@ -160,7 +162,7 @@ _MOST_TOKENS = 4096
 _ROLES = {"system": "developer", "user": "user", "assistant": "assistant"}
 
 
-def started(session: dict[str, Any], media: bool = False) -> LiveConfig:
+def started(session: dict[str, Any], media: bool = False, own_tools: tuple[dict[str, Any], ...] = ()) -> LiveConfig:
     """The settings of a ``session.start``, or of a session whose sound is ``media`` beside it. Raises Refusal."""
     _check_served(session)
     asked = _convert(session, _Session)
@@ -179,6 +181,7 @@ def started(session: dict[str, Any], media: bool = False) -> LiveConfig:
         instructions=asked.instructions or "",
         delegation=delegation,
         history=tuple(_message(one) for one in asked.input or []),
+        own_tools=own_tools,
     )
 
 

@@ -14,6 +14,7 @@ from app.live import from_wire
 from app.live.config import DELEGATE, LiveConfig
 from app.live.delegation import DelegatedResponse
 from app.live.from_wire import Commentary, Instructions, Misread, Plain, Start, Thinking, Update
+from app.live.sound import CallSound
 from app.live.timeline import Fragment, SpokenText, Timeline, after
 from app.live.to_wire import Wire, answers, delegation, error, text_of, transcript
 from app.realtime.protocol import (
@@ -35,10 +36,11 @@ from app.realtime.protocol import (
     TranscriptionCompleted,
 )
 from app.realtime.protocol.client_events import AddContext, ClientEvent, MuteInput, UpdateSession
+from app.realtime.protocol.dialect import Ended
 from app.realtime.protocol.server_events import (
     CallEvent,
+    DtmfReceived,
     Obeyed,
-    QueueUpdated,
     ResponseEvent,
     SessionCreated,
     SessionEnded,
@@ -51,12 +53,15 @@ from app.realtime.protocol.server_events import (
 from app.refusal import Refusal
 
 T = TypeVar("T")
-Reason = Literal["close_requested", "expired", "connection_lost"]
+Reason = Literal["close_requested", "expired", "remote_hangup", "connection_lost"]
 
 ENDS: dict[str, Reason] = {
     "session_expired": "expired", "server_shutting_down": "connection_lost", "key_withdrawn": "connection_lost"
 }  # fmt: skip
 """The reason that a client is given, by the code with which the server ends its session."""
+
+LEFT: dict[Ended, Reason] = {"closed": "close_requested", "left": "remote_hangup", "lost": "connection_lost"}
+"""The reason that those beside a call are given where no command, and no error, ended its session."""
 
 MOST_REMEMBERED = 64
 """Turns, answers and delegations that are remembered: the few under way, and those whose end is yet to come."""
@@ -75,6 +80,8 @@ class LiveDialect:
         """Whether the client has said last that its microphone is silent."""
         self._updates: dict[str, tuple[str | None, LiveConfig]] = {}  # those under way: the client's name, the outcome
         self.timeline, self._start_id = timeline, start_id
+        sound = CallSound(timeline)
+        self.heard, self.played = sound.heard, sound.played
         self._view: SessionView | None = None
         self._turns: dict[str, list[int]] = {}  # where a turn begins and ends, in ms
         self._spoken: dict[str, SpokenText] = {}  # by item
@@ -104,6 +111,11 @@ class LiveDialect:
 
     def encode(self, event: ServerEvent, numbers: Iterator[int] | None = None) -> list[str]:
         return [text_of(wire) for wire in self._wire_events(event)]
+
+    def farewell(self, ended: Ended) -> list[str]:
+        if self._view is None or self.timeline.over:
+            return []
+        return [text_of(self._closed(LEFT[ended]))]
 
     def _event(self, said: Plain | Start | Commentary | Thinking | Instructions) -> ClientEvent:
         match said:
@@ -157,6 +169,8 @@ class LiveDialect:
                 self._turns[item_id][1] = at_ms
             case TranscriptionCompleted():
                 return self._heard(event)
+            case DtmfReceived(key):
+                return [{"type": "transport.dtmf.received", "event": key}]
             case _:  # turns, items and the playing of answers are no matter of Live
                 pass
         return []
@@ -174,9 +188,6 @@ class LiveDialect:
                 return [{**self._closed("close_requested"), **answers(event_id)}]
             case Obeyed(obeyed, event_id):
                 return [{**one, **answers(event_id)} for one in self._acknowledged(obeyed)]
-            case QueueUpdated(place):
-                message = f"The server is full; this session is number {place} in line."
-                return [{"type": "info", "code": "waiting", "message": message}]
             case Error(refusal, event_id):
                 return self._errors(refusal, event_id)
             case _:

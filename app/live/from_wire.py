@@ -91,7 +91,7 @@ _NOT_SERVED = {
     "decision.create": "Decisions are",
     "decision.item.create": "Decisions are",
     "decision.item.delete": "Decisions are",
-    "transport.dtmf.send": "Telephone calls are",
+    "transport.dtmf.send": "Keys that the server presses are",
 }
 
 

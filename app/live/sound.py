@@ -1,8 +1,9 @@
 """The output of a Live session over a socket: one stream of sound in real time, silence where nothing is said.
 
 A client has nothing to clear with, so the stream is never far ahead of the clock: an answer's sound leaves when the
-session lets it go, and silence only once its time has passed. So what is said never waits behind a silence. Knows no
-socket.
+session lets it go, and silence only once its time has passed. So what is said never waits behind a silence.
+
+And the sound of a call, which has it on tracks of its own, for the sockets beside it. Knows no socket.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import pybase64
 from app.live.timeline import Timeline
 from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol import Encoder, Format, SpeakerFormat
-from engine import SPEAKER_RATE_HZ
+from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm
+from engine.resampler import Resampler
 
 FRAME_S = 0.040
 """Seconds of silence that leave at once."""
@@ -67,3 +69,29 @@ class LiveSound:
         if delta:
             event = {"type": "session.output_audio.delta", "delta": delta}
             self._put(orjson.dumps(event).decode(), len(pcm) / SPEAKER_RATE_HZ)
+
+
+class CallSound:
+    """The sound of a call as sockets beside it are told of it: mono int16 at SPEAKER_RATE_HZ, both ways. The output has
+    its place on the ``timeline``; of its silence nothing is told."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._up: Resampler[np.int16] | None = None  # once somebody listens
+
+    def heard(self, pcm: Pcm) -> str | None:
+        """The microphone's next sound, int16 at MIC_RATE_HZ, whether it is muted or not; None behind the end."""
+        if self._timeline.over:
+            return None
+        self._up = self._up or Resampler(MIC_RATE_HZ, SPEAKER_RATE_HZ)
+        audio = pybase64.b64encode(self._up.push(pcm).astype("<i2").tobytes()).decode("ascii")
+        return orjson.dumps({"type": "session.input_audio.append", "audio": audio}).decode()
+
+    def played(self, pcm: bytes) -> str | None:
+        """The sound, little-endian int16, that the timeline got last; None behind the end."""
+        if self._timeline.over:
+            return None
+        end_s = self._timeline.place_s
+        span = {"start_ms": round(1000 * (end_s - len(pcm) / 2 / SPEAKER_RATE_HZ)), "end_ms": round(1000 * end_s)}
+        delta = pybase64.b64encode(pcm).decode("ascii")
+        return orjson.dumps({"type": "session.output_audio.delta", "delta": delta, **span}).decode()

@@ -86,7 +86,7 @@ class Connection:
             self._hung_up.set_result(why)
 
     async def _end_when_hung_up(self) -> None:
-        raise Disconnect(1000, await self._hung_up)
+        raise Disconnect(1000, await self._hung_up, "goodbye")
 
     def _lag_s(self) -> float:
         return 0.0 if self.resumable.sound is None else self.resumable.sound.lag_s

@@ -9,6 +9,7 @@ import asyncio
 from typing import Literal
 
 from app.callers import Caller
+from app.realtime.protocol.dialect import Ended
 from app.realtime.session import Session
 from app.service import Service
 
@@ -25,6 +26,13 @@ class Disconnect(Exception):
         super().__init__(reason)
         self.code, self.reason = code, reason
         self.how: How = how
+
+    @property
+    def ended(self) -> Ended:
+        """Return what became of a session that ended for this."""
+        if self.code != 1000:
+            return "lost"
+        return "closed" if self.how == "goodbye" else "left"
 
 
 async def watch(session: Session, service: Service) -> None:

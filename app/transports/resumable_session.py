@@ -15,11 +15,12 @@ from itertools import count
 
 from app.callers import Caller
 from app.ids import elsewhere, new_id
-from app.realtime.protocol.client_events import Received
+from app.realtime.protocol.client_events import InputSamples, Received
 from app.realtime.protocol.server_events import AudioDelta, OutputAudioCleared, ServerEvent, SoundPlayed
 from app.transports.channel import Channel
 from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.outbox import Outbox
+from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.freed import Tasks
 
 LINGER_S = 20.0
@@ -81,6 +82,8 @@ class ResumableSession:
         """Called when nobody listens any more."""
         self.back: Callable[[float | None], None] = lambda last_seen_s: None
         """Called when somebody does again."""
+        self.told: Callable[[ServerEvent], None] = lambda event: None
+        """Called with each event, once it is on its way."""
         self.ended = asyncio.Event()
         self.disconnect = Disconnect()
         """The reason why the session ended, once it has."""
@@ -106,17 +109,30 @@ class ResumableSession:
 
     def emit(self, event: ServerEvent) -> None:
         """Send an event to the client that is connected; never waits."""
+        sound: bytes | None = None
         if isinstance(event, AudioDelta) and self.sound is not None:
-            self.sound.play(event.pcm)
+            self.sound.play(sound := event.pcm)
             event = SoundPlayed(event.ref, len(event.pcm) // 2)
         elif isinstance(event, OutputAudioCleared) and self.sound is not None:
             self.sound.stop()
         seconds = event.seconds if isinstance(event, AudioDelta) else 0.0
         numbers = count(self._event_log.last + 1) if self._event_log is not None else None
-        for text in self.dialect.encode(event, numbers):
+        self._put(self.dialect.encode(event, numbers), seconds)
+        if sound is not None and self.others:
+            self._tell_others(self.dialect.played(sound), len(sound) / 2 / SPEAKER_RATE_HZ)
+        self.told(event)
+
+    def _put(self, texts: list[str], seconds: float = 0.0) -> None:
+        for text in texts:
             if self._event_log is not None:
                 self._event_log.add(text)
             for outbox in (*self.others, *([self._channel.outbox] if self._channel is not None else [])):
+                outbox.put(text, seconds)
+
+    def _tell_others(self, text: str | None, seconds: float) -> None:
+        """The client has that sound from elsewhere."""
+        if text is not None:
+            for outbox in self.others:
                 outbox.put(text, seconds)
 
     async def received(self) -> AsyncGenerator[Received]:
@@ -125,6 +141,8 @@ class ResumableSession:
             channel = self._channel
             async with aclosing(channel.received()) as received:
                 async for one in received:
+                    if self.others and isinstance(one.event, InputSamples):
+                        self._tell_others(self.dialect.heard(one.event.pcm), len(one.event.pcm) / MIC_RATE_HZ)
                     yield one
             self.detach(channel)
             if not self.keeps or channel.said_goodbye:
@@ -172,6 +190,7 @@ class ResumableSession:
     def end(self, disconnect: Disconnect) -> None:
         """The session is over: whoever carries it says goodbye."""
         self.disconnect = disconnect
+        self._put(self.dialect.farewell(disconnect.ended))
         self.ended.set()
         if self._event_log is not None:
             self._event_log.forget()

@@ -7,11 +7,15 @@ session has one of its own; Realtime's is stateless, and one serves all.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Literal, Protocol
 
 from app.realtime.protocol import from_wire, to_wire
 from app.realtime.protocol.client_events import Received
 from app.realtime.protocol.server_events import ServerEvent
+from engine.core import Pcm
+
+Ended = Literal["closed", "left", "lost"]
+"""The end of a session: the server, or who may command it, closed it; its client left; or its client was lost."""
 
 
 class Dialect(Protocol):
@@ -25,6 +29,20 @@ class Dialect(Protocol):
         """Return the texts of an event, each with a number where the client counts them."""
         ...
 
+    def heard(self, pcm: Pcm) -> str | None:
+        """Return what sockets beside a call are told of the microphone's next sound (int16 at MIC_RATE_HZ); None where
+        the dialect keeps sound from them."""
+        ...
+
+    def played(self, pcm: bytes) -> str | None:
+        """Return the same of the sound that has just left (little-endian int16 at SPEAKER_RATE_HZ), behind its
+        event."""
+        ...
+
+    def farewell(self, ended: Ended) -> list[str]:
+        """Return the last texts of a session that has ended, where it has not told its end yet."""
+        ...
+
 
 class Realtime:
     """The OpenAI Realtime GA protocol."""
@@ -34,6 +52,15 @@ class Realtime:
 
     def encode(self, event: ServerEvent, numbers: Iterator[int] | None = None) -> list[str]:
         return to_wire.encode(event, numbers)
+
+    def heard(self, pcm: Pcm) -> str | None:
+        return None
+
+    def played(self, pcm: bytes) -> str | None:
+        return None
+
+    def farewell(self, ended: Ended) -> list[str]:
+        return []
 
 
 REALTIME = Realtime()

@@ -1,6 +1,6 @@
 """The model's control of its call: it may end the call, or hand it on, by functions that the server runs itself.
 
-A call whose end was asked for ends once the goodbye was heard. Knows the protocol's events as they are sent.
+A call whose end was asked for ends once the goodbye was heard. Knows no dialect.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ from typing import Any, Literal
 import msgspec
 
 from app.mcp import MOST_CALLS
+from app.realtime.protocol import (
+    CallDone,
+    CallItem,
+    HostedCallDone,
+    OutputAudioCleared,
+    OutputAudioStarted,
+    OutputAudioStopped,
+    ResponseCreated,
+    ResponseDone,
+    ServerEvent,
+)
+from app.realtime.protocol.server_events import AudioCommitted
 
 HANG_UP, TRANSFER = "hang_up", "transfer"
 
 State = Literal["goes on", "mistaken", "answer", "last answer", "over"]
-
-
-class _Item(msgspec.Struct):
-    type: str
-    name: str = ""
-    call_id: str = ""
-    arguments: str = ""
-    status: str = "completed"
-
-
-class _Event(msgspec.Struct):
-    type: str
-    item: _Item | None = None
 
 
 class CallControl:
@@ -50,33 +49,32 @@ class CallControl:
         transfer = _function(TRANSFER, "Hand the caller on to somebody else.", {"destination": names})
         return [*([hang_up] if self._hang_up else []), *([transfer] if self._destinations else [])]
 
-    def follow(self, text: str) -> State:
-        """Take one event that was sent; whether the call goes on, is over, the model named no destination, or a tool
+    def follow(self, event: ServerEvent) -> State:
+        """Take one event that is told; whether the call goes on, is over, the model named no destination, or a tool
         that the server ran has a result that waits for an answer: the last one asks for no further tool."""
-        event = msgspec.json.decode(text, type=_Event)
-        match event.type:
-            case "response.created":
+        match event:
+            case ResponseCreated():
                 self._answering = True
-            case "conversation.item.done" if event.item is not None and event.item.type == "mcp_call":
+            case HostedCallDone():
                 self._has_result = True
                 return self._state()
-            case "input_audio_buffer.committed":
+            case AudioCommitted():
                 self._answered = 0
-            case "output_audio_buffer.started":
+            case OutputAudioStarted():
                 self._sounding = True
-            case "response.output_item.done" if event.item is not None and event.item.type == "function_call":
-                return self._called(event.item)
-            case "response.done":
+            case CallDone(_, item):
+                return self._called(item)
+            case ResponseDone():
                 self._answering = False
                 return self._state()
-            case "output_audio_buffer.stopped" | "output_audio_buffer.cleared":
+            case OutputAudioStopped() | OutputAudioCleared():
                 self._sounding = False
                 return self._state()
             case _:
                 pass
         return "goes on"
 
-    def _called(self, item: _Item) -> State:
+    def _called(self, item: CallItem) -> State:
         if item.status != "completed":
             return "goes on"  # the caller interrupted, or the model broke off: it asked for nothing
         if item.name == HANG_UP and self._hang_up:

@@ -14,7 +14,9 @@ from contextlib import aclosing
 
 from app.callers import Caller
 from app.ids import new_id
+from app.realtime.protocol import ServerEvent
 from app.realtime.protocol.client_events import CreateItem, CreateResponse, InputSamples, KeyPressed, Received
+from app.realtime.protocol.dialect import REALTIME, Dialect
 from app.realtime.protocol.items import CallOutputItem
 from app.service import Service
 from app.telemetry import log
@@ -46,11 +48,13 @@ AHEAD_S = 10.0
 class Phone:
     """``inbox`` has what comes from the caller, and what others say beside it."""
 
-    def __init__(self, stream: MediaStream, service: Service, caller: Caller, control: CallControl) -> None:
+    def __init__(
+        self, stream: MediaStream, service: Service, caller: Caller, control: CallControl, dialect: Dialect = REALTIME
+    ) -> None:
         limits = service.settings.limits
         self._stream, self.control, self._send_timeout_s = stream, control, limits.send_timeout_s
         self.inbox = Inbox(service.pace(caller))
-        self.channel = Channel(self, limits, service.loop_time(caller), sound=self)
+        self.channel = Channel(self, limits, service.loop_time(caller), sound=self, dialect=dialect)
         self.delay_s, self.last_seen_s = HANDSET_S, time.monotonic()
         self._up, self._down = Resampler(RATE_HZ, MIC_RATE_HZ), Resampler(SPEAKER_RATE_HZ, RATE_HZ)
         self._waiting = deque[Pcm | None](maxlen=MOST_WAITING)  # None: what was sent before is to be thrown away
@@ -79,8 +83,11 @@ class Phone:
         raise Disconnect
 
     async def send(self, text: str) -> None:
-        """Follow an event: the call may be over with it."""
-        match self.control.follow(text):
+        """The exchange takes no events."""
+
+    def follow(self, event: ServerEvent) -> None:
+        """Follow what the session tells: the call may be over with it. Never waits."""
+        match self.control.follow(event):
             case "over":
                 self._over.set()
             case "mistaken":

@@ -5,16 +5,18 @@ Knows no exchange: ``twilio`` and ``audiosocket`` bring the streams.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Any
 
 from app import strict_json
 from app.callers import Caller
 from app.ids import new_id
+from app.live import LiveDialect, Timeline, started
+from app.live.sound import OVERLAP_MS
 from app.realtime.ports import CALL
 from app.realtime.protocol import Options, session_options
-from app.realtime.protocol.client_events import CreateResponse, Received
+from app.realtime.protocol.client_events import CreateItem, CreateResponse, Received
 from app.refusal import Refusal
 from app.service import Service
 from app.transports.connection import Connection, Opening
@@ -47,20 +49,25 @@ class Telephones:
         if self._settings.key and self._settings.key not in service.keys.names:
             raise ConfigError("server.telephone.key: there is no key of this name in server.keys_file")
         try:
-            session_options(Options(), self._start(self._control()))
+            _, opening = self._opening(Caller(), self._control())
+            session_options(Options(), opening.settings or {})
         except Refusal as refusal:
             raise ConfigError(f"server.telephone.session: {refusal}") from None
 
     async def serve(self, stream: MediaStream) -> None:
         """Serve a call to its end. Raises Closed where there is no room for it, and Refusal; the stream is closed only
         where it was served."""
-        caller, control, id = Caller(self._settings.key), self._control(), new_id("rtc", self._service.settings.name)
+        caller, control = Caller(self._settings.key), self._control()
+        id, opening = self._opening(caller, control)
         with self._service.share("calls", caller), self._service.admit(caller) as context:
-            phone = Phone(stream, self._service, caller, control)
+            phone = Phone(stream, self._service, caller, control, opening.dialect)
             lateness = self._service.lateness
-            profile = replace(CALL, lead_s=stream.lead_s, reserve_s=RESERVE_S, lateness=lateness)
-            opening = Opening(caller, settings=self._start(control), profile=profile)
+            profile = replace(opening.profile, lead_s=stream.lead_s, reserve_s=RESERVE_S, lateness=lateness)
+            opening = replace(opening, profile=profile)
             connection = Connection(self._service, self._sessions, context, phone.channel, opening)
+            connection.resumable.told = phone.follow
+            for item in opening.history:
+                phone.inbox.put(Received(CreateItem(item)), 0)
             with self._open_calls.add(Call(id, caller, phone.inbox, connection)):
                 if self._settings.greeting is not None:
                     greeting = CreateResponse({"instructions": self._settings.greeting})
@@ -82,8 +89,18 @@ class Telephones:
     def _control(self) -> CallControl:
         return CallControl(self._settings.hang_up, self._settings.destinations)
 
-    def _start(self, control: CallControl) -> dict[str, Any]:
-        """The settings of a call's session, with the call's own functions among its tools."""
+    def _opening(self, caller: Caller, control: CallControl) -> tuple[str, Opening]:
+        """A call's id, and its terms: the call's own functions are among its tools. Raises Refusal."""
+        server = self._service.settings.name
+        if self._settings.protocol == "live":
+            engine = self._service.engine
+            session = {"model": engine.model.name if engine else "", **self._settings.session}
+            id, config = new_id("live", server), started(session, media=True, own_tools=tuple(control.tools))
+            dialect = LiveDialect(config, Timeline(time.monotonic, filled=False), id=id)
+            settings = strict_json.merged({"audio": TURNS}, config.patch())
+            profile = replace(CALL, overlap_ms=OVERLAP_MS)
+            return id, Opening(caller, config.model[:200], settings, profile, dialect, config.history)
         session = strict_json.merged({"audio": TURNS}, dict(self._settings.session))
         tools = session.get("tools", [])
-        return {**session, "tools": [*tools, *control.tools] if isinstance(tools, list) else tools}
+        settings = {**session, "tools": [*tools, *control.tools] if isinstance(tools, list) else tools}
+        return new_id("rtc", server), Opening(caller, settings=settings, profile=CALL)

@@ -217,7 +217,7 @@ class PeerConnection:
             self._connected.set()
             self.connected()
         elif state in ("failed", "closed"):
-            self._end(Disconnect(1000, f"the connection is {state}"))
+            self._end(Disconnect(1000 if state == "closed" else 1006, f"the connection is {state}"))
 
     def _on_channel(self, channel: RTCDataChannel) -> None:
         """The first channel carries the events; it is called oai-events, but its place is what counts."""

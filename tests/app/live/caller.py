@@ -27,7 +27,7 @@ class LiveClient:
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.events: list[Event] = []
-        self.sound = b""
+        self.sound, self.sounds = b"", list[Event]()
 
     async def said(self, words: str) -> None:
         """Wait until the server has said that."""
@@ -46,6 +46,7 @@ class LiveClient:
             strictly(ResponseStreamEvent, event["event"])
         if event["type"] == SOUND:
             self.sound += base64.b64decode(event["delta"])
+            self.sounds.append({**event, "delta": ""})
         else:
             self.events.append(event)
         return event

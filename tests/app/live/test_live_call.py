@@ -91,14 +91,26 @@ async def test_a_live_call_is_its_keys(serve_with: Any, tmp_path: Path) -> None:
         with pytest.raises(InvalidStatus) as refused:
             await connect(url, additional_headers=bob)
         assert refused.value.response.status_code == 404
-        async with connect(url, additional_headers=ann) as socket:
-            await LiveClient(socket).until("session.started")
-        async with httpx.AsyncClient(base_url=server.http) as http:
+        async with connect(url, additional_headers=ann) as socket, httpx.AsyncClient(base_url=server.http) as http:
+            await (beside := LiveClient(socket)).until("session.started")
             ended = [(await http.post(f"{PATH}/{caller.id}/hangup", headers=key)).status_code for key in (bob, ann)]
-        assert ended == [404, 200]
+            assert ended == [404, 200]
+            assert (await beside.until("session.closed"))["reason"] == "close_requested"
+        assert (await caller.until("session.closed"))["reason"] == "close_requested"
         await caller.closed()
         await caller.hang_up()
         await server.empty()
+
+
+async def test_those_beside_a_live_call_are_told_that_its_client_left(server: Running) -> None:
+    caller = await LiveCaller(server).place({"model": "m"})
+    await caller.until("session.started")
+    async with connect(server.ws.removesuffix("/v1/realtime") + f"{PATH}/{caller.id}/attach") as socket:
+        beside = LiveClient(socket)
+        await beside.until("session.started")
+        await caller.hang_up()
+        assert (await beside.until("session.closed"))["reason"] == "remote_hangup"
+    await server.empty()
 
 
 ULAW = {"format": {"type": "audio/pcmu"}}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,15 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.lateness import MOST_S
 from app.realtime.output.playout import RESERVE_S
 from app.transports.telephone.phone import HANDSET_S
 from app.transports.telephone.twilio import LEAD_S
+from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
+from tests.app.live.caller import LiveClient
 from tests.app.rig import Client, LoudnessVad, Running, eventually, keys_file, running, script_spec, watched_lateness
 from tests.app.transports.telephone.exchanges import (
     TOKEN,
@@ -320,3 +324,44 @@ async def next_step(server: Running, name: str) -> str:
     await eventually(lambda: not call_ids(server))
     async with httpx.AsyncClient(base_url=server.http, headers={"authorization": f"Bearer {KEY}"}) as http:
         return (await http.get(f"/v1/telephone/next/{name}")).text
+
+
+async def test_a_backend_that_speaks_live_sees_and_hears_a_call(server: Running, tmp_path: Path, dial: Dial) -> None:
+    """Its events, keys and sound both ways, the caller's before muting; the model ends the call as in Realtime."""
+    section, first = settings(tmp_path, protocol="live", session={"instructions": "Be brief."}), reached(server)
+    async with running(script_spec(**section), vad=LoudnessVad) as live, dial(reached(live, first)) as phone:
+        await eventually(lambda: len(call_ids(live)) == 1)
+        (id,) = call_ids(live)
+        assert id.startswith("live_")
+        with pytest.raises(InvalidStatus):
+            await connect(f"{live.ws}?call_id={id}")
+        async with connect(f"ws://127.0.0.1:{live.port}/v1/live/sessions/{id}/attach", max_queue=None) as socket:
+            backend = LiveClient(socket)
+            assert (await backend.until("session.started"))["session"]["instructions"] == "Be brief."
+            await phone.press("7")
+            assert (await backend.until("transport.dtmf.received"))["event"] == "7"
+            await backend.send("session.input_audio.mute")
+            await backend.until("session.input_audio.muted")
+            await phone.speak(np.concatenate([tone(1.0), silence(0.5)]))
+            await backend.say("say: one two three four five six")
+            await backend.said("five six")
+            await eventually(lambda: len(heard(phone)) > 2000)
+            caller = np.concatenate([told_pcm(event, "audio") for event in backend.of("session.input_audio.append")])
+            assert 1.4 * SPEAKER_RATE_HZ < len(caller) < 1.8 * SPEAKER_RATE_HZ
+            assert np.sqrt(np.mean(caller[: SPEAKER_RATE_HZ // 2].astype(float) ** 2)) > 4000, "before muting"
+            assert loudness(backend.samples) > 500
+            spans = [(event["start_ms"], event["end_ms"]) for event in backend.sounds]
+            assert sum(end - start for start, end in spans) == pytest.approx(len(backend.samples) / 24, abs=len(spans))
+            assert all(before[1] <= after[0] for before, after in pairwise(spans))
+            await backend.say("tool hang_up {}")
+            await phone.ended.wait()
+            assert (await backend.until("session.closed"))["reason"] == "close_requested"
+        await live.empty()
+
+
+def told_pcm(event: dict[str, Any], name: str) -> Pcm:
+    return np.frombuffer(base64.b64decode(event[name]), "<i2").astype(np.int16)
+
+
+def loudness(pcm: Pcm) -> float:
+    return float(np.sqrt(np.mean(pcm.astype(float) ** 2)))
