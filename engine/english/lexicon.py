@@ -91,9 +91,6 @@ SIGNS = {
     "$": "dollars",
     "€": "euros",
     "£": "pounds",
-    "½": "one half",
-    "¼": "one quarter",
-    "¾": "three quarters",
 }
 
 LONE_SIGNS = SIGNS | {"/": "divided by"}  # between blanks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from engine.english.fractions import part_of
 from engine.english.letters import spell_part
 from engine.english.lexicon import FULL_MONTHS, MONTHS, UNITS
 from engine.english.numbers import NUMBER, cardinal, digits_or_number, money, one_by_one, ordinal, year
@@ -69,9 +70,8 @@ def _spelled_signs(written: str) -> str:
 
 def _fraction(match: re.Match[str], _: str) -> str:
     top, bottom = match[1], match[2]
-    names = {"2": ("half", "halves"), "3": ("third", "thirds"), "4": ("quarter", "quarters")}
-    if bottom in names:
-        return f"{cardinal(top)} {names[bottom][top != '1']}"
+    if bottom in ("2", "3", "4"):
+        return part_of(top, bottom)
     return f"{digits_or_number(top)} over {digits_or_number(bottom)}"
 
 

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from engine.english.fractions import written_out
 from engine.english.letters import address, foreign, spell_part
 from engine.english.lexicon import ABBREVIATIONS, LETTER_NAMES, LONE_SIGNS
 from engine.english.shapes import SHAPES
@@ -20,7 +21,9 @@ _TOP_LEVEL = re.compile(r"\.(?:com|org|net|edu|gov|io|ai|dev|de|uk|co|info|eu|fr
 @lru_cache(4096)  # words come again and again, and a burst of first sounds waits for each of them
 def speak(word: str, before: str = "") -> str:
     """One written word with its punctuation -> what one says. `before` is the word before it, as written."""
-    word = unicodedata.normalize("NFKC", word).replace("’", "'").replace("‘", "'")
+    if (apart := written_out(word)) != word:
+        return " ".join(speak(part, before) for part in apart.split())
+    word = unicodedata.normalize("NFKC", word).replace("’", "'").replace("‘", "'").replace("⁄", "/")
     lowered = word.strip(_OPENING).rstrip("\"'”)]},;:!?").lower()
     if lowered in ABBREVIATIONS:
         return ABBREVIATIONS[lowered] + pause(word[len(word.rstrip("\"'”)]},;:!?")) :])

@@ -239,7 +239,7 @@ def _drawn(request: Request, options: ModelOptions) -> Body:
         return {"temperature": 0}
     temperature = options.temperature if sampling.temperature is None else sampling.temperature
     top_p = options.top_p if sampling.top_p is None else sampling.top_p
-    seed = sampling.seed % _SEEDS or None  # 0 is the value of a request that names none
+    seed = sampling.seed % _SEEDS if sampling.seed else None  # 0 is the value of a request that names none
     drawn = {"temperature": temperature, "top_p": top_p, "seed": seed}
     return {name: value for name, value in drawn.items() if value is not None}
 

@@ -32,7 +32,7 @@ class AnswerWriter:
         chunks = thought.speak() if thought.pieces.whole else []
         chunks += [] if token in self.ends else self._word(req, token, spoken=not last)
         if last:
-            chunks += [*self._text(thought, *thought.pieces.flush()), *thought.speak()]
+            chunks += [*self._text(thought, *thought.pieces.flush()), *thought.speak(), *self._broken_off(thought)]
             chunks.append(self._usage(req, token))
             req.done = True
         return chunks
@@ -44,10 +44,10 @@ class AnswerWriter:
             thought.call.append(token)
             return self._call(req) if token == closed else []
         if token == opened:
-            thought.call = [token]
+            thought.call, thought.silent = [token], True
             return [*thought.speak(), *self._silence(req, token)]
         chunks = self._text(thought, *thought.pieces.feed(token))
-        if spoken and req.request.speaks and not thought.called:
+        if spoken and req.request.speaks and not thought.silent:
             thought.unspoken += self._feed.drawn(token, thought.characters)
         return [*chunks, *thought.speak()] if chunks else []
 
@@ -67,14 +67,20 @@ class AnswerWriter:
     def _call(self, req: StageRequest) -> list[Chunk]:
         """A whole tool call (JSON between its marks); what is none is shown as the text it is."""
         thought: Thought = req.state
-        ids, thought.call, thought.called = thought.call or [], None, True
+        ids, thought.call = thought.call or [], None
         before = self._text(thought, *thought.pieces.flush())
         try:
             call = json.loads(self._chat.text(ids[1:-1]))
             name, arguments = str(call["name"]), json.dumps(call.get("arguments", {}))
         except (ValueError, KeyError, TypeError, AttributeError):
             return [*before, *self._text(thought, self._chat.text(ids), ids)]
+        thought.called = True
         return [*before, ToolCall(f"call_{req.request.id}_{thought.num_output_tokens}", name, arguments, tuple(ids))]
+
+    def _broken_off(self, thought: Thought) -> list[Chunk]:
+        """A call that was not written to its end is shown as the text it is, too."""
+        ids, thought.call = thought.call or [], None
+        return self._text(thought, self._chat.text(ids), ids) if ids else []
 
     def _usage(self, req: StageRequest, token: int) -> Usage:
         thought: Thought = req.state

@@ -27,6 +27,12 @@ class Room:
         self._holders: dict[int, StageRequest] = {}
         self._settled: set[int] = set()
         self._queue: list[StageRequest] = []
+        self._refused: dict[int, StageRequest] = {}  # by slot
+
+    def has(self, req: StageRequest) -> bool:
+        """Whether it has what it asked for last. One that does not wait may lack room: it is to ask again, in the next
+        step."""
+        return self._refused.get(req.slot) is not req
 
     def take(self, req: StageRequest, need: int, whole: bool) -> bool:
         """Have ``need`` positions for a request, which are all that it will use where its prompt is ``whole``.
@@ -38,7 +44,10 @@ class Room:
         self._sweep(req)
         if req.slot not in self._settled:
             req.waits = not self._find(req, need, whole)
-        return not req.waits
+            self._refused.pop(req.slot, None)
+            if req.waits:
+                self._refused[req.slot] = req
+        return self.has(req)
 
     def _sweep(self, req: StageRequest) -> None:
         """Take back what requests held that are over."""

@@ -147,7 +147,7 @@ class Talker(stage.Talker[Net]):
     def prefill(self, req: StageRequest, batch: Batch) -> int:
         """Take in what comes before the text, up to one piece of the prompt; how many rows that had."""
         speech, computed = req.state, 0
-        if req.waits:
+        if not self.room.has(req):
             return 0
         while req.pending and isinstance(item := req.pending[0], (self.prompt_class, self.lead_class)):
             if isinstance(item, self.prompt_class) and computed:

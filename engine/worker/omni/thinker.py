@@ -123,7 +123,7 @@ class Thinker:
         for req in sorted(sane, key=lambda req: req.state.whole, reverse=True):
             if error := guarded(self, req, self._enter):
                 results[id(req)] = error
-        sane = [req for req in sane if id(req) not in results and not req.waits]
+        sane = [req for req in sane if id(req) not in results and self.room.has(req)]
         for req in to_keep([req for req in sane if not req.state.unspoken]):  # behind the first sound
             self.cache.remember(req)
         results |= self._read(sane)

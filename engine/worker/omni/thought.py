@@ -66,6 +66,8 @@ class Thought:
     """Tokens for the talker that wait until their character is whole: what it speaks is then what the client reads."""
     call: list[int] | None = None
     called: bool = False
+    silent: bool = False
+    """Whether the voice was told that nothing more is to be said: a call began."""
     unkept: bool = False
     """Whether the prompt is still to be kept for the session: when the first token is on its way to the voice."""
 

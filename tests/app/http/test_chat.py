@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from openai import APIError, APIStatusError, AsyncOpenAI
 
+from app.http.question import Drawn
 from app.http.sound import encoded, wav_header
 from engine import AudioPart, Engine, ImagePart, TextPart
 from engine import Request as EngineRequest
@@ -394,3 +395,11 @@ async def _under_way(server: Running) -> AsyncGenerator[None]:
     async with httpx.AsyncClient(base_url=server.http) as http, http.stream("POST", URL, json=body) as response:
         await anext(response.aiter_lines())
         yield
+
+
+def test_a_seed_of_zero_is_a_seed_like_any_other() -> None:
+    """To the engine 0 is the seed of a request that names none."""
+    seeds = [Drawn(seed=seed).sampling().seed for seed in (0, 0, 1)]
+    assert seeds[0] == seeds[1] != seeds[2]
+    assert seeds[0] % 2**31
+    assert Drawn().sampling().seed != Drawn().sampling().seed

@@ -57,6 +57,24 @@ def test_who_finds_no_room_waits_in_its_turn() -> None:
     assert place.held[3] == 50
 
 
+def test_one_that_is_next_in_line_has_no_room_before_it_asks_again() -> None:
+    """In the step in which the one before it found room, it is not to be computed."""
+    place = Place()
+    assert place.take(0, 900)
+    assert not place.take(1, 400)
+    assert not place.take(2, 300)
+    place.reqs[0].done = True
+    assert not place.take(2, 300), "it asks first, and is not the first"
+    assert place.take(1, 400)
+    assert not place.reqs[2].waits
+    assert not place.room.has(place.reqs[2])
+    assert place.take(2, 300)
+    assert place.room.has(place.reqs[2])
+    place.reqs[2].done = True
+    place.reqs[2] = StageRequest(request(), 2, Frames())
+    assert place.room.has(place.reqs[2]), "another one in its slot, which has not asked"
+
+
 def test_one_that_was_given_up_holds_nothing_and_no_place_in_the_line() -> None:
     place = Place()
     assert place.take(0, 500)

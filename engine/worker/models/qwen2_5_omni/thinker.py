@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.errors import ContextOverflow
 from engine.worker.models.qwen2_5_omni.encoders import AudioEncoder, VisionEncoder
 from engine.worker.models.qwen2_5_omni.feed import ReplyRow
 from engine.worker.models.qwen2_5_omni.source import Source
@@ -50,6 +51,10 @@ class Thinker(thinker.Thinker):
         super()._begin(req)
         thought: Thought = req.state
         if thought.script is not None:
+            assert thought.prompt is not None
+            room = self.source.context - len(thought.prompt.ids) - 1
+            if len(thought.script) > room:
+                raise ContextOverflow(f"the text has {len(thought.script)} tokens; there is room for {room}")
             thought.kept, thought.script = deque([*thought.script, next(iter(self.ends))]), None
 
     def _write(self, reqs: Sequence[StageRequest]) -> list[int]:
@@ -67,5 +72,5 @@ class Thinker(thinker.Thinker):
         if not self.source.voices:
             return
         thought.hidden.append(row[None])
-        if req.request.speaks and thought.call is None and not thought.called:
+        if req.request.speaks and not thought.silent:
             thought.unspoken.append(ReplyRow(row, thought.characters))

@@ -64,7 +64,7 @@ class StreamingText:
 
     def flush(self) -> Iterator[TextToken]:
         """Return the rest."""
-        if self._lettered:
+        if self._lettered and self._text:
             yield from self._taken(len(self._text))
 
     def _settled(self) -> Iterator[TextToken]:

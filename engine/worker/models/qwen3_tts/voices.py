@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.errors import ConfigError
 from engine.worker.models.qwen3_tts.recording import Recordings
 from engine.worker.models.qwen3_tts.source import Source
 from engine.worker.models.qwen3_tts.text import TextIds
@@ -18,6 +19,8 @@ from engine.worker.reference import Clone, reference_sound
 from engine.worker.talker.rvq_net import TalkerNet
 
 RATE_HZ = 24_000
+LEAST = 64
+"""Rows that a recording leaves for what is to be said: five seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +62,14 @@ class VoicePrompts:
         lead = self._lead(recordings.speaker(wave).to(self._net.device, self._net.dtype))
         if not clone.text.strip():
             return VoicePrompt(lead)
-        return VoicePrompt(lead, tuple(self._ids(clone.text.strip())), recordings.frames(wave))
+        words, frames = tuple(self._ids(clone.text.strip())), recordings.frames(wave)
+        rows, context = len(lead) + len(words) + len(frames), self._source.options.context
+        if rows > context - LEAST:
+            raise ConfigError(
+                f"options.clones: {clone.name!r:.80} takes {rows} of the {context} rows of options.context; raise it, "
+                "or shorten the recording"
+            )
+        return VoicePrompt(lead, words, frames)
 
     def _dialect(self, speaker: str) -> str:
         """The dialect of a speaker who has one; it takes the place of Chinese."""

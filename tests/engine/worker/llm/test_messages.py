@@ -96,6 +96,7 @@ def test_a_model_that_its_server_would_unload_is_asked_to_stay() -> None:
         (Sampling(temperature=0.2, seed=7), {"temperature": 0.7}, {"temperature": 0.2, "seed": 7}),
         (Sampling(greedy=True, temperature=0.2, top_p=0.5, seed=7), {}, {"temperature": 0}),
         (Sampling(seed=-1), {}, {"seed": 2**31 - 1}),
+        (Sampling(seed=2**31), {}, {"seed": 0}),
     ],
 )
 def test_how_tokens_are_drawn_is_said_where_somebody_says_it(sampling: Sampling, fields: Any, drawn: Any) -> None:

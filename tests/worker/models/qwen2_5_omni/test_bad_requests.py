@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from engine import Engine
+from engine import ContextOverflow, Engine
 from engine.worker.uses import stage_type
 from tests.contracts.bad_stage_requests import BAD, Breaking, Moment, random_among_good
+from tests.oracles.talk import ask
 from tests.worker.models.qwen2_5_omni.cases import PROMPTS, Folder, request, spec
 from tests.worker.models.qwen3_omni.test_bad_stage_requests import whole
 
@@ -22,6 +25,18 @@ async def test_a_step_that_breaks_costs_only_who_broke_it(
     async with Engine(spec(checkpoint("plain"), slots=8)) as engine:
         breaking = Breaking(monkeypatch, stage_type(f"qwen2_5_omni.{stage}"), moment, 2)
         await breaking.one_among_good(engine, whole, good, request(BAD, PROMPTS["text"], 4, 5))
+
+
+@pytest.mark.parametrize("shared", [None, 512])
+async def test_a_text_that_is_longer_than_the_context_is_one_error(shared: int | None, checkpoint: Folder) -> None:
+    """Its rows would be a neighbour's."""
+    text = "Hello there. " * 100
+    async with Engine(spec(checkpoint("plain"), slots=2, context=256, cache_tokens=shared)) as engine:
+        alone = await ask(engine, request("alone", PROMPTS["text"], 4, 5))
+        good = asyncio.create_task(ask(engine, request("good", PROMPTS["text"], 4, 5)))
+        with pytest.raises(ContextOverflow, match="there is room for"):
+            await ask(engine, request("long", PROMPTS["text"][:1], 4, 5, say=text))
+        assert (await good).ids == alone.ids
 
 
 @pytest.mark.parametrize("count", [6, pytest.param(1000, marks=pytest.mark.soak)])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from engine import ConfigError, ContextOverflow, Engine, Sampling
 from engine.chunk import Chunk, Speech
+from engine.stream import Stream
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
@@ -17,11 +19,12 @@ from engine.worker.nn.memory import plan
 from engine.worker.omni import talker
 from engine.worker.omni.room import Room
 from engine.worker.omni.thought import Thought
-from engine.worker.stage import StageConfig
+from engine.worker.stage import Stage, StageConfig
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import until
 from tests.oracles.talk import Said, ask, request, spec
 from tests.worker.models.qwen3_omni.cases import PROMPTS, SYSTEM, TONE, Folder
+from tests.worker.models.qwen3_omni.driven import Frames, stages
 
 SHARED = 256  # one context; of the requests below two or three find room in it at a time
 TITLES = ["text", "audio", "bare", "history", "audio", "text"]
@@ -115,6 +118,41 @@ async def test_an_answer_that_is_cancelled_makes_room(checkpoint: Folder, taken:
         await asyncio.wait([first])
         assert (await second).ids
     assert first.cancelled()
+
+
+@pytest.mark.parametrize("name", ["thinker", "talker"])
+async def test_who_is_next_in_line_has_no_part_in_the_step_before_its_own(
+    name: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two wait; the later one ranks before the other when room is free. It would write to rows that are others'."""
+    monkeypatch.setattr(Source, "shared", lambda self, length: self.cache_tokens)
+    thinker, speaker, _ = stages(checkpoint("plain"), "cpu", slots=3, context=SHARED, cache_tokens=SHARED)
+    answered, chunks = await begun(thinker, 0, []), list[Chunk]()
+    while not answered.done:
+        chunks += thinker.step([answered])[0]  # pyright: ignore[reportOperatorIssue]
+    fed = [chunk for chunk in chunks if chunk.kind in thinker.info.feeds]
+    stage, inputs = (thinker, []) if name == "thinker" else (speaker, fed)
+    reqs = first, earlier, later = [await begun(stage, slot, inputs) for slot in range(3)]
+    for req in reqs:
+        stage.step([req])
+    assert (first.waits, earlier.waits, later.waits) == (False, True, True)
+    first.done, earlier.waits, later.waits = True, False, False
+    stage.step([later, earlier])
+    assert (later.state.num_computed_tokens, earlier.state.num_computed_tokens > 0) == (0, True)
+
+
+async def begun(stage: Stage, slot: int, inputs: list[Chunk]) -> StageRequest:
+    """A request at a stage, which has all of its inputs."""
+    req = StageRequest(request(f"{slot}", PROMPTS["text"], 150, 150), slot, Frames())
+    stage.open(req)
+    stream = Stream(4096)
+    for chunk in inputs:
+        stream.put(chunk)
+    stream.close()
+    async with aclosing(stage.adapt(req, stream)) as rows:
+        req.pending.extend([row async for row in rows])
+    req.ended = True
+    return req
 
 
 @pytest.mark.parametrize("graphs", [False, True])

@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine import Engine, Message, RequestError, TextPart, TokenIds, Tool, ToolCallPart, ToolResultPart
+from engine.chunk import Text, ToolCall, Usage
 from engine.errors import WeightsError
-from engine.worker.chat import Chat
+from engine.worker.chat import Chat, Pieces
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.thinker import Thinker
+from engine.worker.nn.sampler import SamplingParams
+from engine.worker.omni.answer_writer import AnswerWriter
 from engine.worker.omni.prompter import Prompter
 from engine.worker.omni.thinker_net import ThinkerNet
+from engine.worker.omni.thought import Thought
 from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 from tests.oracles.talk import ask, request, spec
 from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder, Reference
+from tests.worker.models.qwen3_omni.driven import Frames
 
 
 @pytest.mark.fault("I7.1")
@@ -58,6 +66,38 @@ async def test_tools_are_called_and_not_spoken(checkpoint: Folder, monkeypatch: 
     assert (said.text, said.finish) == ("One moment.", "length")
     assert len(said.codes) == 12
     assert spoken > 1
+
+
+CALL = '\n{"name": "weather", "arguments": {}}\n'
+
+
+@pytest.mark.parametrize(
+    ("said", "closed", "finish", "calls", "text"),
+    [
+        (CALL, True, "tool", 1, ""),
+        ("no json", True, "stop", 0, "<tool_call>no json</tool_call>"),
+        (CALL, False, "stop", 0, f"<tool_call>{CALL}"),
+    ],
+    ids=["whole", "malformed", "unclosed"],
+)
+def test_a_call_that_is_none_is_text_and_no_reason_to_end(
+    checkpoint: Folder, said: str, closed: bool, finish: str, calls: int, text: str
+) -> None:
+    source = Source(StageConfig(checkpoint("plain")))
+    chat = Prompter(source).chat
+    marks = [chat.added[mark] for mark in ("<tool_call>", "</tool_call>")]
+    end = chat.added["<|im_end|>"]
+    req = StageRequest(request("t", PROMPTS["text"]), 0, Frames())
+    req.state = Thought(100, SamplingParams(0, True, 1.0, 1, 1.0), Pieces(chat))
+    req.state.prompt = SimpleNamespace(ids=np.zeros(3, np.int64))
+    writer = AnswerWriter(chat, source.talker_feed, frozenset({end}), resumes=False)
+    ids = [*chat.encode("Well."), marks[0], *chat.encode(said), *marks[1:][:closed], end]
+    chunks = [chunk for id in ids for chunk in writer.write(req, id)]
+    assert req.done
+    assert "".join(one.text for one in chunks if isinstance(one, Text)) == f"Well.{text}"
+    assert len([one for one in chunks if isinstance(one, ToolCall)]) == calls
+    assert [one.finish for one in chunks if isinstance(one, Usage)] == [finish]
+    assert [id for one in chunks if isinstance(one, Text | ToolCall) for id in one.token_ids] == ids[:-1]
 
 
 def test_tools_and_their_results_are_in_the_prompt(checkpoint: Folder) -> None:

@@ -104,6 +104,13 @@ def test_recordings_of_which_no_voice_can_be_made(
         stages(checkpoint(BASE), clones=[{**CLONE, "reference": str(tmp_path / "anna.wav"), "text": "Hello."}])
 
 
+def test_a_recording_that_leaves_no_room_for_an_answer(checkpoint: Folder, tmp_path: Path) -> None:
+    write_recording(tmp_path / "anna.wav", 20)
+    clone = {**CLONE, "reference": str(tmp_path / "anna.wav"), "text": "Hello."}
+    with pytest.raises(ConfigError, match=r"'anna' takes \d+ of the 256 rows of options\.context; raise it"):
+        stages(checkpoint(BASE), context=256, clones=[clone])
+
+
 @pytest.mark.parametrize("rate_hz", [8_000, 44_100])
 async def test_telephone_and_music_are_cloned_like_anything_else(
     checkpoint: Folder, tmp_path: Path, rate_hz: int

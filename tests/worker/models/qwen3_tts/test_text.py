@@ -58,8 +58,10 @@ def test_a_text_imitates_no_mark_of_the_model(ids: TextIds) -> None:
 
 
 def test_a_row_of_letters_without_an_end_is_cut_at_last(ids: TextIds) -> None:
-    found = list(StreamingText(ids).feed("a" * (LONGEST + 1), 0))
+    text = StreamingText(ids)
+    found = list(text.feed("a" * (LONGEST + 1), 0))
     assert found[-1].text_end == LONGEST + 1
+    assert not list(text.flush()), "all of it was taken"
 
 
 def test_what_is_no_character_is_a_blank(ids: TextIds) -> None:

@@ -1,0 +1,50 @@
+"""Characters that are a fraction or an exponent (½, ²), which Unicode's normal form would turn into digits of a number."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from engine.english.numbers import cardinal, ordinal
+
+_RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+", strict=True))
+
+
+def _vulgar() -> Iterator[tuple[str, tuple[str, str]]]:
+    """Each character that is a whole fraction, with its numbers."""
+    for one in map(chr, (*range(0xBC, 0xBF), *range(0x2150, 0x218A))):
+        if match := re.fullmatch(r"(\d+)⁄(\d+)", unicodedata.normalize("NFKC", one)):
+            yield one, (match[1], match[2])
+
+
+_PARTS = dict(_vulgar())
+_WRITTEN = re.compile(rf"(\d)?([{''.join(_PARTS)}])|(.*?)([{''.join(_RAISED)}]+)", re.DOTALL)
+_NAMES = {"2": ("half", "halves"), "4": ("quarter", "quarters")}
+
+
+def part_of(top: str, bottom: str) -> str:
+    """A fraction's numbers -> three quarters."""
+    one, many = _NAMES.get(bottom) or ((name := ordinal(bottom)), f"{name}s")
+    return f"{cardinal(top)} {one if top == '1' else many}"
+
+
+def written_out(word: str) -> str:
+    """A word whose fractions and exponents are words of their own; any other one as it is.
+
+    2½ -> 2 and one half; 10² -> 10 squared; a raised number behind a longer word is a footnote's, and is not said.
+    """
+    return _WRITTEN.sub(_apart, word)
+
+
+def _apart(match: re.Match[str]) -> str:
+    if match[2]:
+        whole = f"{match[1]} and " if match[1] else ""
+        return f"{whole}{part_of(*_PARTS[match[2]])}"
+    base, raised = match[3], "".join(_RAISED[one] for one in match[4])
+    if not base:
+        return raised
+    if len(base) > 2 and base[-1].isalpha():
+        return base
+    power = {"2": "squared", "3": "cubed"}.get(raised) or f"to the power of {raised.replace('-', 'minus ')}"
+    return f"{base} {power}"
