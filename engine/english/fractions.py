@@ -1,4 +1,4 @@
-"""Characters that are a fraction or an exponent (½, ²), which Unicode's normal form would turn into digits of a number."""
+"""Characters that are a fraction or an exponent (½, ²): Unicode's normal form would make digits of a number of them."""
 
 from __future__ import annotations
 
