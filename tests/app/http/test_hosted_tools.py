@@ -15,6 +15,7 @@ pytest.importorskip("mcp")
 
 from openai.types.responses import Response, ResponseStreamEvent
 
+from app.http import messages
 from engine import Engine, TextPart, ToolCallPart, ToolResultPart
 from engine import Request as EngineRequest
 from tests.app.hosted_tools import library, server, serving
@@ -131,6 +132,16 @@ async def test_the_next_question_goes_on_from_the_result(
     again = [part for message in asked[-1].messages for part in message.parts]
     assert [type(part) for part in again] == [type(part) for part in parts]
     assert [part.output for part in again if isinstance(part, ToolResultPart)] == ["Emma is on shelf nine"]
+
+
+async def test_a_conversation_is_as_long_as_its_prompt_and_not_as_its_items(
+    server: Running, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists of tools are in no later prompt, and a character is one in every script."""
+    first = await whole(server, tools=[library.entry()])
+    said = await whole(server, input=f"say: {'字' * 60}", previous_response_id=first["id"])
+    monkeypatch.setattr(messages, "HISTORY", 0.005)  # 409 characters
+    await whole(server, input="say: again", previous_response_id=said["id"])
 
 
 async def test_a_tool_that_fails_is_told_to_the_thinker(server: Running, library: Library) -> None:
