@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from app.commands import flags
-from app.commands.deployment import deployment, written
+from app.commands.deployment import deployment, with_server, written
 from app.commands.plainly import plainly
 from engine import Request, Sampling
 
@@ -86,11 +86,11 @@ def serve(
 
     with plainly():
         spec = deployment(config, weights=weights, parts=flags.parts(thinker, thinker_key_file, ears, voice))
-        given = {"host": host, "port": port, "https": https, "https_key": https_key}
+        spec = with_server(spec, {"host": host, "port": port, "https": https, "https_key": https_key})
         if print_config:
             typer.echo(written(spec), nl=False)
         else:
-            run_server(spec, given)
+            run_server(spec)
 
 
 @cli.command()
@@ -274,8 +274,12 @@ def doctor(
     thinker: flags.Thinker = None,
     thinker_key_file: flags.ThinkerKey = None,
     voice: flags.VoicePart = None,
-    host: Annotated[str, typer.Option(help="The address at which the server is to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port at which the server is to listen.")] = 8000,
+    host: Annotated[
+        str | None, typer.Option(help="The address at which the server is to listen, if not the configuration's.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="The port at which the server is to listen, if not the configuration's.")
+    ] = None,
 ) -> None:
     """Look for what could keep Parley from working here, and say what to do about it.
 
@@ -286,7 +290,8 @@ def doctor(
     from app.commands.doctor import doctor as examine
 
     with plainly():
-        well = examine(deployment(config, parts=flags.parts(thinker, thinker_key_file, ears, voice)), host, port)
+        spec = deployment(config, parts=flags.parts(thinker, thinker_key_file, ears, voice))
+        well = examine(with_server(spec, {"host": host, "port": port}))
     raise typer.Exit(int(not well))
 
 

@@ -18,6 +18,9 @@ from engine import AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, 
 MESSAGE = 512
 """Bytes of a message beside what it says: itself, its parts and its place."""
 
+MOST_CHARACTER = 4
+"""Bytes that a character may take."""
+
 
 @dataclass(eq=False, slots=True)
 class Turn:
@@ -27,8 +30,8 @@ class Turn:
     previous: Turn | None = None
     size: int = field(init=False)
     """The bytes of this turn's messages."""
-    chars: int = 0
-    """The characters that the conversation says up to here."""
+    chars: int = field(init=False)
+    """The characters that the conversation says up to here, as the next prompt has them."""
     media_bytes: int = field(init=False)
     """The bytes of the conversation's pictures and sounds up to here."""
     count: int = field(init=False)
@@ -38,8 +41,10 @@ class Turn:
 
     def __post_init__(self) -> None:
         media = sum(_media_bytes(part) for message in self.messages for part in message.parts)
-        self.size = media + sum(map(_text_bytes, self.messages))
+        chars = sum(len(text) for message in self.messages for part in message.parts for text in _texts(part))
+        self.size = media + len(self.messages) * MESSAGE + chars * MOST_CHARACTER
         earlier = self.previous
+        self.chars = chars + (earlier.chars if earlier is not None else 0)
         self.media_bytes = media + (earlier.media_bytes if earlier is not None else 0)
         self.count = len(self.messages) + (earlier.count if earlier is not None else 0)
 
@@ -164,11 +169,6 @@ def _leave(known: _OfOwner, turn: Turn | None) -> None:
             return
         known.held -= turn.size
         turn = turn.previous
-
-
-def _text_bytes(message: Message) -> int:
-    """Bytes of a message beside its pictures and sounds. Text may take four bytes a character."""
-    return MESSAGE + sum(4 * len(text) for part in message.parts for text in _texts(part))
 
 
 def _texts(part: Part) -> tuple[str, ...]:

@@ -23,6 +23,11 @@ from engine.resampler import Resampler
 _MAX_CHANNELS = 8
 _RATES_HZ = range(4_000, 192_001)
 
+_STREAMED = 1 << 30
+"""Bytes of sound in the header of a WAV from which on they are no length: who streams one does not know it yet."""
+_MOST_CHUNKS = 100
+"""Chunks of a WAV that may come before its sound."""
+
 
 class MediaError(ValueError):
     """Media that can't be taken: what is wrong with it."""
@@ -59,6 +64,8 @@ def decode_audio(data: bytes, limit_s: float, unwanted: Callable[[], bool] = lam
     container = container_of(data)
     if container is None:
         raise MediaError(f"not a sound or video file that can be read ({_KINDS})")
+    if container == "wav":
+        _check_wav(data)
     try:
         with av.open(io.BytesIO(data), format=container, options=_FRUGAL, metadata_errors="replace") as file:
             return _sound(file, limit_s, unwanted)
@@ -177,8 +184,28 @@ def _mixed(frame: Any, channels: int) -> Pcm:
     return wave.mean(axis=0).astype(np.int16)
 
 
+def _check_wav(data: bytes) -> None:
+    """The same of a WAV: FFmpeg takes the length of what is there for what its header says."""
+    byte_rate, at = 0, 12
+    for _ in range(_MOST_CHUNKS):
+        kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
+        at += 8
+        if kind == b"fmt ":
+            byte_rate = int.from_bytes(data[at + 8 : at + 12], "little")
+        if kind == b"data":
+            if byte_rate and size < _STREAMED:
+                _check_length((len(data) - at) / byte_rate, size / byte_rate)
+            return
+        at += size + size % 2
+
+
 def check_whole(stream: Any, seconds: float) -> None:
-    """Raise if the file says that much more was recorded than is there: half of a recording is not taken for it."""
-    said_s = float(stream.duration * stream.time_base) if stream.duration else 0.0
-    if stream.container.format.name.startswith("mov") and seconds < 0.95 * said_s - 0.5:
+    """Raise if the file says that much more was recorded than is there: half of a recording is not taken for it. Of an
+    MP3 it would be a guess."""
+    if stream.duration and stream.container.format.name.startswith(("mov", "flac")):
+        _check_length(seconds, float(stream.duration * stream.time_base))
+
+
+def _check_length(seconds: float, said_s: float) -> None:
+    if seconds < 0.95 * said_s - 0.5:
         raise MediaError(f"the file is cut off: {seconds:.1f} s of {said_s:.1f} s are there")

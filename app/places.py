@@ -31,9 +31,10 @@ class Places:
         return len(self._line)
 
     @asynccontextmanager
-    async def hold(self, slots: Slots) -> AsyncGenerator[None]:
-        """A place at every stage that ``slots`` names, while the block lasts. Raises TimeoutError."""
-        stages = await self._turn(slots)
+    async def hold(self, slots: Slots, patient: bool = False) -> AsyncGenerator[None]:
+        """A place at every stage that ``slots`` names, while the block lasts. Raises TimeoutError for one who is not
+        ``patient``."""
+        stages = await self._turn(slots, None if patient else self._wait_s)
         self._held.update(stages)
         self._call()  # there may be room for the next one, too
         try:
@@ -42,12 +43,12 @@ class Places:
             self._held.subtract(stages)
             self._call()
 
-    async def _turn(self, slots: Slots) -> tuple[str, ...]:
+    async def _turn(self, slots: Slots, wait_s: float | None) -> tuple[str, ...]:
         """Wait until it is ours, and there is room at each stage; which those are."""
         turn = asyncio.Event()
         self._line.append(turn)
         try:
-            async with asyncio.timeout(self._wait_s):
+            async with asyncio.timeout(wait_s):
                 while not (self._line[0] is turn and self._room(found := slots())):
                     turn.clear()
                     await turn.wait()

@@ -168,10 +168,10 @@ class Service:
                 self._task.cancel()
                 await asyncio.wait([self._task], timeout=1.0)
 
-    def context(self, caller: Caller | None = None) -> SessionContext:
+    def context(self, caller: Caller | None = None, states: Sequence[State] = ("ready",)) -> SessionContext:
         """Return what every session shares, and its own room. Raises Closed while there is no engine that can
-        answer."""
-        if self._engine is None or self.state != "ready":
+        answer, or the server is in none of these states."""
+        if self._engine is None or self.state not in states:
             raise self._refused(self.state, f"The server is {self.state}; try again soon.")
         settings = self.settings
         limits, turns, camera_every_s = settings.limits, settings.turns, settings.camera_every_s
@@ -271,30 +271,31 @@ class Service:
             self._call_next()
             self._left()
 
-    @asynccontextmanager
-    async def admit_answer(self, request: Request) -> AsyncGenerator[SessionContext]:
-        """Slots for one answer over HTTP while the block lasts, once there are some for HTTP. Raises Closed."""
+    @contextmanager
+    def admit_answer(self) -> Generator[None]:
+        """One of the answers over HTTP while the block lasts, which may end whatever comes meanwhile. Raises Closed."""
         self.context()
         if self._answers >= self.settings.limits.answers:
             raise self._refused("server_full", f"{self._answers} answers are under way; try again later.")
         self._answers += 1
         try:
-            async with self._in_place(request):
-                yield self.context()
+            yield
         finally:
             self._answers -= 1
             self._left()
 
     @asynccontextmanager
-    async def _in_place(self, request: Request) -> AsyncGenerator[None]:
+    async def place(self, request: Request, patient: bool = False) -> AsyncGenerator[SessionContext]:
+        """Slots for one request of such an answer while the block lasts, once there are some for HTTP. Raises Closed,
+        for one who is not ``patient`` after ``wait_s``, too."""
         async with AsyncExitStack() as places:
             try:
-                await places.enter_async_context(self._places.hold(lambda: self._slots(request)))
+                await places.enter_async_context(self._places.hold(lambda: self._slots(request), patient))
             except TimeoutError:
                 wait_s = self.settings.limits.wait_s
                 message = f"No place for an answer over HTTP was free within {wait_s:g} s; try again later."
                 raise self._refused("server_full", message) from None
-            yield
+            yield self.context(states=("ready", "draining"))
 
     def _slots(self, request: Request) -> Mapping[str, int]:
         return self._engine.slots(request) if self._engine else {}

@@ -251,17 +251,17 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         if not 0 < getattr(settings.limits, name) <= 1:
             raise ConfigError(f"server.limits.{name}: must be above 0, and at most 1")
     for one in fields(settings.limits):
-        if not getattr(settings.limits, one.name) > 0:
-            raise ConfigError(f"server.limits.{one.name}: must be above 0")
+        if not 0 < getattr(settings.limits, one.name) < math.inf:
+            raise ConfigError(f"server.limits.{one.name}: must be above 0, and not without end")
     if settings.metrics == "open" and settings.metrics_key_file is not None:
         raise ConfigError("server.metrics_key_file: /metrics is open, so leave it out, or leave out server.metrics")
-    if settings.camera_every_s <= 0:
+    if not 0 < settings.camera_every_s < math.inf:
         raise ConfigError("server.camera_every_s: must be above 0")
     check_proxies(settings.trusted_proxies)
     _check_ice(settings)
     _check_telephone(settings)
     _check_mcp(settings)
-    if settings.drain_s < 0:
+    if not 0 <= settings.drain_s < math.inf:
         raise ConfigError("server.drain_s: must not be below 0")
     return settings
 

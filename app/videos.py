@@ -103,10 +103,11 @@ def _sampled(
     stream = next(iter(file.streams.video), None)
     if stream is None:
         raise MediaError("the file holds no picture")
-    taken, fps, at_s = list[NDArray[np.uint8]](), feed.fps, 0.0
+    taken, fps, end_s = list[NDArray[np.uint8]](), feed.fps, 0.0
     for frame, at_s in _timed(file, stream, unwanted):
         if at_s > limit_s:
             raise MediaError(f"the video is longer than {limit_s:g} s")
+        end_s = at_s + float((frame.duration or 0) * (frame.time_base or 0))
         if at_s < len(taken) / fps:
             continue
         picture = _upright(frame, feed.side)
@@ -115,7 +116,7 @@ def _sampled(
             taken, fps = taken[::2], fps / 2
     if not taken:
         raise MediaError("the video has no frame that can be read")
-    check_whole(stream, at_s)
+    check_whole(stream, end_s)
     return np.stack(taken), fps
 
 

@@ -20,7 +20,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.cli import plainly
-from app.commands.deployment import deployment
+from app.commands.deployment import deployment, with_server
 from app.commands.serve import run_server
 from app.service import Service
 from engine import ConfigError, ModelInfo
@@ -151,7 +151,8 @@ def main(
 ) -> None:
     """Serve a model with the Gradio demo at /gradio, beside the page at /."""
     with plainly():
-        run_server(deployment(config), {"host": host, "port": port, "https": https}, mount)
+        spec = with_server(deployment(config), {"host": host, "port": port, "https": https})
+        run_server(spec, mount)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ class Client:
         self._microphone = Microphone(channel, now)
         self._tools = {tool.name: tool for tool in tools}
         self._asked: dict[str, Response] = {}  # by our own name for them, until the server has given them an id
+        self._said: dict[str, Response] = {}  # by the names of the items that an answer is asked to
         self._answers: dict[str, Response] = {}  # under way, by the server's id
         self._unasked: deque[Response] = deque(maxlen=UNASKED)
         self._readers: WeakSet[Events] = WeakSet()  # a reader that has stopped is forgotten
@@ -129,18 +130,17 @@ class Client:
 
     async def say(self, text: str, *pictures: bytes) -> None:
         """Add a message of the user's: PNGs or JPEGs, then text. Nothing is answered yet."""
-        content = [{"type": "input_image", "image_url": _data_uri(picture)} for picture in pictures]
-        content.append({"type": "input_text", "text": text})
-        item = {"type": "message", "role": "user", "content": content}
-        await self.send("conversation.item.create", item=item)
+        await self.send("conversation.item.create", item=_message(text, pictures))
 
     async def ask(self, text: str, *pictures: bytes, **response: Any) -> Response:
         """Say something and wait for the whole answer, that to the results of tools included. Raises ClientError."""
-        await self.say(text, *pictures)
-        return await self.respond(**response)
+        return await self._with_tools(await self._answered(response, _message(text, pictures)), response)
 
     async def respond(self, **response: Any) -> Response:
-        """Ask for an answer to what was said, and wait for all of it. Raises ClientError."""
+        """Ask for an answer to what was said, and wait for all of it. Raises ClientError.
+
+        A function that has to be called (``tool_choice``) is called once: its result is answered freely.
+        """
         return await self._with_tools(await self._answered(response), response)
 
     async def speak(self, pcm: Pcm) -> None:
@@ -191,26 +191,44 @@ class Client:
         await self._channel.send({"type": type, **fields})
         return fields["event_id"]
 
-    async def _answered(self, response: dict[str, Any]) -> Response:
-        """One answer that was asked for; the server echoes by which name it was."""
-        event_id = new_id("event")
+    async def _answered(self, response: dict[str, Any], *items: dict[str, Any]) -> Response:
+        """One answer that was asked for, behind these items; the server echoes by which name it was.
+
+        What the server answers without one of them is stopped, and says nothing to what was asked.
+        """
+        event_id, said = new_id("event"), {new_id("event"): item for item in items}
         answer = self._asked[event_id] = Response(self._now())
+        self._said |= dict.fromkeys(said, answer)
         metadata = {**response.get("metadata", {}), "client_event_id": event_id}
         try:
+            for name, item in said.items():
+                await self.send("conversation.item.create", event_id=name, item=item)
+            answer.begun_s = self._now()
             await self.send("response.create", event_id=event_id, response={**response, "metadata": metadata})
+            await self._until(lambda: bool(answer.id) or answer.ended)
+            if answer.failure is not None and not answer.ended:
+                await self.interrupt()
             return await answer.done()
         finally:
             self._asked.pop(event_id, None)
+            for name in said:
+                self._said.pop(name, None)
 
     async def _with_tools(self, answer: Response, response: dict[str, Any]) -> Response:
         """The answer, or the one to the results of the functions that it calls, if all are ours to run."""
         while answer.calls and all(call.name in self._tools for call in answer.calls):
-            for call in answer.calls:
-                await self._run(call)
-            answer = await self._answered(response)
+            results = [await self._result(call) for call in answer.calls]
+            answer = await self._answered(self._behind_calls(response), *results)
         return answer
 
-    async def _run(self, call: CallDone) -> None:
+    def _behind_calls(self, response: dict[str, Any]) -> dict[str, Any]:
+        """The options of an answer to results: these are in the conversation, and who had to call has called."""
+        again = {name: value for name, value in response.items() if name != "input"}
+        if response.get("tool_choice", self.session.get("tool_choice")) != "none":
+            again["tool_choice"] = "auto"
+        return again
+
+    async def _result(self, call: CallDone) -> dict[str, Any]:
         try:
             arguments = orjson.loads(call.arguments or "{}")
         except ValueError:
@@ -218,9 +236,7 @@ class Client:
                 f"the model called {call.name} with arguments that are not JSON: {call.arguments[:100]}"
             ) from None
         result = await self._tools[call.name].run(**arguments)
-        output = orjson.dumps(result).decode()
-        item = {"type": "function_call_output", "call_id": call.call_id, "output": output}
-        await self.send("conversation.item.create", item=item)
+        return {"type": "function_call_output", "call_id": call.call_id, "output": orjson.dumps(result).decode()}
 
     async def _read(self) -> None:
         """Take events for ever; the end of the connection is the end of everything that waits."""
@@ -250,6 +266,8 @@ class Client:
                 self._answers.pop(event.id).take(event, now_s)
             case Error() if event.event_id in self._asked:
                 self._asked[event.event_id].fail(ClientError(event.message, event.code))
+            case Error() if event.event_id in self._said:
+                self._said[event.event_id].failure = ClientError(event.message, event.code)
             case _:
                 pass
         for reader in self._readers:
@@ -295,6 +313,12 @@ class Client:
         await asyncio.wait([self._reading])
         if not self._reading.cancelled():
             self._reading.result()
+
+
+def _message(text: str, pictures: Iterable[bytes]) -> dict[str, Any]:
+    content = [{"type": "input_image", "image_url": _data_uri(picture)} for picture in pictures]
+    content.append({"type": "input_text", "text": text})
+    return {"type": "message", "role": "user", "content": content}
 
 
 def _data_uri(picture: bytes) -> str:

@@ -78,7 +78,7 @@ class Response:
                 self._ended.set()
 
     def fail(self, error: Exception) -> None:
-        """It will not come. A second call changes nothing."""
+        """It will not come, for the first of the reasons. A call behind its end changes nothing."""
         if not self._ended.is_set():
-            self.failure = error
+            self.failure = self.failure or error
             self._ended.set()

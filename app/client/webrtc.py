@@ -6,13 +6,13 @@ import asyncio
 import json
 import ssl
 import time
-import urllib.request
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import numpy as np
 import orjson
@@ -59,22 +59,24 @@ async def opened(
     out for itself whether the server is there: ``silence_s`` says nothing to it. ``through`` rewrites the SDP
     that either side gets of the other, the offer and then the answer, as a relay between the two does.
     """
+    headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
     connection = RTCPeerConnection(RTCConfiguration(iceServers=[*ice_servers]))  # None would mean a public STUN server
     channel = CallChannel(connection)
     try:
-        async with asyncio.timeout(OPEN_S):
-            await connection.setLocalDescription(await connection.createOffer())
-            asking = urllib.request.Request(
-                f"{_root(url)}/v1/realtime/calls?model={quote(model)}",
-                through(connection.localDescription.sdp).encode(),
-                {"Content-Type": "application/sdp", **({"Authorization": f"Bearer {key}"} if key is not None else {})},
-            )
-            answer = await asyncio.to_thread(_posted, asking, trust)
-            await connection.setRemoteDescription(RTCSessionDescription(through(answer), "answer"))
-            await channel.connected()
+        try:
+            async with asyncio.timeout(OPEN_S):
+                await connection.setLocalDescription(await connection.createOffer())
+                asking = Request(
+                    f"{_root(url)}/v1/realtime/calls?model={quote(model)}",
+                    through(connection.localDescription.sdp).encode(),
+                    {"Content-Type": "application/sdp", **headers},
+                )
+                answer = await asyncio.to_thread(_posted, asking, trust)
+                await connection.setRemoteDescription(RTCSessionDescription(through(answer), "answer"))
+                await channel.connected()
+        except TimeoutError:
+            raise ClientError(f"no call to {url} within {OPEN_S:g} s", "call_failed") from None
         yield channel
-    except TimeoutError:
-        raise ClientError(f"no call to {url} within {OPEN_S:g} s", "call_failed") from None
     finally:
         channel.close()
         await connection.close()
@@ -189,10 +191,11 @@ class CallChannel:
         return ClientError("the call has ended", "connection_lost")
 
 
-def _posted(asking: urllib.request.Request, trust: ssl.SSLContext | None) -> str:
-    """The answer to an offer. Raises ClientError."""
+def _posted(asking: Request, trust: ssl.SSLContext | None) -> str:
+    """The answer to an offer. No proxy of the environment gets it, and the key. Raises ClientError."""
+    directly = build_opener(ProxyHandler({}), HTTPSHandler(context=trust))
     try:
-        with urllib.request.urlopen(asking, timeout=OPEN_S, context=trust) as answer:
+        with directly.open(asking, timeout=OPEN_S) as answer:
             return answer.read().decode()
     except HTTPError as refused:
         raise _refusal(refused) from None

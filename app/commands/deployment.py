@@ -123,6 +123,12 @@ def _worker(stage: StageSpec) -> WorkerSpec:
     return WorkerSpec(stages=(stage.name,), devices=devices, python=str(VLLM) if VLLM.exists() else None)
 
 
+def with_server(spec: EngineSpec, given: Mapping[str, str | int | None]) -> EngineSpec:
+    """The configuration with the server's settings that a command line gives: not None, they win over its own."""
+    flags = {name: value for name, value in given.items() if value is not None}
+    return dataclasses.replace(spec, server={**spec.server, **flags})
+
+
 def written(spec: EngineSpec) -> str:
     """The YAML that stands for a spec: what differs from the defaults."""
     plain = _plain(spec) | {"server": dict(spec.server)}

@@ -38,16 +38,16 @@ CONTROL_GROUPS = (
 LOOK_S = 1.0  # a stage that asks a server elsewhere has looked for it by then
 
 
-def doctor(spec: EngineSpec, host: str, port: int) -> bool:
+def doctor(spec: EngineSpec) -> bool:
     """Say every finding as it is made, and return whether none failed."""
     levels: list[Level] = []
-    for found in examine(spec, host, port):
+    for found in examine(spec):
         terminal.finding(found.level, f"{found.subject}: {found.text}", found.step)
         levels.append(found.level)
     return "fail" not in levels
 
 
-def examine(spec: EngineSpec, host: str, port: int) -> Iterator[Finding]:
+def examine(spec: EngineSpec) -> Iterator[Finding]:
     """Every finding, in the order in which a newcomer would meet the trouble."""
     yield python(sys.version_info[:2])
     yield processors(os.cpu_count() or 1, load())
@@ -55,7 +55,7 @@ def examine(spec: EngineSpec, host: str, port: int) -> Iterator[Finding]:
     yield memory(free_memory())
     yield disk(Path.cwd())
     yield open_files(file_limit())
-    yield from server_findings(settings_of(spec.server), host, port)
+    yield from server_findings(settings_of(spec.server))
     yield page(Path(web.__file__).parent / "dist" / "index.html")
     yield speaker(device_available())
     yield from run(model(spec))

@@ -28,9 +28,9 @@ ASK_S = 2.0
 SOON = datetime.timedelta(days=14)
 
 
-def server_findings(settings: Settings, host: str, port: int) -> Iterator[Finding]:
-    """Yield the findings about the server that the settings describe, at this address."""
-    yield port_free(host, port)
+def server_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield the findings about the server that the settings describe."""
+    yield port_free(settings.host, settings.port)
     yield udp(_own())
     yield https(settings, datetime.datetime.now(datetime.UTC))
     yield keys("keys", settings.keys_file, is_loopback(settings.host))

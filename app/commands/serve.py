@@ -1,14 +1,13 @@
-"""`parley serve`: the command line's flags over the configuration, and the address once it can be talked to.
+"""`parley serve`: a server, and its address once it can be talked to.
 
 Knows no route: that is app/server.py.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,15 +19,9 @@ from app.tls import AUTO, Certificate, addresses, certificate_of, is_any
 from engine import EngineSpec, ModelInfo
 
 
-def run_server(spec: EngineSpec, flags: Mapping[str, str | int | None], extend: Extend = no_more) -> None:
-    """Serve until a signal ends it; a flag that is given wins over the section's key of its name.
-
-    ``extend`` may add routes. Raises EngineError, for a port in use too.
-    """
-    given = {name: value for name, value in flags.items() if value is not None}
-    section = {**spec.server, **given}
-    spec = dataclasses.replace(spec, server=section)
-    serve(spec, lambda url, model: _announce(url, settings_of(section), model), extend)
+def run_server(spec: EngineSpec, extend: Extend = no_more) -> None:
+    """Serve until a signal ends it. ``extend`` may add routes. Raises EngineError, for a port in use too."""
+    serve(spec, lambda url, model: _announce(url, settings_of(spec.server), model), extend)
 
 
 def _announce(url: str, settings: Settings, model: ModelInfo) -> None:

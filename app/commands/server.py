@@ -129,12 +129,21 @@ class ServerAnswer:
 
 
 async def _chunks(response: httpx2.Response, decoder: Speech | Completion) -> AsyncIterator[Output]:
-    async for line in response.aiter_lines():
-        if line.startswith("data: ") and line != "data: [DONE]":
-            for chunk in decoder.decode(orjson.loads(line.removeprefix("data: "))):
+    async for line in _lines(response.aiter_bytes()):
+        if line.startswith(b"data: ") and line != b"data: [DONE]":
+            for chunk in decoder.decode(orjson.loads(line.removeprefix(b"data: "))):
                 yield chunk
     if not decoder.ended:
         raise ServerError("the server ended the answer before it was complete")
+
+
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the whole lines of a stream. The library's also end at separators that may stand in a JSON string."""
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line.rstrip(b"\r")
 
 
 def _client(address: Address, silent_s: float) -> httpx2.AsyncClient:

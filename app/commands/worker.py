@@ -68,6 +68,8 @@ class _Workers:
                 start_new_session=True,  # a Ctrl-C is ours to pass on
             )  # fmt: skip
             self._running.add(process)
+            if self._leaving and process.returncode is None:  # the signal came while it was started
+                process.send_signal(signal.SIGTERM)
             try:
                 code = await process.wait()
             finally:

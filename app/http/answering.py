@@ -92,8 +92,17 @@ async def answer(service: Service, request: Request, take: Take, stop: Sequence[
 
     Raises Closed, EngineError, and what ``take`` does. Cancelling it is the abort.
     """
+    with service.admit_answer():
+        return await run(service, request, take, stop)
+
+
+async def run(
+    service: Service, request: Request, take: Take, stop: Sequence[str] = (), patient: bool = False
+) -> Figures:
+    """Run one request of an answer that is admitted, as ``answer`` does; one that is ``patient`` waits for its place
+    for as long as it takes."""
     figures, outcome = Figures(), "failed"
-    async with service.admit_answer(request) as context:
+    async with service.place(request, patient) as context:
         stops = Stops(stop)
         try:
             async with context.engine.open(request) as chunks:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from app.http.answering import Figures, answer
+from app.http.answering import Figures, run
 from app.http.hosted_items import HostedCall
 from app.http.question import Asked, with_transcript
 from app.http.trouble import HttpRefusal
@@ -73,7 +73,15 @@ class HostedTools:
     most_calls: int = 0
 
     async def answer(self, service: Service, asked: Asked, teller: Teller) -> Figures:
-        """Raises as ``answering.answer`` does, and HttpRefusal (424) where a server does not list its tools."""
+        """Raises as ``answering.answer`` does, and HttpRefusal (424) where a server does not list its tools.
+
+        It is one answer from its first listing on. Once a call was made it is never refused for want of a place: a
+        client would ask again, and the call be made twice.
+        """
+        with service.admit_answer():
+            return await self._answer(service, asked, teller)
+
+    async def _answer(self, service: Service, asked: Asked, teller: Teller) -> Figures:
         tools = await self._listed(teller)
         own = {tool.name for tool in asked.request.tools}
         functions = functions_of(tools, own)
@@ -88,7 +96,8 @@ class HostedTools:
             round = replace(request, id=f"{asked.request.id}_{n}", messages=(*messages, *teller.messages()))
             if not left:  # it has to answer with what it knows
                 round = replace(round, tools=asked.request.tools)
-            figures.add(await answer(service, round, teller.take))
+            called = left < self.most_calls
+            figures.add(await run(service, round, teller.take, patient=called))
             if not teller.due:
                 break
             left = await _run(teller, left)

@@ -30,7 +30,7 @@ from app.http.input_items import (
     ReasoningItem,
     UserItem,
 )
-from app.http.messages import ChatMessage, chars_of
+from app.http.messages import ChatMessage
 from app.http.names import names_of_model
 from app.http.question import (
     Asked,
@@ -335,8 +335,7 @@ def _keep(
 ) -> None:
     """Keep an answer, and the turn that it makes with its question."""
     body, new = growing.body(), with_transcript(asked.new, growing.transcript)
-    chars = question.before.chars + sum(map(chars_of, question.messages)) + len(orjson.dumps(body["output"]))
-    turn = Turn((*new, *growing.messages()), previous.turn if previous is not None else None, chars)
+    turn = Turn((*new, *growing.messages()), previous.turn if previous is not None else None)
     kept.keep(owner, KeptResponse(body, len(orjson.dumps(body)), turn, question.before.session))
 
 

@@ -39,11 +39,11 @@ async def visit(
     timeout = httpx2.Timeout(None, connect=CONNECT_S)
     sent = {**headers, "accept-encoding": "identity", "user-agent": "parley"}
     try:
-        async with asyncio.timeout(timeout_s):
-            async with httpx2.AsyncClient(transport=transport, headers=sent, timeout=timeout, trust_env=False) as http:
+        async with httpx2.AsyncClient(transport=transport, headers=sent, timeout=timeout, trust_env=False) as http:
+            async with asyncio.timeout(timeout_s):
                 result = await _asked(url, http, ask)
-                await _leave(url, http, transport.session_id)
-                return result
+            await _leave(url, http, transport.session_id)  # in time of its own: what was asked is done
+            return result
     except TimeoutError:
         raise ToolServerError(f"The MCP server has not answered within {timeout_s:g} s.") from None
     except (MCPError, httpx2.HTTPError, ValidationError, RuntimeError, OSError, ExceptionGroup) as error:

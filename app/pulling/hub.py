@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from pathlib import PureWindowsPath
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
@@ -74,7 +75,7 @@ class Hub:
                 response.read()
                 entries, url = self._decoded(response), response.links.get("next", {}).get("url")
             try:
-                files |= {entry["path"]: Listed(entry) for entry in entries if entry["type"] == "file"}
+                files |= {_inside(entry["path"]): Listed(entry) for entry in entries if entry["type"] == "file"}
             except (KeyError, TypeError, ValueError):
                 raise PullError(f"{self._url} does not list {repository} as a hub would") from None
         return files
@@ -109,6 +110,15 @@ class Hub:
             raise TryAgain(f"the connection to {httpx2.URL(url).host} failed ({_reason(error)})") from error
         except httpx2.InvalidURL:
             raise PullError(f"{self._url} is no address of a hub") from None
+
+
+def _inside(path: str) -> str:
+    """A file's path, which has to stay in the model's folder: catalogues name files by patterns, and a hub need not be
+    honest."""
+    pure = PureWindowsPath(path)  # it knows every way to lead out: of a root, of a drive, with either slash
+    if pure.anchor or ".." in pure.parts:
+        raise PullError(f"the hub lists {path[:200]!r}, which leads out of the model's folder; nothing was fetched")
+    return path
 
 
 def _begins(response: httpx2.Response, start: int) -> int:

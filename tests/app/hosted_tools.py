@@ -29,7 +29,7 @@ async def server(library: Library) -> AsyncGenerator[Running]:
 
 
 @asynccontextmanager
-async def serving(named: list[dict[str, Any]]) -> AsyncGenerator[Running]:
-    """A server with these entries in ``server.mcp``."""
-    async with running(script_spec(mcp=named), vad=LoudnessVad) as one:
+async def serving(named: list[dict[str, Any]], **limits: float) -> AsyncGenerator[Running]:
+    """A server with these entries in ``server.mcp``, and these limits."""
+    async with running(script_spec(mcp=named, limits=limits), vad=LoudnessVad) as one:
         yield one

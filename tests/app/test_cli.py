@@ -19,6 +19,7 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 import soundfile
+import yaml
 from typer.testing import CliRunner, Result
 
 from app.cli import cli
@@ -344,6 +345,32 @@ def test_the_doctor_finds_a_taken_port(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 1
     assert f"fail port: 127.0.0.1:{port} cannot be taken" in result.stderr
     assert "ok   model: script loads in" in result.stderr
+
+
+def test_the_doctor_looks_at_the_address_that_the_server_will_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "model", without_model)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    Path("x.yaml").write_text(
+        f"model: script\nworkers: [{{stages: [ears]}}]\nserver: {{host: localhost, port: {port}}}\n"
+    )
+    assert f"ok   port: localhost:{port} is free" in parley("doctor", "-c", "x.yaml").stderr
+    said = parley("doctor", "-c", "x.yaml", "--host", "0.0.0.0").stderr
+    assert f"ok   port: 0.0.0.0:{port} is free" in said
+    assert "warn keys: everybody who reaches this server may use it" in said
+    assert "warn https: off" in said
+
+
+async def without_model(_: object) -> list[doctor.Finding]:
+    return []
+
+
+def test_the_configuration_that_is_printed_has_the_flags_of_the_server() -> None:
+    flags = ["--host", "0.0.0.0", "--port", "8080", "--https", "mine.pem", "--https-key", "mine.key"]
+    printed = parley("serve", "script", *flags, "--print-config").stdout
+    assert yaml.safe_load(printed)["server"] == {
+        "host": "0.0.0.0", "port": 8080, "https": "mine.pem", "https_key": "mine.key",
+    }  # fmt: skip
 
 
 async def test_the_doctor_knows_a_parley_server_that_holds_the_port(server: Running) -> None:

@@ -39,8 +39,10 @@ def test_a_turn_knows_its_size_and_its_conversation_s() -> None:
     texts = 4 * (3 + 5 + 5 + 2)
     first = Turn(tuple(Message("user", (part,)) for part in parts))
     assert (first.size, first.media_bytes, first.count) == (media + texts + 6 * MESSAGE, media, 6)
-    second = Turn((Message("user", (TextPart("x"),)),), first)
+    assert first.chars == texts // 4
+    second = Turn((Message("user", (TextPart("字"),)),), first)
     assert (second.size, second.media_bytes, second.count) == (4 + MESSAGE, media, 7)
+    assert second.chars == first.chars + 1
     assert second.conversation() == (*first.messages, *second.messages)
 
 

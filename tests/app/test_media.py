@@ -197,6 +197,21 @@ def test_half_of_a_file_that_says_how_long_it_is_is_not_taken_for_it(tmp_path: P
         decode_audio(data[: len(data) // 2], limit_s=3)
 
 
+@pytest.mark.parametrize("kind", ["wav", "wav of 24 bits", "wav of floats", "flac"])
+def test_half_of_a_wav_or_flac_is_not_taken_for_it(kind: str) -> None:
+    """Its sound can be read up to the cut."""
+    data = recorded(*KINDS[kind])
+    with pytest.raises(MediaError, match=r"cut off: .* s of 2\.0 s are there"):
+        decode_audio(data[: len(data) // 2], limit_s=3)
+
+
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x00\xf0\xff\x7f", b"\0\0\0\0"])
+def test_of_a_wav_whose_length_nobody_knew_yet_what_is_there_is_heard(length: bytes) -> None:
+    data = wav(sine(32_000, 16_000))
+    streamed = data[:40] + length + data[44:]
+    assert len(decode_audio(streamed[: len(data) // 2], limit_s=3)) == pytest.approx(16_000, abs=50)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(["webm", "m4a", "mp3", "flac"]), st.binary(max_size=60), st.floats(0, 1))
 @pytest.mark.fault("I5.1")

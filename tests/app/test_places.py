@@ -67,6 +67,22 @@ async def test_one_waits_no_longer_than_it_may_and_who_leaves_the_line_holds_up_
     assert taken == ["first", "next"]
 
 
+async def test_one_who_is_patient_waits_for_as_long_as_it_takes() -> None:
+    line, taken, leave = Places(0.0, 0.5), list[str](), asyncio.Event()
+
+    async def patient() -> None:
+        async with line.hold(lambda: {"thinker": 1}, patient=True):
+            taken.append("patient")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(held(line, taken, "first", leave, thinker=1))
+        group.create_task(patient())
+        await turns()
+        assert taken == ["first"]
+        leave.set()
+    assert taken == ["first", "patient"]
+
+
 async def test_where_a_stage_has_no_replica_the_engine_is_asked_which_says_so() -> None:
     line, taken, leave = Places(60.0, 0.5), list[str](), asyncio.Event()
     leave.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -26,6 +27,19 @@ def test_every_limit_is_above_0_as_the_page_says() -> None:
     for one in fields(Limits):
         with pytest.raises(ConfigError, match=f"server.limits.{one.name}: must be above 0"):
             settings_of({"limits": {one.name: 0}})
+
+
+def test_no_number_of_seconds_or_megabytes_is_without_end() -> None:
+    """What is computed from them would not end, or not be a number."""
+    numbers = {one.name for one in fields(Limits) if one.type in (float, "float")}
+    assert {"session_s", "held_mb", "kept_mb"} <= numbers
+    for value in (math.inf, math.nan):
+        for name in numbers:
+            with pytest.raises(ConfigError, match=rf"server\.limits\.{name}: must be above 0"):
+                settings_of({"limits": {name: value}})
+        for name in ("camera_every_s", "drain_s"):
+            with pytest.raises(ConfigError, match=rf"server\.{name}: must"):
+                settings_of({name: value})
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,15 @@ def test_half_of_a_video_whose_index_comes_first_is_not_taken_for_it(tmp_path: P
         decode_video(whole[: len(whole) // 2], 10, FEED)
 
 
+@pytest.mark.parametrize("seconds", [3, 5])
+def test_a_video_of_one_frame_a_second_is_whole_to_the_end_of_its_last_frame(seconds: int, tmp_path: Path) -> None:
+    whole = with_its_index_first(video(seconds, fps=1, sound=False), "mp4", tmp_path)
+    assert len(decode_video(whole, 10, FEED).frames) == seconds
+    cut = whole[: (whole.index(b"mdat") + len(whole)) // 2]
+    with pytest.raises(MediaError, match=rf"cut off: .* s of {seconds}\.0 s are there"):
+        decode_video(cut, 10, FEED)
+
+
 def test_a_long_video_has_rarer_frames_and_no_more_of_them() -> None:
     made = decode_video(video(8.0, fps=4, sound=False), 10, FEED)
     assert len(made.frames) == 8

@@ -82,6 +82,39 @@ async def test_tools_are_run_and_their_results_answered(server: Running) -> None
         assert [(call.name, call.arguments) for call in foreign.calls] == [("other", "{}")]
 
 
+async def test_who_must_call_a_function_calls_it_once(server: Running) -> None:
+    async def clock(zone: str) -> str:
+        return f"noon in {zone}"
+
+    async with connect(server.http, tools=[Tool("clock", "What time it is.", clock)]) as client:
+        question = 'tool clock {"zone": "UTC"}'
+        message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question}]}
+        answer = await client.respond(tool_choice="required", input=[message])
+        assert (answer.status, answer.text) == ("completed", 'The tool says: "noon in UTC"')
+        await client.configure(tool_choice={"type": "function", "name": "clock"})
+        answer = await client.ask(question)
+        assert (answer.status, answer.text) == ("completed", 'The tool says: "noon in UTC"')
+
+
+async def test_a_message_that_is_refused_is_not_answered_without(server: Running) -> None:
+    async with connect(server.http) as client:
+        await client.say("long 400")
+        with pytest.raises(ClientError, match="image"):
+            await client.ask("What is this?", b"no picture")
+        assert (await client.ask("say: still here")).text == "still here"
+        assert not client._unasked
+        assert not client._said
+
+
+async def test_a_result_that_is_refused_is_not_answered_without(server: Running) -> None:
+    async def page() -> str:
+        return "x" * 2_000_000
+
+    async with connect(server.http, tools=[Tool("page", "A page.", page)]) as client:
+        with pytest.raises(ClientError, match="2000002 characters"):
+            await client.ask("tool page {}")
+
+
 async def test_a_spoken_turn(server: Running) -> None:
     async with connect(server.http, eagerness=None) as client:
         events = client.events()

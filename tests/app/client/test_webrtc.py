@@ -79,6 +79,18 @@ async def test_a_server_that_goes_ends_the_call() -> None:
             await client.say("too late")
 
 
+async def test_a_proxy_of_the_environment_is_not_asked(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    async with connect(server.http, transport="webrtc", key="sk-one-0123456789") as client:
+        assert client.session["model"] == "script"
+
+
+async def test_a_timeout_of_the_block_is_its_own(server: Running) -> None:
+    with pytest.raises(TimeoutError, match="mine"):
+        async with connect(server.http, transport="webrtc"):
+            raise TimeoutError("mine")
+
+
 async def test_a_refusal_is_in_the_server_s_words(tmp_path: Path) -> None:
     async with running(script_spec(keys_file=keys_file(tmp_path, "sk-one-0123456789"))) as server:
         with pytest.raises(ClientError, match="API key"):

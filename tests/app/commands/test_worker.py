@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import sys
 from collections.abc import Coroutine
 from itertools import pairwise
 from typing import Any
@@ -12,7 +15,9 @@ from typer.testing import CliRunner
 from app.cli import cli
 from app.commands import worker
 from app.commands.worker import Offer
+from tests.app.rig import TIMEOUT_S
 
+OFFER = Offer("10.0.0.1:7000", "token", "talker", ("0", "1"), 2, "10.0.0.7", 30.0)
 NEEDED = ("worker", "--join", "10.0.0.1:7000", "--token-file", "token", "--stages", "talker")
 
 
@@ -62,6 +67,21 @@ def test_an_option_that_is_missing_is_named(missing: str, started: list[object])
     assert not started
 
 
+async def test_a_signal_that_comes_while_a_process_starts_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers, told, really = worker._Workers(OFFER), list[int](), asyncio.create_subprocess_exec
+
+    async def slowly(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        process = await really(sys.executable, "-c", "input()", **options)
+        workers._leave()
+        monkeypatch.setattr(process, "send_signal", lambda number: (told.append(number), process.kill()))
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slowly)
+    async with asyncio.timeout(TIMEOUT_S):
+        assert await workers._keep(0)
+    assert told == [signal.SIGTERM]
+
+
 @pytest.mark.parametrize("options", [(), ("--replicas", "3"), ("--replicas", "2", "--devices", "0,1")])
 def test_an_offer_that_fits_is_started(options: tuple[str, ...], started: list[object]) -> None:
     assert CliRunner().invoke(cli, [*NEEDED, *options], catch_exceptions=False).exit_code == 0
@@ -70,8 +90,7 @@ def test_an_offer_that_fits_is_started(options: tuple[str, ...], started: list[o
 
 @pytest.mark.seed("A1.17", "A1.18")
 def test_each_process_has_a_device_of_its_own_and_the_address() -> None:
-    offer = Offer("10.0.0.1:7000", "token", "talker", ("0", "1"), 2, "10.0.0.7", 30.0)
-    commands = [offer.command(replica, f"key{replica}") for replica in range(2)]
+    commands = [OFFER.command(replica, f"key{replica}") for replica in range(2)]
     given = [dict(pairwise(command)) for command in commands]
     assert [(one["--device"], one["--key"], one["--address"]) for one in given] == [
         ("0", "key0", "10.0.0.7"),

@@ -109,6 +109,22 @@ async def test_health_names_the_stage_that_nobody_hosts_and_turns_green_again(ke
     assert (await ask(kept, "GET", "/health")).status_code == 200
 
 
+async def test_the_commands_give_the_key_to_no_proxy_of_the_environment(
+    kept: Running, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    await asyncio.to_thread(workers, Remote(kept.http, str(key_file)))
+
+
+async def test_the_commands_trust_the_certificate_that_the_server_signed(
+    key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    async with running(script_spec(admin_key_file=str(key_file), https="auto"), vad=LoudnessVad) as server:
+        remote = Remote(server.http.replace("http", "https"), str(key_file))
+        await asyncio.to_thread(workers, remote)
+
+
 async def test_the_commands_do_it_from_outside(
     kept: Running, key_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

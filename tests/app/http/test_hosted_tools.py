@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -13,11 +15,12 @@ pytest.importorskip("mcp")
 
 from openai.types.responses import Response, ResponseStreamEvent
 
+from app.http import messages
 from engine import Engine, TextPart, ToolCallPart, ToolResultPart
 from engine import Request as EngineRequest
 from tests.app.hosted_tools import library, server, serving
 from tests.app.http.test_responses import text, types
-from tests.app.mcp_rig import Library, liar, result, tool
+from tests.app.mcp_rig import Liar, Library, liar, result, tool
 from tests.app.openai_types import strictly
 from tests.app.rig import LoudnessVad, Running, eventually, running, script_spec
 
@@ -129,6 +132,16 @@ async def test_the_next_question_goes_on_from_the_result(
     again = [part for message in asked[-1].messages for part in message.parts]
     assert [type(part) for part in again] == [type(part) for part in parts]
     assert [part.output for part in again if isinstance(part, ToolResultPart)] == ["Emma is on shelf nine"]
+
+
+async def test_a_conversation_is_as_long_as_its_prompt_and_not_as_its_items(
+    server: Running, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists of tools are in no later prompt, and a character is one in every script."""
+    first = await whole(server, tools=[library.entry()])
+    said = await whole(server, input=f"say: {'字' * 60}", previous_response_id=first["id"])
+    monkeypatch.setattr(messages, "HISTORY", 0.005)  # 409 characters
+    await whole(server, input="say: again", previous_response_id=said["id"])
 
 
 async def test_a_tool_that_fails_is_told_to_the_thinker(server: Running, library: Library) -> None:
@@ -286,14 +299,65 @@ async def test_a_client_that_leaves_ends_the_call() -> None:
         return result(message, tools=[tool("shelf")]) if message["method"] == "tools/list" else never()
 
     async with liar(reply) as one, serving([{"url": one.url, "private": True}]) as server:
-        entry = {"type": "mcp", "server_label": "liar", "server_url": one.url, "require_approval": "never"}
-        task = asyncio.create_task(post(server, tools=[entry]))
+        task = asyncio.create_task(post(server, tools=[at(one)]))
         await begun.wait()
         assert server.service.tool_servers.visits == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         await eventually(lambda: server.service.tool_servers.visits == 0)
+
+
+def working(work: Callable[[], Awaitable[None]]) -> Callable[[dict[str, Any]], Any]:
+    """The replies of a server whose one tool does some work before it answers."""
+
+    async def called(message: dict[str, Any]) -> bytes:
+        await work()
+        return result(message, content=[{"type": "text", "text": "done"}])
+
+    def reply(message: dict[str, Any]) -> Any:
+        return result(message, tools=[tool("shelf")]) if message["method"] == "tools/list" else called(message)
+
+    return reply
+
+
+async def test_an_answer_keeps_its_place_while_its_tool_runs() -> None:
+    """One that is refused afterwards is asked for again, and its tool runs twice."""
+    others: list[int] = []
+
+    async def work() -> None:
+        others.append((await post(server, input="say: me too")).status_code)
+
+    async with liar(working(work)) as one, serving([{"url": one.url, "private": True}], answers=1) as server:
+        assert text(await whole(server, tools=[at(one)])) == "The tool says: done"
+    assert others == [503]
+
+
+async def test_an_answer_whose_tool_ran_waits_for_slots_as_long_as_it_takes() -> None:
+    taken = AsyncExitStack()
+
+    async def work() -> None:
+        await taken.enter_async_context(server.service._places.hold(lambda: {"thinker": 1}))
+
+    limits = {"answers_share": 1e-9, "wait_s": 1e-9}
+    async with liar(working(work)) as one, serving([{"url": one.url, "private": True}], **limits) as server:
+        asking = asyncio.create_task(whole(server, tools=[at(one)]))
+        await eventually(lambda: asking.done() or server.metric("parley_http_waiting") == 1)
+        await taken.aclose()
+        assert text(await asking) == "The tool says: done"
+
+
+async def test_an_answer_whose_tool_ran_ends_also_while_the_server_drains() -> None:
+    async def work() -> None:
+        server.server.leave()
+        await server.service.draining.wait()
+
+    async with liar(working(work)) as one, serving([{"url": one.url, "private": True}]) as server:
+        assert text(await whole(server, tools=[at(one)])) == "The tool says: done"
+
+
+def at(one: Liar) -> dict[str, Any]:
+    return {"type": "mcp", "server_label": "liar", "server_url": one.url, "require_approval": "never"}
 
 
 async def test_too_many_visits_at_a_time_are_refused(

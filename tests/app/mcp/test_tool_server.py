@@ -370,6 +370,18 @@ async def test_a_session_of_the_servers_is_ended_and_nobody_listens_beside_it() 
         assert {asked.split()[0] for asked, _ in one.asked} == {"POST", "DELETE"}
 
 
+async def test_a_result_outlives_a_goodbye_that_is_not_answered_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is half a minute later when the server is told goodbye: the tool has run, and its time was its own."""
+    loop = asyncio.get_running_loop()
+    async with liar(lambda message: result(message, content=[{"type": "text", "text": "done"}]), "s1") as one:
+        now = loop.time
+        monkeypatch.setattr(
+            loop, "time", lambda: now() + 31.0 * any(head.startswith("DELETE") for head, _ in one.asked)
+        )
+        assert await opened(one.url, {"timeout_s": 30.0}).call("look", "{}") == CallResult("done")
+        assert one.asked[-1][0].startswith("DELETE")
+
+
 async def test_names_that_are_taken_go_by_their_server() -> None:
     async with liar(lambda message: result(message, tools=[tool("look"), tool("a.b/c")])) as one:
         tools: list[HostedTool] = [

@@ -197,6 +197,17 @@ def test_a_listing_that_is_none(hub: FakeHub, tmp_path: Path, listing: Any, mess
         pulled(hub, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "path", ["model.x/../../over.json", "{folder}/over.json", "model\\..\\..\\over.json", "C:\\over.json", "model.x/.."]
+)
+def test_a_file_that_would_lie_elsewhere_is_not_fetched(hub: FakeHub, tmp_path: Path, path: str) -> None:
+    hub.files[path.format(folder=tmp_path)] = b"{}"
+    with pytest.raises(PullError, match="leads out of the model's folder"):
+        pulled(hub, tmp_path / "models" / "some", model(File("model.*"), File("*.json")))
+    assert not hub.starts
+    assert not list(tmp_path.rglob("*"))
+
+
 def test_no_hub_at_all(tmp_path: Path) -> None:
     with pytest.raises(PullError, match=r"the connection to 127\.0\.0\.1 failed"):
         pulled(FakeHub({}, url="http://127.0.0.1:9"), tmp_path)
