@@ -1,4 +1,5 @@
-// The page's parts that need no browser: rates, samples, the queue, the protocol. Bundled by Vite, run by Node's own runner.
+// The page's parts that need no browser: rates, samples, the queue, the protocol. Bundled by Vite, run by Node's own runner;
+// `voice.test.js` puts them together over lines of its own.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -15,6 +16,8 @@ import { SpokenText } from "../../web/src/spoken_text";
 import { Subtitles } from "../../web/src/subtitles";
 import { TalkKey } from "../../web/src/talk_key";
 import { Tools } from "../../web/src/tools";
+
+import "./voice.test";
 
 const TO_HZ = 24_000;
 

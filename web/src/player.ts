@@ -95,11 +95,11 @@ export class Player {
     });
   }
 
-  /** Silence, and nothing told any more. */
+  /** Silence, and nothing told any more. A call that has the element keeps it. */
   close(): void {
     this.events = DEAF;
     void this.flush();
-    this.element.srcObject = null;
+    if (this.element.srcObject === this.output.stream) this.element.srcObject = null;
   }
 
   private build(): Promise<AudioWorkletNode> {

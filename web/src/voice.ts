@@ -315,6 +315,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
       this.conversation.line = line;
     }
     this.emit("line", line.kind, fellBack, line.resumed);
+    line.begin();
     if (!line.resumed) this.conversation.configure(this.settings);
     this.changed &&= line.resumed;
     this.sayWaiting();
@@ -351,7 +352,6 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private lost(problem: Problem, retry_ms: number | null): void {
     this.configured = this.queued = false;
     this.floor.letGo();
-    this.conversation.line = null;
     if (retry_ms === null) this.end();
     else void this.inputs.attach(null);
     this.broken = true;
@@ -366,7 +366,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private sayWaiting(): void {
-    if (!this.configured || this.conversation.line === null) return; // a session that is taken up again may tell first
+    if (!this.configured) return;
     for (const event of this.waiting.splice(0)) this.conversation.pass(event);
     for (const saying of this.sayings.take()) this.conversation.say(saying);
   }

@@ -1,0 +1,234 @@
+// As much of a browser as a client's lines and loudspeaker need: sockets, calls and sound, which a test plays by hand.
+
+import { setTimeout as pause } from "node:timers/promises";
+
+import { VoiceClient } from "../../web/src/voice";
+
+/** Until nothing is left to do but what a timer begins. */
+export const settled = () => pause(5);
+
+/** A client in a fresh browser; `browser` has the ends of what it opens. */
+export function opening(t, options = {}) {
+  const browser = new Browser();
+  const before = new Map(Object.keys(browser.globals).map((name) => [name, Object.getOwnPropertyDescriptor(globalThis, name)]));
+  for (const [name, value] of Object.entries(browser.globals)) {
+    Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
+  }
+  const voice = new VoiceClient({ server: "http://127.0.0.1:8000", audio: browser.element, transport: "websocket", ...options });
+  const problems = [];
+  voice.on("problem", (problem) => problem && problems.push(problem.code));
+  t.after(() => {
+    voice.end();
+    for (const [name, was] of before) was ? Object.defineProperty(globalThis, name, was) : delete globalThis[name];
+  });
+  return { voice, browser, problems };
+}
+
+class Browser {
+  sockets = [];
+  calls = [];
+  contexts = [];
+  microphones = [];
+  requests = [];
+  /** Whether a worklet loads; a microphone is given when `consent` is called. */
+  worklets = Promise.resolve();
+  element = { srcObject: null, muted: false, play: async () => {} };
+  online = new Set();
+
+  get globals() {
+    const browser = this;
+    const window = {
+      isSecureContext: true,
+      RTCPeerConnection: true,
+      setTimeout: (act, ms) => setTimeout(act, ms),
+      setInterval: (act, ms) => setInterval(act, ms),
+      addEventListener: (_, listener) => browser.online.add(listener),
+      removeEventListener: (_, listener) => browser.online.delete(listener),
+    };
+    return {
+      window,
+      location: new URL("http://127.0.0.1:8000/"),
+      navigator: { mediaDevices: { getUserMedia: () => new Promise((consent, refuse) => browser.microphones.push({ consent, refuse })) } },
+      document: { createElement: () => ({ play: async () => {} }) },
+      fetch: async (url, init) => browser.answer(new URL(url).pathname, init),
+      MediaStream: class {
+        constructor(tracks) {
+          this.tracks = tracks;
+        }
+      },
+      WebSocket: class extends Socket {
+        static OPEN = 1;
+        constructor(url) {
+          super(url);
+          browser.sockets.push(this);
+        }
+      },
+      RTCPeerConnection: class extends Peer {
+        constructor() {
+          super();
+          browser.calls.push(this);
+        }
+      },
+      AudioContext: class extends Context {
+        constructor() {
+          super();
+          browser.contexts.push(this);
+          this.audioWorklet = { addModule: () => browser.worklets };
+        }
+      },
+      AudioWorkletNode: Node,
+    };
+  }
+
+  get socket() {
+    return this.sockets.at(-1);
+  }
+
+  get call() {
+    return this.calls.at(-1);
+  }
+
+  /** The loudspeaker's worklet of a socket. */
+  get speaker() {
+    return this.contexts.map(({ speaker }) => speaker).findLast(Boolean);
+  }
+
+  answer(path) {
+    this.requests.push(path);
+    if (path.endsWith("ice-servers")) return Response.json({ ice_servers: [] });
+    return new Response("an answer", { headers: { Location: `${path}/call-1` } });
+  }
+}
+
+/** The server's end of a socket. */
+class Socket {
+  readyState = 1;
+  bufferedAmount = 0;
+  sent = [];
+
+  constructor(url) {
+    this.url = new URL(url);
+  }
+
+  send(text) {
+    this.sent.push(JSON.parse(text));
+  }
+
+  close() {
+    this.readyState = 3;
+  }
+
+  async say(type, fields = {}) {
+    this.onmessage?.({ data: JSON.stringify({ type, ...fields }) });
+    await settled();
+  }
+
+  async cut() {
+    this.readyState = 3;
+    this.onclose?.({ reason: "" });
+    await settled();
+  }
+
+  /** What the client sent since the last look. */
+  types() {
+    return this.sent.splice(0).map(({ type }) => type);
+  }
+}
+
+/** The server's end of a call. */
+class Peer {
+  connectionState = "new";
+  localDescription = { sdp: "an offer" };
+  channel = Object.assign(new Socket("http://call"), { readyState: "connecting" });
+
+  createDataChannel() {
+    return this.channel;
+  }
+
+  addTransceiver(kind) {
+    const sender = { replaceTrack: async () => {} };
+    return { sender, receiver: { track: { kind }, getSynchronizationSources: () => [] } };
+  }
+
+  async setLocalDescription() {}
+
+  async setRemoteDescription() {}
+
+  close() {
+    this.connectionState = "closed";
+  }
+
+  async open() {
+    this.channel.readyState = "open";
+    this.channel.onopen();
+    await settled();
+  }
+
+  async fail() {
+    this.connectionState = "failed";
+    this.onconnectionstatechange?.();
+    await settled();
+  }
+}
+
+class Context {
+  state = "running";
+  currentTime = 0;
+  outputLatency = 0;
+  speaker = null;
+
+  createMediaStreamDestination() {
+    return { stream: { loudspeaker: this } };
+  }
+
+  createMediaStreamSource() {
+    return new Source();
+  }
+
+  createAnalyser() {
+    return { getFloatTimeDomainData() {} };
+  }
+
+  async resume() {}
+
+  async close() {
+    this.state = "closed";
+  }
+}
+
+class Source {
+  connect(to) {
+    return to;
+  }
+
+  disconnect() {}
+}
+
+/** A worklet: of the loudspeaker's, a test says how much of what was posted has been played. */
+class Node extends Source {
+  orders = [];
+  port = { postMessage: (order) => this.take(order), close() {} };
+
+  constructor(context, name) {
+    super();
+    this.context = context;
+    if (name === "playback") context.speaker = this;
+  }
+
+  take(order) {
+    this.orders.push(order.kind);
+    if (order.kind === "samples") this.item = order.item;
+    else this.report({ kind: "flushed", position: this.item ? { item: this.item, samples: 2_400 } : null });
+  }
+
+  /** All of it was played. */
+  async drain() {
+    this.report({ kind: "position", position: { item: this.item, samples: 2_400 }, waiting: 0, time_s: 0 });
+    await settled();
+  }
+
+  report(what) {
+    const taken = this.orders.filter((kind) => kind === "samples").length;
+    queueMicrotask(() => this.port.onmessage({ data: { ...what, taken } }));
+  }
+}

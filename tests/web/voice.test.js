@@ -1,0 +1,125 @@
+// A whole client over lines that the test plays: what holds from one line to the next, and when devices are let go.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { toBase64 } from "../../web/src/pcm";
+import { opening, settled } from "./fakes";
+
+const SESSION = { session: { parley: { resume_token: "back" } } };
+const CREATED = { response: { id: "r", status: "in_progress" } };
+const SOUND = { item_id: "a", delta: toBase64(new Int16Array(2_400)) };
+
+/** A client whose session is there, over a socket. */
+async function talking(t, options = {}) {
+  const { voice, browser, problems } = opening(t, options);
+  voice.connect();
+  await settled();
+  await begun(browser.socket);
+  return { voice, browser, problems };
+}
+
+async function begun(socket) {
+  await socket.say("session.created", SESSION);
+  await socket.say("session.updated", SESSION);
+  socket.types();
+}
+
+/** The line is cut and found again: the next socket, of which the server has said nothing yet. */
+async function cut(t, browser) {
+  await browser.socket.cut();
+  for (const hurry of browser.online) hurry();
+  await settled();
+  assert.equal(browser.socket.url.searchParams.get("resume"), "back");
+  return browser.socket;
+}
+
+test("what a lost socket swallowed is asked again by the first word of the next, and settings follow", async (t) => {
+  const { voice, browser } = await talking(t);
+  voice.ask("one");
+  const [item] = browser.socket.sent;
+  const socket = await cut(t, browser);
+  voice.setInstructions("Be brief.");
+  await socket.say("session.updated", SESSION);
+  assert.equal(socket.sent.find(({ type }) => type === "conversation.item.create").event_id, item.event_id);
+  assert.deepEqual(socket.types().sort(), ["conversation.item.create", "response.create", "session.update"]);
+  await socket.say("session.updated", SESSION);
+  assert.deepEqual(socket.types(), []);
+});
+
+test("a result that a tool gave while the line was lost goes out with the next one's first word", async (t) => {
+  const { voice, browser } = await talking(t);
+  let give;
+  voice.tool("wait", {}, () => new Promise((resolve) => (give = resolve)));
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_item.done", { item: { id: "f", type: "function_call", name: "wait", call_id: "c", arguments: "{}" } });
+  await browser.socket.say("response.done", { response: { id: "r", status: "completed" } });
+  const socket = await cut(t, browser);
+  give("now");
+  await settled();
+  await socket.say("session.updated", SESSION);
+  assert.deepEqual(socket.types(), ["conversation.item.create", "response.create"]);
+});
+
+test("a call that was given up leaves the loudspeaker to the line that took its place, and hangs up", async (t) => {
+  const { voice, browser } = opening(t, { transport: "webrtc" });
+  voice.connect();
+  await settled();
+  const { call } = browser;
+  voice.transport = "websocket";
+  voice.reconnect();
+  await settled();
+  await begun(browser.socket);
+  const plays = browser.element.srcObject;
+  assert.ok(plays);
+  await call.fail();
+  await settled();
+  assert.equal(browser.sockets.length, 1);
+  assert.equal(browser.element.srcObject, plays);
+  assert.ok(browser.requests.at(-1).endsWith("/hangup"));
+});
+
+test("a call has the loudspeaker from its beginning on, with what came by then, and leaves it at its end", async (t) => {
+  const { voice, browser } = opening(t, { transport: "webrtc" });
+  const states = [];
+  voice.on("session", () => states.push(voice.transportUsed));
+  voice.connect();
+  await settled();
+  const { call } = browser;
+  await call.channel.say("session.created", SESSION);
+  assert.equal(browser.element.srcObject, null);
+  await call.open();
+  assert.deepEqual(states, ["webrtc"]);
+  assert.ok(browser.element.srcObject);
+  voice.end();
+  assert.equal(browser.element.srcObject, null);
+});
+
+test("who ends while they stand in line has left it, and a key that is still to come opens nothing", async (t) => {
+  const { voice, browser } = opening(t);
+  voice.connect();
+  await settled();
+  const [ghost] = browser.sockets;
+  await ghost.say("parley.queue.updated", { position: 1 });
+  voice.end();
+  await settled();
+  assert.equal(ghost.readyState, 3);
+  assert.deepEqual(browser.requests, [], "nobody asks why");
+  let give;
+  voice.key = () => new Promise((resolve) => (give = resolve));
+  voice.connect();
+  await settled();
+  voice.end();
+  give("a key");
+  await settled();
+  assert.equal(browser.sockets.length, 1);
+});
+
+test("a network that comes back hastens the attempt that is waited for, and starts no second one", async (t) => {
+  const { browser } = await talking(t);
+  await cut(t, browser);
+  for (const hurry of browser.online) hurry();
+  await settled();
+  assert.equal(browser.sockets.length, 2);
+});
