@@ -28,9 +28,9 @@ class Browser {
   sockets = [];
   calls = [];
   contexts = [];
-  microphones = [];
+  asked = []; // for devices, where the user has not answered yet
   requests = [];
-  /** Whether a worklet loads; a microphone is given when `consent` is called. */
+  /** Whether a worklet loads. */
   worklets = Promise.resolve();
   element = { srcObject: null, muted: false, play: async () => {} };
   online = new Set();
@@ -48,8 +48,8 @@ class Browser {
     return {
       window,
       location: new URL("http://127.0.0.1:8000/"),
-      navigator: { mediaDevices: { getUserMedia: () => new Promise((consent, refuse) => browser.microphones.push({ consent, refuse })) } },
-      document: { createElement: () => ({ play: async () => {} }) },
+      navigator: { mediaDevices: { getUserMedia: () => new Promise((allow, refuse) => browser.asked.push({ allow, refuse })) } },
+      document: { createElement: () => ({ videoWidth: 0, play: async () => {} }) },
       fetch: async (url, init) => browser.answer(new URL(url).pathname, init),
       MediaStream: class {
         constructor(tracks) {
@@ -93,10 +93,35 @@ class Browser {
     return this.contexts.map(({ speaker }) => speaker).findLast(Boolean);
   }
 
+  /** The user allows the device that was asked for first. Its track. */
+  async allow() {
+    const track = new Track();
+    this.asked.shift().allow({ getAudioTracks: () => [track], getVideoTracks: () => [track] });
+    await settled();
+    return track;
+  }
+
   answer(path) {
     this.requests.push(path);
     if (path.endsWith("ice-servers")) return Response.json({ ice_servers: [] });
     return new Response("an answer", { headers: { Location: `${path}/call-1` } });
+  }
+}
+
+/** A microphone's, or a camera's. */
+class Track {
+  readyState = "live";
+
+  addEventListener(_, lost) {
+    this.lost = lost;
+  }
+
+  getSettings() {
+    return {};
+  }
+
+  stop() {
+    this.readyState = "ended";
   }
 }
 

@@ -123,3 +123,63 @@ test("a network that comes back hastens the attempt that is waited for, and star
   await settled();
   assert.equal(browser.sockets.length, 2);
 });
+
+test("who stops an answer while the line is lost hears no more of it, and the server learns how much they heard", async (t) => {
+  const { voice, browser } = await talking(t);
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  const socket = await cut(t, browser);
+  voice.stop();
+  await settled();
+  assert.deepEqual(browser.speaker.orders, ["samples", "flush"]);
+  await socket.say("response.output_audio.delta", SOUND);
+  assert.deepEqual(browser.speaker.orders, ["samples", "flush"]);
+  await socket.say("session.updated", SESSION);
+  assert.deepEqual(socket.types(), ["response.cancel"]);
+  await socket.say("response.done", { response: { id: "r", status: "cancelled" } });
+  const [cut_off] = socket.sent;
+  assert.deepEqual([cut_off.type, cut_off.item_id, cut_off.audio_end_ms], ["conversation.item.truncate", "a", 100]);
+});
+
+test("who stops an answer whose sound came over the line before stops that", async (t) => {
+  const { voice, browser } = await talking(t);
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  await browser.socket.say("response.done", { response: { id: "r", status: "completed" } });
+  const socket = await cut(t, browser);
+  await socket.say("session.updated", SESSION);
+  assert.equal(voice.state, "speaking");
+  voice.stop();
+  await settled();
+  assert.notEqual(voice.state, "speaking");
+  assert.deepEqual(socket.types(), ["conversation.item.truncate"]);
+});
+
+test("who hangs up while the line is lost hears no more of the answer", async (t) => {
+  const { voice, browser } = await talking(t);
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  await browser.socket.cut();
+  assert.ok(browser.element.srcObject);
+  voice.end();
+  await settled();
+  assert.equal(browser.element.srcObject, null);
+  assert.deepEqual(browser.speaker.orders, ["samples", "flush"]);
+});
+
+test("a socket that is lost takes no more pictures", async (t) => {
+  const { voice, browser } = await talking(t);
+  t.mock.timers.enable({ apis: ["setInterval"] });
+  let stills = 0;
+  void voice.inputs.look(null);
+  await browser.allow();
+  voice.inputs.camera.still = () => void stills++ ?? null;
+  t.mock.timers.tick(1_000);
+  assert.equal(stills, 1);
+  await browser.socket.cut();
+  t.mock.timers.tick(5_000);
+  assert.equal(stills, 1);
+});

@@ -55,10 +55,11 @@ export class Conversation {
       send: (event) => this.line?.send(event) ?? false,
       session: (session) => this.sessionTold(session),
       ready: () => events.ready(),
-      speechStarted: (item) => this.speechStarted(item),
-      speechStopped: () => this.speechStopped(),
+      speechStarted: (item, interrupts) => this.speechStarted(item, interrupts),
+      speechStopped: (answered) => this.speechStopped(answered),
       committed: (item) => this.committed(item),
       nothingSaid: () => this.nothingSaid(),
+      unanswered: () => this.unanswered(),
       heard: (item, text, final) => tell("text", "user", item, text, final),
       hearing: (item, text) => tell("hearing", item, text),
       answerStarted: () => this.answerStarted(),
@@ -105,6 +106,7 @@ export class Conversation {
   resume(line: Line): void {
     this.line = line;
     this.client.resumed();
+    if (this.client.interrupted) void line.silence(); // what still comes of that answer
   }
 
   /** Something typed or shown, to be answered. */
@@ -113,8 +115,8 @@ export class Conversation {
     const item = this.client.say(saying);
     this.tell("text", "user", item, saying.text ?? "A picture", true);
     if (saying.picture !== undefined) this.tell("picture", saying.picture, item);
-    this.client.respond();
     this.begin("sent", performance.now());
+    this.client.respond();
   }
 
   /** Show what the user sees while speaking (`item`; null: it has no name yet); a call carries it by itself. */
@@ -134,6 +136,7 @@ export class Conversation {
   /** A turn begins that the user marks: nothing of before counts. */
   beginTurn(): void {
     this.stop();
+    this.shown = null;
     this.client.beginTurn();
   }
 
@@ -179,18 +182,22 @@ export class Conversation {
     this.client.reset();
   }
 
-  private speechStarted(item: string): void {
+  private speechStarted(item: string, interrupts: boolean): void {
     this.userSpeaking = true;
-    this.silence();
-    this.clock.forget();
+    if (interrupts) {
+      this.silence();
+      this.clock.forget();
+    }
     this.tell("spoke", item);
     this.events.speechStarted(item);
     this.tell("change");
   }
 
-  private speechStopped(): void {
+  private speechStopped(answered: boolean): void {
     this.userSpeaking = false;
-    this.begin("spoken", performance.now());
+    if (answered) return this.begin("spoken", performance.now());
+    this.goOn();
+    this.tell("change");
   }
 
   /** A turn that the user marked has its name now. */
@@ -200,16 +207,19 @@ export class Conversation {
     this.shown = null;
   }
 
-  private nothingSaid(): void {
-    this.shown = null;
-    this.clock.forget();
+  private unanswered(): void {
+    if (!this.complete) this.clock.forget(); // else that answer is about to sound
     this.goOn();
     this.tell("change");
+  }
+
+  private nothingSaid(): void {
+    this.unanswered();
     this.events.trouble(new Problem("refused", "Nothing was heard: hold it down while you speak."));
   }
 
   private begin(after: "sent" | "released" | "spoken", at_ms: number): void {
-    this.answerItem = null;
+    if (!this.answering) this.answerItem = null; // else the user has let it go on
     this.complete = false;
     this.clock.begin(after, at_ms);
     this.tell("change");
@@ -241,8 +251,8 @@ export class Conversation {
     if (!this.answering) {
       this.subtitles.flush();
       this.texts.settle();
-      // One without a ledger made no sound, and none will come; over a call, one that did may be about to play.
-      if (this.complete && outcome.ledger === null) this.clock.forget();
+      // One without a ledger made no sound, and none will come; nor where nothing plays. Over a call it may be about to.
+      if (this.complete && (outcome.ledger === null || !this.line?.tellsPlayed)) this.clock.forget();
     }
     this.goOn();
     this.tell("answerDone");

@@ -157,10 +157,11 @@ class SocketLine implements Line {
 
   async silence(): ReturnType<Line["silence"]> {
     this.hushed = true;
-    const item = this.item;
+    const { item } = this;
     this.item = null;
-    const heard = item === null ? null : await this.player.flush();
-    return heard?.item === item ? heard : null;
+    if (item === null && !this.player.playing) return null;
+    const heard = await this.player.flush();
+    return item === null || heard?.item === item ? heard : null; // null: it came over the line before
   }
 
   resume(): void {
