@@ -183,3 +183,40 @@ test("a socket that is lost takes no more pictures", async (t) => {
   t.mock.timers.tick(5_000);
   assert.equal(stills, 1);
 });
+
+test("a loudspeaker that does not open is one problem, the answer comes as text, and the next conversation tries again", async (t) => {
+  const { voice, browser, problems } = opening(t);
+  browser.worklets = Promise.reject(new Error("blocked"));
+  voice.connect();
+  await settled();
+  await begun(browser.socket);
+  assert.deepEqual(problems, ["sound"]);
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  assert.equal(voice.state, "thinking");
+  await browser.socket.say("response.done", { response: { id: "r", status: "completed", parley: { ledger: { ttfa_ms: 50, terms_ms: {} } } } });
+  assert.equal(voice.state, "ready");
+  voice.end();
+  browser.worklets = Promise.resolve();
+  voice.connect();
+  await settled();
+  await begun(browser.socket);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  assert.equal(voice.state, "speaking");
+  assert.deepEqual(problems, ["sound"]);
+});
+
+test("a client that was never used, or has ended, holds nothing, and may begin again", async (t) => {
+  const { voice, browser } = opening(t);
+  assert.equal(browser.contexts.length, 0);
+  for (const nth of [1, 2]) {
+    voice.connect();
+    await settled();
+    await begun(browser.socket);
+    assert.equal(browser.online.size, 1);
+    voice.end();
+    assert.equal(browser.online.size, 0);
+    assert.deepEqual(browser.contexts.map(({ state }) => state), Array(nth).fill("closed"));
+  }
+});

@@ -25,7 +25,7 @@ export class Connection {
   private noCall: Problem | null = null; // why the last call failed: no need to wait for the same again
 
   constructor(
-    private readonly player: Player,
+    private readonly player: () => Player,
     private readonly places: Places,
     private readonly wanted: () => Wanted,
     private readonly ticket: () => Ticket | null,
@@ -50,14 +50,13 @@ export class Connection {
     void this.dial();
   }
 
-  /** Closes the line for good, and silences what a lost one has left to play. */
+  /** Closes the line for good. */
   stop(): void {
     window.removeEventListener("online", this.hurry);
     this.giveUp();
     this.attempts = 0;
     this.line?.close();
     this.line = null;
-    this.player.close();
   }
 
   /** The server took the session: what comes next is a new trouble, not the old one. */
@@ -87,7 +86,7 @@ export class Connection {
     try {
       const wanted = this.noCall !== null ? "websocket" : this.wanted();
       const wish = { wanted, ticket: this.ticket(), signal };
-      const { line, fellBack } = await dial(wish, this.places, this.player, { ...guarded, closed });
+      const { line, fellBack } = await dial(wish, this.places, this.player(), { ...guarded, closed });
       if (!current()) return line.close(); // the user thought better of it meanwhile
       this.noCall ??= fellBack;
       this.line = line;

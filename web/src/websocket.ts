@@ -120,12 +120,11 @@ class SocketLine implements Line {
 
   begin(): void {
     const { events } = this;
-    const full = new Problem("sound", "The answer is longer than this page can hold: some of it is lost, ask for a shorter one.");
     this.player.open({
       audible: (item, at_ms) => events.audible(at_ms, item),
       played: (item, head) => events.played(item, head),
       changed: () => events.changed(),
-      full: () => events.trouble(full),
+      trouble: (problem) => events.trouble(problem),
     });
     this.receive(this.greeting);
   }
