@@ -165,13 +165,14 @@ class Peer {
   connectionState = "new";
   localDescription = { sdp: "an offer" };
   channel = Object.assign(new Socket("http://call"), { readyState: "connecting" });
+  takes = async () => {}; // a track
 
   createDataChannel() {
     return this.channel;
   }
 
   addTransceiver(kind) {
-    const sender = { replaceTrack: async () => {} };
+    const sender = { replaceTrack: () => this.takes() };
     return { sender, receiver: { track: { kind }, getSynchronizationSources: () => [] } };
   }
 
@@ -207,7 +208,7 @@ class Context {
   }
 
   createMediaStreamSource() {
-    return new Source();
+    return new Source(this);
   }
 
   createAnalyser() {
@@ -222,6 +223,10 @@ class Context {
 }
 
 class Source {
+  constructor(context) {
+    this.context = context;
+  }
+
   connect(to) {
     return to;
   }
@@ -235,8 +240,7 @@ class Node extends Source {
   port = { postMessage: (order) => this.take(order), close() {} };
 
   constructor(context, name) {
-    super();
-    this.context = context;
+    super(context);
     if (name === "playback") context.speaker = this;
   }
 

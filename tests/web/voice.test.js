@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { toBase64 } from "../../web/src/pcm";
+import { Trial } from "../../web/src/trial";
 import { opening, settled } from "./fakes";
 
 const SESSION = { session: { parley: { resume_token: "back" } } };
@@ -219,4 +220,66 @@ test("a client that was never used, or has ended, holds nothing, and may begin a
     assert.equal(browser.online.size, 0);
     assert.deepEqual(browser.contexts.map(({ state }) => state), Array(nth).fill("closed"));
   }
+});
+
+test("a device that the user allows when nobody wants it any more is let go", async (t) => {
+  const { voice, browser } = await talking(t);
+  const trial = new Trial();
+  void trial.open(null);
+  trial.close();
+  assert.equal((await browser.allow()).readyState, "ended");
+  void trial.open(null);
+  const tried = await browser.allow();
+  assert.equal(tried.readyState, "live");
+  trial.close();
+  assert.equal(tried.readyState, "ended");
+
+  void voice.inputs.look(null);
+  void voice.inputs.look(false);
+  assert.equal((await browser.allow()).readyState, "ended");
+  void voice.inputs.look(null);
+  const seen = await browser.allow();
+  assert.equal(seen.readyState, "live");
+  void voice.inputs.look("another");
+  const instead = await browser.allow();
+  assert.deepEqual([seen.readyState, instead.readyState], ["ended", "live"]);
+  void voice.inputs.look("a third");
+  voice.end();
+  assert.equal((await browser.allow()).readyState, "ended");
+  assert.equal(instead.readyState, "ended");
+  assert.equal(voice.inputs.camera, null);
+});
+
+test("a microphone gives way to the next one also where the line does not take that", async (t) => {
+  const { voice, browser, problems } = opening(t, { transport: "webrtc" });
+  voice.start();
+  const first = await browser.allow();
+  await browser.call.open();
+  browser.call.takes = () => Promise.reject(new Error("closed"));
+  void voice.inputs.use("another");
+  const second = await browser.allow();
+  assert.deepEqual([first.readyState, second.readyState], ["ended", "live"]);
+  assert.deepEqual(problems, ["refused"]);
+  voice.reconnect();
+  void voice.inputs.use("a third");
+  await browser.allow();
+  assert.deepEqual(problems, ["refused"], "the line before is not asked any more");
+});
+
+test("a microphone that goes away in mid-speech ends the turn: over a socket by the longest silence that is waited for", async (t) => {
+  const { voice, browser, problems } = await talking(t);
+  voice.start();
+  const track = await browser.allow();
+  track.lost();
+  assert.deepEqual(browser.socket.types(), [], "nobody spoke");
+  voice.start();
+  const again = await browser.allow();
+  await browser.socket.say("input_audio_buffer.speech_started", { item_id: "u" });
+  assert.equal(voice.state, "hearing");
+  again.lost();
+  assert.equal(voice.state, "ready");
+  assert.deepEqual(problems, ["no-device", "no-device"]);
+  const [silence] = browser.socket.sent;
+  assert.equal(silence.type, "input_audio_buffer.append");
+  assert.match(silence.audio, /^A{512000}$/);
 });

@@ -5,6 +5,7 @@
  * Sans I/O: knows no line, no microphone and no page.
  */
 
+import { RATE_HZ, toBase64 } from "./pcm";
 import { idFor, sentenceOf, type Purpose } from "./refusals";
 import type { ClientEvent, FunctionCall, Ledger, Mark, OutputItem, Refused, Response, ServerEvent, Session, TurnDetection } from "./wire";
 
@@ -57,6 +58,7 @@ export interface Saying {
 }
 
 const MAX_HELD = 128; // wishes of one user during one answer
+const LONGEST_PAUSE_S = 8; // that turn detection waits for: eagerness `low`
 const TOO_MUCH = "Too many questions wait for the end of this answer: ask the last one again.";
 const NOTHING_SAID = "input_audio_buffer_commit_empty";
 const ANOTHER = "conversation_already_has_active_response";
@@ -126,6 +128,11 @@ export class RealtimeClient {
   pass(event: ClientEvent): void {
     if (event.type === "response.create") this.whenFree({ event_id: this.idFor("ask"), ...event });
     else this.events.send(event);
+  }
+
+  /** Nothing more comes of the turn that the server hears: give it the silence that ends one. */
+  fallSilent(): void {
+    this.events.send({ type: "input_audio_buffer.append", audio: toBase64(new Int16Array(LONGEST_PAUSE_S * RATE_HZ)) });
   }
 
   /** Forget what the microphone gave so far: a turn begins. */

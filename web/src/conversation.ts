@@ -133,6 +133,13 @@ export class Conversation {
     this.clock.forget();
   }
 
+  /** The microphone is gone: where nothing takes its place, the server would wait for the end of the turn for good. */
+  unheard(): void {
+    if (!this.userSpeaking) return;
+    this.userSpeaking = false;
+    if (this.line?.kind === "websocket") this.client.fallSilent(); // a call's server hears silence where no sound comes
+  }
+
   /** A turn begins that the user marks: nothing of before counts. */
   beginTurn(): void {
     this.stop();

@@ -37,7 +37,11 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private readonly element: HTMLAudioElement;
   private player: Player | null = null; // until the conversation ends
   /** The microphone and the camera. */
-  readonly inputs = new Inputs({ changed: () => this.emit("change"), trouble: (problem) => this.trouble(problem) });
+  readonly inputs = new Inputs({
+    changed: () => this.emit("change"),
+    lost: () => this.conversation.unheard(),
+    trouble: (problem) => this.trouble(problem),
+  });
   private readonly conversation: Conversation;
   private readonly connection: Connection;
   private readonly resume = new Resume();
