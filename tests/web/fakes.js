@@ -2,26 +2,53 @@
 
 import { setTimeout as pause } from "node:timers/promises";
 
+import { ParleyCall } from "../../web/src/call_element";
 import { VoiceClient } from "../../web/src/voice";
+
+const SERVER = "http://127.0.0.1:8000";
 
 /** Until nothing is left to do but what a timer begins. */
 export const settled = () => pause(5);
 
 /** A client in a fresh browser; `browser` has the ends of what it opens. */
 export function opening(t, options = {}) {
+  const browser = fresh(t);
+  const voice = new VoiceClient({ server: SERVER, audio: browser.element, transport: "websocket", ...options });
+  const problems = [];
+  voice.on("problem", (problem) => problem && problems.push(problem.code));
+  browser.leave = () => voice.end();
+  return { voice, browser, problems };
+}
+
+/** An element in a fresh browser; `part` has its pieces. */
+export function calling(t) {
+  const browser = fresh(t);
+  const pieces = new Map();
+  const part = (name) => pieces.get(name) ?? pieces.set(name, new Piece()).get(name);
+  const own = {
+    attachShadow() {
+      return (this.shadowRoot = { querySelector: (selector) => part(/"(.+)"/.exec(selector)[1]) });
+    },
+    getAttribute: (name) => ({ server: SERVER, transport: "websocket" })[name] ?? null,
+    dataset: {},
+  };
+  Object.assign(ParleyCall.prototype, own); // in the place of HTMLElement, which Node has not
+  const element = new ParleyCall();
+  browser.leave = () => element.voice.end();
+  return { element, browser, part };
+}
+
+function fresh(t) {
   const browser = new Browser();
   const before = new Map(Object.keys(browser.globals).map((name) => [name, Object.getOwnPropertyDescriptor(globalThis, name)]));
   for (const [name, value] of Object.entries(browser.globals)) {
     Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
   }
-  const voice = new VoiceClient({ server: "http://127.0.0.1:8000", audio: browser.element, transport: "websocket", ...options });
-  const problems = [];
-  voice.on("problem", (problem) => problem && problems.push(problem.code));
   t.after(() => {
-    voice.end();
+    browser.leave();
     for (const [name, was] of before) was ? Object.defineProperty(globalThis, name, was) : delete globalThis[name];
   });
-  return { voice, browser, problems };
+  return browser;
 }
 
 class Browser {
@@ -51,6 +78,12 @@ class Browser {
       navigator: { mediaDevices: { getUserMedia: () => new Promise((allow, refuse) => browser.asked.push({ allow, refuse })) } },
       document: { createElement: () => ({ videoWidth: 0, play: async () => {} }) },
       fetch: async (url, init) => browser.answer(new URL(url).pathname, init),
+      Audio: class {
+        play = async () => {};
+      },
+      CSSStyleSheet: class {
+        replaceSync() {}
+      },
       MediaStream: class {
         constructor(tracks) {
           this.tracks = tracks;
@@ -105,6 +138,22 @@ class Browser {
     this.requests.push(path);
     if (path.endsWith("ice-servers")) return Response.json({ ice_servers: [] });
     return new Response("an answer", { headers: { Location: `${path}/call-1` } });
+  }
+}
+
+/** A piece of an element: its attributes, and a user who clicks it. */
+class Piece {
+  attributes = {};
+
+  addEventListener(_, act) {
+    this.click = async () => {
+      act();
+      await settled();
+    };
+  }
+
+  setAttribute(name, value) {
+    this.attributes[name] = value;
   }
 }
 

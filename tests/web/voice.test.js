@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { toBase64 } from "../../web/src/pcm";
 import { Trial } from "../../web/src/trial";
-import { opening, settled } from "./fakes";
+import { calling, opening, settled } from "./fakes";
 
 const SESSION = { session: { parley: { resume_token: "back" } } };
 const CREATED = { response: { id: "r", status: "in_progress" } };
@@ -282,4 +282,45 @@ test("a microphone that goes away in mid-speech ends the turn: over a socket by 
   const [silence] = browser.socket.sent;
   assert.equal(silence.type, "input_audio_buffer.append");
   assert.match(silence.audio, /^A{512000}$/);
+});
+
+test("the element's button hangs up whatever the microphone does, and without one nobody is called", async (t) => {
+  const { element, browser, part } = calling(t);
+  const [button, problem] = [part("button"), part("problem")];
+  await button.click();
+  assert.equal(element.voice.state, "connecting");
+  assert.equal(button.attributes["aria-pressed"], "true");
+  await button.click();
+  assert.equal(element.voice.state, "idle");
+  browser.asked.length = 0;
+
+  await button.click();
+  await begun(browser.socket);
+  browser.asked.shift().refuse(new DOMException("no", "NotAllowedError"));
+  await settled();
+  assert.equal(element.voice.state, "idle");
+  assert.equal(button.attributes["aria-pressed"], "false");
+  assert.match(problem.textContent, /allow it/);
+
+  await button.click();
+  await begun(browser.socket);
+  assert.equal(problem.textContent, "");
+  const track = await browser.allow();
+  assert.equal(element.voice.state, "listening");
+  track.lost();
+  assert.equal(element.voice.state, "idle");
+});
+
+test("the element shows an answer's words in full, also where the user's come behind the first of them", async (t) => {
+  const { element, browser, part } = calling(t);
+  await part("button").click();
+  await begun(browser.socket);
+  const said = (delta) => browser.socket.say("response.output_audio_transcript.delta", { item_id: "a", delta });
+  await browser.socket.say("response.created", CREATED);
+  await said("It is ");
+  await browser.socket.say("conversation.item.input_audio_transcription.completed", { item_id: "u", transcript: "What time is it?" });
+  assert.equal(part("words").textContent, "What time is it?");
+  await said("ten.");
+  assert.equal(part("words").textContent, "It is ten.");
+  element.voice.end();
 });
