@@ -1,5 +1,5 @@
 // The page's parts that need no browser: rates, samples, the queue, the protocol. Bundled by Vite, run by Node's own runner;
-// `voice.test.js` puts them together over lines of its own.
+// `voice.test.js` puts them together over lines of its own, `captions.test.js` has a list of its own.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -17,6 +17,7 @@ import { Subtitles } from "../../web/src/subtitles";
 import { TalkKey } from "../../web/src/talk_key";
 import { Tools } from "../../web/src/tools";
 
+import "./captions.test";
 import "./voice.test";
 
 const TO_HZ = 24_000;
