@@ -14,10 +14,8 @@ export interface ClientEvents {
   send(event: ClientEvent): boolean;
   session(session: Session): void;
   ready(): void;
-  /** `interrupts`: that ends the answer under way. */
-  speechStarted(item: string, interrupts: boolean): void;
-  /** `answered`: the server answers by itself. */
-  speechStopped(answered: boolean): void;
+  speechStarted(item: string): void;
+  speechStopped(): void;
   /** The server has the turn that the user marked. */
   committed(item: string): void;
   /** The turn that was to be answered is empty. */
@@ -75,9 +73,20 @@ export class RealtimeClient {
   private asked: ClientEvent | null = null; // the last response.create
   private committing: string | null = null; // the commit of a turn that is to be answered once the server has it
   private turns: TurnDetection = {};
+  private expected = false; // a spoken turn is over, and the answer that the server begins by itself has not begun
   private count = 0;
 
   constructor(private readonly events: ClientEvents) {}
+
+  /** Whether a user who speaks over an answer ends it. */
+  get interrupts(): boolean {
+    return this.turns.interrupt_response !== false;
+  }
+
+  /** Whether the server answers a spoken turn by itself. */
+  get answersTurns(): boolean {
+    return this.turns.create_response !== false;
+  }
 
   /** Whether the answer under way was interrupted: nothing more of it is for the user. */
   get interrupted(): boolean {
@@ -165,7 +174,7 @@ export class RealtimeClient {
   reset(): void {
     this.held = [];
     this.unanswered = [];
-    this.resumes = this.marking = this.owed = false;
+    this.resumes = this.marking = this.owed = this.expected = false;
     this.asked = this.committing = null;
     this.free();
   }
@@ -186,11 +195,13 @@ export class RealtimeClient {
         if (this.resumes) this.askLost();
         return this.release(); // what a lost line did not take
       case "input_audio_buffer.speech_started":
-        return this.speechStarted(event.item_id);
+        this.silenced ||= this.interrupts && this.answer === "under way"; // the server cancels its answer by itself
+        return this.events.speechStarted(event.item_id);
       case "input_audio_buffer.committed":
         return this.committed(event.item_id);
       case "input_audio_buffer.speech_stopped":
-        return this.events.speechStopped(this.turns.create_response !== false);
+        this.expected = this.answersTurns;
+        return this.events.speechStopped();
       case "conversation.item.input_audio_transcription.delta":
         return this.events.heard(event.item_id, event.delta, false);
       case "conversation.item.input_audio_transcription.completed":
@@ -211,12 +222,6 @@ export class RealtimeClient {
     this.events.session(session);
   }
 
-  private speechStarted(item: string): void {
-    const interrupts = this.turns.interrupt_response !== false;
-    this.silenced ||= interrupts && this.answer === "under way"; // the server cancels its answer by itself
-    this.events.speechStarted(item, interrupts);
-  }
-
   private committed(item: string): void {
     if (this.committing === null) return;
     this.committing = null;
@@ -230,7 +235,7 @@ export class RealtimeClient {
       case "response.created":
         this.answer = "under way";
         this.unanswered = [];
-        this.owed = false;
+        this.owed = this.expected = false;
         return this.silenced ? undefined : this.events.answerStarted();
       case "response.output_item.added":
         this.goOn();
@@ -287,7 +292,7 @@ export class RealtimeClient {
 
   private done(response: Response): void {
     const error = response.status === "failed" ? (response.status_details?.error?.message ?? "unknown reason") : null;
-    const ended = response.status === "cancelled" && !this.silenced; // by another client of the session
+    const ended = response.status === "cancelled" && !this.silenced && !this.expected; // by another client of the session
     this.free();
     if (ended && !this.answering) this.events.unanswered();
     this.events.answerDone({ status: response.status, error, ledger: response.parley?.ledger ?? null });
@@ -298,9 +303,15 @@ export class RealtimeClient {
     const [asked, turn] = [this.asked, this.committing];
     if (asked !== null && event_id === asked["event_id"]) this.askRefused(asked, code);
     else if (turn !== null && (event_id === turn || code === NOTHING_SAID)) this.turnRefused(code);
-    else if (!event_id && !this.answering) this.events.unanswered(); // by the answer that the server begins itself
+    else if (!event_id && this.expected) this.answerRefused();
     const sentence = sentenceOf(error);
     if (sentence !== null) this.events.refused(sentence, error.message);
+  }
+
+  /** That of the server's own, to a turn that it found. */
+  private answerRefused(): void {
+    this.expected = false;
+    this.events.unanswered();
   }
 
   private askRefused(asked: ClientEvent, code: Refused["code"]): void {

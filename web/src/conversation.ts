@@ -55,8 +55,8 @@ export class Conversation {
       send: (event) => this.line?.send(event) ?? false,
       session: (session) => this.sessionTold(session),
       ready: () => events.ready(),
-      speechStarted: (item, interrupts) => this.speechStarted(item, interrupts),
-      speechStopped: (answered) => this.speechStopped(answered),
+      speechStarted: (item) => this.speechStarted(item),
+      speechStopped: () => this.speechStopped(),
       committed: (item) => this.committed(item),
       nothingSaid: () => this.nothingSaid(),
       unanswered: () => this.unanswered(),
@@ -189,9 +189,9 @@ export class Conversation {
     this.client.reset();
   }
 
-  private speechStarted(item: string, interrupts: boolean): void {
+  private speechStarted(item: string): void {
     this.userSpeaking = true;
-    if (interrupts) {
+    if (this.client.interrupts) {
       this.silence();
       this.clock.forget();
     }
@@ -200,9 +200,9 @@ export class Conversation {
     this.tell("change");
   }
 
-  private speechStopped(answered: boolean): void {
+  private speechStopped(): void {
     this.userSpeaking = false;
-    if (answered) return this.begin("spoken", performance.now());
+    if (this.client.answersTurns) return this.begin("spoken", performance.now());
     this.goOn();
     this.tell("change");
   }
@@ -215,7 +215,7 @@ export class Conversation {
   }
 
   private unanswered(): void {
-    if (!this.complete) this.clock.forget(); // else that answer is about to sound
+    this.clock.forget();
     this.goOn();
     this.tell("change");
   }
@@ -226,7 +226,7 @@ export class Conversation {
   }
 
   private begin(after: "sent" | "released" | "spoken", at_ms: number): void {
-    if (!this.answering) this.answerItem = null; // else the user has let it go on
+    if (this.client.interrupts || !this.answering) this.answerItem = null; // else it goes on
     this.complete = false;
     this.clock.begin(after, at_ms);
     this.tell("change");
