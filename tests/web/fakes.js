@@ -1,14 +1,16 @@
 // As much of a browser as a client's lines and loudspeaker need: sockets, calls and sound, which a test plays by hand.
 
-import { setTimeout as pause } from "node:timers/promises";
+import { setImmediate as turn } from "node:timers/promises";
 
 import { ParleyCall } from "../../web/src/call_element";
 import { VoiceClient } from "../../web/src/voice";
 
 const SERVER = "http://127.0.0.1:8000";
 
-/** Until nothing is left to do but what a timer begins. */
-export const settled = () => pause(5);
+/** Until nothing is left to do but what a timer begins: promises, and the answers that they wait for. */
+export async function settled() {
+  for (let turns = 0; turns < 4; turns++) await turn();
+}
 
 /** A client in a fresh browser; `browser` has the ends of what it opens. */
 export function opening(t, options = {}) {
@@ -61,6 +63,8 @@ class Browser {
   worklets = Promise.resolve();
   element = { srcObject: null, muted: false, play: async () => {} };
   online = new Set();
+  /** Whether the user has: else no context starts. */
+  clicked = true;
 
   get globals() {
     const browser = this;
@@ -106,6 +110,7 @@ class Browser {
         constructor() {
           super();
           browser.contexts.push(this);
+          this.mayStart = browser.clicked;
           this.audioWorklet = { addModule: () => browser.worklets };
         }
       },
@@ -251,6 +256,7 @@ class Context {
   currentTime = 0;
   outputLatency = 0;
   speaker = null;
+  waiting = []; // to start
 
   createMediaStreamDestination() {
     return { stream: { loudspeaker: this } };
@@ -264,10 +270,13 @@ class Context {
     return { getFloatTimeDomainData() {} };
   }
 
-  async resume() {}
+  resume() {
+    return this.mayStart ? Promise.resolve() : new Promise((_, refuse) => this.waiting.push(refuse));
+  }
 
   async close() {
     this.state = "closed";
+    for (const refuse of this.waiting) refuse(new DOMException("The context is going away.", "InvalidStateError"));
   }
 }
 

@@ -222,6 +222,17 @@ test("a client that was never used, or has ended, holds nothing, and may begin a
   }
 });
 
+test("a conversation that ends before its loudspeaker may start, as on a page that nobody has clicked, is no problem", async (t) => {
+  const { voice, browser, problems } = opening(t);
+  browser.clicked = false;
+  voice.connect();
+  await settled();
+  await begun(browser.socket);
+  voice.end();
+  await settled();
+  assert.deepEqual(problems, []);
+});
+
 test("a device that the user allows when nobody wants it any more is let go", async (t) => {
   const { voice, browser } = await talking(t);
   const trial = new Trial();

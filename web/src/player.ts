@@ -66,8 +66,9 @@ export class Player {
     this.events = events;
     this.element.muted = false;
     this.element.srcObject = this.output.stream;
-    void this.context.resume();
-    void this.element.play().catch(() => undefined); // not before the user's first click; then `wake` does it
+    for (const sounds of [this.context.resume(), this.element.play()]) {
+      sounds.catch(() => undefined); // not before the user's first click; then `wake` does it
+    }
     if (this.problem !== null) events.trouble(this.problem);
   }
 

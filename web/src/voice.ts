@@ -142,7 +142,10 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   /** Let sound out; costs nothing when it may come already. */
   wake(): void {
-    this.loudspeaker.wake().catch((error: unknown) => this.trouble(problemOf(error, "Opening the loudspeaker")));
+    const { loudspeaker } = this;
+    loudspeaker.wake().catch((error: unknown) => {
+      if (loudspeaker === this.player) this.trouble(problemOf(error, "Opening the loudspeaker")); // else that conversation is over
+    });
   }
 
   /** Have something typed or shown answered; connects first where need be. With the camera on, it is shown too. */

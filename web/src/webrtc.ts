@@ -260,7 +260,7 @@ class Call implements Line {
     const node = new AudioWorkletNode(this.context, "onset", { channelCount: 1, channelCountMode: "explicit" });
     node.port.onmessage = ({ data }: MessageEvent<number>) => this.heard(data);
     source.connect(node).connect(this.context.destination);
-    void this.context.resume();
+    void this.context.resume().catch(() => undefined); // closed before the user's first click
   }
 
   private heard(time_s: number): void {
