@@ -22,11 +22,12 @@ from av.container import InputContainer
 from app.client import Client, connect
 
 EVERY_S = 1.0
+LIVE = "/dev/"
 
 
 def pictures(camera: str) -> InputContainer:
     """Open a camera of Linux, or a video file."""
-    return av.open(camera, format="v4l2" if camera.startswith("/dev/") else None)
+    return av.open(camera, format="v4l2" if camera.startswith(LIVE) else None)
 
 
 def jpeg(frame: av.VideoFrame) -> bytes:
@@ -41,9 +42,12 @@ def jpeg(frame: av.VideoFrame) -> bytes:
 async def watch(client: Client, camera: str) -> None:
     """Show the server a picture a second, as long as the camera has any."""
     with pictures(camera) as container:
-        frames, begun_s, shown_s = container.decode(video=0), asyncio.get_running_loop().time(), -EVERY_S
+        frames, clock, shown_s = container.decode(video=0), asyncio.get_running_loop().time, -EVERY_S
+        begun_s = clock()
         while (frame := await asyncio.to_thread(next, frames, None)) is not None:
-            now_s = asyncio.get_running_loop().time() - begun_s
+            if not camera.startswith(LIVE):  # a file is read sooner than it was seen
+                await asyncio.sleep(begun_s + (frame.time or 0.0) - clock())
+            now_s = clock() - begun_s
             if now_s - shown_s >= EVERY_S:
                 url = f"data:image/jpeg;base64,{base64.b64encode(jpeg(frame)).decode()}"
                 await client.send("parley.camera.frame", image_url=url)

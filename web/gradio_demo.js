@@ -118,6 +118,14 @@ import(new URL("voice.js", root).href).then(({ VoiceClient }) => {
   };
 
   window.parley = {
-    say: (message) => say(message).catch((error) => problem(error.message)),
+    /** Whether it went out. */
+    say: (message) =>
+      say(message).then(
+        () => true,
+        (error) => {
+          problem(error.message);
+          return false;
+        },
+      ),
   };
 });

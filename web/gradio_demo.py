@@ -52,7 +52,8 @@ POLICY = "; ".join(
 """The sources that Gradio's page needs, and no other host. It makes its code from strings and puts styles where they
 are used."""
 
-SAY = "async (message) => { await window.parley.say(message); return { text: '', files: [] }; }"
+SAY = "async (message) => ((await window.parley.say(message)) ? { text: '', files: [] } : message)"
+"""Empties the box once its content has gone out; else it stays to be sent again."""
 
 
 def mount(app: FastAPI, service: Service) -> None:
@@ -116,7 +117,7 @@ def _noted(gradio: Any, names: Sequence[str]) -> Any:
         figure: dict[str, Any] = event._data
         terms: dict[str, float] = figure["terms_ms"]
         kept = [row for row in rows if row and row[0] != ""]
-        turn = [len(kept) + 1, figure["after"], round(figure["heard_ms"])]
+        turn = [int(kept[0][0]) + 1 if kept else 1, figure["after"], round(figure["heard_ms"])]
         return [[*turn, *(round(terms.get(name, 0), 1) for name in names)], *kept][:ROWS]
 
     noted.__annotations__["event"] = gradio.EventData  # Gradio looks for its class, not for its name

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import runpy
 import signal
 import subprocess
 import time
 from collections.abc import Generator
 from fractions import Fraction
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import av
@@ -123,17 +125,42 @@ def test_the_loudspeaker_says_what_was_heard_of_an_answer_that_is_cut(monkeypatc
     assert loudspeaker.stop() is None, "nothing is cut where all was heard"
 
 
-def test_a_camera_is_watched_while_the_question_is_spoken(http: str, tmp_path: Path) -> None:
-    with av.open(str(tmp_path / "camera.mp4"), "w") as file:
-        stream = file.add_stream("mpeg4", rate=5)
+def filmed(path: Path, rate: int) -> str:
+    """Ten frames of a red square, as a video file."""
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("mpeg4", rate=rate)
         stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
         picture = np.full((240, 320, 3), 255, np.uint8)
         picture[60:180, 100:220] = (220, 20, 20)
         for number in range(10):
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, 5)
+            frame.pts, frame.time_base = number, Fraction(1, rate)
             file.mux(stream.encode(frame))
         file.mux(stream.encode(None))
+    return str(path)
+
+
+async def test_a_video_file_is_watched_at_its_own_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder is done with it in a moment, of which only the first picture would be shown."""
+    spec = spec_from_file_location("camera", EXAMPLES / "camera.py")
+    assert spec is not None
+    assert spec.loader is not None
+    camera = module_from_spec(spec)
+    spec.loader.exec_module(camera)
+    monkeypatch.setattr(camera, "EVERY_S", 0.1)
+    shown_s: list[float] = []
+
+    class Server:
+        async def send(self, kind: str, image_url: str) -> None:
+            assert (kind, image_url[:23]) == ("parley.camera.frame", "data:image/jpeg;base64,")
+            shown_s.append(asyncio.get_running_loop().time())
+
+    await camera.watch(Server(), filmed(tmp_path / "video.mp4", rate=25))
+    assert len(shown_s) >= 3
+    assert shown_s[-1] - shown_s[0] >= 0.2
+
+
+def test_a_camera_is_watched_while_the_question_is_spoken(http: str, tmp_path: Path) -> None:
     question = written(tmp_path / "question.wav", spoken(http, "What do you see?"))
-    camera = ("--camera", str(tmp_path / "camera.mp4"))
+    camera = ("--camera", filmed(tmp_path / "camera.mp4", rate=5))
     assert "red square" in ran(python("camera.py", str(question), *camera, "--url", http), tmp_path).lower()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import httpx2
@@ -164,6 +166,30 @@ def test_without_gradio_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("GRADIO_ANALYTICS_ENABLED", "")  # which it sets: so that it is put back
     with pytest.raises(ConfigError, match="make demo"):
         mount(FastAPI(), Service(script_spec()))
+
+
+def test_turns_are_counted_on_where_the_table_forgets_the_first() -> None:
+    from web import gradio_demo
+
+    noted = gradio_demo._noted(SimpleNamespace(EventData=SimpleNamespace), ["talker"])
+    figure = SimpleNamespace(_data={"terms_ms": {"talker": 12.34}, "after": "sent", "heard_ms": 80.6})
+    rows: list[list[Any]] = [["", "", "", ""]]  # an empty table, as Gradio has it
+    for _ in range(gradio_demo.ROWS + 2):
+        rows = noted(figure, rows)
+    assert rows[0] == [gradio_demo.ROWS + 2, "sent", 81, 12.3]
+    assert len(rows) == gradio_demo.ROWS
+    assert [row[0] for row in rows] == list(range(gradio_demo.ROWS + 2, 2, -1))
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("went", [True, False])
+def test_what_did_not_go_out_stays_in_the_box(went: bool) -> None:
+    from web.gradio_demo import SAY
+
+    script = f"globalThis.window = {{ parley: {{ say: async () => {json.dumps(went)} }} }};"
+    script += f"({SAY})({{ text: 'hello', files: [1] }}).then((box) => console.log(JSON.stringify(box)));"
+    box = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True).stdout
+    assert json.loads(box) == ({"text": "", "files": []} if went else {"text": "hello", "files": [1]})
 
 
 def test_serving_without_it_loads_nothing_of_it() -> None:

@@ -1,4 +1,5 @@
-// The page's parts that need no browser: rates, samples, the queue, the protocol. Bundled by Vite, run by Node's own runner.
+// The page's parts that need no browser: rates, samples, the queue, the protocol. Bundled by Vite, run by Node's own runner;
+// `voice.test.js` puts them together over lines of its own, `captions.test.js` has a list of its own.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -15,6 +16,9 @@ import { SpokenText } from "../../web/src/spoken_text";
 import { Subtitles } from "../../web/src/subtitles";
 import { TalkKey } from "../../web/src/talk_key";
 import { Tools } from "../../web/src/tools";
+
+import "./captions.test";
+import "./voice.test";
 
 const TO_HZ = 24_000;
 
@@ -144,6 +148,73 @@ test("a question that meets the answer to a spoken turn comes behind it", () => 
   assert.deepEqual(told.map(([name]) => name), ["answerDone"]);
 });
 
+test("so it does where the server has said first that it answers the spoken turn", () => {
+  const { client, say, sent, types } = talking();
+  ask(client, "one");
+  const [, asked] = sent;
+  types();
+  say("response.created", created);
+  say("error", { error: { code: "conversation_already_has_active_response", message: "active", event_id: asked.event_id } });
+  assert.deepEqual(types(), ["response.cancel"]);
+  say("response.done", done("cancelled"));
+  assert.deepEqual(sent, [asked]);
+});
+
+test("what the page itself asks for goes out as it is, beside the user's questions and behind their answers", () => {
+  const { client, say, sent, types } = talking();
+  ask(client, "one");
+  say("response.created", created);
+  const own = { type: "response.create", event_id: "mine", response: { conversation: "none", instructions: "Sum it up." } };
+  client.pass(own);
+  client.respond();
+  client.respond();
+  types();
+  say("response.done", done("completed"));
+  assert.deepEqual(sent, [own]);
+  say("error", { error: { code: "conversation_already_has_active_response", message: "active", event_id: "mine" } });
+  assert.deepEqual(types(), ["response.create"], "the answer that is spoken is not cancelled for it");
+  say("response.done", done("completed"));
+  assert.deepEqual(sent, [own]);
+  say("response.created", created);
+  sent.length = 0;
+  say("response.done", done("completed"));
+  assert.deepEqual(types(), ["response.create"], "one, for all that the user asked");
+});
+
+test("what is refused is known to have no answer, and a refused turn says why", () => {
+  const { client, say, sent, told } = talking();
+  const refuse = (code, event_id) => say("error", { error: { code, message: "no", event_id } });
+  const names = () => told.splice(0).map(([name, sentence]) => (name === "refused" ? sentence : name));
+  client.commitTurn();
+  refuse("conversation_full", sent.at(-1).event_id);
+  assert.deepEqual(names(), ["unanswered", "This conversation is full: begin a new one."]);
+  say("input_audio_buffer.committed", { item_id: "u" }); // found by the server: that one was nobody's to answer
+  assert.deepEqual(names(), []);
+  refuse("conversation_full", null);
+  assert.deepEqual(names(), ["This conversation is full: begin a new one."], "nobody waits for an answer");
+  say("input_audio_buffer.speech_stopped", { item_id: "u" });
+  refuse("conversation_full", null); // by the answer that the server would have begun itself
+  assert.deepEqual(names(), ["speechStopped", "unanswered", "This conversation is full: begin a new one."]);
+  ask(client, "one");
+  say("response.created", created);
+  refuse("input_audio_buffer_full", null);
+  assert.deepEqual(names(), ["answerStarted", "That was longer than the server can listen to at once: pause now and then."]);
+  say("response.done", done("cancelled"));
+  assert.deepEqual(names(), ["unanswered", "answerDone"], "another client of the session has ended it");
+  ask(client, "two");
+  say("response.created", created);
+  say("input_audio_buffer.speech_stopped", { item_id: "u" });
+  say("response.done", done("cancelled"));
+  assert.deepEqual(names(), ["answerStarted", "speechStopped", "answerDone"], "it gave way to the answer of a later turn");
+  say("response.created", created);
+  say("response.done", done("completed"));
+  names();
+  client.commitTurn();
+  client.resumed();
+  say("session.updated", { session: {} });
+  assert.deepEqual(names(), ["session", "ready", "unanswered"], "the turn is lost with the line");
+});
+
 test("nothing of an interrupted answer reaches the user", () => {
   const { client, say, told } = talking();
   const words = { item_id: "i", delta: "more" };
@@ -159,14 +230,32 @@ test("nothing of an interrupted answer reaches the user", () => {
   assert.equal(told.at(-1)[0], "answerText");
 });
 
+test("the server's part in the turns is what the session says", () => {
+  const { client, say, told } = talking();
+  const turns = (turn_detection) => say("session.updated", { session: { audio: { input: { turn_detection } } } });
+  const speak = () => {
+    told.length = 0;
+    say("input_audio_buffer.speech_started", { item_id: "u" });
+    say("response.output_audio_transcript.delta", { item_id: "i", delta: "more" });
+    say("input_audio_buffer.speech_stopped", { item_id: "u" });
+    return told.map(([name]) => name);
+  };
+  turns({ type: "server_vad", interrupt_response: false, create_response: false });
+  ask(client, "one");
+  say("response.created", created);
+  assert.deepEqual(speak(), ["speechStarted", "answerText", "speechStopped"]);
+  turns({ type: "server_vad" });
+  assert.deepEqual(speak(), ["speechStarted", "speechStopped"]);
+});
+
 test("a cancel that comes too late is no trouble, and a refused question frees the way", () => {
   const { client, say, sent, told, types } = talking();
-  say("error", { error: { code: "response_cancel_not_active", message: "nothing to cancel" } });
+  say("error", { error: { code: "response_cancel_not_active", message: "nothing to cancel", event_id: "stop_page_1_x" } });
   assert.deepEqual(told, []);
   ask(client, "one");
   say("error", { error: { code: "x", message: "no", event_id: sent.at(-1).event_id } });
   assert.equal(client.answering, false);
-  assert.deepEqual(told, [["refused", "The server could not answer this: ask again.", "no"]]);
+  assert.deepEqual(told, [["unanswered"], ["refused", "The server could not answer this: ask again.", "no"]]);
   types();
   ask(client, "two");
   assert.deepEqual(types(), ["conversation.item.create", "response.create"]);
@@ -301,6 +390,14 @@ test("what a lost line swallowed is asked again once the session goes on, and wh
   say("session.updated", { session: {} });
   types();
   assert.equal(client.answering, false, "who stopped it wants no answer");
+  ask(client, "what is under way");
+  say("response.created", created);
+  client.cancel();
+  types();
+  client.resumed();
+  say("session.updated", { session: {} });
+  assert.deepEqual(types(), ["response.cancel"], "the line before may have lost it");
+  say("response.done", done("cancelled"));
   ask(client, "three");
   assert.deepEqual(types(), ["conversation.item.create", "response.create"]);
 });
@@ -394,11 +491,12 @@ test("an answer that sounds before the end of the turn is known, as over a busy 
 });
 
 /** A conversation over a call: its line plays when the test says so. */
-function calling() {
+function calling({ tellsPlayed = true } = {}) {
   const told = [];
   const nothing = () => {};
   const conversation = new Conversation((what, ...rest) => what === "firstSound" && told.push(rest[0]), { ready: nothing, trouble: nothing, speechStarted: nothing });
-  const line = { playing: false, tellsPlayed: true, send: () => true, resume: nothing, silence: async () => null };
+  const silenced = [];
+  const line = { playing: false, tellsPlayed, send: () => true, resume: nothing, silence: async () => void silenced.push(1) ?? null };
   conversation.line = line;
   const play = (playing) => {
     line.playing = playing;
@@ -409,7 +507,7 @@ function calling() {
     conversation.receive({ type: "response.created", response: { id: "r", status: "in_progress", output: [] } });
     conversation.receive({ type: "response.done", response: { id: "r", status: "completed", output: [], ...(ledger && { parley: { ledger } }) } });
   };
-  return { conversation, told, play, answer };
+  return { conversation, told, play, answer, silenced };
 }
 
 test("an answer that is complete before it plays, as over a call on a busy machine, is timed all the same", () => {
@@ -433,6 +531,45 @@ test("nobody waits for the sound of an answer that has none, or none that can be
   play(false);
   assert.equal(conversation.thinking, false);
   assert.deepEqual(told, []);
+});
+
+test("nobody waits for sound where nothing can be played, as over a socket of an insecure address", () => {
+  const { conversation, answer } = calling({ tellsPlayed: false });
+  answer({ ttfa_ms: 50, terms_ms: { talker: 50 } });
+  assert.equal(conversation.thinking, false);
+});
+
+test("nobody waits for an answer that was refused, or that the server leaves to others", () => {
+  const { conversation } = calling();
+  const said = (...types) => types.forEach((type) => conversation.receive({ type: `input_audio_buffer.${type}`, item_id: "u" }));
+  said("speech_started", "speech_stopped");
+  assert.equal(conversation.thinking, true);
+  conversation.receive({ type: "error", error: { code: "conversation_full", message: "full", event_id: null } });
+  assert.equal(conversation.thinking, false);
+  conversation.receive({ type: "session.updated", session: { audio: { input: { turn_detection: { create_response: false } } } } });
+  said("speech_started", "speech_stopped");
+  assert.equal(conversation.thinking, false);
+});
+
+test("a refusal beside an answer that is about to sound leaves its clock alone", () => {
+  const { conversation, told, play, answer } = calling();
+  answer({ ttfa_ms: 50, terms_ms: { talker: 50 }, turn_ms: 320 });
+  conversation.receive({ type: "error", error: { code: "invalid_value", message: "no", event_id: null } });
+  play(true);
+  conversation.audible(performance.now() + 40, null);
+  assert.equal(told.length, 1);
+});
+
+test("who speaks over an answer silences it, unless the session says otherwise", () => {
+  const { conversation, play, silenced } = calling();
+  const speak = () => conversation.receive({ type: "input_audio_buffer.speech_started", item_id: "u" });
+  play(true);
+  conversation.receive({ type: "session.updated", session: { audio: { input: { turn_detection: { interrupt_response: false } } } } });
+  speak();
+  assert.equal(silenced.length, 0);
+  conversation.receive({ type: "session.updated", session: { audio: { input: { turn_detection: {} } } } });
+  speak();
+  assert.equal(silenced.length, 1);
 });
 
 test("a stumble on the key goes on with the same turn", (t) => {

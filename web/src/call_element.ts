@@ -7,7 +7,7 @@
  * time, and one that leaves the page hangs up.
  */
 
-import { keyFrom, VoiceClient, type Eagerness, type Problem, type VoiceOptions, type VoiceState } from "./library";
+import { keyFrom, VoiceClient, type Code, type Eagerness, type Problem, type VoiceOptions, type VoiceState } from "./library";
 
 export * from "./library";
 
@@ -46,6 +46,9 @@ const SHELL = `
 /** Where there is no page, as in a server that renders one, the module can be imported all the same. */
 const Base = globalThis.HTMLElement ?? (class {} as typeof HTMLElement);
 
+/** Without a microphone there is nobody to talk to. */
+const NO_MICROPHONE: ReadonlySet<Code> = new Set(["permission", "no-device", "busy", "device", "insecure", "unsupported"]);
+
 let talking: ParleyCall | null = null; // the element of this page that is in a conversation
 
 export class ParleyCall extends Base {
@@ -75,7 +78,7 @@ export class ParleyCall extends Base {
   /** Begin to talk, or hang up. */
   private toggle(): void {
     try {
-      if (this.voice.talking) return this.end();
+      if (this.voice.state !== "idle") return this.end();
       if (talking !== this) talking?.end();
       talking = this;
       this.voice.start();
@@ -92,11 +95,13 @@ export class ParleyCall extends Base {
   private make(): VoiceClient {
     const voice = new VoiceClient(this.options());
     voice.on("change", () => this.show());
-    voice.on("problem", (problem) => this.problem(problem));
+    voice.on("problem", (problem) => {
+      this.problem(problem);
+      if (problem !== null && NO_MICROPHONE.has(problem.code)) this.end();
+    });
     voice.on("text", (who, _item, text, final) => {
-      if (who === "answer") this.say((this.answer = final ? text : this.answer + text));
+      if (who === "answer") this.answered(text, final);
       else if (final) this.say(text);
-      if (final) this.answer = "";
     });
     voice.on("hearing", (_item, text) => this.say(text));
     return voice;
@@ -119,10 +124,16 @@ export class ParleyCall extends Base {
   private show(): void {
     const { state, talking, muted } = this.voice;
     this.dataset["state"] = state;
-    this.piece("button").setAttribute("aria-pressed", String(talking));
+    this.piece("button").setAttribute("aria-pressed", String(state !== "idle"));
     this.piece("mute").hidden = !talking;
     this.piece("mute").setAttribute("aria-pressed", String(muted));
     this.piece("state").textContent = WORDS[state];
+  }
+
+  /** The next words of an answer, or all of them. */
+  private answered(text: string, final: boolean): void {
+    this.say(final ? text : this.answer + text);
+    this.answer = final ? "" : this.answer + text;
   }
 
   private say(text: string): void {

@@ -110,6 +110,15 @@ export class Captions {
     for (const entry of this.list.querySelectorAll<HTMLElement>(`.${who}[aria-busy]`)) settle(entry);
   }
 
+  /** No more comes of what the user began to say: the words that were understood stay, and an entry without any goes. */
+  leave(): void {
+    for (const entry of this.list.querySelectorAll<HTMLElement>(".user[aria-busy]")) {
+      settle(entry);
+      entry.classList.remove("partial");
+      if (words(entry).textContent === "" && entry.querySelector("canvas") === null) this.remove(entry);
+    }
+  }
+
   /** A line between two conversations. */
   divide(text: string): void {
     this.list.append(made("p", text, "divider"));
@@ -149,9 +158,12 @@ export class Captions {
 
   private forgetOldest(): void {
     if (this.entries.size <= MAX_ENTRIES) return;
-    const [item, entry] = this.entries.entries().next().value!;
+    this.remove(this.entries.values().next().value!);
+  }
+
+  private remove(entry: HTMLElement): void {
     entry.remove();
-    this.entries.delete(item);
+    this.entries.delete(entry.dataset["item"]!);
   }
 
   private follow(): void {

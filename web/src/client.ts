@@ -5,8 +5,9 @@
  * Sans I/O: knows no line, no microphone and no page.
  */
 
+import { RATE_HZ, toBase64 } from "./pcm";
 import { idFor, sentenceOf, type Purpose } from "./refusals";
-import type { ClientEvent, FunctionCall, Ledger, Mark, OutputItem, Refused, Response, ServerEvent, Session } from "./wire";
+import type { ClientEvent, FunctionCall, Ledger, Mark, OutputItem, Refused, Response, ServerEvent, Session, TurnDetection } from "./wire";
 
 /** The events of the conversation. Items are the protocol's ids. */
 export interface ClientEvents {
@@ -19,6 +20,8 @@ export interface ClientEvents {
   committed(item: string): void;
   /** The turn that was to be answered is empty. */
   nothingSaid(): void;
+  /** No answer comes to what the user asked last: it was refused, or somebody else has ended it. */
+  unanswered(): void;
   /** The user's words; `final`: all of them (empty: nothing was understood), else the next piece. */
   heard(item: string, text: string, final: boolean): void;
   /** The user's words so far; they may be understood otherwise yet. */
@@ -53,6 +56,7 @@ export interface Saying {
 }
 
 const MAX_HELD = 128; // wishes of one user during one answer
+const LONGEST_PAUSE_S = 8; // that turn detection waits for: eagerness `low`
 const TOO_MUCH = "Too many questions wait for the end of this answer: ask the last one again.";
 const NOTHING_SAID = "input_audio_buffer_commit_empty";
 const ANOTHER = "conversation_already_has_active_response";
@@ -66,11 +70,28 @@ export class RealtimeClient {
   private unanswered: ClientEvent[] = []; // what was sent since the last answer began: a line may have lost it
   private resumes = false; // the session goes on over another line, and has yet to say so
   private owed = false; // a turn was taken meanwhile: the next one is answered with it
-  private asked = ""; // event id of the last response.create
-  private committing = false; // a turn that the user marked is to be answered once the server has it
+  private asked: ClientEvent | null = null; // the last response.create
+  private committing: string | null = null; // the commit of a turn that is to be answered once the server has it
+  private turns: TurnDetection = {};
+  private expected = false; // a spoken turn is over, and the answer that the server begins by itself has not begun
   private count = 0;
 
   constructor(private readonly events: ClientEvents) {}
+
+  /** Whether a user who speaks over an answer ends it. */
+  get interrupts(): boolean {
+    return this.turns.interrupt_response !== false;
+  }
+
+  /** Whether the server answers a spoken turn by itself. */
+  get answersTurns(): boolean {
+    return this.turns.create_response !== false;
+  }
+
+  /** Whether the answer under way was interrupted: nothing more of it is for the user. */
+  get interrupted(): boolean {
+    return this.silenced;
+  }
 
   /** Whether an answer was asked for and is not complete. */
   get answering(): boolean {
@@ -102,7 +123,7 @@ export class RealtimeClient {
 
   /** One answer to all that was said by the time it begins. */
   respond(): void {
-    this.held = this.held.filter(({ type }) => type !== "response.create");
+    this.held = this.held.filter((event) => event.type !== "response.create" || isPages(event));
     this.whenFree({ type: "response.create", event_id: this.idFor("ask") });
   }
 
@@ -118,6 +139,11 @@ export class RealtimeClient {
     else this.events.send(event);
   }
 
+  /** Nothing more comes of the turn that the server hears: give it the silence that ends one. */
+  fallSilent(): void {
+    this.events.send({ type: "input_audio_buffer.append", audio: toBase64(new Int16Array(LONGEST_PAUSE_S * RATE_HZ)) });
+  }
+
   /** Forget what the microphone gave so far: a turn begins. */
   beginTurn(): void {
     this.marking = true;
@@ -128,15 +154,15 @@ export class RealtimeClient {
   /** The turn is over: answer it, if anything was said. */
   commitTurn(): void {
     this.marking = false;
-    this.committing = true;
-    this.whenFree({ type: "input_audio_buffer.commit", event_id: this.idFor("turn") });
+    this.committing = this.idFor("turn");
+    this.whenFree({ type: "input_audio_buffer.commit", event_id: this.committing });
   }
 
   /** End the answer under way, if there is one. */
   cancel(): void {
     if (!this.answering || this.silenced) return;
     this.silenced = true;
-    this.events.send({ type: "response.cancel", event_id: this.idFor("stop") });
+    this.sendCancel();
   }
 
   /** Tell the server how much of an answer was heard, so that the conversation goes on from there. */
@@ -148,7 +174,8 @@ export class RealtimeClient {
   reset(): void {
     this.held = [];
     this.unanswered = [];
-    this.committing = this.resumes = this.marking = this.owed = false;
+    this.resumes = this.marking = this.owed = this.expected = false;
+    this.asked = this.committing = null;
     this.free();
   }
 
@@ -161,18 +188,19 @@ export class RealtimeClient {
   receive(event: ServerEvent): void {
     switch (event.type) {
       case "session.created":
-        return this.events.session(event.session);
+        return this.told(event.session);
       case "session.updated":
-        this.events.session(event.session);
+        this.told(event.session);
         this.events.ready();
         if (this.resumes) this.askLost();
         return this.release(); // what a lost line did not take
       case "input_audio_buffer.speech_started":
-        this.silenced ||= this.answer === "under way"; // the server cancels its answer by itself: interrupt_response
+        this.silenced ||= this.interrupts && this.answer === "under way"; // the server cancels its answer by itself
         return this.events.speechStarted(event.item_id);
       case "input_audio_buffer.committed":
         return this.committed(event.item_id);
       case "input_audio_buffer.speech_stopped":
+        this.expected = this.answersTurns;
         return this.events.speechStopped();
       case "conversation.item.input_audio_transcription.delta":
         return this.events.heard(event.item_id, event.delta, false);
@@ -189,9 +217,14 @@ export class RealtimeClient {
     }
   }
 
+  private told(session: Session): void {
+    this.turns = session.audio?.input?.turn_detection ?? {};
+    this.events.session(session);
+  }
+
   private committed(item: string): void {
-    if (!this.committing) return;
-    this.committing = false;
+    if (this.committing === null) return;
+    this.committing = null;
     this.events.committed(item);
     if (this.marking) this.owed = true;
     else this.respond();
@@ -202,7 +235,7 @@ export class RealtimeClient {
       case "response.created":
         this.answer = "under way";
         this.unanswered = [];
-        this.owed = false;
+        this.owed = this.expected = false;
         return this.silenced ? undefined : this.events.answerStarted();
       case "response.output_item.added":
         this.goOn();
@@ -246,7 +279,7 @@ export class RealtimeClient {
       if (event.type === "conversation.item.create" || event.type === "response.create") this.unanswered.push(event);
       if (event.type === "response.create") {
         this.answer = "asked";
-        this.asked = event["event_id"] as string;
+        this.asked = event;
       }
     }
   }
@@ -259,28 +292,59 @@ export class RealtimeClient {
 
   private done(response: Response): void {
     const error = response.status === "failed" ? (response.status_details?.error?.message ?? "unknown reason") : null;
+    const ended = response.status === "cancelled" && !this.silenced && !this.expected; // by another client of the session
     this.free();
+    if (ended && !this.answering) this.events.unanswered();
     this.events.answerDone({ status: response.status, error, ledger: response.parley?.ledger ?? null });
   }
 
   private refused(error: Refused): void {
-    if (error.event_id === this.asked && this.answer === "asked") {
-      if (error.code === ANOTHER) this.askAgain();
-      else this.free();
-    }
-    if (error.code === NOTHING_SAID && this.committing) {
-      this.committing = false;
-      if (this.owed) return this.respond(); // to the turn before
-      return this.events.nothingSaid();
-    }
+    const { code, event_id } = error;
+    const [asked, turn] = [this.asked, this.committing];
+    if (asked !== null && event_id === asked["event_id"]) this.askRefused(asked, code);
+    else if (turn !== null && (event_id === turn || code === NOTHING_SAID)) this.turnRefused(code);
+    else if (!event_id && this.expected) this.answerRefused();
     const sentence = sentenceOf(error);
     if (sentence !== null) this.events.refused(sentence, error.message);
+  }
+
+  /** That of the server's own, to a turn that it found. */
+  private answerRefused(): void {
+    this.expected = false;
+    this.events.unanswered();
+  }
+
+  private askRefused(asked: ClientEvent, code: Refused["code"]): void {
+    this.asked = null;
+    if (code === ANOTHER) return this.askAgain(asked);
+    if (this.answer !== "asked") return;
+    this.free();
+    if (!this.answering) this.events.unanswered();
+  }
+
+  private turnRefused(code: Refused["code"]): void {
+    this.committing = null;
+    if (this.owed) this.respond(); // to the turn before
+    else if (code === NOTHING_SAID) this.events.nothingSaid();
+    else this.events.unanswered();
+  }
+
+  /**
+   * The server was answering what the user said: that answer gives way to the user's question, which comes behind it.
+   * What the page itself asks for waits for that answer's end. Who stopped the answer wants none to the question, either.
+   */
+  private askAgain(asked: ClientEvent): void {
+    if (this.answer === "asked") this.answer = "under way";
+    if (isPages(asked) || !this.silenced) this.held.unshift(asked);
+    if (!isPages(asked)) this.cancel();
+    this.release();
   }
 
   /** The line before is gone with what was asked last: no answer to it has begun. Items that came are refused as known. */
   private askLost(): void {
     this.resumes = false;
-    this.committing = this.held.some(({ type }) => type === "input_audio_buffer.commit"); // one that was sent is lost
+    if (this.committing !== null && !this.held.some(({ event_id }) => event_id === this.committing)) this.turnLost();
+    if (this.answer === "under way" && this.silenced) this.sendCancel(); // it may be lost, too
     const lost = this.answer === "asked" && !this.silenced ? this.unanswered : [];
     this.unanswered = [];
     if (this.answer !== "asked") return;
@@ -288,11 +352,13 @@ export class RealtimeClient {
     this.free();
   }
 
-  /** The server was answering what the user said: that answer gives way, and the question comes behind it. */
-  private askAgain(): void {
-    this.answer = "under way";
-    this.held.unshift({ type: "response.create", event_id: this.idFor("ask") });
-    this.cancel();
+  private turnLost(): void {
+    this.committing = null;
+    this.events.unanswered();
+  }
+
+  private sendCancel(): void {
+    this.events.send({ type: "response.cancel", event_id: this.idFor("stop") });
   }
 
   private idFor(purpose: Purpose): string {
@@ -303,4 +369,9 @@ export class RealtimeClient {
 /** A call that is whole: one that was cut off has half of its arguments. */
 function isCall(item: OutputItem): item is FunctionCall {
   return item.type === "function_call" && item.status !== "incomplete";
+}
+
+/** Whether the page itself has asked for this answer, in its own words. */
+function isPages(asked: ClientEvent): boolean {
+  return "response" in asked;
 }

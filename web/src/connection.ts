@@ -19,21 +19,18 @@ const FINAL: ReadonlySet<Code> = new Set(["key", "origin", "insecure", "refused"
 export class Connection {
   /** The open line. */
   line: Line | null = null;
-  private wish: object | null = null; // the call of `open` that still holds
+  private wish: AbortController | null = null; // of the line that is open or on its way
   private attempts = 0;
-  private timer = 0;
+  private timer = 0; // of the next attempt; 0: none is waited for
   private noCall: Problem | null = null; // why the last call failed: no need to wait for the same again
 
   constructor(
-    private readonly player: Player,
+    private readonly player: () => Player,
     private readonly places: Places,
     private readonly wanted: () => Wanted,
     private readonly ticket: () => Ticket | null,
     private readonly events: ConnectionEvents,
-  ) {
-    // A laptop that wakes up or finds its network again need not wait.
-    window.addEventListener("online", () => this.wish !== null && this.line === null && this.attempts > 0 && this.dial());
-  }
+  ) {}
 
   /** Whether a line is open or being sought. */
   get open(): boolean {
@@ -49,14 +46,15 @@ export class Connection {
   start(): void {
     if (this.open) return;
     this.noCall = null;
+    window.addEventListener("online", this.hurry);
     void this.dial();
   }
 
   /** Closes the line for good. */
   stop(): void {
-    this.wish = null;
+    window.removeEventListener("online", this.hurry);
+    this.giveUp();
     this.attempts = 0;
-    clearTimeout(this.timer);
     this.line?.close();
     this.line = null;
   }
@@ -66,16 +64,29 @@ export class Connection {
     this.attempts = 0;
   }
 
-  private async dial(): Promise<void> {
+  /** A laptop that wakes up or finds its network again need not wait for the next attempt. */
+  private readonly hurry = (): void => {
+    if (this.timer !== 0) void this.dial();
+  };
+
+  private giveUp(): void {
     clearTimeout(this.timer);
-    const wish = (this.wish = {});
+    this.timer = 0;
+    this.wish?.abort();
+    this.wish = null;
+  }
+
+  private async dial(): Promise<void> {
+    this.giveUp();
+    const { signal } = (this.wish = new AbortController());
     this.events.changed();
-    const current = () => wish === this.wish;
+    const current = () => !signal.aborted;
     const guarded = this.guarded(current);
     const closed = (problem: Problem) => current() && this.fail(problem);
     try {
       const wanted = this.noCall !== null ? "websocket" : this.wanted();
-      const { line, fellBack } = await dial(wanted, this.ticket(), this.places, this.player, { ...guarded, closed });
+      const wish = { wanted, ticket: this.ticket(), signal };
+      const { line, fellBack } = await dial(wish, this.places, this.player(), { ...guarded, closed });
       if (!current()) return line.close(); // the user thought better of it meanwhile
       this.noCall ??= fellBack;
       this.line = line;

@@ -59,6 +59,7 @@ export class Conversation {
       speechStopped: () => this.speechStopped(),
       committed: (item) => this.committed(item),
       nothingSaid: () => this.nothingSaid(),
+      unanswered: () => this.unanswered(),
       heard: (item, text, final) => tell("text", "user", item, text, final),
       hearing: (item, text) => tell("hearing", item, text),
       answerStarted: () => this.answerStarted(),
@@ -105,6 +106,7 @@ export class Conversation {
   resume(line: Line): void {
     this.line = line;
     this.client.resumed();
+    if (this.client.interrupted) void line.silence(); // what still comes of that answer
   }
 
   /** Something typed or shown, to be answered. */
@@ -113,8 +115,8 @@ export class Conversation {
     const item = this.client.say(saying);
     this.tell("text", "user", item, saying.text ?? "A picture", true);
     if (saying.picture !== undefined) this.tell("picture", saying.picture, item);
-    this.client.respond();
     this.begin("sent", performance.now());
+    this.client.respond();
   }
 
   /** Show what the user sees while speaking (`item`; null: it has no name yet); a call carries it by itself. */
@@ -131,9 +133,17 @@ export class Conversation {
     this.clock.forget();
   }
 
+  /** The microphone is gone: where nothing takes its place, the server would wait for the end of the turn for good. */
+  unheard(): void {
+    if (!this.userSpeaking) return;
+    this.userSpeaking = false;
+    if (this.line?.kind === "websocket") this.client.fallSilent(); // a call's server hears silence where no sound comes
+  }
+
   /** A turn begins that the user marks: nothing of before counts. */
   beginTurn(): void {
     this.stop();
+    this.shown = null;
     this.client.beginTurn();
   }
 
@@ -181,8 +191,10 @@ export class Conversation {
 
   private speechStarted(item: string): void {
     this.userSpeaking = true;
-    this.silence();
-    this.clock.forget();
+    if (this.client.interrupts) {
+      this.silence();
+      this.clock.forget();
+    }
     this.tell("spoke", item);
     this.events.speechStarted(item);
     this.tell("change");
@@ -190,7 +202,9 @@ export class Conversation {
 
   private speechStopped(): void {
     this.userSpeaking = false;
-    this.begin("spoken", performance.now());
+    if (this.client.answersTurns) return this.begin("spoken", performance.now());
+    this.goOn();
+    this.tell("change");
   }
 
   /** A turn that the user marked has its name now. */
@@ -200,16 +214,19 @@ export class Conversation {
     this.shown = null;
   }
 
-  private nothingSaid(): void {
-    this.shown = null;
+  private unanswered(): void {
     this.clock.forget();
     this.goOn();
     this.tell("change");
+  }
+
+  private nothingSaid(): void {
+    this.unanswered();
     this.events.trouble(new Problem("refused", "Nothing was heard: hold it down while you speak."));
   }
 
   private begin(after: "sent" | "released" | "spoken", at_ms: number): void {
-    this.answerItem = null;
+    if (this.client.interrupts || !this.answering) this.answerItem = null; // else it goes on
     this.complete = false;
     this.clock.begin(after, at_ms);
     this.tell("change");
@@ -241,8 +258,8 @@ export class Conversation {
     if (!this.answering) {
       this.subtitles.flush();
       this.texts.settle();
-      // One without a ledger made no sound, and none will come; over a call, one that did may be about to play.
-      if (this.complete && outcome.ledger === null) this.clock.forget();
+      // One without a ledger made no sound, and none will come; nor where nothing plays. Over a call it may be about to.
+      if (this.complete && (outcome.ledger === null || !this.line?.tellsPlayed)) this.clock.forget();
     }
     this.goOn();
     this.tell("answerDone");

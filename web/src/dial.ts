@@ -24,39 +24,43 @@ export interface Places {
   next(): Promise<Place>;
 }
 
+/** The line that is wanted, with a ticket the way back to a session first, and the end of that wish. */
+export interface Wish {
+  readonly wanted: Wanted;
+  readonly ticket: Ticket | null;
+  readonly signal: AbortSignal;
+}
+
 export interface Dialled {
   readonly line: Line;
   /** Why it is no call although one was wanted. */
   readonly fellBack: Problem | null;
 }
 
-/** With a ticket, first the way back to its session. Throws the Problem that is in the way. */
-export async function dial(
-  wanted: Wanted,
-  ticket: Ticket | null,
-  places: Places,
-  player: Player,
-  events: LineEvents,
-): Promise<Dialled> {
-  const back = ticket === null ? null : await goBack(ticket, places.last(), player, events);
+/** Throws the Problem that is in the way, and what the wish's signal says: nothing is opened for a wish that is over. */
+export async function dial(wish: Wish, places: Places, player: Player, events: LineEvents): Promise<Dialled> {
+  const { wanted, signal } = wish;
+  const back = await goBack(wish, places.last(), player, events);
   if (back !== null) return { line: back, fellBack: null };
+  signal.throwIfAborted();
   const place = await places.next();
   const kind = wanted === "auto" ? shortest(place) : wanted;
-  if (kind === "websocket") return { line: await openWebSocket(place, player, events), fellBack: null };
+  if (kind === "websocket") return { line: await openWebSocket(place, player, events, signal), fellBack: null };
   try {
-    return { line: await openWebRtc(place, player.element, events), fellBack: null };
+    return { line: await openWebRtc(place, player.element, events, signal), fellBack: null };
   } catch (error) {
     const why = error instanceof Problem ? error : new Problem("refused", `The call failed (${String(error)}).`);
     if (COMMON.has(why.code)) throw why;
-    return { line: await openWebSocket(place, player, events), fellBack: why };
+    return { line: await openWebSocket(place, player, events, signal), fellBack: why };
   }
 }
 
 /** The line back to a session, in the midst of it; null when the session is over, or there is no way now. */
-async function goBack(ticket: Ticket, place: Place, player: Player, events: LineEvents): Promise<Line | null> {
+async function goBack({ ticket, signal }: Wish, place: Place, player: Player, events: LineEvents): Promise<Line | null> {
+  if (ticket === null) return null;
   try {
-    if (ticket.kind === "webrtc") return await openWebRtc(place, player.element, events, ticket);
-    return await openWebSocket(place, player, events, ticket);
+    if (ticket.kind === "webrtc") return await openWebRtc(place, player.element, events, signal, ticket);
+    return await openWebSocket(place, player, events, signal, ticket);
   } catch {
     return null; // what is in the way is told when a new session finds the same
   }

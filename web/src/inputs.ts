@@ -7,6 +7,8 @@ import { Problem, problemOf } from "./problem";
 
 export interface InputEvents {
   changed(): void;
+  /** The microphone went away: nothing more of what the user says is heard. */
+  lost(): void;
   trouble(problem: Problem): void;
 }
 
@@ -16,6 +18,7 @@ export class Inputs {
   /** The microphone chosen last; null: the browser's choice. */
   device: string | null = null;
   private wish: object | null = null; // for a microphone; the one that still holds
+  private glance: object | null = null; // likewise, for a camera
   private muted = false;
   private line: Line | null = null;
 
@@ -69,16 +72,15 @@ export class Inputs {
 
   /** Shows this camera (null: the browser's choice) in the place of the one before; false: none. Throws a Problem. */
   async look(device: string | null | false): Promise<void> {
-    const camera = device === false ? null : await Camera.open(device, () => void this.look(false));
-    this.camera?.close();
-    this.camera = camera;
-    await this.line?.see(camera);
-    this.events.changed();
+    const wish = (this.glance = {});
+    const opened = device === false ? null : await Camera.open(device, () => opened === this.camera && void this.show(null));
+    if (wish === this.glance) await this.show(opened);
+    else opened?.close();
   }
 
   /** Lets every device go. */
   close(): void {
-    this.wish = this.line = null;
+    this.wish = this.glance = this.line = null;
     this.microphone?.close();
     this.camera?.close();
     this.microphone = this.camera = null;
@@ -88,8 +90,18 @@ export class Inputs {
     const before = this.microphone;
     this.microphone = opened;
     opened.mute(this.muted);
-    await this.line?.hear(opened);
-    before?.close();
+    try {
+      await this.line?.hear(opened);
+    } finally {
+      before?.close();
+    }
+  }
+
+  private async show(camera: Camera | null): Promise<void> {
+    this.camera?.close();
+    this.camera = camera;
+    this.events.changed();
+    await this.line?.see(camera);
   }
 
   private lost(microphone: Microphone): void {
@@ -97,6 +109,7 @@ export class Inputs {
     this.wish = this.microphone = null;
     void this.line?.hear(null);
     microphone.close();
+    this.events.lost();
     this.events.trouble(new Problem("no-device", "The microphone went away: plug it in again, then tap to talk."));
     this.events.changed();
   }

@@ -54,6 +54,11 @@ export interface Line {
   readonly takesVideo: boolean;
   /** Whether it tells how much of an answer is heard. */
   readonly tellsPlayed: boolean;
+  /**
+   * Take the loudspeaker, and tell what has come: whoever opened it is ready now. A line that was given up before it
+   * was open never begins.
+   */
+  begin(): void;
   /** Peak of the answer at this moment, 0 to 1. */
   level(): number;
   /** Whether there was an open line to take it. */

@@ -25,7 +25,7 @@ const captions = new Captions(element("captions"), element("scroll"));
 const timing = new Timing();
 const log = new Log();
 const stage = new Stage(voice);
-const settings = new Settings(voice, (problem) => say(problem));
+const settings = new Settings(voice, { mode: () => captions.leave(), trouble: (problem) => say(problem) });
 const composer = new Composer(voice, () => (welcome.hidden = true), (problem) => say(problem));
 const examples = new Examples((question) => composer.ask(question));
 const menu = new Menu(captions, { clear, begin: beginAnew });
@@ -67,12 +67,14 @@ voice.on("problem", say);
 voice.on("queued", (position) => stage.queued(position));
 voice.on("line", (_kind, fellBack, resumed) => {
   route.title = fellBack === null ? "" : `No call: ${fellBack.message}`;
+  if (!resumed) captions.leave();
   if (!resumed && (lines++ > 0 || back) && !captions.empty) captions.divide("A new conversation begins");
   if (fellBack !== null) captions.divide(`Over a WebSocket: ${fellBack.message}`);
 });
 voice.on("picture", (picture, item) => captions.show(item, picture));
 
 function show(): void {
+  if (voice.state === "idle") captions.leave();
   if (!voice.answering) captions.settle("answer");
   stage.show();
   settings.show();

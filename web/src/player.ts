@@ -21,27 +21,29 @@ export interface PlayerEvents {
   played(item: string, head: Playhead): void;
   /** The player began or ran dry: `playing` changed. */
   changed(): void;
-  /** More sound came than can be held; some of it is lost. */
-  full(): void;
+  /** Sound is lost, or none can be played. */
+  trouble(problem: Problem): void;
 }
 
-const DEAF: PlayerEvents = { audible() {}, played() {}, changed() {}, full() {} };
+const DEAF: PlayerEvents = { audible() {}, played() {}, changed() {}, trouble() {} };
+const FULL = new Problem("sound", "The answer is longer than this page can hold: some of it is lost, ask for a shorter one.");
 
 export class Player {
   private readonly context = new AudioContext({ latencyHint: "interactive", sampleRate: RATE_HZ });
   private readonly output = this.context.createMediaStreamDestination();
-  private readonly node = this.build();
   private readonly flushes: ((heard: Heard | null) => void)[] = [];
   private events = DEAF;
+  private problem: Problem | null = null; // nothing can be played
   private meter: Meter | null = null;
   private sent = 0;
   private dry = true;
+  private readonly node = this.build(); // behind the fields that it uses
 
   constructor(readonly element: HTMLAudioElement) {}
 
-  /** On an insecure address browsers have no AudioWorklet: the answer then comes as text only. */
+  /** Else the answer comes as text only: on an insecure address browsers have no AudioWorklet, and one may not load. */
   get able(): boolean {
-    return this.context.audioWorklet !== undefined;
+    return this.context.audioWorklet !== undefined && this.problem === null;
   }
 
   /** Whether samples wait to be played. */
@@ -59,51 +61,60 @@ export class Player {
     await Promise.all([this.context.resume(), this.element.srcObject && this.element.play()]);
   }
 
-  /** Plays through this device from now on; the empty string: the browser's choice. Throws a Problem. */
-  async use(device: string): Promise<void> {
-    try {
-      await this.element.setSinkId(device);
-    } catch (error) {
-      throw new Problem("sound", `This loudspeaker did not open (${String(error)}): choose another.`);
-    }
-  }
-
   /** The element plays what is queued from here on. */
   open(events: PlayerEvents): void {
     this.events = events;
     this.element.muted = false;
     this.element.srcObject = this.output.stream;
-    void this.context.resume();
-    void this.element.play().catch(() => undefined); // not before the user's first click; then `wake` does it
+    for (const sounds of [this.context.resume(), this.element.play()]) {
+      sounds.catch(() => undefined); // not before the user's first click; then `wake` does it
+    }
+    if (this.problem !== null) events.trouble(this.problem);
   }
 
   /** Queues the next samples of `item`. */
   async play(item: string, pcm: Int16Array<ArrayBuffer>): Promise<void> {
-    if (pcm.length === 0 || !this.able) return;
+    const node = await this.node;
+    if (pcm.length === 0 || node === null) return;
     this.sent++;
     this.setDry(false);
-    this.post(await this.node, { kind: "samples", item, pcm }, [pcm.buffer]);
+    this.post(node, { kind: "samples", item, pcm }, [pcm.buffer]);
   }
 
   /** Silence at once. What was heard last; null: nothing yet. */
   async flush(): Promise<Heard | null> {
-    if (!this.able) return null;
     const node = await this.node;
+    if (node === null) return null;
     return new Promise((resolve) => {
       this.flushes.push(resolve);
       this.post(node, { kind: "flush" });
     });
   }
 
-  /** Silence, and nothing told any more. */
+  /** Silence, and nothing told any more. A call that has the element keeps it. */
   close(): void {
     this.events = DEAF;
     void this.flush();
-    this.element.srcObject = null;
+    if (this.element.srcObject === this.output.stream) this.element.srcObject = null;
   }
 
-  private build(): Promise<AudioWorkletNode> {
-    return this.able ? this.load() : new Promise(() => undefined);
+  /** Ends the audio thread, too; nothing can be played any more. */
+  dispose(): void {
+    this.close();
+    void this.context.close();
+  }
+
+  /** null: nothing can be played. */
+  private async build(): Promise<AudioWorkletNode | null> {
+    if (!this.able) return null;
+    try {
+      return await this.load();
+    } catch (error) {
+      this.problem = new Problem("sound", "The loudspeaker did not open, so answers come as text: end the conversation and start again.", error);
+      this.events.trouble(this.problem);
+      this.events.changed();
+      return null;
+    }
   }
 
   private async load(): Promise<AudioWorkletNode> {
@@ -130,7 +141,7 @@ export class Player {
         this.setDry(report.taken === this.sent);
         return this.flushes.shift()?.(this.heard(report.position));
       case "full":
-        return this.events.full();
+        return this.events.trouble(FULL);
     }
   }
 
@@ -157,5 +168,14 @@ export class Player {
 
   private get latency_ms(): number {
     return (this.context.outputLatency || 0) * 1000; // Safari reports none
+  }
+}
+
+/** Plays through this device from now on; the empty string: the browser's choice. Throws a Problem. */
+export async function playThrough(element: HTMLAudioElement, device: string): Promise<void> {
+  try {
+    await element.setSinkId(device);
+  } catch (error) {
+    throw new Problem("sound", `This loudspeaker did not open (${String(error)}): choose another.`);
   }
 }

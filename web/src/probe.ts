@@ -26,6 +26,8 @@ export const STEPS: readonly Step[] = [
 
 const DEAF: LineEvents = { queued() {}, received() {}, sent() {}, closed() {}, changed() {}, audible() {}, played() {}, trouble() {} };
 
+const KEPT = new AbortController().signal; // a step is tried to its end
+
 async function secure(): Promise<string> {
   if (window.isSecureContext) return "Its address lets it use a microphone.";
   throw insecure("microphone");
@@ -50,7 +52,7 @@ async function key(place: Place): Promise<string> {
 }
 
 async function socket(place: Place): Promise<string> {
-  const { socket } = await greet(place);
+  const { socket } = await greet(place, {}, KEPT);
   socket.onclose = null;
   socket.close();
   return "A conversation opens.";
@@ -58,7 +60,7 @@ async function socket(place: Place): Promise<string> {
 
 async function call(place: Place): Promise<string> {
   const begun_ms = performance.now();
-  const line = await openWebRtc(place, new Audio(), DEAF);
+  const line = await openWebRtc(place, new Audio(), DEAF, KEPT);
   line.close();
   return `A call opens in ${Math.round(performance.now() - begun_ms)} ms.`;
 }

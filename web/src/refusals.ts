@@ -35,9 +35,8 @@ export function idFor(purpose: Purpose, number: number): string {
 /** The sentence for the user; null: a race that does no harm, since what was wanted is so already. */
 export function sentenceOf({ code, event_id }: Refused): string | null {
   const purpose = event_id?.split("_page_")[0] ?? "";
-  const known = purpose in BY_PURPOSE ? BY_PURPOSE[purpose as Purpose] : OTHER;
-  if (known === null || HARMLESS.has(code ?? "")) return null;
-  return SENTENCES[code ?? ""] ?? known;
+  if (HARMLESS.has(code ?? "")) return null;
+  return SENTENCES[code ?? ""] ?? (purpose in BY_PURPOSE ? BY_PURPOSE[purpose as Purpose] : OTHER);
 }
 
 /** Codes of wishes that came too late, or that the client repeats by itself. */

@@ -16,12 +16,18 @@ const key = element<HTMLInputElement>("key");
 const meter = element("meter");
 const cameraButton = element<HTMLButtonElement>("camera");
 
+export interface SettingsEvents {
+  /** The user has chosen how to talk: the server forgets what they began to say. */
+  mode(): void;
+  trouble(problem: Problem): void;
+}
+
 export class Settings {
   private readonly trial = new Trial();
 
   constructor(
     private readonly voice: VoiceClient,
-    private readonly trouble: (problem: Problem) => void,
+    private readonly events: SettingsEvents,
   ) {
     this.recall();
     element("open-settings").addEventListener("click", () => this.open());
@@ -76,6 +82,7 @@ export class Settings {
   private setMode(handsFree: boolean): void {
     choose({ handsFree });
     this.voice.setHandsFree(handsFree);
+    this.events.mode();
   }
 
   private setMicrophone(microphone: string | null): void {
@@ -126,7 +133,7 @@ export class Settings {
   private attempt(change: Promise<void>, doing: string): void {
     change.then(
       () => void this.list(),
-      (error: unknown) => this.trouble(problemOf(error, doing)),
+      (error: unknown) => this.events.trouble(problemOf(error, doing)),
     );
   }
 

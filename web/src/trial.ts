@@ -4,13 +4,15 @@ import { Microphone } from "./microphone";
 
 export class Trial {
   private microphone: Microphone | null = null;
+  private wish: object | null = null; // for a microphone; the one that still holds
 
   /** Tries this device in the place of the one before. Throws a Problem. */
   async open(device: string | null): Promise<void> {
     this.close();
+    const wish = (this.wish = {});
     const opened = await Microphone.open(device, () => this.close());
-    this.close();
-    this.microphone = opened;
+    if (wish === this.wish) this.microphone = opened;
+    else opened.close(); // the user thought better of it while the browser asked
   }
 
   /** Peak at this moment, 0 to 1. */
@@ -20,6 +22,7 @@ export class Trial {
 
   /** Lets the device go. May be called twice. */
   close(): void {
+    this.wish = null;
     this.microphone?.close();
     this.microphone = null;
   }

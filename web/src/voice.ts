@@ -1,5 +1,6 @@
 /** A spoken conversation with a Realtime server: devices, line and conversation, held together. Knows no element of a page. */
 
+import { serverOf } from "./address";
 import { Connection } from "./connection";
 import { Conversation } from "./conversation";
 import type { Wanted } from "./dial";
@@ -11,7 +12,7 @@ import { keyOf } from "./key";
 import type { Line, LineKind, Place } from "./line";
 import { merged, picked, type Settings } from "./merge";
 import { pictureOf, STILL_CHARS } from "./picture";
-import { Player } from "./player";
+import { Player, playThrough } from "./player";
 import { Problem, problemOf } from "./problem";
 import { Resume, type Ticket } from "./resume";
 import { Sayings } from "./sayings";
@@ -25,7 +26,6 @@ import type { ClientEvent, Loaded } from "./wire";
 const PICTURE_CHARS = 1_000_000;
 const ENVELOPE = 1_000; // what an event adds to the picture in it
 const MOST_WAITING = 64; // events of a page before its session is there
-const NO_SERVER = new Problem("refused", 'Name the voice server: new VoiceClient({ server: "https://…" }).');
 const TOO_MUCH = new Problem("refused", "Too much already waits for the connection: ask again once it is there.");
 
 export class VoiceClient extends Emitter<VoiceEvents> {
@@ -34,9 +34,14 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   key: Key;
   private secret: string | null = null; // what the key's function gave last
   private readonly server: URL;
-  private readonly player: Player;
+  private readonly element: HTMLAudioElement;
+  private player: Player | null = null; // until the conversation ends
   /** The microphone and the camera. */
-  readonly inputs = new Inputs({ changed: () => this.emit("change"), trouble: (problem) => this.trouble(problem) });
+  readonly inputs = new Inputs({
+    changed: () => this.emit("change"),
+    lost: () => this.conversation.unheard(),
+    trouble: (problem) => this.trouble(problem),
+  });
   private readonly conversation: Conversation;
   private readonly connection: Connection;
   private readonly resume = new Resume();
@@ -60,7 +65,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.transport = options.transport ?? "auto";
     this.key = options.key ?? null;
     this.session = sessionOf(options);
-    this.player = new Player(options.audio ?? new Audio());
+    this.element = options.audio ?? new Audio();
     this.conversation = this.makeConversation();
     this.connection = this.makeConnection();
     this.inputs.device = options.microphone ?? null;
@@ -137,7 +142,10 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   /** Let sound out; costs nothing when it may come already. */
   wake(): void {
-    this.player.wake().catch((error: unknown) => this.trouble(problemOf(error, "Opening the loudspeaker")));
+    const { loudspeaker } = this;
+    loudspeaker.wake().catch((error: unknown) => {
+      if (loudspeaker === this.player) this.trouble(problemOf(error, "Opening the loudspeaker")); // else that conversation is over
+    });
   }
 
   /** Have something typed or shown answered; connects first where need be. With the camera on, it is shown too. */
@@ -232,30 +240,30 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.emit("change");
   }
 
-  /** Hang up, and let every device go. */
+  /** Hang up, and let everything go: a client that nobody uses any more can be forgotten. */
   end(): void {
-    this.connection.stop();
-    this.resume.restore(null);
+    this.hangUp();
+    this.player?.dispose();
+    this.player = null;
     this.inputs.close();
     this.sayings.take();
     this.waiting = [];
     this.floor.mute(false);
-    this.reset();
     this.emit("change");
   }
 
   /** Begin anew over what `transport` and `key` say now; nothing when there is no conversation. */
   reconnect(): void {
     if (!this.connection.open) return;
-    this.connection.stop();
-    this.resume.restore(null);
-    this.reset();
+    this.hangUp();
+    this.player?.close();
+    void this.inputs.attach(null);
     this.connection.start();
   }
 
   /** Play through this loudspeaker from now on; the empty string: the browser's choice. Throws a Problem. */
   useSpeaker(device: string): Promise<void> {
-    return this.player.use(device);
+    return playThrough(this.element, device);
   }
 
   /** Be answered by this voice; a conversation that has sounded keeps its own. */
@@ -265,6 +273,10 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   private get line(): Line | null {
     return this.connection.line;
+  }
+
+  private get loudspeaker(): Player {
+    return (this.player ??= new Player(this.element));
   }
 
   private makeConversation(): Conversation {
@@ -279,7 +291,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private makeConnection(): Connection {
-    return new Connection(this.player, { last: () => this.place, next: () => this.locate() }, () => this.transport, () => this.resume.ticket, {
+    return new Connection(() => this.loudspeaker, { last: () => this.place, next: () => this.locate() }, () => this.transport, () => this.resume.ticket, {
       opened: (line, fellBack) => this.opened(line, fellBack),
       lost: (problem, retry_ms) => this.lost(problem, retry_ms),
       received: (event) => {
@@ -315,6 +327,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
       this.conversation.line = line;
     }
     this.emit("line", line.kind, fellBack, line.resumed);
+    line.begin();
     if (!line.resumed) this.conversation.configure(this.settings);
     this.changed &&= line.resumed;
     this.sayWaiting();
@@ -351,7 +364,6 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private lost(problem: Problem, retry_ms: number | null): void {
     this.configured = this.queued = false;
     this.floor.letGo();
-    this.conversation.line = null;
     if (retry_ms === null) this.end();
     else void this.inputs.attach(null);
     this.broken = true;
@@ -359,14 +371,16 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.emit("change");
   }
 
-  private reset(): void {
+  private hangUp(): void {
+    this.connection.stop();
+    this.resume.restore(null);
     this.configured = this.queued = false;
     this.floor.letGo();
     this.conversation.reset();
   }
 
   private sayWaiting(): void {
-    if (!this.configured || this.conversation.line === null) return; // a session that is taken up again may tell first
+    if (!this.configured) return;
     for (const event of this.waiting.splice(0)) this.conversation.pass(event);
     for (const saying of this.sayings.take()) this.conversation.say(saying);
   }
@@ -386,17 +400,4 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     if (!this.listened("problem")) console.error(`${problem.name}: ${problem.message}`, problem.cause ?? "");
     this.emit("problem", problem, retry_ms);
   }
-}
-
-/** A server's root, with a slash at its end. Throws a Problem. */
-function serverOf(server: string | URL | null): URL {
-  if (server === null) throw NO_SERVER;
-  const url = URL.canParse(String(server), location.href) ? new URL(server, location.href) : null;
-  if (url === null || !/^(https?|wss?):$/.test(url.protocol)) {
-    throw new Problem("refused", `This is no address of a voice server: ${String(server)}. One looks like https://….`);
-  }
-  url.protocol = url.protocol.replace("ws", "http");
-  if (!url.pathname.endsWith("/")) url.pathname += "/";
-  url.search = url.hash = "";
-  return url;
 }

@@ -20,20 +20,25 @@ const OPEN_TIMEOUT_MS = 4_000; // a call takes some 200 ms, through a relay a se
 const DISCONNECTED_MS = 5_000; // a network that changes comes back within it, or not at all
 const DEFAULT_MAX_BYTES = 65_535;
 
-/** An open call; with a ticket, another way to the one that it names. Throws the Problem that is in the way. */
+/**
+ * An open call; with a ticket, another way to the one that it names. Throws the Problem that is in the way, and what
+ * `signal` says.
+ */
 export async function openWebRtc(
   place: Place,
   element: HTMLAudioElement,
   events: LineEvents,
+  signal: AbortSignal,
   ticket: Ticket | null = null,
 ): Promise<Line> {
   if (!("RTCPeerConnection" in window)) throw new Problem("unsupported", "This browser has no WebRTC.");
   const servers = await iceServers(place);
+  signal.throwIfAborted();
   const call = new Call(new RTCPeerConnection({ iceServers: servers }), element, events, ticket !== null);
   try {
     const { sdp, hangUp } = await offered(place, ticket, await call.offer());
     await call.answer(sdp, hangUp);
-    await call.opened(servers.some(isTurn));
+    await call.opened(servers.some(isTurn), signal);
   } catch (error) {
     call.close(); // and hang up: a socket may take its place, and the server would wait for the call's client
     throw error;
@@ -69,6 +74,8 @@ class Call implements Line {
   private readonly channel: RTCDataChannel;
   private readonly sound: RTCRtpTransceiver;
   private readonly picture: RTCRtpTransceiver;
+  private readonly stream: MediaStream; // the answer's sound
+  private readonly early: string[] = []; // events that came before `begin`
   private readonly context = new AudioContext({ latencyHint: "interactive" });
   private readonly delay: PlayoutDelay;
   private readonly playhead: CallPlayhead;
@@ -90,11 +97,11 @@ class Call implements Line {
     this.channel = peer.createDataChannel("oai-events");
     this.sound = peer.addTransceiver("audio", { direction: "sendrecv" });
     this.picture = peer.addTransceiver("video", { direction: "sendonly" });
+    this.stream = new MediaStream([this.sound.receiver.track]);
     const output_s = () => this.context.outputLatency || 0; // Safari reports none
     this.delay = new PlayoutDelay(this.sound.receiver, output_s, (ms) => this.report(ms));
     this.playhead = new CallPlayhead(this.sound.receiver, output_s, (head) => events.played(null, head));
-    this.channel.onmessage = ({ data }: MessageEvent<string>) => this.receive(data);
-    element.muted = false;
+    this.channel.onmessage = ({ data }: MessageEvent<string>) => this.early.push(data);
   }
 
   get maxBytes(): number {
@@ -113,15 +120,13 @@ class Call implements Line {
   async answer(sdp: string, hangUp: Answer["hangUp"]): Promise<void> {
     this.hangUp = hangUp;
     await this.peer.setRemoteDescription({ type: "answer", sdp });
-    const stream = new MediaStream([this.sound.receiver.track]);
-    this.element.srcObject = stream;
-    void this.element.play().catch(() => undefined); // until the user's first click; `wake` plays it then
-    this.listen(stream).catch((error: unknown) => this.events.trouble(problemOf(error, "Listening to the answer")));
   }
 
   /** Waits until events flow. */
-  opened(hasTurn: boolean): Promise<void> {
+  opened(hasTurn: boolean, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
+      signal.throwIfAborted();
+      signal.addEventListener("abort", () => reject(signal.reason), { once: true });
       const fail = () => reject(noPath(hasTurn));
       this.timer = window.setTimeout(fail, OPEN_TIMEOUT_MS);
       this.peer.onconnectionstatechange = () => this.peer.connectionState === "failed" && fail();
@@ -133,6 +138,15 @@ class Call implements Line {
       if (this.channel.readyState === "open") open();
       else this.channel.onopen = open;
     });
+  }
+
+  begin(): void {
+    this.element.muted = this.silent;
+    this.element.srcObject = this.stream;
+    void this.element.play().catch(() => undefined); // until the user's first click; `wake` plays it then
+    this.listen().catch((error: unknown) => this.events.trouble(problemOf(error, "Listening to the answer")));
+    this.channel.onmessage = ({ data }: MessageEvent<string>) => this.receive(data);
+    for (const text of this.early.splice(0)) this.receive(text);
   }
 
   send(event: ClientEvent): boolean {
@@ -173,8 +187,9 @@ class Call implements Line {
     this.delay.watch(false);
     this.playhead.stop();
     this.peer.onconnectionstatechange = null;
-    this.channel.onmessage = this.channel.onclose = null;
-    this.element.srcObject = null;
+    this.channel.onopen = this.channel.onmessage = this.channel.onclose = null;
+    this.playing = false;
+    if (this.element.srcObject === this.stream) this.element.srcObject = null; // else another line sounds
     if (this.context.state !== "closed") void this.context.close();
     // First the server, since it would not know a call that has closed itself.
     const gone = this.hangUp?.().catch(() => undefined) ?? Promise.resolve();
@@ -236,8 +251,8 @@ class Call implements Line {
   }
 
   /** The remote sound, beside the element that plays it: its level, and when it begins. */
-  private async listen(stream: MediaStream): Promise<void> {
-    const source = this.context.createMediaStreamSource(stream);
+  private async listen(): Promise<void> {
+    const source = this.context.createMediaStreamSource(this.stream);
     this.meter = Meter.of(source);
     if (this.context.audioWorklet === undefined) return; // an insecure address: the first sound is not timed
     await this.context.audioWorklet.addModule(onsetUrl);
@@ -245,7 +260,7 @@ class Call implements Line {
     const node = new AudioWorkletNode(this.context, "onset", { channelCount: 1, channelCountMode: "explicit" });
     node.port.onmessage = ({ data }: MessageEvent<number>) => this.heard(data);
     source.connect(node).connect(this.context.destination);
-    void this.context.resume();
+    void this.context.resume().catch(() => undefined); // closed before the user's first click
   }
 
   private heard(time_s: number): void {

@@ -21,48 +21,58 @@ const MAX_BYTES = 12 << 20; // the server takes 16 MiB
 
 /**
  * An open line, greeted by the server; where it is full, after a wait in line. With a ticket, one back to its session.
- * Throws the Problem that is in the way.
+ * Throws the Problem that is in the way, and what `signal` says.
  */
-export async function openWebSocket(place: Place, player: Player, events: LineEvents, ticket: Ticket | null = null): Promise<Line> {
+export async function openWebSocket(
+  place: Place,
+  player: Player,
+  events: LineEvents,
+  signal: AbortSignal,
+  ticket: Ticket | null = null,
+): Promise<Line> {
   const query = ticket === null ? { wait: "true" } : { resume: ticket.token, after: String(ticket.after) };
-  const { socket, greeting } = await greet(place, query, (position) => events.queued(position));
-  const line = new SocketLine(socket, player, events, ticket !== null);
-  line.receive(greeting);
-  return line;
+  const { socket, greeting } = await greet(place, query, signal, (position) => events.queued(position));
+  return new SocketLine(socket, greeting, player, events, ticket !== null);
 }
 
 /**
  * A socket and the first message on it, which shows, more than the mere handshake, that a server is there. The caller
- * sets its handlers before the next one can come: promises are settled before messages are told. Throws the Problem that is in the way.
+ * sets its handlers before the next one can come: promises are settled before messages are told. Throws the Problem that
+ * is in the way, and what `signal` says: then nobody stands in the server's line any more.
  */
 export async function greet(
   place: Place,
-  query = {},
+  query: Record<string, string>,
+  signal: AbortSignal,
   queued: (position: number) => void = () => undefined,
 ): Promise<{ socket: WebSocket; greeting: string }> {
+  signal.throwIfAborted();
   const socket = new WebSocket(addressOf(place, query), place.key === null ? ["realtime"] : ["realtime", KEY_SUBPROTOCOL + place.key]);
   try {
-    return { socket, greeting: await first(socket, queued) };
+    return { socket, greeting: await first(socket, signal, queued) };
   } catch (reason) {
     socket.onclose = null;
     socket.close();
+    signal.throwIfAborted();
     throw await whyRefused(place, reason as string);
   }
 }
 
 /** The first message of a session; until then one's place in the line. Rejects with the reason that the close gave. */
-function first(socket: WebSocket, queued: (position: number) => void): Promise<string> {
+function first(socket: WebSocket, signal: AbortSignal, queued: (position: number) => void): Promise<string> {
   return new Promise((resolve, reject: (reason: string) => void) => {
     const timer = setTimeout(() => reject("it said nothing"), GREETING_TIMEOUT_MS);
+    const fail = (reason: string) => {
+      clearTimeout(timer);
+      reject(reason);
+    };
+    signal.addEventListener("abort", () => fail("it was given up"), { once: true });
+    socket.onclose = ({ reason }) => fail(reason);
     socket.onmessage = ({ data }: MessageEvent<string>) => {
       clearTimeout(timer);
       const event = JSON.parse(data) as ServerEvent;
       if (event.type === "parley.queue.updated") queued(event.position);
       else if (event.type !== "error") resolve(data); // else the close that follows says why
-    };
-    socket.onclose = ({ reason }) => {
-      clearTimeout(timer);
-      reject(reason);
     };
   });
 }
@@ -87,20 +97,17 @@ class SocketLine implements Line {
 
   constructor(
     private readonly socket: WebSocket,
+    private readonly greeting: string,
     private readonly player: Player,
     private readonly events: LineEvents,
-    readonly resumed = false,
+    readonly resumed: boolean,
   ) {
-    const full = new Problem("sound", "The answer is longer than this page can hold: some of it is lost, ask for a shorter one.");
-    player.open({
-      audible: (item, at_ms) => events.audible(at_ms, item),
-      played: (item, head) => events.played(item, head),
-      changed: () => events.changed(),
-      full: () => events.trouble(full),
-    });
     socket.onmessage = ({ data }: MessageEvent<string>) => this.receive(data);
     // What has come is still played: the answer may go on over the next line.
-    socket.onclose = ({ reason }) => events.closed(new Problem("lost", `The connection was lost${reason && ` (${reason})`}.`));
+    socket.onclose = ({ reason }) => {
+      clearInterval(this.looking);
+      events.closed(new Problem("lost", `The connection was lost${reason && ` (${reason})`}.`));
+    };
   }
 
   get playing(): boolean {
@@ -111,15 +118,19 @@ class SocketLine implements Line {
     return this.player.able;
   }
 
-  level(): number {
-    return this.player.level();
+  begin(): void {
+    const { events } = this;
+    this.player.open({
+      audible: (item, at_ms) => events.audible(at_ms, item),
+      played: (item, head) => events.played(item, head),
+      changed: () => events.changed(),
+      trouble: (problem) => events.trouble(problem),
+    });
+    this.receive(this.greeting);
   }
 
-  receive(text: string): void {
-    const event = JSON.parse(text) as ServerEvent;
-    if (event.type === "session.created" || event.type === "session.updated") this.takesVideo = event.session.parley !== undefined;
-    if (event.type === "response.output_audio.delta") this.play(event.item_id, event.delta);
-    this.events.received(event);
+  level(): number {
+    return this.player.level();
   }
 
   send(event: ClientEvent): boolean {
@@ -145,10 +156,11 @@ class SocketLine implements Line {
 
   async silence(): ReturnType<Line["silence"]> {
     this.hushed = true;
-    const item = this.item;
+    const { item } = this;
     this.item = null;
-    const heard = item === null ? null : await this.player.flush();
-    return heard?.item === item ? heard : null;
+    if (item === null && !this.player.playing) return null;
+    const heard = await this.player.flush();
+    return item === null || heard?.item === item ? heard : null; // null: it came over the line before
   }
 
   resume(): void {
@@ -160,8 +172,14 @@ class SocketLine implements Line {
     this.socket.onclose = this.socket.onmessage = null;
     this.socket.close(1000);
     clearInterval(this.looking);
-    this.player.close();
     void this.microphone?.capture(null);
+  }
+
+  private receive(text: string): void {
+    const event = JSON.parse(text) as ServerEvent;
+    if (event.type === "session.created" || event.type === "session.updated") this.takesVideo = event.session.parley !== undefined;
+    if (event.type === "response.output_audio.delta") this.play(event.item_id, event.delta);
+    this.events.received(event);
   }
 
   private play(item: string, delta: string): void {

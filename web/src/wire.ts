@@ -38,6 +38,7 @@ export interface Refused {
 }
 
 export interface Session {
+  readonly audio?: { readonly input?: { readonly turn_detection?: TurnDetection | null } };
   /** Parley's own, absent from other servers. */
   readonly parley?: Loaded & {
     readonly voice?: string;
@@ -45,6 +46,14 @@ export interface Session {
     /** Whether it tells how far the voice is in an answer's text. */
     readonly alignment?: boolean;
   };
+}
+
+/** The server's part in the turns that it finds; both by default. */
+export interface TurnDetection {
+  /** Whether it answers a turn by itself. */
+  readonly create_response?: boolean;
+  /** Whether a user who speaks over an answer ends it. */
+  readonly interrupt_response?: boolean;
 }
 
 /** The model that is loaded at the server, as far as it says. */

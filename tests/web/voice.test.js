@@ -1,0 +1,337 @@
+// A whole client over lines that the test plays: what holds from one line to the next, and when devices are let go.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { toBase64 } from "../../web/src/pcm";
+import { Trial } from "../../web/src/trial";
+import { calling, opening, settled } from "./fakes";
+
+const SESSION = { session: { parley: { resume_token: "back" } } };
+const CREATED = { response: { id: "r", status: "in_progress" } };
+const SOUND = { item_id: "a", delta: toBase64(new Int16Array(2_400)) };
+
+/** A client whose session is there, over a socket. */
+async function talking(t, options = {}) {
+  const { voice, browser, problems } = opening(t, options);
+  voice.connect();
+  await settled();
+  await begun(browser.socket);
+  return { voice, browser, problems };
+}
+
+async function begun(socket) {
+  await socket.say("session.created", SESSION);
+  await socket.say("session.updated", SESSION);
+  socket.types();
+}
+
+/** The line is cut and found again: the next socket, of which the server has said nothing yet. */
+async function cut(t, browser) {
+  await browser.socket.cut();
+  for (const hurry of browser.online) hurry();
+  await settled();
+  assert.equal(browser.socket.url.searchParams.get("resume"), "back");
+  return browser.socket;
+}
+
+test("what a lost socket swallowed is asked again by the first word of the next, and settings follow", async (t) => {
+  const { voice, browser } = await talking(t);
+  voice.ask("one");
+  const [item] = browser.socket.sent;
+  const socket = await cut(t, browser);
+  voice.setInstructions("Be brief.");
+  await socket.say("session.updated", SESSION);
+  assert.equal(socket.sent.find(({ type }) => type === "conversation.item.create").event_id, item.event_id);
+  assert.deepEqual(socket.types().sort(), ["conversation.item.create", "response.create", "session.update"]);
+  await socket.say("session.updated", SESSION);
+  assert.deepEqual(socket.types(), []);
+});
+
+test("a result that a tool gave while the line was lost goes out with the next one's first word", async (t) => {
+  const { voice, browser } = await talking(t);
+  let give;
+  voice.tool("wait", {}, () => new Promise((resolve) => (give = resolve)));
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_item.done", { item: { id: "f", type: "function_call", name: "wait", call_id: "c", arguments: "{}" } });
+  await browser.socket.say("response.done", { response: { id: "r", status: "completed" } });
+  const socket = await cut(t, browser);
+  give("now");
+  await settled();
+  await socket.say("session.updated", SESSION);
+  assert.deepEqual(socket.types(), ["conversation.item.create", "response.create"]);
+});
+
+test("a call that was given up leaves the loudspeaker to the line that took its place, and hangs up", async (t) => {
+  const { voice, browser } = opening(t, { transport: "webrtc" });
+  voice.connect();
+  await settled();
+  const { call } = browser;
+  voice.transport = "websocket";
+  voice.reconnect();
+  await settled();
+  await begun(browser.socket);
+  const plays = browser.element.srcObject;
+  assert.ok(plays);
+  await call.fail();
+  await settled();
+  assert.equal(browser.sockets.length, 1);
+  assert.equal(browser.element.srcObject, plays);
+  assert.ok(browser.requests.at(-1).endsWith("/hangup"));
+});
+
+test("a call has the loudspeaker from its beginning on, with what came by then, and leaves it at its end", async (t) => {
+  const { voice, browser } = opening(t, { transport: "webrtc" });
+  const states = [];
+  voice.on("session", () => states.push(voice.transportUsed));
+  voice.connect();
+  await settled();
+  const { call } = browser;
+  await call.channel.say("session.created", SESSION);
+  assert.equal(browser.element.srcObject, null);
+  await call.open();
+  assert.deepEqual(states, ["webrtc"]);
+  assert.ok(browser.element.srcObject);
+  voice.end();
+  assert.equal(browser.element.srcObject, null);
+});
+
+test("who ends while they stand in line has left it, and a key that is still to come opens nothing", async (t) => {
+  const { voice, browser } = opening(t);
+  voice.connect();
+  await settled();
+  const [ghost] = browser.sockets;
+  await ghost.say("parley.queue.updated", { position: 1 });
+  voice.end();
+  await settled();
+  assert.equal(ghost.readyState, 3);
+  assert.deepEqual(browser.requests, [], "nobody asks why");
+  let give;
+  voice.key = () => new Promise((resolve) => (give = resolve));
+  voice.connect();
+  await settled();
+  voice.end();
+  give("a key");
+  await settled();
+  assert.equal(browser.sockets.length, 1);
+});
+
+test("a network that comes back hastens the attempt that is waited for, and starts no second one", async (t) => {
+  const { browser } = await talking(t);
+  await cut(t, browser);
+  for (const hurry of browser.online) hurry();
+  await settled();
+  assert.equal(browser.sockets.length, 2);
+});
+
+test("who stops an answer while the line is lost hears no more of it, and the server learns how much they heard", async (t) => {
+  const { voice, browser } = await talking(t);
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  const socket = await cut(t, browser);
+  voice.stop();
+  await settled();
+  assert.deepEqual(browser.speaker.orders, ["samples", "flush"]);
+  await socket.say("response.output_audio.delta", SOUND);
+  assert.deepEqual(browser.speaker.orders, ["samples", "flush"]);
+  await socket.say("session.updated", SESSION);
+  assert.deepEqual(socket.types(), ["response.cancel"]);
+  await socket.say("response.done", { response: { id: "r", status: "cancelled" } });
+  const [cut_off] = socket.sent;
+  assert.deepEqual([cut_off.type, cut_off.item_id, cut_off.audio_end_ms], ["conversation.item.truncate", "a", 100]);
+});
+
+test("who stops an answer whose sound came over the line before stops that", async (t) => {
+  const { voice, browser } = await talking(t);
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  await browser.socket.say("response.done", { response: { id: "r", status: "completed" } });
+  const socket = await cut(t, browser);
+  await socket.say("session.updated", SESSION);
+  assert.equal(voice.state, "speaking");
+  voice.stop();
+  await settled();
+  assert.notEqual(voice.state, "speaking");
+  assert.deepEqual(socket.types(), ["conversation.item.truncate"]);
+});
+
+test("who hangs up while the line is lost hears no more of the answer", async (t) => {
+  const { voice, browser } = await talking(t);
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  await browser.socket.cut();
+  assert.ok(browser.element.srcObject);
+  voice.end();
+  await settled();
+  assert.equal(browser.element.srcObject, null);
+  assert.deepEqual(browser.speaker.orders, ["samples", "flush"]);
+});
+
+test("a socket that is lost takes no more pictures", async (t) => {
+  const { voice, browser } = await talking(t);
+  t.mock.timers.enable({ apis: ["setInterval"] });
+  let stills = 0;
+  void voice.inputs.look(null);
+  await browser.allow();
+  voice.inputs.camera.still = () => void stills++ ?? null;
+  t.mock.timers.tick(1_000);
+  assert.equal(stills, 1);
+  await browser.socket.cut();
+  t.mock.timers.tick(5_000);
+  assert.equal(stills, 1);
+});
+
+test("a loudspeaker that does not open is one problem, the answer comes as text, and the next conversation tries again", async (t) => {
+  const { voice, browser, problems } = opening(t);
+  browser.worklets = Promise.reject(new Error("blocked"));
+  voice.connect();
+  await settled();
+  await begun(browser.socket);
+  assert.deepEqual(problems, ["sound"]);
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  assert.equal(voice.state, "thinking");
+  await browser.socket.say("response.done", { response: { id: "r", status: "completed", parley: { ledger: { ttfa_ms: 50, terms_ms: {} } } } });
+  assert.equal(voice.state, "ready");
+  voice.end();
+  browser.worklets = Promise.resolve();
+  voice.connect();
+  await settled();
+  await begun(browser.socket);
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  assert.equal(voice.state, "speaking");
+  assert.deepEqual(problems, ["sound"]);
+});
+
+test("a client that was never used, or has ended, holds nothing, and may begin again", async (t) => {
+  const { voice, browser } = opening(t);
+  assert.equal(browser.contexts.length, 0);
+  for (const nth of [1, 2]) {
+    voice.connect();
+    await settled();
+    await begun(browser.socket);
+    assert.equal(browser.online.size, 1);
+    voice.end();
+    assert.equal(browser.online.size, 0);
+    assert.deepEqual(browser.contexts.map(({ state }) => state), Array(nth).fill("closed"));
+  }
+});
+
+test("a conversation that ends before its loudspeaker may start, as on a page that nobody has clicked, is no problem", async (t) => {
+  const { voice, browser, problems } = opening(t);
+  browser.clicked = false;
+  voice.connect();
+  await settled();
+  await begun(browser.socket);
+  voice.end();
+  await settled();
+  assert.deepEqual(problems, []);
+});
+
+test("a device that the user allows when nobody wants it any more is let go", async (t) => {
+  const { voice, browser } = await talking(t);
+  const trial = new Trial();
+  void trial.open(null);
+  trial.close();
+  assert.equal((await browser.allow()).readyState, "ended");
+  void trial.open(null);
+  const tried = await browser.allow();
+  assert.equal(tried.readyState, "live");
+  trial.close();
+  assert.equal(tried.readyState, "ended");
+
+  void voice.inputs.look(null);
+  void voice.inputs.look(false);
+  assert.equal((await browser.allow()).readyState, "ended");
+  void voice.inputs.look(null);
+  const seen = await browser.allow();
+  assert.equal(seen.readyState, "live");
+  void voice.inputs.look("another");
+  const instead = await browser.allow();
+  assert.deepEqual([seen.readyState, instead.readyState], ["ended", "live"]);
+  void voice.inputs.look("a third");
+  voice.end();
+  assert.equal((await browser.allow()).readyState, "ended");
+  assert.equal(instead.readyState, "ended");
+  assert.equal(voice.inputs.camera, null);
+});
+
+test("a microphone gives way to the next one also where the line does not take that", async (t) => {
+  const { voice, browser, problems } = opening(t, { transport: "webrtc" });
+  voice.start();
+  const first = await browser.allow();
+  await browser.call.open();
+  browser.call.takes = () => Promise.reject(new Error("closed"));
+  void voice.inputs.use("another");
+  const second = await browser.allow();
+  assert.deepEqual([first.readyState, second.readyState], ["ended", "live"]);
+  assert.deepEqual(problems, ["refused"]);
+  voice.reconnect();
+  void voice.inputs.use("a third");
+  await browser.allow();
+  assert.deepEqual(problems, ["refused"], "the line before is not asked any more");
+});
+
+test("a microphone that goes away in mid-speech ends the turn: over a socket by the longest silence that is waited for", async (t) => {
+  const { voice, browser, problems } = await talking(t);
+  voice.start();
+  const track = await browser.allow();
+  track.lost();
+  assert.deepEqual(browser.socket.types(), [], "nobody spoke");
+  voice.start();
+  const again = await browser.allow();
+  await browser.socket.say("input_audio_buffer.speech_started", { item_id: "u" });
+  assert.equal(voice.state, "hearing");
+  again.lost();
+  assert.equal(voice.state, "ready");
+  assert.deepEqual(problems, ["no-device", "no-device"]);
+  const [silence] = browser.socket.sent;
+  assert.equal(silence.type, "input_audio_buffer.append");
+  assert.match(silence.audio, /^A{512000}$/);
+});
+
+test("the element's button hangs up whatever the microphone does, and without one nobody is called", async (t) => {
+  const { element, browser, part } = calling(t);
+  const [button, problem] = [part("button"), part("problem")];
+  await button.click();
+  assert.equal(element.voice.state, "connecting");
+  assert.equal(button.attributes["aria-pressed"], "true");
+  await button.click();
+  assert.equal(element.voice.state, "idle");
+  browser.asked.length = 0;
+
+  await button.click();
+  await begun(browser.socket);
+  browser.asked.shift().refuse(new DOMException("no", "NotAllowedError"));
+  await settled();
+  assert.equal(element.voice.state, "idle");
+  assert.equal(button.attributes["aria-pressed"], "false");
+  assert.match(problem.textContent, /allow it/);
+
+  await button.click();
+  await begun(browser.socket);
+  assert.equal(problem.textContent, "");
+  const track = await browser.allow();
+  assert.equal(element.voice.state, "listening");
+  track.lost();
+  assert.equal(element.voice.state, "idle");
+});
+
+test("the element shows an answer's words in full, also where the user's come behind the first of them", async (t) => {
+  const { element, browser, part } = calling(t);
+  await part("button").click();
+  await begun(browser.socket);
+  const said = (delta) => browser.socket.say("response.output_audio_transcript.delta", { item_id: "a", delta });
+  await browser.socket.say("response.created", CREATED);
+  await said("It is ");
+  await browser.socket.say("conversation.item.input_audio_transcription.completed", { item_id: "u", transcript: "What time is it?" });
+  assert.equal(part("words").textContent, "What time is it?");
+  await said("ten.");
+  assert.equal(part("words").textContent, "It is ten.");
+  element.voice.end();
+});
