@@ -164,7 +164,7 @@ class ToolServer:
             {} if served.annotations is None else served.annotations.model_dump(by_alias=True, exclude_none=True)
         )
         description = served.description or ""
-        size = len(served.name) + len(description) + len(orjson.dumps([served.input_schema, annotations]))
+        size = len(served.name) + len(description) + len(_json([served.input_schema, annotations]))
         return HostedTool(
             self, served.name, _function(served.name), description, served.input_schema, annotations, size
         )
@@ -242,11 +242,19 @@ def _object(arguments: str) -> dict[str, object]:
     return made
 
 
+def _json(tree: Any) -> bytes:
+    """Raises ToolServerError for what no client could be told, as a number beyond 64 bits."""
+    try:
+        return orjson.dumps(tree)
+    except TypeError as error:
+        raise ToolServerError(f"The MCP server gives what can't be handed on: {error}.") from None
+
+
 def _output(result: CallToolResult) -> str:
     """A result as text. Raises ToolServerError for one that is an error, or too long."""
     pieces = [block.text if block.type == "text" else f"[{block.type}]" for block in result.content]
     if not pieces and result.structured_content is not None:
-        pieces = [orjson.dumps(result.structured_content).decode()]
+        pieces = [_json(result.structured_content).decode()]
     text = "\n".join(pieces)
     if len(text) > MOST_OUTPUT:
         raise ToolServerError(

@@ -50,11 +50,17 @@ class Truncation:
         self._dearness = 1.0
 
     def fit(
-        self, rule: Rule, items: tuple[Item, ...], options: ResponseOptions, hosted: tuple[Tool, ...] = ()
+        self,
+        rule: Rule,
+        items: tuple[Item, ...],
+        options: ResponseOptions,
+        hosted: tuple[Tool, ...] = (),
+        remember: bool = True,
     ) -> tuple[Item, ...]:
         """The items that the prompt is made of: all, or the newest turns. Raises Refusal if it must not be cut.
 
-        The last turn stays, however long: whether it can be answered is for the model to say.
+        The last turn stays, however long: whether it can be answered is for the model to say. The place is not to be
+        remembered where the items are not the conversation's own.
         """
         turns, room = _turns(items), self._room(rule, options, json_size(hosted) if hosted else 0)
         start = next((i for i, turn in enumerate(turns) if turn[0].id == self._first), 0)
@@ -70,7 +76,8 @@ class Truncation:
         while first and held + costs[first - 1] <= room:
             first -= 1
             held += costs[first]
-        self._first = kept[first][0].id
+        if remember:
+            self._first = kept[first][0].id
         return _joined(kept[first:])
 
     def overflowed(self) -> None:

@@ -6,6 +6,7 @@ a barge-in can recall the rest. Sans-I/O: the clock is an argument, a sender ask
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -60,7 +61,12 @@ class Playout:
     _ended: bool = False
     _made_s: float | None = None  # when the first samples came
     _dry_at_s: float | None = None  # when the listener has played all that was sent; None before the first packet
+    _behind_s: float = -math.inf  # when the listener has played what was sent of another answer
     _wanted_s: float | None = None  # when the sender should come for a packet that waits
+
+    def follow(self, before: Playout) -> None:
+        """Play behind what another answer, which is over, has sent."""
+        self._behind_s = max(self._behind_s, before._behind_s if before._dry_at_s is None else before._dry_at_s)
 
     def push(self, samples: Wave) -> None:
         """Take float32 [samples] from the engine."""
@@ -100,12 +106,12 @@ class Playout:
         """Seconds until the next packet is due, 0 if it is; None while there is none."""
         if not self._waiting:
             return None
-        if self._dry_at_s is None:
-            return self._begins_in_s(now_s)
-        if self._begun:
+        if self._dry_at_s is not None and self._begun:
             return max(0.0, self._dry_at_s - now_s - self.packet_s)
         more_s = 0.0 if self.lateness is None else self.lateness.ahead_s(now_s)
-        return max(0.0, self._dry_at_s - now_s - self.lead_s - more_s)
+        if self._dry_at_s is not None:
+            return max(0.0, self._dry_at_s - now_s - self.lead_s - more_s)
+        return max(self._begins_in_s(now_s), self._behind_s - now_s - self.lead_s - more_s)
 
     @property
     def _begun(self) -> bool:
@@ -167,7 +173,7 @@ class Playout:
         if self._dry_at_s is not None and self._dry_at_s < now_s:
             self.underruns += 1
             self.underrun_s += now_s - self._dry_at_s
-        self._dry_at_s = max(now_s, self._dry_at_s or now_s) + packet.seconds
+        self._dry_at_s = max(now_s, self._behind_s if self._dry_at_s is None else self._dry_at_s) + packet.seconds
         self.sent_samples += len(packet.samples)
         self._keep(packet)
 

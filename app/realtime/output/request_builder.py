@@ -30,11 +30,13 @@ class RequestBuilder:
         utterance: Utterance | None,
         preemptible: bool,
         hosted: tuple[Tool, ...] = (),
+        remember: bool = True,
     ) -> Request:
         """``items`` are what the answer is about, cut to the model's context, and the ``utterance`` after them, if it
-        comes while it is spoken; ``hosted`` are tools that the server runs. Raises Refusal if cutting is forbidden, or
+        comes while it is spoken; ``hosted`` are tools that the server runs. Where the prompt begins is to ``remember``
+        for the next ones, unless it is about something else than they. Raises Refusal if cutting is forbidden, or
         the last turn alone is longer than any context."""
-        fitting = self.truncation.fit(session.truncation, items, options, hosted)
+        fitting = self.truncation.fit(session.truncation, items, options, hosted, remember)
         check_items(fitting, self._context.engine.model, None)
         limits, asked = self._context.limits, options.max_output_tokens
         return Request(

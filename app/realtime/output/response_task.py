@@ -76,6 +76,8 @@ class ResponseTask:
     ) -> None:
         self.response, self.request, self.utterance, self.input_item_id = response, request, utterance, input_item_id
         self.prompt_version = prompt_version
+        self.usual = True
+        """Whether it is about the conversation as it stands, and is kept there."""
         self.size = 0
         """Bytes of what it is about, where that is nothing of the conversation's."""
         profile = response.profile
@@ -174,7 +176,7 @@ class ResponseTask:
         """Have the sound sent again that would have been heard after that moment. Returns whether there is any of
         it."""
         profile = self.response.profile
-        if self.response.closed and self.response.view.outcome != "completed":
+        if self.response.closed and self.response.view.outcome in ("cancelled", "failed"):
             return False
         samples = self.playout.rewind(since_s, profile.lag_s())
         self.response.unsent(samples)
@@ -189,6 +191,11 @@ class ResponseTask:
     def fail(self, code: str, message: str) -> None:
         """End it as failed, with what had been sent."""
         self.response.close("failed", error=(code, message), played_samples=self.playout.sent_samples)
+
+    @property
+    def turns(self) -> int:
+        """Return how many of the user's turns it is about."""
+        return sum(one.role == "user" for one in self.request.messages) + self.request.live
 
     def leave(self) -> None:
         """Drop the request without a word."""
@@ -226,6 +233,14 @@ class ResponseTask:
         self.playout.flush()
         self._news.set()
         self.response.interrupted_after(played)
+
+    def follow(self, before: ResponseTask) -> None:
+        """Begin behind an answer that is over: nothing more of it is sent, and where its end still plays a voice says
+        that it has stopped before it begins itself."""
+        before.playout.flush()
+        if self.response.profile.plays and self.response.options.speaks:
+            before.response.played()
+            self.playout.follow(before.playout)
 
     def unplayed_s(self) -> float:
         """Seconds until the listener has heard all that was sent."""

@@ -111,7 +111,8 @@ class Responses:
         if task is None:
             self._check_number()
             items, size = await inputs_of(event, self._conversation, self.options.audio.input.format, self._context)
-            task = self._task(options, items, None, event.kept, labels=offer.servers if own_tools else None)
+            whole, labels = event.kept and event.inputs is None, offer.servers if own_tools else None
+            task = self._task(options, items, None, event.kept, labels=labels, usual=whole)
             task.size = size
         known = {tool.server.entry.server_label for tool in self.hosted.listed()}
         unknown_servers = tuple(label for label in offer.servers if label not in known)
@@ -131,9 +132,15 @@ class Responses:
         raise Refusal("response_cancel_not_active", message, None if response_id is None else "response_id")
 
     def interrupt(self, reason: Reason = "turn_detected") -> None:
-        """The user speaks over the answer, or over what is still playing of it; or the client wants silence."""
-        if self._after is not None:
+        """The user speaks over the answer, or over what is still playing of it; or the client wants silence.
+
+        Who speaks will be answered; who wants silence is still to have the answer to a turn that waits for it.
+        """
+        if reason == "turn_detected" and self._after is not None:
             self._after.cancel()
+        if reason == "client_cancelled":
+            for aside in [one for one in self._aside if one.active and one.response.options.speaks]:
+                self._stop(aside, reason)
         if self._current is None:
             return
         if self._current.active:
@@ -296,10 +303,11 @@ class Responses:
         if self._speaking(task.response.options) is not None:
             self._refuse_second_voice(task)
         asked = kept and self._asked
+        for before in (self._current, *self._aside):
+            if before is not None and not before.active and (kept or task.response.options.speaks):
+                task.follow(before)
         if kept:
             self._asked = False
-            if self._current is not None:
-                self._current.playout.flush()  # the sound of an answer that is over, which was played again
             self._current = task
             self._notify(ResponseStarted())
         else:
@@ -344,7 +352,7 @@ class Responses:
         try:
             await task.run(self._context.engine, self)
         except (EngineError, Refusal) as error:
-            if error.code == ContextOverflow.code:
+            if error.code == ContextOverflow.code and task.usual and task.turns > 1:
                 self._requests.truncation.overflowed()
             task.fail(error.code, str(error))
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
@@ -377,8 +385,11 @@ class Responses:
         kept: bool = True,
         preemptible: bool = False,
         labels: tuple[str, ...] | None = None,
+        usual: bool = True,
     ) -> ResponseTask:
         """An answer about ``items``, or about ``utterance`` after them. Raises Refusal.
+
+        A ``usual`` one is about the conversation as it stands: where its prompt begins, the next ones begin, too.
 
         It has the session's MCP tools, or of these only those of ``labels``; where the conversation does not keep it
         it has none, since a result would have no place.
@@ -387,7 +398,10 @@ class Responses:
         hosting = self.hosted.hosting([tool.name for tool in options.tools], labels if kept else ())
         tools = tuple(tool.tool for tool in hosting.functions.values())
         response = Response(options, conversation, self._context.engine.model, self._emit, self._profile, hosting)
-        request = self._requests.build(response.id, options, self.options, items, utterance, preemptible, tools)
+        build = self._requests.build
+        request = build(response.id, options, self.options, items, utterance, preemptible, tools, remember=usual)
         input_item_id = last_untranscribed(items) if utterance is None else utterance.item_id
         version, now = self.prompt_version(utterance), self._context.now
-        return ResponseTask(response, request, utterance, input_item_id, version, now)
+        task = ResponseTask(response, request, utterance, input_item_id, version, now)
+        task.usual = usual
+        return task

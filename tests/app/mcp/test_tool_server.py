@@ -270,6 +270,7 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
     "an odd name": (lambda message: result(message, tools=[tool("a b\n")]), "name is none"),
     "a schema that is none": (_schema("object"), "not what the protocol says"),
     "a schema of no object": (_schema({"type": "string"}), "not what the protocol says"),
+    "a number of 70 bits": (_schema({"type": "object", "maximum": 2**70}), "can't be handed on"),
     "no JSON": (lambda message: head(200, b"{", content_type="application/json"), "MCP server"),
     "deep JSON": (lambda message: head(200, b"[" * 500_000, content_type="application/json"), "MCP server"),
     "HTML": (lambda message: head(200, b"<html>", content_type="text/html"), "refuses: Unexpected content type"),
@@ -282,6 +283,14 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
 }  # fmt: skip
 
 
+CALLED: dict[str, tuple[Reply, str]] = {
+    "a number as a result": (
+        lambda message: result(message, content=[], structuredContent={"seconds": 2**70}),
+        "can't be handed on",
+    )
+}
+
+
 @pytest.mark.parametrize("kind", HOSTILE)
 async def test_a_hostile_server_is_one_clear_error(kind: str) -> None:
     reply, said = HOSTILE[kind]
@@ -292,9 +301,11 @@ async def test_a_hostile_server_is_one_clear_error(kind: str) -> None:
         assert len(str(refused)) < 600
 
 
-@pytest.mark.parametrize("kind", ["hangs", "ten megabytes", "floods", "a bomb", "no JSON", "an error", "broken"])
+@pytest.mark.parametrize(
+    "kind", ["hangs", "ten megabytes", "floods", "a bomb", "a number as a result", "no JSON", "an error", "broken"]
+)
 async def test_a_call_to_a_hostile_server_is_an_error_that_the_thinker_is_told(kind: str) -> None:
-    reply, said = HOSTILE[kind]
+    reply, said = (HOSTILE | CALLED)[kind]
     async with liar(reply) as one:
         outcome = await opened(one.url, {"timeout_s": 0.3 if "0.3 s" in said else 30.0}).call("look", "{}")
         assert outcome.output is None

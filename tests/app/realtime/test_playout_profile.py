@@ -197,6 +197,48 @@ async def test_an_answer_that_is_refused_for_a_voice_beside_it_is_nobodys_and_it
         assert call.statuses() == ["completed", "completed"]
 
 
+async def test_clearing_stops_a_voice_that_is_no_answer_and_keeps_a_turn_that_waits_for_its_answer() -> None:
+    async with calling() as call:
+        content = [{"type": "input_text", "text": "wait"}]
+        aside = {**ASIDE, "input": [{"type": "message", "role": "user", "content": content}]}
+        await call.say("response.create", response=aside)
+        await call.word(client_events.InputSamples(VOICE))
+        await call.word(client_events.InputSamples(SILENCE))
+        await call.later(0.1)
+        assert len(call.of("response.created")) == 1, "the turn waits"
+        await call.say("output_audio_buffer.clear")
+        await call.later(0.6)
+        assert call.statuses() == ["cancelled", "completed"]
+
+
+async def test_an_answer_begins_behind_the_end_of_the_one_before_which_is_over_by_then() -> None:
+    """Its listener is not told that two play, and what they have heard of the second one counts from its own sound."""
+    async with calling(profile=dataclasses.replace(PROFILE, lag_s=lambda: 1.0)) as call:
+        await call.typed("go on")
+        await call.later(0.3)
+        assert call.statuses() == ["completed"]
+        before_s = call.session._responses._current.unplayed_s()  # pyright: ignore[reportOptionalMemberAccess]
+        assert before_s > 0.5
+        await call.typed("go on")
+        started, stopped = "output_audio_buffer.started", "output_audio_buffer.stopped"
+        assert call.order(started, stopped) == [started, stopped, started]
+        await call.later(1.6)
+        assert call.order(started, stopped) == [started, stopped] * 2
+
+
+async def test_an_answer_that_met_its_limit_is_played_again_like_any_other() -> None:
+    async with calling() as call:
+        await call.typed("length")
+        await call.later(0.3)
+        assert call.statuses() == ["incomplete"]
+        sent_ms = call.sent_ms()
+        call.session.away()
+        call.session.back(last_seen_s=100.0)
+        await call.later(0.3)
+        assert call.sent_ms() > sent_ms
+        call.events = [event for event in call.events if event["type"] not in SOUND]  # which a call has as sound
+
+
 async def test_who_leaves_while_an_end_is_played_again_leaves_nothing() -> None:
     async with calling() as call:
         await call.typed("go on")

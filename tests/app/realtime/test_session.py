@@ -34,6 +34,7 @@ from engine import (
     ANSWER,
     IN_WRITING,
     AudioPart,
+    ContextOverflow,
     EngineError,
     ModelInfo,
     Request,
@@ -50,7 +51,7 @@ WORD = np.full(2_400, 0.1, np.float32)  # 100 ms
 
 
 class FakeChunks:
-    """Two words of text and sound, unless the user's text says ``call``, ``fail``, ``bug`` or ``wait``."""
+    """Two words of text and sound, unless the user's text says ``call``, ``fail``, ``bug``, ``wait`` or ``length``."""
 
     ledger = None
 
@@ -90,7 +91,7 @@ class FakeChunks:
                 raise StageFailed("the talker broke")
             if word == "bug":
                 raise ZeroDivisionError
-        yield Usage(3, 2)
+        yield Usage(3, 2, finish="length" if word == "length" else "stop")
 
     def played(self, skipped_s: float = 0.0) -> None:
         self.reports.append("played")
@@ -728,3 +729,24 @@ async def test_long_sound_is_made_ready_off_the_loop(
         (part,) = talk.of("conversation.item.retrieved")[0]["item"]["content"]
     assert len(part["audio"]) == pytest.approx(seconds * 64_000, abs=200)
     assert (threading.get_ident() not in threads) is aside
+
+
+async def test_only_the_conversations_own_prompts_tell_how_long_it_may_be() -> None:
+    """Where a prompt is too long and nothing can be left out of it, or it is about something else, the next ones are
+    no shorter for it."""
+    async with talking() as talk:
+        truncation = talk.session._responses._requests.truncation
+        talk.engine.refuses = ContextOverflow("too long")
+        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
+        await talk.typed("hi")
+        await talk.say("response.create", response={"conversation": "none", "input": [item, item]})
+        assert truncation._dearness == 1.0
+        talk.engine.refuses = None
+        await talk.typed("hi")
+        talk.engine.refuses = ContextOverflow("too long")
+        await talk.say("response.create", response={"conversation": "none", "input": [item, item]})
+        await talk.say("response.create", response={"input": [item, item]})
+        assert truncation._dearness == 1.0
+        await talk.typed("hi")
+        assert truncation._dearness > 1.0
+        assert talk.statuses().count("failed") == 5

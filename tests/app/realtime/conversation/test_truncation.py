@@ -118,6 +118,16 @@ def test_a_deleted_item_moves_no_cut_forward() -> None:
     assert cut.fit("auto", kept[1:], options()) == kept[1:]
 
 
+def test_an_answer_about_something_else_moves_no_cut() -> None:
+    """One beside the conversation, about the newest turn and long texts of its own."""
+    cut, newest = Truncation(MODEL), turns(4)[-2:]
+    aside = (said(100, length=10_000), said(101, "assistant"), *newest)
+    assert cut.fit("auto", aside, options(), remember=False) == newest
+    assert cut.fit("auto", turns(4), options()) == turns(4)
+    assert cut.fit("auto", aside, options()) == newest
+    assert cut.fit("auto", turns(4), options()) == newest, "the control"
+
+
 def test_what_the_model_found_too_long_is_taken_for_longer() -> None:
     cut = Truncation(MODEL)
     cut.overflowed()

@@ -49,6 +49,23 @@ def test_the_clock_starts_at_the_first_packet_and_a_gap_is_an_underrun() -> None
     assert playout.underruns == 1
 
 
+def test_an_answer_plays_behind_what_another_one_has_sent() -> None:
+    before, playout = Playout(lead_s=0.06, packet_s=0.02), Playout(lead_s=0.06, packet_s=0.02)
+    before.push(wave(0.02))
+    due(before, 5.0)
+    before._dry_at_s = 5.3
+    playout.follow(before)
+    playout.push(wave(0.2))
+    assert playout.due_in_s(5.1) == pytest.approx(0.14)
+    assert due(playout, 5.25) == pytest.approx(0.02)
+    assert playout.unplayed_s(5.25) == pytest.approx(0.07)
+    late = Playout()
+    late.follow(before)
+    late.push(wave(0.2))
+    due(late, 6.0)
+    assert (late.underruns, late.unplayed_s(6.0)) == (0, pytest.approx(0.2))
+
+
 def test_a_calls_packets_are_whole_until_the_end_which_leaves_with_what_is_before_it() -> None:
     playout = Playout(lead_s=0.06, packet_s=0.02, whole=True)
     playout.push(wave(0.05))
