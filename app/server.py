@@ -9,6 +9,7 @@ import asyncio
 import errno
 import os
 import socket
+import ssl
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
@@ -46,7 +47,7 @@ from app.realtime.protocol.from_wire import MAX_MESSAGE_BYTES
 from app.rehearsal import rehearse
 from app.service import MakeEngine, Service
 from app.telemetry import configure_logging, log
-from app.tls import Certificate
+from app.tls import Certificate, Serving
 from app.transports import websocket
 from app.transports.http_protocol import HttpProtocol
 from app.transports.listener import Listener
@@ -93,11 +94,12 @@ def create_app(spec: EngineSpec, make_engine: MakeEngine = Engine) -> FastAPI:
     return app_of(Service(spec, make_engine))
 
 
-OnReady = Callable[[str, ModelInfo], None]
+OnReady = Callable[[str, ModelInfo, Certificate | None], None]
 
 
-def serve(spec: EngineSpec, on_ready: OnReady = lambda url, model: None, extend: Extend = no_more) -> None:
-    """Serve until SIGTERM or SIGINT; ``on_ready`` gets the address, and what is loaded, once it can answer.
+def serve(spec: EngineSpec, on_ready: OnReady = lambda *ready: None, extend: Extend = no_more) -> None:
+    """Serve until SIGTERM or SIGINT; ``on_ready`` gets the address, what is loaded, and the certificate that is served,
+    once it can answer.
 
     The first signal drains (no new connections, answers under way end, at most ``server.drain_s``), the second one
     ends the process at once. Raises EngineError: a bad configuration, a port in use, an engine that does not start.
@@ -114,7 +116,7 @@ def _serve(service: Service, on_ready: OnReady, extend: Extend) -> None:
     def ready() -> None:
         loop.settle()
         assert service.engine is not None
-        on_ready(url, service.engine.model)
+        on_ready(url, service.engine.model, service.certificate)
 
     service.on_ready = ready
     log("server.listening", url=url, keys=len(service.keys))
@@ -151,8 +153,10 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
 
 def _sockets_of(service: Service) -> Any:
     """Return what uvicorn makes a WebSocket's protocol with: a class to it, each at its client's own pace."""
-    own, slices = service.own_address, service.slices
-    return lambda *args, **kwargs: SocketProtocol(*args, pace=service.pace(), slices=slices, own=own, **kwargs)
+    own, slices, timeout_s = service.own_address, service.slices, service.settings.limits.send_timeout_s
+    return lambda *args, **kwargs: SocketProtocol(
+        *args, pace=service.pace(), slices=slices, own=own, send_timeout_s=timeout_s, **kwargs
+    )
 
 
 class Server(uvicorn.Server):
@@ -199,7 +203,11 @@ class Server(uvicorn.Server):
                 own=self._service.own_address,
             )
 
-        return Listener(sock, self.config.ssl, self.connections, make, self.config.backlog)
+        return Listener(sock, self._tls(), self.connections, make, self.config.backlog)
+
+    def _tls(self) -> Callable[[], ssl.SSLContext | None]:
+        certificate, context = self._service.certificate, self.config.ssl
+        return Serving(certificate, context).context if certificate is not None and context else lambda: None
 
     async def main_loop(self) -> None:
         await self.on_tick(0)  # the one tick that matters: it sets the default headers

@@ -24,11 +24,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from app.settings import Settings
+from app.telemetry import log
 from engine import ConfigError
 
 AUTO = "auto"
 LIFE = datetime.timedelta(days=397)
 """The longest that browsers have taken from anyone."""
+MOST_NAMES = 100
+"""Names that one certificate keeps of those before it: a laptop comes to many networks."""
 SPARE = datetime.timedelta(days=7)
 """It is made anew so long before its end: a server may run for days."""
 
@@ -40,6 +43,41 @@ class Certificate:
     path: Path
     key_path: Path
     fingerprint: str
+
+
+class Serving:
+    """The TLS that a server speaks: whoever renews its certificate's files need not restart it, since a handshake goes
+    by what they hold."""
+
+    def __init__(self, certificate: Certificate, context: ssl.SSLContext) -> None:
+        self._certificate, self._context, self._seen = certificate, context, _stamps(certificate)
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for the next handshake. Files that can't be used, as while they are written, change
+        nothing."""
+        certificate = self._certificate
+        if (stamps := _stamps(certificate)) != self._seen:
+            self._seen = stamps
+            try:
+                fingerprint = _checked(certificate.path, certificate.key_path)
+                self._context.load_cert_chain(certificate.path, certificate.key_path)
+                log("server.certificate_renewed", fingerprint=fingerprint)
+            except (ConfigError, OSError) as error:
+                log("server.certificate_unfit", error=str(error))
+        return self._context
+
+
+def _stamps(certificate: Certificate) -> tuple[tuple[int, int] | None, ...]:
+    """What tells that a file was written anew."""
+    return tuple(map(_stamp, (certificate.path, certificate.key_path)))
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
 
 
 def certificate_of(settings: Settings, folder: Path | None = None) -> Certificate | None:
@@ -114,23 +152,31 @@ def _self_signed(path: Path, names: tuple[str, ...]) -> Path:
     try:
         if not _serves(path, names):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _replace(path, _made(names))
+            _replace(path, _made(dict.fromkeys((*names, *_names_in(path)))))
     except OSError as error:
         raise ConfigError(f"server.https: cannot keep a certificate in {path.parent}: {error.strerror}") from None
     return path
 
 
-def _serves(path: Path, names: Iterable[str]) -> bool:
-    """Whether the file holds a certificate for all these names that lasts for a while."""
+def _names_in(path: Path) -> list[str]:
+    """The names that a certificate has; none where there is no certificate. Another server of the same user may have
+    others: it keeps them."""
     try:
         known = x509.load_pem_x509_certificate(path.read_bytes())
         alternatives = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (FileNotFoundError, ValueError, x509.ExtensionNotFound):
+        return []
+    return [str(one.value) for one in alternatives][:MOST_NAMES]
+
+
+def _serves(path: Path, names: Iterable[str]) -> bool:
+    """Whether the file holds a certificate for all these names that lasts for a while."""
+    covered = set(_names_in(path))
+    if not covered.issuperset(names):
         return False
-    covered = {str(one.value) for one in alternatives}
+    known = x509.load_pem_x509_certificate(path.read_bytes())
     now = datetime.datetime.now(datetime.UTC)
-    valid = known.not_valid_before_utc <= now < known.not_valid_after_utc - SPARE  # not yet: the clock was wrong then
-    return valid and covered.issuperset(names)
+    return known.not_valid_before_utc <= now < known.not_valid_after_utc - SPARE  # not yet: the clock was wrong then
 
 
 def _made(names: Iterable[str]) -> bytes:

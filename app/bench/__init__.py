@@ -21,6 +21,7 @@ from app.bench.figures import Figure, save, show
 from app.bench.subject import Served
 from app.bench.target import Target
 from app.commands import terminal
+from app.settings import Limits
 from engine import EngineSpec, loop
 
 LOAD = 0.8
@@ -102,7 +103,9 @@ def run_ablation(spec: EngineSpec, served: Served, quick: bool, json_path: Path 
 def _of_all(spec: EngineSpec, served: Served, scale: int, minutes: float | None) -> list[Figure]:
     alone = _of_engine(spec, scale)
     factor = alone[-1].value
-    with terminal.waiting("starting a server …") as status, served.running() as server:
+    listeners = listeners_of(factor or 1.0)
+    room = {"server.limits.sessions": listeners} if listeners > Limits().sessions else None
+    with terminal.waiting("starting a server …") as status, served.running(room) as server:
         time.sleep(REST_S)
         figures = [
             *alone,
@@ -113,10 +116,15 @@ def _of_all(spec: EngineSpec, served: Served, scale: int, minutes: float | None)
         target = served.target(server)
         figures += _of_server(target, scale)
         if minutes is not None and factor is not None:
-            figures += _of_endurance(target, int(LOAD / factor), minutes)
+            figures += _of_endurance(target, listeners, minutes)
     if minutes is not None and factor is not None:
-        figures += _of_too_many(served, int(LOAD / factor))
+        figures += _of_too_many(served, listeners)
     return figures
+
+
+def listeners_of(factor: float) -> int:
+    """Return how many listeners fill so much of a voice's time: one at least, however slow it is."""
+    return max(1, int(LOAD / factor))
 
 
 def _of_too_many(served: Served, listeners: int) -> list[Figure]:

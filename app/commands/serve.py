@@ -15,17 +15,18 @@ from urllib.parse import urlsplit
 from app.commands import terminal
 from app.server import Extend, is_loopback, no_more, serve
 from app.settings import Settings, settings_of
-from app.tls import AUTO, Certificate, addresses, certificate_of, is_any
+from app.tls import AUTO, Certificate, addresses, is_any
 from engine import EngineSpec, ModelInfo
 
 
 def run_server(spec: EngineSpec, extend: Extend = no_more) -> None:
     """Serve until a signal ends it. ``extend`` may add routes. Raises EngineError, for a port in use too."""
-    serve(spec, lambda url, model: _announce(url, settings_of(spec.server), model), extend)
+    settings = settings_of(spec.server)
+    serve(spec, lambda url, model, certificate: _announce(url, settings, model, certificate), extend)
 
 
-def _announce(url: str, settings: Settings, model: ModelInfo) -> None:
-    for line in announcement(url, settings, certificate_of(settings), list(addresses())):
+def _announce(url: str, settings: Settings, model: ModelInfo, certificate: Certificate | None) -> None:
+    for line in announcement(url, settings, certificate, list(addresses())):
         terminal.say(line)
     for line in about(model):
         terminal.say(line)

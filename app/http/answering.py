@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
@@ -92,18 +93,36 @@ async def answer(service: Service, request: Request, take: Take, stop: Sequence[
 
     Raises Closed, EngineError, and what ``take`` does. Cancelling it is the abort.
     """
+    with admitted(service, request.id) as figures:
+        await run(service, request, take, figures, stop)
+    return figures
+
+
+@contextmanager
+def admitted(service: Service, id: str) -> Generator[Figures]:
+    """One answer over HTTP while the block lasts, counted once by its end, however many requests it takes: their
+    figures. Raises Closed."""
+    figures, outcome = Figures(), "failed"
     with service.admit_answer():
-        return await run(service, request, take, stop)
+        try:
+            yield figures
+            outcome = "completed"
+        except (asyncio.CancelledError, ClientGone):
+            outcome = "cancelled"
+            raise
+        finally:
+            service.metrics.answers.labels(outcome).inc()
+            audio_s = figures.samples / SPEAKER_RATE_HZ
+            audit("http.answered", answer=id, status=outcome, characters=figures.characters, audio_s=audio_s)
 
 
 async def run(
-    service: Service, request: Request, take: Take, stop: Sequence[str] = (), patient: bool = False
-) -> Figures:
-    """Run one request of an answer that is admitted, as ``answer`` does; one that is ``patient`` waits for its place
-    for as long as it takes."""
-    figures, outcome = Figures(), "failed"
+    service: Service, request: Request, take: Take, total: Figures, stop: Sequence[str] = (), patient: bool = False
+) -> None:
+    """Run one request of an answer that is admitted, as ``answer`` does, and note it in ``total``; one that is
+    ``patient`` waits for its place for as long as it takes."""
+    figures, stops = Figures(), Stops(stop)
     async with service.place(request, patient) as context:
-        stops = Stops(stop)
         try:
             async with context.engine.open(request) as chunks:
                 async for whole in chunks:
@@ -113,18 +132,11 @@ async def run(
                         break
                 for chunk in stops.end():
                     await _give(chunk, chunks, figures, take)
-            outcome = "completed"
-        except (asyncio.CancelledError, ClientGone):
-            outcome = "cancelled"
-            raise
+            figures.audio_tokens = round(figures.samples / SPEAKER_RATE_HZ / context.engine.model.frame_s)
+            if stops.ended:
+                figures.stopped(request, context.engine.model.cost)
         finally:
-            context.metrics.answers.labels(outcome).inc()
-            audio_s = figures.samples / SPEAKER_RATE_HZ
-            audit("http.answered", answer=request.id, status=outcome, characters=figures.characters, audio_s=audio_s)
-        figures.audio_tokens = round(figures.samples / SPEAKER_RATE_HZ / context.engine.model.frame_s)
-        if stops.ended:
-            figures.stopped(request, context.engine.model.cost)
-    return figures
+            total.add(figures)
 
 
 async def _give(chunk: Output, chunks: Chunks, figures: Figures, take: Take) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from app.http.answering import Figures, run
+from app.http.answering import Figures, admitted, run
 from app.http.hosted_items import HostedCall
 from app.http.question import Asked, with_transcript
 from app.http.trouble import HttpRefusal
@@ -78,17 +78,18 @@ class HostedTools:
         It is one answer from its first listing on. Once a call was made it is never refused for want of a place: a
         client would ask again, and the call be made twice.
         """
-        with service.admit_answer():
-            return await self._answer(service, asked, teller)
+        with admitted(service, asked.request.id) as figures:
+            await self._answer(service, asked, teller, figures)
+        return figures
 
-    async def _answer(self, service: Service, asked: Asked, teller: Teller) -> Figures:
+    async def _answer(self, service: Service, asked: Asked, teller: Teller, figures: Figures) -> None:
         tools = await self._listed(teller)
         own = {tool.name for tool in asked.request.tools}
         functions = functions_of(tools, own)
         teller.offer(tuple(functions.values()))
         for approval in self.approvals:
             await teller.approved(_approved(tuple(functions.values()), approval), approval)
-        figures, left = Figures(), await _run(teller, self.most_calls)
+        left = await _run(teller, self.most_calls)
         offered = tuple(tool.tool for tool in functions.values())
         request = replace(asked.request, tools=(*asked.request.tools, *offered))
         for n in range(self.most_calls + 1):
@@ -97,14 +98,13 @@ class HostedTools:
             if not left:  # it has to answer with what it knows
                 round = replace(round, tools=asked.request.tools)
             called = left < self.most_calls
-            figures.add(await run(service, round, teller.take, patient=called))
+            await run(service, round, teller.take, figures, patient=called)
             if not teller.due:
                 break
             left = await _run(teller, left)
             if teller.waits:
                 break
             request = replace(request, tool_choice="auto" if request.tool_choice != "none" else "none")
-        return figures
 
     async def _listed(self, teller: Teller) -> list[HostedTool]:
         found: list[HostedTool] = []

@@ -19,7 +19,7 @@ from app.refusal import Refusal
 from app.settings import Limits
 from app.slices import Counted, LoopTime
 from app.transports.disconnect import SLOW, Disconnect, first
-from app.transports.outbox import Outbox
+from app.transports.outbox import FRAGMENT_CHARS, Outbox
 from engine.freed import Tasks
 
 
@@ -148,10 +148,11 @@ class Channel:
         await self.transport.close(disconnect)
 
     async def _send_all(self) -> None:
-        """Empty the outbox. Raises Disconnect if the client does not take one message in time."""
+        """Empty the outbox. Raises Disconnect if the client does not take one message in time: a long one may take as
+        long as so many short ones, on a slow line."""
         try:
             while (text := self.outbox.take()) is not None:
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout(self._timeout_s * (1 + len(text) // FRAGMENT_CHARS)):
                     await self.transport.send(text)
         except TimeoutError:
             raise Disconnect(SLOW, "the client does not read", "cut") from None

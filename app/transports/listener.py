@@ -29,13 +29,13 @@ BREATH_S = 0.1
 class Listener:
     """Accepts from one bound socket until it is closed; uvicorn takes it for an ``asyncio.Server``.
 
-    ``make`` gives a connection its protocol.
+    ``make`` gives a connection its protocol, ``tls`` the context of its handshake, if it has one.
     """
 
     def __init__(
         self,
         sock: socket.socket,
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext | None],
         connections: TcpConnections,
         make: Callable[[TcpConnection], asyncio.Protocol],
         backlog: int = 2048,
@@ -83,7 +83,7 @@ class Listener:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: self._make(connection), sock, ssl=self._tls
+                lambda: self._make(connection), sock, ssl=self._tls()
             )
         except OSError:  # no TLS, no TLS that we speak, or it has left
             connection.gone()

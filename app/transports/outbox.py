@@ -8,6 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+FRAGMENT_CHARS = 256 * 1024
+"""What of a long text is made to bytes and written at once, in well under a millisecond; a client may take as long for
+it as for a short one."""
+
 MAX_CHARS = 64 * 1024 * 1024
 """One retrieved item of five minutes is 20 MB; a client that asks for many and reads none ends here."""
 

@@ -22,6 +22,7 @@ from app.auth import PACE
 from app.pace import Pace
 from app.slices import LoopTime, Slices
 from app.transports.intake import Intake
+from app.transports.outbox import FRAGMENT_CHARS
 from app.transports.tcp_connections import DEADLINES_S, State, TcpConnection
 from app.transports.uvicorn_compat import (
     ASGIReceiveEvent,
@@ -37,19 +38,24 @@ SILENCE_S = 1.0
 """A peer whose input cannot be parsed has read our close frame, and sent all that it will, once it sends nothing for so
 long. A client library tells its user why only when the connection ends."""
 
-FRAGMENT_CHARS = 256 * 1024
-"""What of a long text is made to bytes and written at once, in well under a millisecond."""
-
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """One connection. ``pace`` is its client's; ``own`` makes its address of the peer's."""
+    """One connection. ``pace`` is its client's; ``own`` makes its address of the peer's. Each fragment of a long text
+    is to be taken within ``send_timeout_s``."""
 
     _broken = False
 
     def __init__(
-        self, *args: Any, pace: Pace, slices: Slices, own: Callable[[str], str] = plain, **kwargs: Any
+        self,
+        *args: Any,
+        pace: Pace,
+        slices: Slices,
+        own: Callable[[str], str] = plain,
+        send_timeout_s: float | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self._send_timeout_s = send_timeout_s
         self._parsed, self._pongs = 0, b""
         self._silence: asyncio.TimerHandle | None = None
         self._loop_time, self._own, self._pace = LoopTime(slices, pace=pace), own, pace
@@ -85,11 +91,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._connection.enter(State.CLOSING)
 
     async def _send_long(self, text: str) -> None:
-        """Raises ClientDisconnected. One that is cancelled leaves no half of a message: the rest is written at once."""
+        """Raises ClientDisconnected, and TimeoutError for a peer that takes nothing. One that is cancelled leaves no
+        half of a message: the rest is written at once."""
         at = 0
         try:
             while at < len(text):
-                await self.writable.wait()
+                async with asyncio.timeout(self._send_timeout_s):
+                    await self.writable.wait()
                 await self._loop_time.turn()
                 if self.disconnected or self.close_sent:
                     raise ClientDisconnected

@@ -26,7 +26,7 @@ import sys
 from app.server import serve
 from tests.app.scripted import script_spec
 spec = script_spec(port=int(sys.argv[1]), drain_s=float(sys.argv[2]))
-serve(spec, on_ready=lambda url, model: print(url, flush=True))
+serve(spec, on_ready=lambda url, *_: print(url, flush=True))
 """
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import hashlib
 import ssl
 import stat
 from pathlib import Path
@@ -55,6 +57,41 @@ def test_it_is_made_anew_for_a_new_name_or_near_its_end(tmp_path: Path, monkeypa
     assert "other.example" in names(second)
     monkeypatch.setattr(tls, "SPARE", tls.LIFE + datetime.timedelta(days=1))
     assert made(tmp_path, Settings(https="auto", allowed_hosts=("other.example",))).fingerprint != second.fingerprint
+
+
+def test_one_that_is_made_anew_keeps_the_names_of_another_server_of_its_user(tmp_path: Path) -> None:
+    """Else the two would take turns, and those who trust the file would trust one of them."""
+    made(tmp_path)
+    other = made(tmp_path, Settings(https="auto", allowed_hosts=("other.example",)))
+    assert names(other) >= {"voice.example", "other.example"}
+    assert made(tmp_path) == other
+
+
+async def test_one_that_is_renewed_on_disk_is_served_without_a_restart(tmp_path: Path) -> None:
+    """Files that can't be used, as while they are written, change nothing."""
+    first, second = made(tmp_path / "one"), made(tmp_path / "two", Settings(https="auto", allowed_hosts=("b.example",)))
+    served = tmp_path / "served.pem"
+    served.write_bytes(first.path.read_bytes())
+    async with running(script_spec(https=str(served))) as server:
+        assert await shown(server.port) == first.fingerprint
+        served.write_bytes(second.path.read_bytes()[:300])
+        assert await shown(server.port) == first.fingerprint
+        served.write_bytes(second.path.read_bytes())
+        assert await shown(server.port) == second.fingerprint
+        served.unlink()
+        assert await shown(server.port) == second.fingerprint
+
+
+async def shown(port: int) -> str:
+    """The fingerprint of the certificate with which a handshake is answered."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    await writer.wait_closed()
+    digest = hashlib.sha256(found).hexdigest().upper()
+    return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
 
 
 def test_a_damaged_file_is_replaced_and_an_unwritable_folder_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from app import bench
-from app.bench import endurance, engines, sessions, subject
+from app.bench import endurance, engines, listeners_of, sessions, subject
 from app.bench.client import Turn, open_client
 from app.bench.subject import Served
 from app.bench.target import BenchError, Target, target_of, voiced
@@ -181,3 +181,7 @@ async def test_an_answer_in_the_hesitation_makes_the_figure_void(
 
     monkeypatch.setattr(endurance, "hear_out", hasty)
     assert not any(figure.passed for figure in await endurance.hesitant(Target(scripted.url), 2))
+
+
+def test_a_voice_that_is_slower_than_its_sound_has_one_listener() -> None:
+    assert [listeners_of(factor) for factor in (0.01, 0.1, 0.8, 2.0)] == [80, 8, 1, 1]

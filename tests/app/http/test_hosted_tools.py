@@ -367,3 +367,10 @@ async def test_too_many_visits_at_a_time_are_refused(
     refused = await post(server, tools=[library.entry()])
     assert refused.status_code == 424
     assert "Too many MCP servers are being asked" in refused.json()["error"]["message"]
+
+
+async def test_an_answer_is_one_however_many_requests_it_takes(server: Running, library: Library) -> None:
+    before = server.metric("parley_http_answers_total", status="completed")
+    body = await whole(server, tools=[library.entry()])
+    assert "mcp_call" in types(body["output"])
+    assert server.metric("parley_http_answers_total", status="completed") == before + 1

@@ -19,8 +19,12 @@ from websockets.uri import parse_uri
 from app import images
 from app.realtime.conversation import raw_items
 from app.realtime.protocol import from_wire
+from app.settings import Limits
 from app.slices import LONG_BYTES, LoopTime, Slices
-from app.transports.socket_protocol import FRAGMENT_CHARS, SocketProtocol
+from app.transports.channel import Channel
+from app.transports.disconnect import Disconnect
+from app.transports.outbox import FRAGMENT_CHARS
+from app.transports.socket_protocol import SocketProtocol
 from tests.app.rig import Client, Running, eventually, silence
 from tests.app.test_images import png
 
@@ -112,18 +116,31 @@ async def test_a_large_event_comes_in_fragments(asked: Client) -> None:
     await asked.alive()
 
 
+class Sent(list[bytes]):
+    """What a protocol writes: its client takes one piece each time that ``writable`` is set."""
+
+    def __init__(self, timeout_s: float | None = None) -> None:
+        super().__init__()
+        self.protocol: Any = SocketProtocol.__new__(SocketProtocol)
+        self.protocol.writable, self.protocol._loop_time = asyncio.Event(), LoopTime(Slices())
+        self.protocol.close_sent = self.protocol.disconnected = False
+        self.protocol._send_timeout_s = timeout_s
+        self.protocol.conn = ServerProtocol(state=State.OPEN)
+        self.protocol.transport = SimpleNamespace(write=self.take, is_closing=lambda: False)
+        self.protocol.writable.set()
+
+    def take(self, data: bytes) -> None:
+        self.append(data)
+        self.protocol.writable.clear()
+
+    async def send(self, text: str) -> None:
+        await self.protocol.send({"type": "websocket.send", "text": text})
+
+
 async def test_one_that_is_given_up_leaves_no_half_of_an_event() -> None:
     """Its client took one fragment and no more: what follows the event is then still understood."""
-    text, sent = "é" * FRAGMENT_CHARS + "!", list[bytes]()
-    protocol: Any = SocketProtocol.__new__(SocketProtocol)
-    protocol.writable, protocol._loop_time = asyncio.Event(), LoopTime(Slices())
-    protocol.close_sent = protocol.disconnected = False
-    protocol.conn, protocol.transport = (
-        ServerProtocol(state=State.OPEN),
-        SimpleNamespace(write=lambda data: (sent.append(data), protocol.writable.clear()), is_closing=lambda: False),
-    )
-    protocol.writable.set()
-    sending = asyncio.create_task(protocol.send({"type": "websocket.send", "text": text}))
+    text, sent = "é" * FRAGMENT_CHARS + "!", Sent()
+    sending = asyncio.create_task(sent.send(text))
     await eventually(lambda: len(sent) == 1)
     sending.cancel()
     await asyncio.wait([sending])
@@ -132,6 +149,42 @@ async def test_one_that_is_given_up_leaves_no_half_of_an_event() -> None:
     frames: list[Any] = client.events_received()
     assert [(frame.opcode, frame.fin) for frame in frames] == [(Opcode.TEXT, False), (Opcode.CONT, True)]
     assert b"".join(frame.data for frame in frames).decode() == text
+
+
+async def test_who_takes_a_large_event_piece_by_piece_is_waited_for_and_who_takes_none_is_not() -> None:
+    sent = Sent(timeout_s=1.0)
+    sending = asyncio.create_task(sent.send("x" * FRAGMENT_CHARS * 8))
+    for number in range(1, 8):  # a line on which all of it takes longer than one piece may
+        await eventually(lambda number=number: len(sent) == number)
+        await asyncio.sleep(0.2)
+        sent.protocol.writable.set()
+    await sending
+    with pytest.raises(TimeoutError):
+        await Sent(timeout_s=0.1).send("x" * FRAGMENT_CHARS * 2)
+
+
+class Slow:
+    """A transport whose client takes ``seconds`` for each event."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.events = seconds, list[str]()
+
+    async def send(self, text: str) -> None:
+        await asyncio.sleep(self.seconds)
+        self.events.append(text)
+
+
+async def test_an_event_may_take_as_long_as_so_many_short_ones() -> None:
+    for size, goes in ((FRAGMENT_CHARS * 40, True), (100, False)):
+        transport: Any = Slow(0.4)
+        channel = Channel(transport, Limits(send_timeout_s=0.1), LoopTime(Slices()))
+        channel.outbox.put("x" * size)
+        if goes:
+            await channel._send_all()
+        else:
+            with pytest.raises(Disconnect, match="does not read"):
+                await channel._send_all()
+        assert len(transport.events) == goes
 
 
 async def test_large_pictures_are_weighed_in_a_thread(client: Client, pictures: Threads) -> None:
