@@ -291,7 +291,7 @@ class Fleet:
             await self._outlive(placement, placement.worker)
 
     def _lonely(self, placement: Placement) -> bool:
-        return any(not len(self.pools[stage]) for stage in placement.spec.stages if stage in self.pools)
+        return any(not self.pools[stage].slots for stage in placement.spec.stages if stage in self.pools)
 
     async def retire(self, worker: RemoteWorker) -> None:
         """Give a worker nothing more, let it end what it has for ``drain_s`` at most, and have it go."""

@@ -105,8 +105,8 @@ class Decoder:
         return deltas
 
     def end(self) -> list[Delta]:
-        """Return the rest: whole calls (of one that was cut off there are pieces only), and the usage, which is last and
-        says why the text is over."""
+        """Return the rest: whole calls (one that was cut off has pieces only), and the usage, which is last and says
+        why the text is over."""
         if not self.finished:
             raise StageFailed("The language model's server ended its answer before it was complete.")
         rest: list[Delta] = [self._placed(piece) for piece in self._thoughts.flush()]

@@ -140,6 +140,22 @@ async def test_who_needs_a_stage_that_nobody_hosts_waits_a_bounded_time() -> Non
         assert time.monotonic() - began_s > 0.04
 
 
+@pytest.mark.seed("A1.13")
+async def test_a_stage_whose_last_worker_drains_is_missing() -> None:
+    """A worker from elsewhere that is told to end has nobody to stand in for it."""
+    async with Engine(spec(empty_s=0.05)) as engine:
+        async with engine.open(asked("long 400")) as chunks:
+            await anext(chunks)
+            retiring = asyncio.create_task(engine._fleet.retire(remote(engine)))
+            await turns()
+            assert engine.missing == STAGES
+            assert not engine.ready
+            with pytest.raises(StageUnavailable, match="no replica of thinker"):
+                await answer(engine, "hello")
+            assert not retiring.done()
+        await retiring
+
+
 @pytest.mark.seed("A1.7")
 async def test_what_a_lost_worker_still_says_is_not_heard() -> None:
     async with Engine(spec(replicas=2)) as engine:
