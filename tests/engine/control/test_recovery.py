@@ -40,7 +40,7 @@ async def both(rig: Rig, inputs: bool = False) -> list[list[int] | EngineError]:
         except EngineError as error:
             return error
 
-    return await asyncio.gather(read("one"), read("two"))
+    return list(await asyncio.gather(read("one"), read("two")))
 
 
 async def test_what_a_stage_gives_again_begins_again() -> None:
