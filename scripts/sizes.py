@@ -45,7 +45,7 @@ class Part:
 
 
 CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_590, 4_500)
-SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_460)
+SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_470)
 NN = Part("engine/worker/nn", 1_925)
 KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own", 810)
 TALKER = Part("engine/worker/talker", 505)

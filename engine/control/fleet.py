@@ -41,12 +41,12 @@ class Fleet:
         self._membership = Membership(spec.heartbeat, self._loop.time)
         self.placements: dict[str, Placement] = {}
         self._workers: dict[str, RemoteWorker] = {}
-        """Every worker that serves, by its id: beside a place's own the one before, while that is drained."""
+        """Every worker that has joined, by its id, until it is cleared away: also those that are only drained."""
         self._changed = asyncio.Event()
         """Set when a worker may have to be let go sooner than was known."""
         self._has_worker = {stage: asyncio.Event() for worker in spec.workers for stage in worker.stages}
         self._cluster = Cluster(spec.cluster, lambda joining: self.spawn(self._take_in(joining), "join"))
-        self._joining = JoiningWorkers(spec.workers)
+        self._joining = JoiningWorkers(spec.workers, self.placements)
         self._group = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -163,16 +163,12 @@ class Fleet:
             pool.join(replica)
             self._has_worker[info.name].set()
             worker.on_lost.append(lambda pool=pool, replica=replica: pool.leave(replica.id))
-        worker.on_lost.append(lambda: self._lost(worker))
+        worker.on_lost.append(lambda: self._membership.leave(worker.id))
         worker.on_beat = lambda beat: self._beat(placement, worker, beat)
         worker.on_blocking = lambda step: self._blocking(worker, step)
         worker.on_leave = lambda: self.spawn(self.retire(worker), f"retire:{worker.id}")
         self._membership.join(worker.id, worker.processor_time())
         self._changed.set()
-
-    def _lost(self, worker: RemoteWorker) -> None:
-        del self._workers[worker.id]
-        self._membership.leave(worker.id)
 
     def _check_vocabulary(self, info: StageInfo) -> None:
         """Raises WeightsError for a replica in which token ids mean something else than in the others."""
@@ -240,6 +236,7 @@ class Fleet:
             await worker.gone.wait()
         finally:
             await self._stop(placement, worker)
+        del self._workers[worker.id]
         if placement.worker is not worker:  # a successor has taken over
             return False
         placement.worker = None

@@ -196,7 +196,8 @@ class StagePool(Generic[R]):
         if member is not None and not member.draining:
             member.draining = True
             self._empties(member)
-            self._wake_where_none_is_left()
+            if not self.slots:
+                self._wake_all()
 
     async def emptied(self, replica_id: str) -> None:
         """Wait until a draining replica has no lease, or has left."""
@@ -213,8 +214,8 @@ class StagePool(Generic[R]):
                 if not lease.expired():
                     lease.reschedule(now)
             member.empty.set()
-            if not member.draining:
-                self._wake_where_none_is_left()
+            if not member.draining and not self.slots:
+                self._wake_all()
 
     def close(self) -> None:
         """Let nobody join any more: requests that wait for a replica give up. May be called twice."""
@@ -383,11 +384,7 @@ class StagePool(Generic[R]):
         if self._waiters and any(member.free() for member in self._members.values()):
             self._next.turn.set()
 
-    def _wake_where_none_is_left(self) -> None:
-        """Wake all who wait when the last replica takes no more: their patience counts from now on, once."""
-        if not self.slots:
-            self._wake_all()
-
     def _wake_all(self) -> None:
+        """The last replica takes no more: the patience of all who wait counts from now on, once."""
         for waiter in self._waiters:
             waiter.turn.set()
