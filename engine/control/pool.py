@@ -385,6 +385,6 @@ class StagePool(Generic[R]):
             self._next.turn.set()
 
     def _wake_all(self) -> None:
-        """The last replica takes no more: the patience of all who wait counts from now on, once."""
+        """No replica takes requests any more: the patience of all who wait counts from now on, once."""
         for waiter in self._waiters:
             waiter.turn.set()
