@@ -45,12 +45,12 @@ class Part:
 
 
 CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_590, 4_500)
-SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_460)
+SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_470)
 NN = Part("engine/worker/nn", 1_925)
 KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own", 810)
 TALKER = Part("engine/worker/talker", 505)
 TRANSITIONS = Part("engine/worker/transitions", 600)
-OMNI = Part("engine/worker/omni: what omni families share", 1_690)
+OMNI = Part("engine/worker/omni: what omni families share", 1_700)
 APP = Part("app", 20_690, 12_000)
 FAMILIES = {"nano": Part("nano", 2_352, 2_000)}
 FAMILY, STAGE = 1_500, 250

@@ -90,5 +90,5 @@ class Changes:
             async with placement.filling:
                 if (before := placement.worker) is None:
                     continue  # a successor is on its way already
-                await self._fleet.launch(placement)
+                await self._fleet.begin(placement)
             await self._fleet.retire(before)

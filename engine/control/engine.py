@@ -58,13 +58,13 @@ class Engine:
 
     @property
     def ready(self) -> bool:
-        """Whether every stage has a live replica."""
+        """Whether every stage has a replica that takes requests."""
         return self._started is not None and bool(self._started.pools) and not self.missing
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The stages that have no live replica now; lost ones are being started again."""
-        return tuple(name for name, pool in self._fleet.pools.items() if not len(pool))
+        """The stages of which no replica takes requests now; lost ones are being started again."""
+        return tuple(name for name, pool in self._fleet.pools.items() if not pool.slots)
 
     @property
     def unavailable(self) -> dict[str, str]:

@@ -40,11 +40,13 @@ class Fleet:
         self._loop = asyncio.get_running_loop()
         self._membership = Membership(spec.heartbeat, self._loop.time)
         self.placements: dict[str, Placement] = {}
+        self._workers: dict[str, RemoteWorker] = {}
+        """Every worker that has joined, by its id, until it is cleared away: also those that are only drained."""
         self._changed = asyncio.Event()
         """Set when a worker may have to be let go sooner than was known."""
         self._has_worker = {stage: asyncio.Event() for worker in spec.workers for stage in worker.stages}
         self._cluster = Cluster(spec.cluster, lambda joining: self.spawn(self._take_in(joining), "join"))
-        self._joining = JoiningWorkers(spec.workers)
+        self._joining = JoiningWorkers(spec.workers, self.placements)
         self._group = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,9 +98,14 @@ class Fleet:
 
     async def _run(self, opened: asyncio.Event) -> None:
         """Hold every task of the fleet; to cancel it is to stop all workers."""
-        async with self._group:
-            opened.set()
-            await self._watch()
+        try:
+            async with self._group:
+                opened.set()
+                await self._watch()
+        finally:  # whoever keeps a worker stops it; but a task that is cancelled before it ran does nothing
+            for placement in self.placements.values():
+                if placement.worker is not None:
+                    await self._stop(placement, placement.worker)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run something as a task of the fleet, which ends when the fleet does. It must not fail."""
@@ -114,15 +121,14 @@ class Fleet:
         return placement
 
     async def begin(self, placement: Placement) -> None:
-        """Fill a placement for the first time. Raises the EngineError that keeps its worker from starting."""
-        await self.launch(placement)
-        self.spawn(self._keep(placement), f"keep:{placement.name}")
-
-    async def launch(self, placement: Placement) -> None:
-        """Start a worker for a placement; it takes over from the one that was there.
+        """Fill a placement, and keep it filled from then on; the worker takes over from the one that was there.
 
         Raises the EngineError that keeps it from starting, StageUnavailable where it is not ready in time.
         """
+        worker = await self._launch(placement)
+        self.spawn(self._keep(placement, worker), f"keep:{worker.id}")
+
+    async def _launch(self, placement: Placement) -> RemoteWorker:
         worker = RemoteWorker(self._membership.issue(placement.name))
         whole = self._spec
         task = wire.Task(
@@ -139,13 +145,16 @@ class Fleet:
                 message = f"the worker {placement.name} was not ready after {self._spec.start_s:g} s"
                 raise StageUnavailable(message) from None
             raise
+        return worker
 
     def _join(self, placement: Placement, worker: RemoteWorker, hello: wire.Hello) -> None:
         if not worker.alive:
             raise ReplicaLost(f"the worker {worker.id} ended as soon as it was ready")
+        if not placement.wanted:
+            raise StageUnavailable(f"the worker {worker.id} is not wanted any more")
         for info in hello.stages:
             self._check_vocabulary(info)
-        placement.worker = worker
+        placement.worker = self._workers[worker.id] = worker
         for info in hello.stages:
             pool = self.pools.get(info.name)
             if pool is None:
@@ -205,39 +214,36 @@ class Fleet:
                 self._give_up(loss.worker, loss.why)
 
     def _processor_time(self, id: str) -> ProcessorTime | None:
-        here = (placement.worker for placement in self.placements.values())
-        return next((worker.processor_time() for worker in here if worker is not None and worker.id == id), None)
+        return self._workers[id].processor_time() if id in self._workers else None
 
     def _give_up(self, id: str, why: str) -> None:
-        for placement in self.placements.values():
-            if placement.worker is not None and placement.worker.id == id:
-                log.warning("the worker %s is given up: %s", id, why)
-                placement.worker.hung = True
-                placement.worker.fence()
+        if worker := self._workers.get(id):
+            log.warning("the worker %s is given up: %s", id, why)
+            worker.hung = True
+            worker.fence()
 
-    async def _keep(self, placement: Placement) -> None:
-        """Keep a worker at a placement for as long as one is wanted there."""
-        try:
-            while placement.wanted:
-                if worker := placement.worker:
-                    await self._outlive(placement, worker)
-                else:
-                    await self._bring_back(placement)
-        finally:
-            if placement.worker is not None:
-                await self._stop(placement, placement.worker)
+    async def _keep(self, placement: Placement, worker: RemoteWorker) -> None:
+        """Wait for the end of a worker, and fill its placement again if one is wanted there, and no successor has taken
+        over. Each worker has a task that does so: one that is drained may take long, and another one may be lost
+        meanwhile."""
+        if await self._outlive(placement, worker):
+            while placement.wanted and placement.worker is None:
+                await self._bring_back(placement)
 
-    async def _outlive(self, placement: Placement, worker: RemoteWorker) -> None:
-        """Wait for the end of a worker, and clear away what is left of it."""
+    async def _outlive(self, placement: Placement, worker: RemoteWorker) -> bool:
+        """Wait for the end of a worker, and clear away what is left of it. Whether its placement is empty then."""
         try:
             await worker.gone.wait()
         finally:
             await self._stop(placement, worker)
-        if placement.worker is worker:  # or a successor has taken over
-            placement.worker = None
-            if not worker.retired:
-                self._membership.lost(placement.name)
-                log.warning("the worker %s was lost", worker.id)
+        del self._workers[worker.id]
+        if placement.worker is not worker:  # a successor has taken over
+            return False
+        placement.worker = None
+        if not worker.retired:
+            self._membership.lost(placement.name)
+            log.warning("the worker %s was lost", worker.id)
+        return True
 
     @staticmethod
     async def _stop(placement: Placement, worker: RemoteWorker) -> None:
@@ -253,7 +259,7 @@ class Fleet:
             if placement.worker is not None or not placement.wanted:
                 return
             try:
-                await self.launch(placement)
+                await self.begin(placement)
             except (EngineError, OSError) as error:  # a TimeoutError is one of the latter
                 self._membership.lost(placement.name)
                 log.warning("the worker %s does not come back: %s", placement.name, error)
@@ -281,17 +287,16 @@ class Fleet:
     async def _host(self, placement: Placement) -> None:
         try:
             await asyncio.sleep(self._membership.penalty_s(placement.name, self._lonely(placement)))
-            await self.launch(placement)
+            worker = await self._launch(placement)
         except (EngineError, TimeoutError) as error:
             self._membership.lost(placement.name)
             log.warning("the worker %s does not join: %s", placement.name, error)
             return
-        if placement.worker is not None:
-            log.info("the worker %s has joined", placement.worker.id)
-            await self._outlive(placement, placement.worker)
+        log.info("the worker %s has joined", worker.id)
+        await self._outlive(placement, worker)
 
     def _lonely(self, placement: Placement) -> bool:
-        return any(not len(self.pools[stage]) for stage in placement.spec.stages if stage in self.pools)
+        return any(not self.pools[stage].slots for stage in placement.spec.stages if stage in self.pools)
 
     async def retire(self, worker: RemoteWorker) -> None:
         """Give a worker nothing more, let it end what it has for ``drain_s`` at most, and have it go."""

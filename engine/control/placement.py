@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -44,10 +44,11 @@ class Placement:
 
 
 class JoiningWorkers:
-    """Placements of workers that join by themselves. One that joins again has its placement again."""
+    """Placements of workers that join by themselves, beside the ``placements`` of now. One that joins again has its
+    placement again."""
 
-    def __init__(self, workers: Sequence[WorkerSpec]) -> None:
-        self._workers = workers
+    def __init__(self, workers: Sequence[WorkerSpec], placements: Mapping[str, Placement]) -> None:
+        self._workers, self._placements = workers, placements
         self._names: dict[str, str] = {}
 
     def placement(self, joining: JoiningWorker) -> Placement:
@@ -61,6 +62,9 @@ class JoiningWorkers:
         return Placement(self._name(joining.join.key), replace(spec, stages=stages, resources={}), device, joining)
 
     def _name(self, key: str) -> str:
-        if key not in self._names and len(self._names) >= MOST_JOINING:
-            raise RequestError(f"{MOST_JOINING} workers have joined already")
+        if key not in self._names and len(self._names) >= MOST_JOINING:  # of who has gone, the first one's is free
+            gone = next((one for one, name in self._names.items() if name not in self._placements), None)
+            if gone is None:
+                raise RequestError(f"{MOST_JOINING} workers have joined already")
+            self._names[key] = self._names.pop(gone)
         return self._names.setdefault(key, f"guest{len(self._names)}")

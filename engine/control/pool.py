@@ -135,7 +135,7 @@ class StagePool(Generic[R]):
     owner who has fewest slots, and owners who have as many take turns. A full line has room for an owner who has fewer
     in it than another: the last one of that other's is refused.
 
-    While there is no replica at all they wait ``empty_s`` for one to join. Who gets a request: the worker that it has
+    While no replica takes requests they wait ``empty_s`` for one to join. Who gets a request: the worker that it has
     already, else the replica that its session had last (what it computed may still be there), else the policy's choice.
     A preemptible request does not wait, and who waits takes the slots of the one that has held them longest.
     """
@@ -192,9 +192,12 @@ class StagePool(Generic[R]):
 
     def drain(self, replica_id: str) -> None:
         """Give no new leases on it; those that are out run to their end."""
-        if member := self._members.get(replica_id):
+        member = self._members.get(replica_id)
+        if member is not None and not member.draining:
             member.draining = True
             self._empties(member)
+            if not self.slots:
+                self._wake_all()
 
     async def emptied(self, replica_id: str) -> None:
         """Wait until a draining replica has no lease, or has left."""
@@ -211,13 +214,13 @@ class StagePool(Generic[R]):
                 if not lease.expired():
                     lease.reschedule(now)
             member.empty.set()
-            self._serve_waiters()
+            if not member.draining and not self.slots:
+                self._wake_all()
 
     def close(self) -> None:
         """Let nobody join any more: requests that wait for a replica give up. May be called twice."""
         self.empty_s = 0.0
-        for waiter in self._waiters:
-            waiter.turn.set()
+        self._wake_all()
 
     @asynccontextmanager
     async def lease(
@@ -232,7 +235,7 @@ class StagePool(Generic[R]):
 
         While it is ``preemptible``, the lease may end as Preempted: at once without a free slot, later for who waits.
 
-        Raises RequestError when no replica ever has so many, StageUnavailable when there is no replica for ``empty_s``,
+        Raises RequestError when no replica ever has so many, StageUnavailable when none takes any for ``empty_s``,
         Overloaded when the queue is full, and ReplicaLost when the replica leaves before the block does.
         """
         if slots > self.info.slots:
@@ -313,8 +316,7 @@ class StagePool(Generic[R]):
         before = (waiter.round for waiter in self._waiters if waiter.owner == owner)
         waiter = _Waiter(owner, max(before, default=self._round) + 1)
         self._waiters.append(waiter)
-        if self._members:  # it may be before who has been called
-            self._serve_waiters()
+        self._serve_waiters()  # it may be before who has been called
         return waiter
 
     def _overloaded(self) -> Overloaded:
@@ -339,12 +341,12 @@ class StagePool(Generic[R]):
                 return
 
     async def _turn(self, turn: asyncio.Event) -> None:
-        """Wait to be woken; while there is no replica, for ``empty_s`` at most. Raises StageUnavailable."""
+        """Wait to be woken; while no replica takes requests, for ``empty_s`` at most. Raises StageUnavailable."""
         try:
-            async with asyncio.timeout(None if self._members else self.empty_s):
+            async with asyncio.timeout(None if self.slots else self.empty_s):
                 await turn.wait()
         except TimeoutError:
-            if not self._members:
+            if not self.slots:
                 raise StageUnavailable(f"no replica of {self.info.name} is up; try again soon") from None
         turn.clear()
 
@@ -378,9 +380,11 @@ class StagePool(Generic[R]):
             member.empty.set()
 
     def _serve_waiters(self) -> None:
-        """Wake the next in line if there is a slot for it; all if there is no replica: now their patience counts."""
-        if not self._members:
-            for waiter in self._waiters:
-                waiter.turn.set()
-        elif self._waiters and any(member.free() for member in self._members.values()):
+        """Wake the next in line if there is a slot for it."""
+        if self._waiters and any(member.free() for member in self._members.values()):
             self._next.turn.set()
+
+    def _wake_all(self) -> None:
+        """No replica takes requests any more: the patience of all who wait counts from now on, once."""
+        for waiter in self._waiters:
+            waiter.turn.set()

@@ -38,7 +38,8 @@ class Recovery:
 
     async def lost(self, hop: Hop, host: RemoteWorker | None, error: ReplicaLost) -> None:
         """Have a hop ready for another replica. Raises ReplicaLost if there must be none."""
-        self._check_repeatable(hop, error)
+        if not self._repeatable(hop):
+            raise ReplicaLost(f"{error}; what was still to come of the answer is lost with it") from error
         blame = await self._blame(host)
         if blame == "this":
             raise ReplicaLost(
@@ -51,10 +52,11 @@ class Recovery:
         _rewind(hop, error)
 
     def batch_lost(self, hop: Hop, error: BatchLost) -> None:
-        """Have a hop ready to step again on the same replica: it was in a step that broke. Raises the error if it must
-        not. Where it may be the cause, it steps alone, and of such a one this cannot come again; where there was too
-        little memory, it steps with the others that are left."""
-        self._check_repeatable(hop, error)
+        """Have a hop ready to step again on the same replica: it was in a step that broke. Raises StageFailed if it
+        must not. Where it may be the cause, it steps alone, and of such a one this cannot come again; where there was
+        too little memory, it steps with the others that are left."""
+        if not (self._repeatable(hop) and hop.inputs.whole):
+            raise StageFailed(f"{error} What was still to come of the answer is lost; ask again.") from error
         hop.steps_lost += 1
         if hop.steps_lost > STEPS_LOST:
             raise StageFailed(f"The server ran out of memory {hop.steps_lost} times in this answer; try again later.")
@@ -68,11 +70,10 @@ class Recovery:
         chunks = self._chunks
         return wire.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._log.chunks(), hop.alone)
 
-    def _check_repeatable(self, hop: Hop, error: ReplicaLost) -> None:
-        """Raises ReplicaLost if a stage of the hop has given something that it would not give again: two answers would
-        be spliced."""
-        if any(self._unrepeatable(pool.info, hop) for pool in hop.pools(self._pools)):
-            raise ReplicaLost(f"{error}; what was still to come of the answer is lost with it") from error
+    def _repeatable(self, hop: Hop) -> bool:
+        """Whether no stage of the hop has given something that it would not give again: two answers would be
+        spliced."""
+        return not any(self._unrepeatable(pool.info, hop) for pool in hop.pools(self._pools))
 
     def _unrepeatable(self, info: StageInfo, hop: Hop) -> frozenset[Kind]:
         """Return the kinds that a stage has given and would not give again."""

@@ -28,7 +28,7 @@ def ran_out(stage: Any, reqs: Sequence[StageRequest], error: Exception) -> list[
     """Return what becomes of each request of a step for which there was too little memory: it begins again behind what
     it has given, or, where no remembered prompt could give way and it came last of all, it ends."""
     name = stage.info.name
-    again = OutOfMemory(f"The stage {name} ran out of memory while it computed this answer, which begins again.")
+    again = OutOfMemory(f"The stage {name} ran out of memory while it computed this answer.")
     if _gave_way(stage):
         return [again] * len(reqs)
     last = max(reqs, key=lambda req: req.listener.arrived_s).request.id

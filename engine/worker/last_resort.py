@@ -7,6 +7,7 @@ Python's lock. So the kernel does it, by an alarm; before that the log is told w
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import sys
 import time
@@ -25,7 +26,8 @@ class LastResort:
         self._now = now
         self._until_s: dict[str, float] = {}
         if sys.stderr is not None:
-            faulthandler.register(signal.SIGALRM, chain=True)  # then the signal's default: the process ends
+            log = os.dup(sys.stderr.fileno())  # the process's own, where a call's lines are kept out of stderr, too
+            faulthandler.register(signal.SIGALRM, log, chain=True)  # then the signal's default: the process ends
 
     def note(self, step: wire.Blocking) -> None:
         """Set the alarm behind the last deadline of the steps that are under way; without any there is none."""

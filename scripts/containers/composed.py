@@ -54,8 +54,6 @@ def options(name: str, local: Path, data: Path, variables: Mapping[str, str], gr
                 yield from (f"--env={one}={filled(str(said), variables)}" for one, said in value.items())
             case "volumes":
                 yield from (volume(one, local, data) for one in value)
-            case "shm_size":
-                yield f"--shm-size={value}"
             case "ulimits":
                 yield from (f"--ulimit={one}={most}:{most}" for one, most in value.items())
             case "stop_grace_period":

@@ -26,7 +26,7 @@ def test_what_locks_a_service_locks_the_one_that_is_tried(name: str, tmp_path: P
 
 def test_parley_has_its_bounds_its_files_and_its_time_to_drain(tmp_path: Path) -> None:
     found = told("parley", tmp_path)
-    assert {"--init", "--tmpfs=/tmp", "--shm-size=256m", "--ulimit=nofile=8192:8192"} <= set(found)
+    assert {"--init", "--tmpfs=/tmp", "--ulimit=nofile=8192:8192"} <= set(found)
     assert f"--volume={tmp_path}/local/keys:/etc/parley/keys:ro" in found
     assert f"--volume={tmp_path}/data/parley:/var/lib/parley" in found
     assert f"--stop-timeout={services.STOP_S}" in found

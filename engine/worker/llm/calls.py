@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from engine.chunk import ToolCall, ToolCallDelta
 from engine.errors import StageFailed
 
@@ -50,11 +52,13 @@ class Calls:
         piece, first.num_sent = first.arguments[first.num_sent :], len(first.arguments)
         return [ToolCallDelta(first.id, first.name, piece)] if piece else []
 
-    def whole(self) -> list[ToolCall]:
-        """All calls, at the end of the answer. Raises StageFailed for one without a name."""
-        if any(not call.name for call in self._calls):
+    def whole(self, cut: bool = False) -> list[ToolCall]:
+        """All calls, at the end of the answer; without the last where the answer was ``cut`` off in it: nobody may run
+        it. Raises StageFailed for one without a name."""
+        calls = self._calls[:-1] if cut and self and not is_object(self._calls[-1].arguments) else self._calls
+        if any(not call.name for call in calls):
             raise StageFailed("The language model calls a function without saying which.")
-        return [ToolCall(call.id, call.name, call.arguments or "{}") for call in self._calls]
+        return [ToolCall(call.id, call.name, call.arguments or "{}") for call in calls]
 
     def _of(self, index: int | None, id: str, name: str) -> _Call:
         """The call that a piece belongs to; a new one where it belongs to none."""
@@ -70,3 +74,11 @@ class Calls:
             raise StageFailed(f"The language model calls more than {MOST_CALLS} functions in one answer.")
         self._calls.append(_Call(index, id or f"call_{self._name}_{len(self._calls)}"))
         return self._calls[-1]
+
+
+def is_object(arguments: str) -> bool:
+    """Whether they are JSON of an object, as a function's arguments have to be."""
+    try:
+        return isinstance(msgspec.json.decode(arguments), dict)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False

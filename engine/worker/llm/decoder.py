@@ -105,15 +105,16 @@ class Decoder:
         return deltas
 
     def end(self) -> list[Delta]:
-        """Return the rest: whole calls, and the usage, which is last and says why the text is over."""
+        """Return the rest: whole calls (one that was cut off has pieces only), and the usage, which is last and says
+        why the text is over."""
         if not self.finished:
             raise StageFailed("The language model's server ended its answer before it was complete.")
         rest: list[Delta] = [self._placed(piece) for piece in self._thoughts.flush()]
-        calls = self._calls.whole()
-        if not self._spoke and not calls:
+        reason = _REASONS.get(self._finish or "", "stop")
+        calls = self._calls.whole(cut=reason == "length")
+        if not self._spoke and not self._calls:
             only = "has only thought: turn its thinking off, or allow more tokens"
             raise StageFailed(f"The language model {only if self._thought else 'ended its answer without a word'}.")
-        reason = _REASONS.get(self._finish or "", "stop")
         usage = _usage(self._usage or _Usage(), "tool" if calls and reason == "stop" else reason)
         return [*rest, *calls, usage]
 

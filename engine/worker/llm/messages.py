@@ -30,6 +30,7 @@ from engine.core import (
 )
 from engine.errors import RequestError
 from engine.wav import wav
+from engine.worker.llm.calls import is_object
 from engine.worker.llm.media import image_url
 from engine.worker.llm.options import ModelOptions
 
@@ -205,13 +206,14 @@ def _assistant(parts: Sequence[Part], results: Mapping[str, deque[str]]) -> Iter
     Servers refuse a call without a result right behind it, so a call that has none is left out.
     """
     text = "\n".join(filter(None, map(_words, parts)))
-    made = [part for part in parts if isinstance(part, ToolCallPart) and results.get(part.call_id)]
+    made = [(part, results[part.call_id].popleft())
+            for part in parts if isinstance(part, ToolCallPart) and results.get(part.call_id)]  # fmt: skip
     if made:
-        yield {"role": "assistant", "content": text or None, "tool_calls": [_call(part) for part in made]}
+        yield {"role": "assistant", "content": text or None, "tool_calls": [_call(part) for part, _ in made]}
     elif text:
         yield {"role": "assistant", "content": text}
-    for part in made:
-        yield {"role": "tool", "tool_call_id": part.call_id, "content": results[part.call_id].popleft()}
+    for part, result in made:
+        yield {"role": "tool", "tool_call_id": part.call_id, "content": result}
 
 
 def _call(part: ToolCallPart) -> Body:
@@ -224,12 +226,7 @@ def _call(part: ToolCallPart) -> Body:
 
 def _object(arguments: str) -> str:
     """JSON of an object, whatever the model wrote: some servers fail on a conversation with anything else in it."""
-    try:
-        if isinstance(msgspec.json.decode(arguments), dict):
-            return arguments
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass
-    return msgspec.json.encode({"arguments": arguments}).decode()
+    return arguments if is_object(arguments) else msgspec.json.encode({"arguments": arguments}).decode()
 
 
 def _drawn(request: Request, options: ModelOptions) -> Body:

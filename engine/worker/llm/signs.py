@@ -21,6 +21,9 @@ TAGS = frozenset({
 })  # fmt: skip
 """Tags of HTML that models write; other words in angle brackets are words."""
 
+BREAKS = frozenset({"br", "div", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "p", "td", "th", "tr"})
+"""Those of them that stand between words."""
+
 SILENT = frozenset({
     "begin", "end", "displaystyle", "frac", "dfrac", "tfrac", "left", "right", "big", "Big", "bigg", "Bigg", "text",
     "textbf", "textit", "mathrm", "mathbf", "mathit", "mathbb", "mathcal", "operatorname", "boxed", "quad", "qquad",

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from engine.chunk import VoiceText
 from engine.worker.llm.reader import Reader, Scan, Sign, text_of
-from engine.worker.llm.signs import SILENT, TAGS, is_picture
+from engine.worker.llm.signs import BREAKS, SILENT, TAGS, is_picture
 
 MOST_HELD = 20
 """Characters that may wait for what follows them, outside of a fence."""
@@ -21,6 +21,8 @@ _BEGINNINGS = frozenset(" \t-=*_+|:>#~`•")
 """Characters that a line's marks are made of."""
 _MARKS = re.compile(r"[ \t]*(?:>[ \t]*)*(?P<item>[-*+•][ \t]+)?(?:#{1,6}[ \t]+)?(?P<cell>\|)?[ \t]*")
 _FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+)?(?P<fence>`{3,}|~{3,})[ \t]*")
+_TAG = re.compile(r"/?\w+/?(?:>| +(?:/?>|[a-zA-Z-]+[=>]))")
+"""A tag from its name to its end, or to its first attribute."""
 _SCHEMES = ("https://", "http://", "www.")
 _URL_ENDS = frozenset(' \t\n<>"`]|')
 _URL_TRAILS = frozenset(".,;:!?)}'*_~")
@@ -31,7 +33,7 @@ class SpokenText:
     """Feed the pieces of an answer, flush once at the end. How the text is cut makes no difference to the whole.
 
     Where what is said stands in the answer: ``answer[start:][:len(text)] == text``, but for the marks between a
-    table's cells, which become commas, and those of a formula, which become blanks.
+    table's cells, which become commas, and those of a formula and tags that end a line, which become blanks.
     """
 
     def __init__(self) -> None:
@@ -277,6 +279,8 @@ class SpokenText:
         self._read.unread(*trail, sign)
 
     def _tag(self, sign: Sign) -> Scan:
+        """Leave out a tag, or say a blank for one that ends a line; what only begins like a tag, as of a comparison, is
+        said."""
         held = [(yield from self._read.next())]
         while (held[-1].char.isalnum() or held[-1].char == "/") and len(held) < MOST_HELD:
             held.append((yield from self._read.next()))
@@ -284,7 +288,11 @@ class SpokenText:
         if name in ("http", "https") and end == ":":
             self._autolink = True
             self._read.unread(*held)
-        elif name in TAGS and end in (" ", ">"):
+            return
+        while name in TAGS and (held[-1].char.isalpha() or held[-1].char in (" ", "-", "/")) and len(held) < MOST_HELD:
+            held.append((yield from self._read.next()))
+        if name in TAGS and _TAG.fullmatch(text_of(held)):
+            self._say(*([Sign(" ", sign.at)] if name in BREAKS else []))
             self._read.unread(held[-1])
             while (last := (yield from self._read.next())).char not in ("", "\n", ">"):
                 pass

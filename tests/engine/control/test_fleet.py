@@ -140,6 +140,22 @@ async def test_who_needs_a_stage_that_nobody_hosts_waits_a_bounded_time() -> Non
         assert time.monotonic() - began_s > 0.04
 
 
+@pytest.mark.seed("A1.13")
+async def test_a_stage_whose_last_worker_drains_is_missing() -> None:
+    """A worker from elsewhere that is told to end has nobody to stand in for it."""
+    async with Engine(spec(empty_s=0.05)) as engine:
+        async with engine.open(asked("long 400")) as chunks:
+            await anext(chunks)
+            retiring = asyncio.create_task(engine._fleet.retire(remote(engine)))
+            await turns()
+            assert engine.missing == STAGES
+            assert not engine.ready
+            with pytest.raises(StageUnavailable, match="no replica of thinker"):
+                await answer(engine, "hello")
+            assert not retiring.done()
+        await retiring
+
+
 @pytest.mark.seed("A1.7")
 async def test_what_a_lost_worker_still_says_is_not_heard() -> None:
     async with Engine(spec(replicas=2)) as engine:
@@ -368,6 +384,78 @@ async def test_a_rolling_restart_costs_no_request_a_word() -> None:
         assert data_of(first) + "".join(rest) == text
         assert workers(engine) == {"worker0.0": 2, "worker0.1": 2}
         assert await answer(engine, "say: still here") == "still here"
+
+
+@pytest.mark.seed("A1.6")
+async def test_a_worker_that_hangs_while_its_successor_serves_is_given_up() -> None:
+    async with Engine(spec(heartbeat=HeartbeatSpec(interval_s=0.05, timeout_s=0.2))) as engine:
+        before = remote(engine)
+        async with engine.open(asked("long 400")) as chunks:
+            first = await anext(chunks)
+            restart = asyncio.create_task(engine.restart())
+            await until(lambda: {one.incarnation for one in engine.replicas()} == {1, 2})
+            before.on_beat = lambda beat: None  # it falls silent
+            await until(lambda: before.hung)
+            rest = [chunk.text async for chunk in chunks if isinstance(chunk, Text)]
+        await restart
+        assert data_of(first) + "".join(rest) == " ".join(f"word{i}" for i in range(400))
+        assert workers(engine) == {"worker0.0": 2}
+
+
+@pytest.mark.seed("A1.15")
+async def test_a_successor_that_is_lost_comes_back_while_its_predecessor_is_drained() -> None:
+    async with Engine(spec(empty_s=10.0)) as engine:
+        before = remote(engine)
+        async with engine.open(asked("long 400")) as chunks:
+            await anext(chunks)
+            restart = asyncio.create_task(engine.restart())
+            await until(lambda: {one.incarnation for one in engine.replicas()} == {1, 2})
+            remote(engine).fence()
+            await until(lambda: {one.incarnation for one in engine.replicas()} == {1, 3})
+            assert await answer(engine, "say: here", id="other") == "here"
+            assert before.alive
+        await restart
+        assert workers(engine) == {"worker0.0": 3}
+
+
+async def test_a_worker_that_joins_as_the_engine_closes_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task that keeps it is cancelled before it ran."""
+    stopped: list[str] = []
+    async with Engine(spec()) as engine:
+        fleet: Any = engine._fleet
+        join, stop = fleet._join, engine._launcher.stop
+
+        def joining(*given: Any) -> None:
+            join(*given)
+            fleet._running.cancel()
+
+        async def stopping(worker: RemoteWorker) -> None:
+            stopped.append(worker.id)
+            await stop(worker)
+
+        monkeypatch.setattr(fleet, "_join", joining)
+        monkeypatch.setattr(engine._launcher, "stop", stopping)
+        await engine.scale("talker", 2)
+    assert "worker0.1#1" in stopped
+
+
+async def test_a_worker_that_nobody_wants_by_the_time_when_it_is_ready_never_joins() -> None:
+    async with Engine(spec(replicas=2, empty_s=10.0)) as engine:
+        launcher = engine._launcher
+        start, goes_on, starts = launcher.start, asyncio.Event(), asyncio.Event()
+
+        async def slowly(task: Task, worker: RemoteWorker) -> None:
+            starts.set()
+            await goes_on.wait()
+            await start(task, worker)
+
+        launcher.start = slowly
+        remote(engine, "worker0.1").fence()
+        await starts.wait()
+        await engine.scale("talker", 1)
+        goes_on.set()
+        await until(lambda: not any(task.get_name().startswith("keep:worker0.1") for task in asyncio.all_tasks()))
+        assert workers(engine) == {"worker0.0": 1}
 
 
 @pytest.mark.seed("A1.15", "A3.7")

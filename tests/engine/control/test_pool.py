@@ -207,7 +207,7 @@ async def test_a_timeout_of_the_guest_is_his_own() -> None:
 
 async def test_draining_takes_no_more_and_lets_the_rest_end() -> None:
     log: list[object] = []
-    pool = made(Fake("a"), slots=4)
+    pool = made(Fake("a"), slots=4, empty_s=10.0)
     guest = Guest(pool, log)
     await turns()
     pool.drain("a")
@@ -434,6 +434,43 @@ async def test_an_empty_pool_is_waited_for_and_not_for_ever() -> None:
     await turns()
     pool.join(Fake("a"))
     assert await ended(guest) == [None]
+
+
+@pytest.mark.seed("A1.13")
+async def test_a_pool_whose_last_replica_drains_is_waited_for_as_if_it_was_empty() -> None:
+    """Who stood in line before is served by nobody either."""
+    pool = made(Fake("a"))
+    served, waiting = Guest(pool, []), Guest(pool, [])
+    await turns()
+    pool.drain("a")
+    done, _ = await asyncio.wait([waiting.task], timeout=1)
+    assert [type(task.exception()) for task in done] == [StageUnavailable]
+    done, _ = await asyncio.wait([asyncio.create_task(pool.lease().__aenter__())], timeout=1)
+    assert [type(task.exception()) for task in done] == [StageUnavailable]
+    assert await ended(served) == [None], "what it has goes on"
+
+
+@pytest.mark.seed("A1.13")
+async def test_the_patience_with_a_pool_without_replicas_begins_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not anew with each request that the draining one ends, nor when it leaves, nor with each who gives up."""
+    pool = made(Fake("a"), slots=3, empty_s=10.0)
+    guests = [Guest(pool, []) for _ in range(5)]
+    await turns()
+    begun: list[float | None] = []
+    timeout = asyncio.timeout
+    monkeypatch.setattr(asyncio, "timeout", lambda delay: begun.append(delay) or timeout(delay))
+    pool.drain("a")
+    await turns()
+    assert begun == [10.0, 10.0]
+    await ended(guests[0])
+    guests[4].task.cancel()
+    await turns()
+    pool.drain("a")
+    pool.leave("a")
+    await turns()
+    assert begun == [10.0, 10.0]
+    pool.join(Fake("b"))
+    assert [type(error) for error in await ended(*guests[1:4])] == [ReplicaLost, ReplicaLost, type(None)]
 
 
 @pytest.mark.seed("A1.13")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from engine.worker.last_resort import GRACE_S, LastResort
 def alarms(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Those that were set, in seconds, in place of setting any."""
     found: list[float] = []
-    monkeypatch.setattr(last_resort.faulthandler, "register", lambda *_, **__: None)
+    monkeypatch.setattr(last_resort.faulthandler, "register", lambda signum, log, **_: os.close(log))
     monkeypatch.setattr(last_resort.signal, "setitimer", lambda which, left_s: found.append(left_s))
     return found
 
@@ -40,22 +41,31 @@ CODE = """
 import ctypes
 from engine import wire
 from engine.worker import last_resort
-
-def never_returns():
-    ctypes.PyDLL(None).pause()
+from engine.worker.quiet import without_lines_of
 
 last_resort.GRACE_S = 0.05
-last_resort.LastResort().note(wire.Blocking('voice', 0.05))
-never_returns()
+watch, library = last_resort.LastResort(), ctypes.PyDLL(None)
+
+def never_returns():
+    watch.note(wire.Blocking('voice', 0.05))
+    library.pause()
+
+def quietly():
+    with without_lines_of(b'/csrc/'):
+        never_returns()
+
 """
 
 
-def test_a_call_that_holds_pythons_lock_is_ended_and_the_log_tells_where_it_was() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize("called", ["never_returns", "quietly"])
+def test_a_call_that_holds_pythons_lock_is_ended_and_the_log_tells_where_it_was(called: str) -> None:
+    code = f"{CODE}{called}()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGALRM
     assert "in never_returns" in done.stderr
 
 
 def test_it_is_ended_where_there_is_no_log_too() -> None:
-    done = subprocess.run(["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, CODE], timeout=60, check=False)
+    command = ["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, f"{CODE}never_returns()"]
+    done = subprocess.run(command, timeout=60, check=False)
     assert done.returncode == -signal.SIGALRM

@@ -154,7 +154,7 @@ class Ears:
 
     def _spoken(self, result: Any) -> Spoken:
         text = spoken(result.text) if self._ears.invents else result.text.strip()
-        words = words_of(text, result.tokens, result.timestamps, result.durations, result.ys_log_probs)
+        words = words_of(text, _tokens(result), result.timestamps, result.durations, result.ys_log_probs)
         return Spoken(text, words).lower() if self._ears.capitals else Spoken(text, words)
 
     def _emit(self, req: StageRequest, cut: bool) -> list[Chunk]:
@@ -176,3 +176,12 @@ def _cut(pcm: Pcm, longest: int) -> int:
         return len(pcm)
     first = longest - longest // 3 // CUT_FRAME * CUT_FRAME
     return first + int(loudness(pcm[first:longest], CUT_FRAME).argmin()) * CUT_FRAME + CUT_FRAME // 2
+
+
+def _tokens(result: Any) -> Sequence[str]:
+    """The tokens of what was heard; none where they are parts of letters (Whisper's are, outside of Latin script): the
+    library raises as soon as those are looked at, while the text is whole."""
+    try:
+        return result.tokens
+    except UnicodeDecodeError:
+        return ()

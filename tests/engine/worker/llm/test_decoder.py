@@ -114,6 +114,24 @@ def test_pieces_of_another_call_wait_until_the_first_is_whole() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([call("", index=0, id="a", name="one")], []),
+        ([call('{"x":', index=0, id="a", name="one")], [ToolCallDelta("a", "one", '{"x":')]),
+        ([call("", index=0, id="a")], []),
+        (
+            [call("{}", index=0, id="a", name="one"), call('{"x', index=1, id="b", name="two")],
+            [ToolCallDelta("a", "one", "{}"), ToolCall("a", "one", "{}")],
+        ),
+        ([call("{}", index=0, id="a", name="one")], [ToolCallDelta("a", "one", "{}"), ToolCall("a", "one", "{}")]),
+    ],
+    ids=["before its arguments", "in its arguments", "before its name", "the second", "behind it"],
+)
+def test_a_call_that_the_limit_cuts_off_is_never_told_as_whole(events: list[Any], told: list[Delta]) -> None:
+    assert decoded(*events, delta("length")) == [*told, Usage(finish="length")]
+
+
 def test_arguments_that_are_an_object_become_json() -> None:
     whole = delta(tool_calls=[{"id": "a", "function": {"name": "one", "arguments": {"x": 1}}}])
     assert calls(whole) == [("a", "one", '{"x":1}')]

@@ -154,6 +154,12 @@ def test_calls_at_once_are_one_message_and_calls_with_one_id_keep_their_results(
     assert [one["content"] for one in found[2:]] == ["done", "again"]
 
 
+def test_of_two_calls_with_one_id_and_one_result_the_second_is_left_out() -> None:
+    found = body(user("a"), assistant(CALL, CALL), RESULT)["messages"]
+    assert found[1]["tool_calls"] == [CALLED]
+    assert [one["content"] for one in found[2:]] == ["done"]
+
+
 @pytest.mark.parametrize("written", ["", "{", "[1]", "5", "[" * 5000])
 def test_arguments_that_are_no_object_do_not_break_the_conversation(written: str) -> None:
     found = body(user("a"), assistant(ToolCallPart("timer", written, "c1")), RESULT)["messages"]

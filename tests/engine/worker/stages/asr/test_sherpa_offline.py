@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -92,6 +93,26 @@ async def test_words_have_the_times_and_the_likelihood_that_the_library_tells(fo
         assert sum(word.logprob or 0 for word in final.words) == pytest.approx(sum(result.ys_log_probs), abs=0.01)
     if result.durations:
         assert final.words[-1].end_s == pytest.approx(result.timestamps[-1] + result.durations[-1], abs=1e-3)
+
+
+async def test_letters_that_are_split_over_tokens_are_heard_by_all_who_speak(tmp_path: Path) -> None:
+    """Whisper's tokens are bytes: outside of Latin script a letter may be two of them."""
+    folder = tiny_clip_ears.whisper(tmp_path)
+    halves = [b" \xd1\x8f", b" \xd0", b"\xb4", b"\xd0", b"\xb0", b" \xd0\xb4\xd0\xb0", b"\xbd", b" \xd0\xb8\xd0\xb7",
+              b"\xe4\xbd", b"\xa0", b" ok"]  # fmt: skip
+    lines = [f"{base64.b64encode(half).decode()} {n}\n" for n, half in enumerate(halves)]
+    (folder / "tiny-tokens.txt").write_text("".join(lines), encoding="utf-8")
+    stage = ears(folder)
+    said = [speech(3, seed) for seed in range(4)]
+    expected = [alone(stage, pcm) for pcm in said]
+    assert any(not text.isascii() for text in expected)
+    async with working(stage, max_batch=16) as desk:
+        for n, pcm in enumerate(said):
+            desk.put(opened(f"{n}", "ears", live=True), wire.Feed(f"{n}", Speech(pcm)), wire.End(f"{n}"))
+        await desk.ended(*map(str, range(4)))
+        assert [heard(desk, f"{n}")[1] for n in range(4)] == [
+            [Transcript(text, final=True, understood=True)] for text in expected
+        ]
 
 
 async def test_words_come_while_the_user_speaks(folder: Path) -> None:
