@@ -12,6 +12,7 @@ from weakref import proxy
 
 from app.realtime.conversation import Conversation, Utterance, check_settings, functions_only, report_tool_servers
 from app.realtime.output.hosted_tools import HostedTools
+from app.realtime.output.one_at_a_time import second_answer, second_voice, too_many
 from app.realtime.output.output_events import (
     FirstSoundTook,
     OutputEvent,
@@ -104,12 +105,13 @@ class Responses:
         if unknown:
             log("response.unknown_fields", session=self._session_id, fields=listed(unknown))
         if event.kept and self._current is not None and self._current.active:
-            self._refuse_second(self._current)
+            raise second_answer(self._current.response.id)
         own_tools = "tools" in event.patch  # in the place of the session's
         usual = event.kept and event.inputs is None and not own_tools
         task = self.preparation.take_committed(options) if usual else None
         if task is None:
-            self._check_number()
+            if len(self._aside) >= self._context.limits.responses:
+                raise too_many(len(self._aside))
             items, size = await inputs_of(event, self._conversation, self.options.audio.input.format, self._context)
             whole, labels = event.kept and event.inputs is None, offer.servers if own_tools else None
             task = self._task(options, items, None, event.kept, labels=labels, usual=whole)
@@ -331,16 +333,7 @@ class Responses:
         task.leave()
         if task.utterance is not None:
             self.transcripts.transcribe(task.utterance)
-        message = "An answer is being played: ask for text beside it, or wait for its end."
-        raise Refusal("conversation_already_has_active_response", message)
-
-    def _check_number(self) -> None:
-        if len(self._aside) >= self._context.limits.responses:
-            raise Refusal("too_many_responses", f"{len(self._aside)} responses are under way; wait for one to end.")
-
-    def _refuse_second(self, task: ResponseTask) -> None:
-        message = f"Conversation already has an active response in progress: {task.response.id}."
-        raise Refusal("conversation_already_has_active_response", f"{message} Wait until it is finished.")
+        raise second_voice()
 
     def _stop(self, task: ResponseTask, reason: Reason) -> None:
         task.stop(reason)
