@@ -86,6 +86,14 @@ class TestConfigure:
         assert settings.ice_address == "203.0.113.7"
         assert "voice.example.org" in settings.allowed_hosts
 
+    def test_coturn_has_a_relay_for_each_address_of_each_call(self, local: Path) -> None:
+        settings = settings_of(load_config(local / "parley.yaml").server)
+        coturn = dict(re.findall(r"^([a-z-]+)=(\d+)$", (local / "turnserver.conf").read_text(), re.MULTILINE))
+        relays = sum(len(one.urls) for one in settings.ice_servers) + 1  # a browser asks each, and the server one
+        assert int(coturn["total-quota"]) >= relays * settings.limits.calls
+        assert int(coturn["max-port"]) - int(coturn["min-port"]) + 1 >= int(coturn["total-quota"])
+        assert "user-quota" not in coturn, "all clients of a key are one user to coturn"
+
     def test_only_the_owner_reads_what_is_secret(self, local: Path) -> None:
         for name in ("parley.yaml", "keys", "turnserver.conf"):
             assert stat.S_IMODE((local / name).stat().st_mode) == 0o400
