@@ -197,9 +197,8 @@ class TestKubernetes:
         pause_s = int(self.POD["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
         assert settings_of(section).drain_s + pause_s + 10 <= self.POD["terminationGracePeriodSeconds"]
 
-    def test_clients_stick_to_their_server(self) -> None:
-        assert KUBERNETES["Service"]["spec"]["sessionAffinity"] == "ClientIP"
-        assert KUBERNETES["Ingress"]["metadata"]["annotations"]["nginx.ingress.kubernetes.io/affinity"] == "cookie"
+    def test_it_is_one_server_since_no_proxy_before_it_reads_names(self) -> None:
+        assert KUBERNETES["Deployment"]["spec"]["replicas"] == 1
 
 
 class TestDashboard:
