@@ -49,6 +49,19 @@ async def behind(folder: Path, config: Path = CONFIG) -> AsyncGenerator[Fronts]:
         yield one
 
 
+async def test_telephones_are_one_servers_which_knows_what_comes_after_a_call(tmp_path: Path) -> None:
+    paths = ("twilio", "twilio/stream", "twilio/next", "next/a-channel")
+    async with behind(tmp_path) as one, httpx.AsyncClient(base_url=one.url()) as http:
+
+        async def answering(path: str) -> set[str]:
+            return {(await http.post(path)).text for _ in range(4)}
+
+        assert await answering("/v1/models") == {"a", "b"}, "the control"
+        assert {name for path in paths for name in await answering(f"/v1/telephone/{path}")} == {"a"}
+        await one.tell("set server parley/a state maint")
+        assert {name for path in paths for name in await answering(f"/v1/telephone/{path}")} == {"b"}
+
+
 async def test_an_answer_may_take_an_hour_and_one_that_takes_longer_is_told_as_errors_are(tmp_path: Path) -> None:
     """An answer that is not streamed says nothing before its end."""
     text = CONFIG.read_text()
