@@ -122,6 +122,11 @@ class TestCompose:
         drain_s = settings_of({}).drain_s
         assert int(SERVICES["parley"]["stop_grace_period"].removesuffix("s")) >= drain_s + 10
 
+    def test_parley_ends_before_the_proxy_through_which_it_says_goodbye(self) -> None:
+        """Compose ends what depends on another first."""
+        assert "caddy" in SERVICES["parley"]["depends_on"]
+        assert "depends_on" not in SERVICES["caddy"]
+
     def test_what_it_mounts_is_there_or_made_by_configure(self, local: Path) -> None:
         for one in SERVICES.values():
             for mount in one.get("volumes", ()):
