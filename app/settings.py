@@ -18,6 +18,9 @@ from app.proxies import check_proxies
 from engine import ConfigError
 from engine.config import address_of, build
 
+ICE_URL = re.compile(r"(stuns?|turns?):[^?:\s]+(:\d+)?(\?transport=(udp|tcp))?")
+"""The address of a STUN or TURN server (RFC 7064, RFC 7065), as far as aiortc reads it: without addresses of IPv6."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -117,7 +120,7 @@ class IceServer:
     """A STUN or TURN server, as a browser's RTCPeerConnection takes it."""
 
     urls: tuple[str, ...]
-    """Addresses like ``stun:host:port`` or ``turn:host:port``."""
+    """Addresses like ``stun:host:port`` or ``turn:host:port``. The host is a name, or an address of IPv4."""
     username: str | None = None
     """The name for the TURN server."""
     credential: str | None = None
@@ -268,8 +271,11 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
 
 def _check_ice(settings: Settings) -> None:
     for i, one in enumerate(settings.ice_servers):
-        if not one.urls or not all(url.startswith(("stun:", "stuns:", "turn:", "turns:")) for url in one.urls):
-            raise ConfigError(f"server.ice_servers[{i}].urls: must be addresses like stun:host:port or turn:host:port")
+        if not one.urls or not all(map(ICE_URL.fullmatch, one.urls)):
+            raise ConfigError(
+                f"server.ice_servers[{i}].urls: must be addresses like stun:host:port or turn:host:port, "
+                f"with a name or an address of IPv4"
+            )
         if one.secret is not None and (not one.secret or one.username is not None or one.credential is not None):
             raise ConfigError(f"server.ice_servers[{i}].secret: stands alone, without username and credential")
     ports = settings.ice_ports

@@ -24,6 +24,7 @@ from app.settings import Limits, settings_of
 from app.shares import Shares
 from app.telemetry import Metrics
 from engine import ReplicaInfo, load_config
+from scripts.containers.composed import filled
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -40,13 +41,18 @@ UNIT = dict(re.findall(r"^([A-Z]\w+)=(.*)$", (DEPLOY / "parley.service").read_te
 
 @pytest.fixture
 def local(tmp_path: Path) -> Path:
-    """What configure.sh writes. Only root may give files away, so here a stand-in for chown does nothing."""
-    (tmp_path / "chown").write_text("#!/bin/sh\nexit 0\n")
-    (tmp_path / "chown").chmod(0o755)
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    script = ["sh", str(DEPLOY / "configure.sh"), "voice.example.org", "203.0.113.7", str(tmp_path / "local")]
-    subprocess.run(script, env={"PATH": path}, check=True, capture_output=True)
+    """What configure.sh writes."""
+    configured(tmp_path, "203.0.113.7").check_returncode()
     return tmp_path / "local"
+
+
+def configured(where: Path, address: str) -> subprocess.CompletedProcess[str]:
+    """Run configure.sh for a folder ``local``. Only root may give files away, so a stand-in for chown does nothing."""
+    (where / "chown").write_text("#!/bin/sh\nexit 0\n")
+    (where / "chown").chmod(0o755)
+    environment = {"PATH": f"{where}:{os.environ['PATH']}"}
+    script = ["sh", str(DEPLOY / "configure.sh"), "voice.example.org", address, "local"]
+    return subprocess.run(script, env=environment, cwd=where, capture_output=True, text=True)
 
 
 class TestDockerfile:
@@ -99,11 +105,24 @@ class TestConfigure:
             assert stat.S_IMODE((local / name).stat().st_mode) == 0o400
         assert stat.S_IMODE((local / ".env").stat().st_mode) == 0o600
 
+    def test_compose_finds_the_files_in_whatever_folder_they_are(self, local: Path) -> None:
+        variables = dict(line.split("=", 1) for line in (local / ".env").read_text().splitlines())
+        assert variables["PARLEY_LOCAL"] == f"'{local}'"
+        mounts = [one["source"] for service in SERVICES.values() for one in service["volumes"]]
+        ours = [source for source in mounts if Path(source).name in {path.name for path in local.iterdir()}]
+        assert {source.rpartition("/")[0] for source in ours} == {"${PARLEY_LOCAL:-./local}"}
+        assert len(ours) == 3
+
+    @pytest.mark.parametrize("address", ["2001:db8::1", "voice.example.org"])
+    def test_an_address_to_which_no_relay_leads_is_refused(self, tmp_path: Path, address: str) -> None:
+        refused = configured(tmp_path, address)
+        assert refused.returncode == 2
+        assert f"{address} is no IPv4 address" in refused.stderr
+        assert not (tmp_path / "local").exists()
+
     def test_what_is_there_already_stays(self, local: Path) -> None:
         before = (local / "keys").read_text()
-        again = subprocess.run(
-            ["sh", str(DEPLOY / "configure.sh"), "a", "b", str(local)], capture_output=True, text=True
-        )
+        again = configured(local.parent, "203.0.113.7")
         assert again.returncode == 1
         assert "remove it to begin anew" in again.stderr
         assert (local / "keys").read_text() == before
@@ -131,8 +150,7 @@ class TestCompose:
         for one in SERVICES.values():
             for mount in one.get("volumes", ()):
                 if mount["type"] == "bind":
-                    source = mount["source"]
-                    assert (local.parent / source if source.startswith("./local") else DEPLOY / source).exists()
+                    assert (DEPLOY / filled(mount["source"], {"PARLEY_LOCAL": str(local)})).exists()
                     assert mount["read_only"]
                 else:
                     assert mount["source"] in COMPOSE["volumes"]
