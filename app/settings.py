@@ -195,10 +195,11 @@ class Settings:
     https_key: str | None = None
     """The file of the certificate's key, where it is another file."""
     keys_file: str | None = None
-    """A file with one API key a line, ``name: key`` or the key alone (``#`` starts a comment). With it, every route but
-    ``/livez`` and ``/health`` asks for a key. A key has at least 16 characters. The name stands in logs and metrics,
-    and owns what is made with the key. No other user may read the file, except a group where the file is root's. A
-    change of the file counts from the next request on; sessions of a key that is gone end then."""
+    """A file with one API key a line, ``name: key`` or the key alone (``#`` starts a comment). With it, every route
+    asks for a key, except ``/livez`` and ``/health``, the page's files, the API's documentation (``/docs``,
+    ``/openapi.json``) and what Twilio sends, which is signed. A key has at least 16 characters. The name stands in logs
+    and metrics, and owns what is made with the key. No other user may read the file, except a group where the file is
+    root's. A change of the file counts from the next request on; sessions of a key that is gone end then."""
     metrics: Literal["key", "open"] = "key"
     """``key``: ``/metrics`` asks for a key where there are any. ``open``: everybody who reaches the server may read
     it."""
