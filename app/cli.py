@@ -83,11 +83,13 @@ def serve(
     For phones in your network: `parley serve --host 0.0.0.0 --https auto`
     """
     from app.commands.serve import run_server
+    from app.settings import settings_of
 
     with plainly():
         spec = deployment(config, weights=weights, parts=flags.parts(thinker, thinker_key_file, ears, voice))
         spec = with_server(spec, {"host": host, "port": port, "https": https, "https_key": https_key})
         if print_config:
+            settings_of(spec.server)  # a mistake there is one of the server's, which is not started
             typer.echo(written(spec), nl=False)
         else:
             run_server(spec)

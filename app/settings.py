@@ -18,6 +18,9 @@ from app.proxies import check_proxies
 from engine import ConfigError
 from engine.config import address_of, build
 
+ICE_URL = re.compile(r"(stuns?|turns?):[^?:\s]+(:\d+)?(\?transport=(udp|tcp))?")
+"""The address of a STUN or TURN server (RFC 7064, RFC 7065), as far as aiortc reads it: without addresses of IPv6."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -117,7 +120,7 @@ class IceServer:
     """A STUN or TURN server, as a browser's RTCPeerConnection takes it."""
 
     urls: tuple[str, ...]
-    """Addresses like ``stun:host:port`` or ``turn:host:port``."""
+    """Addresses like ``stun:host:port`` or ``turn:host:port``. The host is a name, or an address of IPv4."""
     username: str | None = None
     """The name for the TURN server."""
     credential: str | None = None
@@ -192,10 +195,11 @@ class Settings:
     https_key: str | None = None
     """The file of the certificate's key, where it is another file."""
     keys_file: str | None = None
-    """A file with one API key a line, ``name: key`` or the key alone (``#`` starts a comment). With it, every route but
-    ``/livez`` and ``/health`` asks for a key. A key has at least 16 characters. The name stands in logs and metrics,
-    and owns what is made with the key. No other user may read the file, except a group where the file is root's. A
-    change of the file counts from the next request on; sessions of a key that is gone end then."""
+    """A file with one API key a line, ``name: key`` or the key alone (``#`` starts a comment). With it, every route
+    asks for a key, except ``/livez`` and ``/health``, the page's files, the API's documentation (``/docs``,
+    ``/openapi.json``) and what Twilio sends, which is signed. A key has at least 16 characters. The name stands in logs
+    and metrics, and owns what is made with the key. No other user may read the file, except a group where the file is
+    root's. A change of the file counts from the next request on; sessions of a key that is gone end then."""
     metrics: Literal["key", "open"] = "key"
     """``key``: ``/metrics`` asks for a key where there are any. ``open``: everybody who reaches the server may read
     it."""
@@ -268,8 +272,11 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
 
 def _check_ice(settings: Settings) -> None:
     for i, one in enumerate(settings.ice_servers):
-        if not one.urls or not all(url.startswith(("stun:", "stuns:", "turn:", "turns:")) for url in one.urls):
-            raise ConfigError(f"server.ice_servers[{i}].urls: must be addresses like stun:host:port or turn:host:port")
+        if not one.urls or not all(map(ICE_URL.fullmatch, one.urls)):
+            raise ConfigError(
+                f"server.ice_servers[{i}].urls: must be addresses like stun:host:port or turn:host:port, "
+                f"with a name or an address of IPv4"
+            )
         if one.secret is not None and (not one.secret or one.username is not None or one.credential is not None):
             raise ConfigError(f"server.ice_servers[{i}].secret: stands alone, without username and credential")
     ports = settings.ice_ports

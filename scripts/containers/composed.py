@@ -37,7 +37,7 @@ def stop_s(name: str) -> int:
 
 
 def options(name: str, local: Path, data: Path, variables: Mapping[str, str], groups: bool) -> Iterator[str]:
-    """podman's options for a service, with ``local`` in place of deploy/local, and its volumes in ``data``.
+    """podman's options for a service, with the configuration in ``local``, and its volumes in ``data``.
 
     ``groups`` is whether this machine's podman can bound memory and processes. Raises Failed where compose.yaml says
     something of a service that is not understood here.
@@ -74,11 +74,8 @@ def filled(text: str, variables: Mapping[str, str]) -> str:
 
 def volume(mount: Mapping[str, Any], local: Path, data: Path) -> str:
     """A file of the configuration, or a folder of ``data`` in place of a volume's."""
-    source: str = mount["source"]
-    if mount["type"] == "volume":
-        where = data / source
-    else:
-        where = local / Path(source).name if source.startswith("./local/") else (DEPLOY / source).resolve()
+    source = filled(mount["source"], {"PARLEY_LOCAL": str(local)})
+    where = data / source if mount["type"] == "volume" else (DEPLOY / source).resolve()
     return f"--volume={where}:{mount['target']}" + (":ro" if mount.get("read_only") else "")
 
 

@@ -373,6 +373,14 @@ def test_the_configuration_that_is_printed_has_the_flags_of_the_server() -> None
     }  # fmt: skip
 
 
+def test_a_configuration_that_no_server_would_take_is_not_printed() -> None:
+    Path("x.yaml").write_text("model: script\nworkers: [{stages: [ears]}]\nserver: {hosts: localhost}\n")
+    result = parley("serve", "x.yaml", "--print-config")
+    assert result.exit_code == 1
+    assert result.stderr.strip() == "error: server.hosts: unknown key (did you mean 'host'?)"
+    assert result.stdout == ""
+
+
 async def test_the_doctor_knows_a_parley_server_that_holds_the_port(server: Running) -> None:
     result = await asyncio.to_thread(parley, "doctor", "-c", "script", "--port", str(server.port))
     assert result.exit_code == 0, result.stderr

@@ -35,6 +35,8 @@ def test_one_without_a_secret_is_told_as_it_stands() -> None:
     [
         ({"ice_servers": [{"urls": ["turn:x"], "secret": "s", "username": "ann"}]}, r"ice_servers\[0\].secret"),
         ({"ice_servers": [{"urls": ["turn:x"], "secret": ""}]}, r"ice_servers\[0\].secret"),
+        ({"ice_servers": [{"urls": ["turn:[2001:db8::1]:3478"]}]}, r"ice_servers\[0\].urls"),
+        ({"ice_servers": [{"urls": ["turn:x:port"]}]}, r"ice_servers\[0\].urls"),
         ({"ice_ports": [5000]}, "ice_ports"),
         ({"ice_ports": [5001, 5000]}, "ice_ports"),
         ({"ice_ports": [80, 5000]}, "ice_ports"),

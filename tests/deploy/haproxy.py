@@ -105,7 +105,7 @@ class Fronts:
         await self.processes["proxy"].end()
         await asyncio.to_thread(self.admin.unlink, missing_ok=True)
         self.processes["proxy"].start()
-        await _listens(self.admin)
+        await listens(self.admin)
         for name in ("a", "b"):
             await self.up(name)
 
@@ -142,20 +142,13 @@ async def fronts(folder: Path, config: Path = CONFIG, **settings: Mapping[str, A
         if "join" in section:
             worker = ["worker", "--join", str(section["join"]), "--token-file", str(folder / "token")]
             one.processes["worker"] = _python("-m", "app", *worker, "--stages", "ears,thinker,talker,code2wav")
-    one.processes["proxy"] = Process(
-        ["haproxy", "-db", "-q", "-f", str(config)],
-        {
-            "PARLEY_BIND": f"127.0.0.1:{one.ports['proxy']}",
-            "PARLEY_ADMIN": str(one.admin),
-            **{f"PARLEY_{name.upper()}": f"127.0.0.1:{one.ports[name]}" for name in ("a", "b")},
-        },
-    )
+    one.processes["proxy"] = proxy(one, config)
     try:
         (folder / "token").touch(0o600)
         (folder / "token").write_text("a-secret-that-both-know-of-32-characters")
         for process in one.processes.values():
             process.start()
-        await _listens(one.admin)
+        await listens(one.admin)
         for name in ("a", "b"):
             await one.up(name)
         yield one
@@ -168,12 +161,25 @@ async def fronts(folder: Path, config: Path = CONFIG, **settings: Mapping[str, A
                 process.running.wait()
 
 
+def proxy(one: Fronts, config: Path) -> Process:
+    """HAProxy before the two servers, not yet started."""
+    return Process(
+        ["haproxy", "-db", "-q", "-f", str(config)],
+        {
+            "PARLEY_BIND": f"127.0.0.1:{one.ports['proxy']}",
+            "PARLEY_ADMIN": str(one.admin),
+            **{f"PARLEY_{name.upper()}": f"127.0.0.1:{one.ports[name]}" for name in ("a", "b")},
+        },
+    )
+
+
 def _python(*arguments: str) -> Process:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return Process([sys.executable, *arguments], {"PYTHONPATH": path})
 
 
-async def _listens(admin: Path) -> None:
+async def listens(admin: Path) -> None:
+    """Wait until HAProxy runs."""
     async with asyncio.timeout(PATIENCE_S):
         while not await asyncio.to_thread(admin.exists):  # noqa: ASYNC110
             await asyncio.sleep(0.02)

@@ -24,6 +24,7 @@ from app.settings import Limits, settings_of
 from app.shares import Shares
 from app.telemetry import Metrics
 from engine import ReplicaInfo, load_config
+from scripts.containers.composed import filled
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -40,13 +41,18 @@ UNIT = dict(re.findall(r"^([A-Z]\w+)=(.*)$", (DEPLOY / "parley.service").read_te
 
 @pytest.fixture
 def local(tmp_path: Path) -> Path:
-    """What configure.sh writes. Only root may give files away, so here a stand-in for chown does nothing."""
-    (tmp_path / "chown").write_text("#!/bin/sh\nexit 0\n")
-    (tmp_path / "chown").chmod(0o755)
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    script = ["sh", str(DEPLOY / "configure.sh"), "voice.example.org", "203.0.113.7", str(tmp_path / "local")]
-    subprocess.run(script, env={"PATH": path}, check=True, capture_output=True)
+    """What configure.sh writes."""
+    configured(tmp_path, "203.0.113.7").check_returncode()
     return tmp_path / "local"
+
+
+def configured(where: Path, address: str) -> subprocess.CompletedProcess[str]:
+    """Run configure.sh for a folder ``local``. Only root may give files away, so a stand-in for chown does nothing."""
+    (where / "chown").write_text("#!/bin/sh\nexit 0\n")
+    (where / "chown").chmod(0o755)
+    environment = {"PATH": f"{where}:{os.environ['PATH']}"}
+    script = ["sh", str(DEPLOY / "configure.sh"), "voice.example.org", address, "local"]
+    return subprocess.run(script, env=environment, cwd=where, capture_output=True, text=True)
 
 
 class TestDockerfile:
@@ -86,16 +92,37 @@ class TestConfigure:
         assert settings.ice_address == "203.0.113.7"
         assert "voice.example.org" in settings.allowed_hosts
 
+    def test_coturn_has_a_relay_for_each_address_of_each_call(self, local: Path) -> None:
+        settings = settings_of(load_config(local / "parley.yaml").server)
+        coturn = dict(re.findall(r"^([a-z-]+)=(\d+)$", (local / "turnserver.conf").read_text(), re.MULTILINE))
+        relays = sum(len(one.urls) for one in settings.ice_servers) + 1  # a browser asks each, and the server one
+        assert int(coturn["total-quota"]) >= relays * settings.limits.calls
+        assert int(coturn["max-port"]) - int(coturn["min-port"]) + 1 >= int(coturn["total-quota"])
+        assert "user-quota" not in coturn, "all clients of a key are one user to coturn"
+
     def test_only_the_owner_reads_what_is_secret(self, local: Path) -> None:
         for name in ("parley.yaml", "keys", "turnserver.conf"):
             assert stat.S_IMODE((local / name).stat().st_mode) == 0o400
         assert stat.S_IMODE((local / ".env").stat().st_mode) == 0o600
 
+    def test_compose_finds_the_files_in_whatever_folder_they_are(self, local: Path) -> None:
+        variables = dict(line.split("=", 1) for line in (local / ".env").read_text().splitlines())
+        assert variables["PARLEY_LOCAL"] == f"'{local}'"
+        mounts = [one["source"] for service in SERVICES.values() for one in service["volumes"]]
+        ours = [source for source in mounts if Path(source).name in {path.name for path in local.iterdir()}]
+        assert {source.rpartition("/")[0] for source in ours} == {"${PARLEY_LOCAL:-./local}"}
+        assert len(ours) == 3
+
+    @pytest.mark.parametrize("address", ["2001:db8::1", "voice.example.org"])
+    def test_an_address_to_which_no_relay_leads_is_refused(self, tmp_path: Path, address: str) -> None:
+        refused = configured(tmp_path, address)
+        assert refused.returncode == 2
+        assert f"{address} is no IPv4 address" in refused.stderr
+        assert not (tmp_path / "local").exists()
+
     def test_what_is_there_already_stays(self, local: Path) -> None:
         before = (local / "keys").read_text()
-        again = subprocess.run(
-            ["sh", str(DEPLOY / "configure.sh"), "a", "b", str(local)], capture_output=True, text=True
-        )
+        again = configured(local.parent, "203.0.113.7")
         assert again.returncode == 1
         assert "remove it to begin anew" in again.stderr
         assert (local / "keys").read_text() == before
@@ -114,12 +141,16 @@ class TestCompose:
         drain_s = settings_of({}).drain_s
         assert int(SERVICES["parley"]["stop_grace_period"].removesuffix("s")) >= drain_s + 10
 
+    def test_parley_ends_before_the_proxy_through_which_it_says_goodbye(self) -> None:
+        """Compose ends what depends on another first."""
+        assert "caddy" in SERVICES["parley"]["depends_on"]
+        assert "depends_on" not in SERVICES["caddy"]
+
     def test_what_it_mounts_is_there_or_made_by_configure(self, local: Path) -> None:
         for one in SERVICES.values():
             for mount in one.get("volumes", ()):
                 if mount["type"] == "bind":
-                    source = mount["source"]
-                    assert (local.parent / source if source.startswith("./local") else DEPLOY / source).exists()
+                    assert (DEPLOY / filled(mount["source"], {"PARLEY_LOCAL": str(local)})).exists()
                     assert mount["read_only"]
                 else:
                     assert mount["source"] in COMPOSE["volumes"]
@@ -189,9 +220,8 @@ class TestKubernetes:
         pause_s = int(self.POD["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
         assert settings_of(section).drain_s + pause_s + 10 <= self.POD["terminationGracePeriodSeconds"]
 
-    def test_clients_stick_to_their_server(self) -> None:
-        assert KUBERNETES["Service"]["spec"]["sessionAffinity"] == "ClientIP"
-        assert KUBERNETES["Ingress"]["metadata"]["annotations"]["nginx.ingress.kubernetes.io/affinity"] == "cookie"
+    def test_it_is_one_server_since_no_proxy_before_it_reads_names(self) -> None:
+        assert KUBERNETES["Deployment"]["spec"]["replicas"] == 1
 
 
 class TestDashboard:

@@ -1,4 +1,4 @@
-"""Why a session begins no further answer: its conversation has one at a time, its listener hears one voice."""
+"""Why a session begins no further answer, or ends none: its conversation has one at a time, its listener hears one."""
 
 from __future__ import annotations
 
@@ -21,3 +21,9 @@ def second_voice() -> Refusal:
 def too_many(count: int) -> Refusal:
     """Beside the conversation there are as many as there may be."""
     return Refusal("too_many_responses", f"{count} responses are under way; wait for one to end.")
+
+
+def none_active(id: str | None) -> Refusal:
+    """There is nothing to be stopped: not that one, or none at all."""
+    message = "Cancellation failed: no active response found"
+    return Refusal("response_cancel_not_active", message, None if id is None else "response_id")

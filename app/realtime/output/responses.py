@@ -12,7 +12,7 @@ from weakref import proxy
 
 from app.realtime.conversation import Conversation, Utterance, check_settings, functions_only, report_tool_servers
 from app.realtime.output.hosted_tools import HostedTools
-from app.realtime.output.one_at_a_time import second_answer, second_voice, too_many
+from app.realtime.output.one_at_a_time import none_active, second_answer, second_voice, too_many
 from app.realtime.output.output_events import (
     FirstSoundTook,
     OutputEvent,
@@ -106,19 +106,18 @@ class Responses:
             log("response.unknown_fields", session=self._session_id, fields=listed(unknown))
         if event.kept and self._current is not None and self._current.active:
             raise second_answer(self._current.response.id)
-        own_tools = "tools" in event.patch  # in the place of the session's
-        usual = event.kept and event.inputs is None and not own_tools
-        task = self.preparation.take_committed(options) if usual else None
+        whole, own_tools = event.kept and event.inputs is None, "tools" in event.patch  # in the session's place
+        task = self.preparation.take_committed(options) if whole and not own_tools else None
         if task is None:
             if len(self._aside) >= self._context.limits.responses:
                 raise too_many(len(self._aside))
             items, size = await inputs_of(event, self._conversation, self.options.audio.input.format, self._context)
-            whole, labels = event.kept and event.inputs is None, offer.servers if own_tools else None
+            labels = offer.servers if own_tools else None
             task = self._task(options, items, None, event.kept, labels=labels, usual=whole)
             task.size = size
         known = {tool.server.entry.server_label for tool in self.hosted.listed()}
-        unknown_servers = tuple(label for label in offer.servers if label not in known)
-        report_tool_servers(unknown_servers, self._conversation, self._emit, self._session_id)
+        others = tuple(label for label in offer.servers if label not in known)
+        report_tool_servers(others, self._conversation, self._emit, self._session_id)
         self._begin(task, kept=event.kept)
         if offer.refusal is not None:
             raise offer.refusal
@@ -130,8 +129,7 @@ class Responses:
             if task is not None and task.active and response_id in (None, task.response.id):
                 self._stop(task, "client_cancelled")
                 return
-        message = "Cancellation failed: no active response found"
-        raise Refusal("response_cancel_not_active", message, None if response_id is None else "response_id")
+        raise none_active(response_id)
 
     def interrupt(self, reason: Reason = "turn_detected") -> None:
         """The user speaks over the answer, or over what is still playing of it; or the client wants silence.

@@ -41,6 +41,9 @@ MAX_WAITING = 1024
 SERVERS_S = 5.0
 """Seconds that STUN and TURN servers may take to answer."""
 
+FULL = (486, 508)
+"""Errors of a TURN server whose quota is reached, or whose ports are taken (RFC 8656, 19)."""
+
 Address = tuple[str, int]
 
 
@@ -207,4 +210,6 @@ def _log_no_relay(connection: Any, error: BaseException | None) -> None:
     hint = "see that it runs, and that its port is open, or correct server.ice_servers"
     if isinstance(error, stun.TransactionFailed):
         hint = "its secret, or username and credential, must be those of server.ice_servers"
+        if error.response.error_code in FULL:
+            hint = "it has no room for more relays: raise its bounds (coturn: total-quota, user-quota, max-port)"
     log("call.no_relay", server=f"{host}:{port}", error=str(error or "no answer"), hint=hint)

@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from struct import pack
 from typing import Any, cast
 
@@ -223,7 +224,10 @@ async def test_calls_through_a_relay_only_tell_nothing_where_there_is_none(
 
 
 class RefusingTurn(asyncio.DatagramProtocol):
-    """A TURN server that takes no name and no password."""
+    """A TURN server that gives no relay."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        self.error = (code, reason)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.DatagramTransport", transport)
@@ -231,19 +235,27 @@ class RefusingTurn(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: Any) -> None:
         asked = stun.parse_message(data)
         refusal = stun.Message(asked.message_method, stun.Class.ERROR, asked.transaction_id)
-        refusal.attributes |= {"ERROR-CODE": (401, "Unauthorized"), "REALM": "north", "NONCE": b"once"}
+        refusal.attributes |= {"ERROR-CODE": self.error, "REALM": "north", "NONCE": b"once"}
         self.transport.sendto(bytes(refusal), addr)
 
 
-async def test_a_turn_server_that_refuses_the_password_is_one_line_that_says_what_to_correct(
-    serve_with: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "reason", "hint"),
+    [
+        (401, "Unauthorized", "must be those of server.ice_servers"),
+        (486, "Allocation Quota Reached", "total-quota"),
+        (508, "Insufficient Capacity", "max-port"),
+    ],
+)
+async def test_a_turn_server_that_refuses_is_one_line_that_says_what_to_correct(
+    serve_with: Any, monkeypatch: pytest.MonkeyPatch, code: int, reason: str, hint: str
 ) -> None:
     lines: list[dict[str, Any]] = []
     monkeypatch.setattr(
         "app.transports.webrtc.ice.log", lambda event, **fields: lines.append({"event": event, **fields})
     )
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(RefusingTurn, local_addr=("127.0.0.1", 0))
+    transport, _ = await loop.create_datagram_endpoint(partial(RefusingTurn, code, reason), local_addr=("127.0.0.1", 0))
     port = transport.get_extra_info("sockname")[1]
     servers = [{"urls": [f"turn:127.0.0.1:{port}"], "username": "parley", "credential": "wrong"}]
     async with serve_with(ice_servers=servers) as server:
@@ -256,8 +268,8 @@ async def test_a_turn_server_that_refuses_the_password_is_one_line_that_says_wha
     transport.close()
     (line,) = lines
     assert (line["event"], line["server"]) == ("call.no_relay", f"127.0.0.1:{port}")
-    assert "401" in line["error"]
-    assert "must be those of server.ice_servers" in line["hint"]
+    assert f"{code} - {reason}" in line["error"]
+    assert hint in line["hint"]
     assert "wrong" not in str(line), "a log line holds no password"
 
 
