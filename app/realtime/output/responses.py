@@ -112,8 +112,8 @@ class Responses:
             if len(self._aside) >= self._context.limits.responses:
                 raise too_many(len(self._aside))
             items, size = await inputs_of(event, self._conversation, self.options.audio.input.format, self._context)
-            labels = offer.servers if own_tools else None
-            task = self._task(options, items, None, event.kept, labels=labels, usual=whole)
+            servers = offer.servers if own_tools else None
+            task = self._task(options, items, None, event.kept, labels=servers, usual=whole)
             task.size = size
         known = {tool.server.entry.server_label for tool in self.hosted.listed()}
         others = tuple(label for label in offer.servers if label not in known)
@@ -124,8 +124,7 @@ class Responses:
 
     def cancel(self, response_id: str | None) -> None:
         """Stop the answer of that id, or the conversation's. Raises Refusal if it is not under way."""
-        under_way = [self._current, *self._aside] if response_id is not None else [self._current]
-        for task in under_way:
+        for task in (self._current, *(self._aside if response_id is not None else ())):
             if task is not None and task.active and response_id in (None, task.response.id):
                 self._stop(task, "client_cancelled")
                 return
@@ -138,9 +137,9 @@ class Responses:
         """
         if reason == "turn_detected" and self._after is not None:
             self._after.cancel()
-        if reason == "client_cancelled":
-            for aside in [one for one in self._aside if one.active and one.response.options.speaks]:
-                self._stop(aside, reason)
+        voices = [one for one in self._aside if one.active and one.response.options.speaks]
+        for aside in voices if reason == "client_cancelled" else ():
+            self._stop(aside, reason)
         if self._current is None:
             return
         if self._current.active:
@@ -303,9 +302,9 @@ class Responses:
         if self._speaking(task.response.options) is not None:
             self._refuse_second_voice(task)
         asked = kept and self._asked
-        for before in (self._current, *self._aside):
-            if before is not None and not before.active and (kept or task.response.options.speaks):
-                task.follow(before)
+        over = [one for one in (self._current, *self._aside) if one is not None and not one.active]
+        for before in over if kept or task.response.options.speaks else ():
+            task.follow(before)
         if kept:
             self._asked = False
             self._current = task
