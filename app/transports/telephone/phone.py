@@ -94,7 +94,6 @@ class Phone:
                 output = "There is no such destination."
                 item = CallOutputItem(id=new_id("item"), call_id=self.control.mistaken_call, output=output)
                 self.inbox.put(Received(CreateItem(item)), 0)
-                self.inbox.put(Received(CreateResponse()), 0)
             case "answer":  # nobody else asks for it
                 self.inbox.put(Received(CreateResponse()), 0)
             case "last answer":  # a model that only ever calls would call until the caller hangs up

@@ -186,6 +186,8 @@ async def test_the_model_hands_the_call_on(server: Running, dial: Dial) -> None:
         while refused["item"]["type"] != "function_call_output":
             refused = await backend.until("conversation.item.added")
         assert "no such destination" in refused["item"]["output"]
+        answer = (await backend.until("response.output_audio_transcript.done"))["transcript"]
+        assert answer == "The tool says: There is no such destination."
         await backend.until("response.done")
         await ask(backend, 'tool transfer {"destination": "sales"}')
         await phone.ended.wait()
