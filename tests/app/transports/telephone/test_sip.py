@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.refusal import Refusal
 from app.transports.telephone import sip as sip_module
@@ -224,3 +226,42 @@ def test_an_offer_is_read_and_its_answer_is_one() -> None:
     assert offer_of(answer_to(offer, "192.0.2.7", 5000)) == Offer("192.0.2.7", 5000, 8, 101)
     with pytest.raises(Refusal):
         offer_of(SDP.replace("IN IP4 127.0.0.1\r\nt=", "IN IP4 0.0.0.0\r\nt=").format(port=4000, law=0).encode())
+
+
+@pytest.mark.parametrize("law", [0, 8])
+def test_every_section_of_an_offer_has_its_answer_in_its_place(law: int) -> None:
+    """A video phone or a fax offers more than sound (RFC 3264, 6): what is not taken has the port 0."""
+    secret = f"m=audio 4002 RTP/SAVP {law}\r\na=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:abc\r\n"
+    camera = "m=video 4004 RTP/AVP 96 97\r\na=rtpmap:96 H264/90000\r\na=fmtp:99 no-map-of-this\r\n"
+    fax = "m=image 4006 udptl t38\r\na=T38FaxVersion:0\r\n"
+    before, sound = OFFER.replace("AVP 0", f"AVP {law}").split("m=audio")
+    offer = offer_of(f"{before}{secret}{camera}m=audio{sound}{fax}".encode())
+    assert (offer.port, offer.law, offer.keys) == (4000, law, 101)
+    answer = answer_to(offer, "192.0.2.7", 5000).decode().split("\r\n")
+    assert [line for line in answer if line.startswith("m=")] == [
+        f"m=audio 0 RTP/SAVP {law}",
+        "m=video 0 RTP/AVP 96 97",
+        f"m=audio 5000 RTP/AVP {law} 101",
+        "m=image 0 udptl t38",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("4000", "99999"), ("4000", "x"), ("127.0.0.1\r\nt", "pbx.example.org\r\nt"), ("m=audio", "m=x\r\nm=audio")],
+    ids=["no such port", "no port", "a name", "half a section"],
+)
+def test_what_could_not_be_sent_to_is_refused(old: str, new: str) -> None:
+    with pytest.raises(Refusal):
+        offer_of(OFFER.replace(old, new).encode())
+
+
+@given(st.binary() | st.text(alphabet="vmaco=INP4AUDTRV /.:0189\r\n").map(str.encode))
+def test_whatever_is_offered_is_an_offer_or_refused(body: bytes) -> None:
+    for one in (body, OFFER.encode() + body, OFFER.encode().replace(b"\r\nm=", b"\r\n" + body + b"\r\nm=")):
+        try:
+            offer = offer_of(one)
+        except Refusal:
+            continue
+        answered = offer_of(answer_to(offer, "192.0.2.7", 5000))
+        assert (answered.law, answered.keys, len(answered.sections)) == (offer.law, offer.keys, len(offer.sections))
