@@ -38,8 +38,8 @@ MOST_WAITING = 50
 oldest is dropped then."""
 
 SILENT_S = 300.0
-"""Seconds without anything from the exchange after which a call is over. Who puts a call on hold may send nothing, and
-gives it up after such a time, too."""
+"""Seconds without anything from the exchange after which a call is over. A stream whose exchange tells of holds gives a
+sign of a call on hold, of which nothing comes; others may send nothing then, and give it up after such a time, too."""
 
 AHEAD_S = 10.0
 """Seconds of sound that may come before their time: what waited in a network that stood still."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from app.refusal import Refusal
 from app.transports.telephone.media_stream import RATE_HZ
@@ -21,6 +21,18 @@ NAMES = {PCMU: "PCMU", PCMA: "PCMA"}
 
 KEYS = f"telephone-event/{RATE_HZ}"
 """The codec of pressed keys (RFC 4733)."""
+
+Direction = Literal["sendrecv", "sendonly", "recvonly", "inactive"]
+
+_MIRRORED: dict[Direction, Direction] = {
+    "sendrecv": "sendrecv", "sendonly": "recvonly", "recvonly": "sendonly", "inactive": "inactive",
+}  # fmt: skip
+"""What this side does then (RFC 3264, 6.1)."""
+
+_DEAF: dict[Direction, Direction] = {
+    "sendrecv": "sendonly", "sendonly": "sendonly", "recvonly": "inactive", "inactive": "inactive",
+}  # fmt: skip
+"""What a side does whose address is none: an older way of saying that it takes no sound (RFC 3264, 8.4)."""
 
 _TYPE = re.compile(r"[0-9]{1,2}|1[01][0-9]|12[0-7]")
 """A payload type, of which there are 128."""
@@ -36,6 +48,18 @@ class Offer:
     keys: int | None
     sections: tuple[str | None, ...] = (None,)
     """All sections in their order: None is that of this sound, the others are the lines that refuse them."""
+    direction: Direction = "sendrecv"
+    """What the other side does. Who puts a call on hold only sends (music, say), or does nothing."""
+
+    @property
+    def hears(self) -> bool:
+        """Whether the other side takes sound."""
+        return self.direction in ("sendrecv", "recvonly")
+
+    @property
+    def speaks(self) -> bool:
+        """Whether what the other side sends is its caller's voice."""
+        return self.direction == "sendrecv"
 
 
 def offer_of(body: bytes) -> Offer:
@@ -48,9 +72,10 @@ def offer_of(body: bytes) -> Offer:
     return replace(sound, sections=tuple(None if i == place else _refused(one) for i, one in enumerate(sections)))
 
 
-def answer_to(offer: Offer, host: str, port: int) -> bytes:
-    """The answer, for sound that is taken at ``host`` and ``port``."""
-    kind, now = "IP6" if ":" in host else "IP4", int(time.time())
+def answer_to(offer: Offer, host: str, port: int, session: int, version: int) -> bytes:
+    """The answer, for sound that is taken at ``host`` and ``port``. ``session`` is a number that the call's answers
+    share; the ``version`` is another where the answer is (RFC 3264, 8)."""
+    kind = "IP6" if ":" in host else "IP4"
     types = [offer.law] if offer.keys is None else [offer.law, offer.keys]
     keys = [f"a=rtpmap:{offer.keys} {KEYS}", f"a=fmtp:{offer.keys} 0-15"]
     sound = [
@@ -58,11 +83,11 @@ def answer_to(offer: Offer, host: str, port: int) -> bytes:
         f"a=rtpmap:{offer.law} {NAMES[offer.law]}/{RATE_HZ}",
         *([] if offer.keys is None else keys),
         "a=ptime:20",
-        "a=sendrecv",
+        f"a={_MIRRORED[offer.direction]}",
     ]
     lines = [
         "v=0",
-        f"o=parley {now} {now} IN {kind} {host}",
+        f"o=parley {session} {version} IN {kind} {host}",
         "s=-",
         f"c=IN {kind} {host}",
         "t=0 0",
@@ -89,10 +114,12 @@ def _sound(section: list[str], head: list[str]) -> Offer | None:
     media, port, profile, *types = section[0].split()
     laws = [law for one in types for law in NAMES if one == str(law)]
     host = _host(section) or _host(head)
-    if media != "m=audio" or profile != "RTP/AVP" or not laws or not host or not _port(port):
+    if media != "m=audio" or profile != "RTP/AVP" or not laws or host is None or not _port(port):
         return None
     keys = [int(one) for one, codec in _codecs(section) if one in types and codec == KEYS]
-    return Offer(host, _port(port), laws[0], keys[0] if keys else None)
+    direction = _direction([*section, *head])
+    direction = _DEAF[direction] if host.is_unspecified else direction
+    return Offer(str(host), _port(port), laws[0], keys[0] if keys else None, direction=direction)
 
 
 def _refused(section: list[str]) -> str:
@@ -101,13 +128,18 @@ def _refused(section: list[str]) -> str:
     return f"{media} 0 {' '.join(rest)}"
 
 
-def _host(lines: list[str]) -> str | None:
+def _host(lines: list[str]) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The address to which sound is to be sent; no name, which would have to be looked up."""
     words = next((line.split() for line in lines if line.startswith("c=")), [])
     with suppress(ValueError):
-        if len(words) == 3 and not (address := ipaddress.ip_address(words[2])).is_unspecified:
-            return str(address)
+        return ipaddress.ip_address(words[2]) if len(words) == 3 else None
     return None
+
+
+def _direction(lines: list[str]) -> Direction:
+    """The first that is named: a section's own comes before that of the whole."""
+    named: list[Direction] = [one for line in lines for one in _MIRRORED if line == f"a={one}"]
+    return named[0] if named else "sendrecv"
 
 
 def _codecs(section: list[str]) -> list[tuple[str, str]]:
