@@ -130,10 +130,11 @@ class Phone:
                         self.inbox.put(Received(KeyPressed(one)), len(one))
                     continue
                 received_s += len(one) / RATE_HZ
-                if received_s > self.last_seen_s - began_s + AHEAD_S:
+                if received_s - self._stream.made_up_s > self.last_seen_s - began_s + AHEAD_S:
                     raise Disconnect(SLOW, "the exchange sends more sound than a call has", "cut")
-                samples = self._up.push(one)
-                self.inbox.put(Received(InputSamples(samples)), samples.nbytes)
+                if len(one):
+                    samples = self._up.push(one)
+                    self.inbox.put(Received(InputSamples(samples)), samples.nbytes)
         raise Disconnect(1000, "the caller hung up")
 
     async def _speak(self) -> None:

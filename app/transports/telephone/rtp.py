@@ -47,7 +47,7 @@ class RtpStream(asyncio.DatagramProtocol):
         self.offer, self._hosts, self._began = offer, hosts, began
         self._place = (offer.host, offer.port)
         self._received = asyncio.Queue[Pcm | str | None](MOST_WAITING)
-        self._receiver = AudioReceiver(self._add, RATE_HZ, self._decode)
+        self._receiver = AudioReceiver(self._add, RATE_HZ, self._decode, RATE_HZ)
         self._transport: asyncio.DatagramTransport | None = None
         self._last: Pcm = np.zeros(FRAME, np.int16)
         self._key_s: int | None = None  # the timestamp of the last key: its packets come three times and more
@@ -62,6 +62,10 @@ class RtpStream(asyncio.DatagramProtocol):
         """The port at which packets are taken."""
         assert self._transport is not None
         return self._transport.get_extra_info("sockname")[1]
+
+    @property
+    def made_up_s(self) -> float:
+        return self._receiver.made_up_s
 
     def redirect(self, offer: Offer, hosts: set[str]) -> None:
         """Obey a later offer: sound goes to another place or in another law, or the call is put on hold, or goes on."""
