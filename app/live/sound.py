@@ -91,7 +91,6 @@ class CallSound:
         """The sound, little-endian int16, that the timeline got last; None behind the end."""
         if self._timeline.over:
             return None
-        end_s = self._timeline.place_s
-        span = {"start_ms": round(1000 * (end_s - len(pcm) / 2 / SPEAKER_RATE_HZ)), "end_ms": round(1000 * end_s)}
+        start_ms, end_ms = self._timeline.last_ms(len(pcm) // 2)
         delta = pybase64.b64encode(pcm).decode("ascii")
-        return orjson.dumps({"type": "session.output_audio.delta", "delta": delta, **span}).decode()
+        return orjson.dumps({"type": "session.output_audio.delta", "delta": delta, "start_ms": start_ms, "end_ms": end_ms}).decode()

@@ -38,6 +38,11 @@ class Timeline:
         """Return where the next sample will be."""
         return self._samples / SPEAKER_RATE_HZ
 
+    def last_ms(self, samples: int) -> tuple[int, int]:
+        """Return where the last so many samples begin and end: a piece begins where the one before it ends."""
+        begin = self._samples - samples
+        return begin * 1000 // SPEAKER_RATE_HZ, self._samples * 1000 // SPEAKER_RATE_HZ
+
     @property
     def ahead_s(self) -> float:
         """Return how far the stream is ahead of the clock; less than 0 where it is behind."""

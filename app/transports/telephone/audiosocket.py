@@ -44,6 +44,8 @@ class AudioSocketStream:
     way_s = 0.02
     """A frame of the exchange's: nothing comes back by which the way could be measured."""
 
+    made_up_s = 0.0
+
     def __init__(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.name, self._reader, self._writer = name, reader, writer
 

@@ -22,7 +22,13 @@ from app.realtime.protocol import (
     ResponseDone,
     ServerEvent,
 )
-from app.realtime.protocol.server_events import AudioCommitted
+from app.realtime.protocol.server_events import (
+    AudioCleared,
+    AudioCommitted,
+    SessionUpdated,
+    SpeechStarted,
+    SpeechStopped,
+)
 
 HANG_UP, TRANSFER = "hang_up", "transfer"
 
@@ -38,7 +44,9 @@ class CallControl:
         self.step: str | None = None
         self.mistaken_call = ""
         """The id of the last function call that named no destination."""
-        self._answering = self._sounding = self._has_result = False
+        self._answering = set[str]()  # the responses under way beside which no spoken answer may begin
+        self._sounding = set[str]()  # the responses that can be heard; one may begin before another's end was heard
+        self._user_speaks = self._has_result = False
         self._answered = 0  # results of tools since the caller's last turn
 
     @property
@@ -51,28 +59,52 @@ class CallControl:
 
     def follow(self, event: ServerEvent) -> State:
         """Take one event that is told; whether the call goes on, is over, the model named no destination, or a tool
-        that the server ran has a result that waits for an answer: the last one asks for no further tool."""
+        that the server ran has a result that waits for an answer: the last one asks for no further tool.
+
+        A destination that is none is a result, too: it is answered once the response is over that named it.
+        """
         match event:
-            case ResponseCreated():
-                self._answering = True
-            case HostedCallDone():
-                self._has_result = True
+            case ResponseCreated(response) if response.conversation_id is not None or response.options.speaks:
+                self._answering.add(response.id)
+            case ResponseDone(response):
+                self._answering.discard(response.id)
                 return self._state()
-            case AudioCommitted():
-                self._answered = 0
-            case OutputAudioStarted():
-                self._sounding = True
+            case OutputAudioStarted(id):
+                self._sounding.add(id)
+            case OutputAudioStopped(id) | OutputAudioCleared(id):
+                self._sounding.discard(id)
+                return self._state()
             case CallDone(_, item):
                 return self._called(item)
-            case ResponseDone():
-                self._answering = False
+            case HostedCallDone(_, item) if item.status == "completed":  # one that was cut off asked for nothing
+                self._has_result = True
                 return self._state()
-            case OutputAudioStopped() | OutputAudioCleared():
-                self._sounding = False
-                return self._state()
+            case _:
+                return self._heard(event)
+        return "goes on"
+
+    def _heard(self, event: ServerEvent) -> State:
+        """Whoever speaks is not talked over, and what their turn is answered with has the results so far."""
+        match event:
+            case SpeechStarted():
+                self._user_speaks = True
+            case SpeechStopped():
+                self._user_speaks = False  # the turn is committed next, or there is no room for it
+            case AudioCommitted():
+                self._user_speaks = self._has_result = False
+                self._answered = 0
+            case AudioCleared():
+                return self._turn_dropped()
+            case SessionUpdated(session) if session.options.audio.input.turn_detection is None:
+                return self._turn_dropped()
             case _:
                 pass
         return "goes on"
+
+    def _turn_dropped(self) -> State:
+        """No commit follows what was begun to be said: the client forgot it, or switched turn detection off."""
+        self._user_speaks = False
+        return self._state()
 
     def _called(self, item: CallItem) -> State:
         if item.status != "completed":
@@ -82,7 +114,7 @@ class CallControl:
         elif item.name == TRANSFER and self._destinations:
             self.step = self._destination(item.arguments)
             if self.step is None:
-                self.mistaken_call = item.call_id
+                self.mistaken_call, self._has_result = item.call_id, True
                 return "mistaken"
         return "goes on"
 
@@ -96,7 +128,7 @@ class CallControl:
     def _state(self) -> State:
         if self.step is not None:
             return "goes on" if self._answering or self._sounding else "over"
-        if self._has_result and not self._answering:
+        if self._has_result and not self._answering and not self._user_speaks:
             self._has_result = False
             self._answered += 1
             return "answer" if self._answered < MOST_CALLS else "last answer"

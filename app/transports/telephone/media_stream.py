@@ -34,8 +34,14 @@ class MediaStream(Protocol):
         time."""
         ...
 
+    @property
+    def made_up_s(self) -> float:
+        """Return how many seconds of what was received so far are silence that the exchange did not send."""
+        ...
+
     def received(self) -> AsyncGenerator[Pcm | str]:
-        """Yield the caller's sound, int16 [samples] at RATE_HZ, and keys, as it comes, until the caller hangs up.
+        """Yield the caller's sound, int16 [samples] at RATE_HZ, and keys, as it comes, until the caller hangs up. A
+        piece of no samples says that the call is there still.
 
         Raises Disconnect where the exchange says what it must not.
         """

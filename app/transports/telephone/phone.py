@@ -38,8 +38,8 @@ MOST_WAITING = 50
 oldest is dropped then."""
 
 SILENT_S = 300.0
-"""Seconds without anything from the exchange after which a call is over. Who puts a call on hold may send nothing, and
-gives it up after such a time, too."""
+"""Seconds without anything from the exchange after which a call is over. A stream whose exchange tells of holds gives a
+sign of a call on hold, of which nothing comes; others may send nothing then, and give it up after such a time, too."""
 
 AHEAD_S = 10.0
 """Seconds of sound that may come before their time: what waited in a network that stood still."""
@@ -94,7 +94,6 @@ class Phone:
                 output = "There is no such destination."
                 item = CallOutputItem(id=new_id("item"), call_id=self.control.mistaken_call, output=output)
                 self.inbox.put(Received(CreateItem(item)), 0)
-                self.inbox.put(Received(CreateResponse()), 0)
             case "answer":  # nobody else asks for it
                 self.inbox.put(Received(CreateResponse()), 0)
             case "last answer":  # a model that only ever calls would call until the caller hangs up
@@ -131,10 +130,11 @@ class Phone:
                         self.inbox.put(Received(KeyPressed(one)), len(one))
                     continue
                 received_s += len(one) / RATE_HZ
-                if received_s > self.last_seen_s - began_s + AHEAD_S:
+                if received_s - self._stream.made_up_s > self.last_seen_s - began_s + AHEAD_S:
                     raise Disconnect(SLOW, "the exchange sends more sound than a call has", "cut")
-                samples = self._up.push(one)
-                self.inbox.put(Received(InputSamples(samples)), samples.nbytes)
+                if len(one):
+                    samples = self._up.push(one)
+                    self.inbox.put(Received(InputSamples(samples)), samples.nbytes)
         raise Disconnect(1000, "the caller hung up")
 
     async def _speak(self) -> None:

@@ -1,6 +1,7 @@
 """A telephone's sound as RTP: packets of G.711 both ways, and pressed keys. Source: RFC 3550, 3551, 4733.
 
-Packets are taken from the host of the offer alone, or from the exchange's own.
+Packets are taken from the host of the offer alone, or from the exchange's own. On hold nothing is sent, and what
+comes is not the caller: music, say.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ FRAME = RATE_HZ // 50
 """Samples of a packet: what telephones send, and ``ptime`` says."""
 
 SILENT_PACKETS = 5
-"""Silent packets at the beginning: relays learn from them where sound comes from."""
+"""Silent packets at the beginning, and where sound goes to another place."""
 
 MOST_WAITING = 512
 """Pieces of sound that wait for the session: ten seconds."""
+
+STAY_S = 60.0
+"""Seconds between two signs of a call on hold: nothing comes of it, and still it has not vanished."""
 
 MOST_BYTES = 1500
 """Bytes of a packet; one of 20 ms has 172."""
@@ -40,11 +44,10 @@ class RtpStream(asyncio.DatagramProtocol):
 
     def __init__(self, name: str, offer: Offer, hosts: set[str], began: Callable[[], None]) -> None:
         self.name, self.lead_s, self.way_s = name, LEAD_S, 0.02
-        self._offer, self._hosts, self._began = offer, hosts, began
+        self.offer, self._hosts, self._began = offer, hosts, began
         self._place = (offer.host, offer.port)
         self._received = asyncio.Queue[Pcm | str | None](MOST_WAITING)
-        self._law = (g711.decode_ulaw, g711.encode_ulaw) if offer.law == PCMU else (g711.decode_alaw, g711.encode_alaw)
-        self._receiver = AudioReceiver(self._add, RATE_HZ, self._decode)
+        self._receiver = AudioReceiver(self._add, RATE_HZ, self._decode, RATE_HZ)
         self._transport: asyncio.DatagramTransport | None = None
         self._last: Pcm = np.zeros(FRAME, np.int16)
         self._key_s: int | None = None  # the timestamp of the last key: its packets come three times and more
@@ -52,6 +55,7 @@ class RtpStream(asyncio.DatagramProtocol):
         self._ssrc, self._sequence = random.getrandbits(32), random.getrandbits(15)
         self._origin_s, self._ticks = time.monotonic(), 0
         self._first_tick = random.getrandbits(31)
+        self._staying: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
@@ -59,8 +63,25 @@ class RtpStream(asyncio.DatagramProtocol):
         assert self._transport is not None
         return self._transport.get_extra_info("sockname")[1]
 
+    @property
+    def made_up_s(self) -> float:
+        return self._receiver.made_up_s
+
+    def redirect(self, offer: Offer, hosts: set[str]) -> None:
+        """Obey a later offer: sound goes to another place or in another law, or the call is put on hold, or goes on."""
+        moved = (offer.host, offer.port) != (self.offer.host, self.offer.port)
+        self.offer, self._hosts = offer, hosts
+        if moved:
+            self._place = (offer.host, offer.port)
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._stay()
+        if moved and self._ticks < self._now():  # nothing is being said
+            self._show_place()
+
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self._stay()
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         if addr[0] not in self._hosts or len(data) > MOST_BYTES:
@@ -69,10 +90,11 @@ class RtpStream(asyncio.DatagramProtocol):
             packet = RtpPacket.parse(data)
         except (ValueError, IndexError, struct.error):
             return
-        if packet.payload_type == self._offer.law:
+        if packet.payload_type == self.offer.law:
             self._place = addr[:2]  # a telephone behind a NAT sends from another place than it says
-            self._receiver.add(packet)
-        elif packet.payload_type == self._offer.keys and len(packet.payload) == 4:
+            if self.offer.speaks:
+                self._receiver.add(packet)
+        elif packet.payload_type == self.offer.keys and len(packet.payload) == 4:
             self._press(packet)
 
     def hang_up(self) -> None:
@@ -83,8 +105,7 @@ class RtpStream(asyncio.DatagramProtocol):
 
     async def received(self) -> AsyncGenerator[Pcm | str]:
         self._began()
-        for _ in range(SILENT_PACKETS):
-            self._put(np.zeros(FRAME, np.int16))
+        self._show_place()
         while (one := await self._received.get()) is not None:
             yield one
 
@@ -104,20 +125,43 @@ class RtpStream(asyncio.DatagramProtocol):
     async def close(self, disconnect: Disconnect) -> None:
         """Free the port; what the caller is told is said in SIP."""
         self._receiver.close()
+        if self._staying is not None:
+            self._staying.cancel()
         if self._transport is not None:
             self._transport.close()
+
+    @property
+    def _law(self) -> tuple[Callable[[bytes], Pcm], Callable[[Pcm], bytes]]:
+        if self.offer.law == PCMU:
+            return g711.decode_ulaw, g711.encode_ulaw
+        return g711.decode_alaw, g711.encode_alaw
+
+    def _stay(self) -> None:
+        """Say from time to time that a call on hold is there still, by a piece of no sound."""
+        if self._staying is not None:
+            self._staying.cancel()
+        if not self.offer.speaks:
+            self._add(np.empty(0, np.int16))
+            self._staying = asyncio.get_running_loop().call_later(STAY_S, self._stay)
+
+    def _show_place(self) -> None:
+        """Relays learn from silence where sound comes from."""
+        for _ in range(SILENT_PACKETS):
+            self._put(np.zeros(FRAME, np.int16))
 
     def _now(self) -> int:
         return round((time.monotonic() - self._origin_s) * RATE_HZ)
 
     def _put(self, frame: Pcm) -> None:
         """Send a packet; behind a pause its timestamp jumps by the time that has passed, and its marker says so."""
+        if not self.offer.hears:
+            return
         now, marker = self._now(), 0
         if now > self._ticks + FRAME:
             self._ticks, marker = now, 1
         self._sequence = (self._sequence + 1) & 0xFFFF
         packet = RtpPacket(
-            payload_type=self._offer.law,
+            payload_type=self.offer.law,
             marker=marker,
             sequence_number=self._sequence,
             timestamp=(self._first_tick + self._ticks) & 0xFFFFFFFF,

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import secrets
+import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from app.refusal import Refusal
@@ -54,6 +56,8 @@ class Dialog:
         self.confirmed, self.ended = asyncio.Event(), asyncio.Event()
         self.stream: RtpStream | None = None
         self._routes = invite.all("record-route")  # those of the first INVITE: later ones name none, and change none
+        self._described: Offer | None = None  # the offer that was answered last
+        self._session, self._version = int(time.time()), 0
         self._number = 1
         self._answers: dict[int, asyncio.Future[int]] = {}
 
@@ -63,6 +67,20 @@ class Dialog:
             self.confirming = self._sip.begin(self._until_confirmed())
         self.final = response(self.invite, status, reason, self.tag, *more, body=body)
         self._sip.send(self.final, self.address)
+
+    def accept(self, offer: Offer) -> None:
+        """Answer the INVITE with the place at which sound is taken."""
+        assert self.stream is not None
+        if offer != self._described:
+            self._described, self._version = offer, self._version + 1
+        body = answer_to(offer, self._sip.host, self.stream.port, self._session, self._version)
+        kind = ("content-type", "application/sdp")
+        self.answer(200, "OK", ("contact", self._sip.contact), ("allow", METHODS), kind, body=body)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the call was taken, and the caller has not hung up."""
+        return self.final is not None and self.final.status == 200 and not self.ended.is_set()
 
     def end(self) -> None:
         """The caller has hung up. May be called twice."""
@@ -189,7 +207,7 @@ class Sip(asyncio.DatagramProtocol):
                 self._invited(message, dialog, addr)
             case "ACK":
                 if dialog is not None:
-                    dialog.confirmed.set()
+                    self._confirmed(message, dialog)
             case "OPTIONS":
                 self.send(response(message, 200, "OK", secrets.token_hex(8), ("allow", METHODS)), addr)
             case "BYE" | "CANCEL" | "NOTIFY" if dialog is not None:
@@ -214,10 +232,8 @@ class Sip(asyncio.DatagramProtocol):
         if dialog is not None and not tag_of(invite.get("to")):  # the same one again
             if dialog.final is not None:
                 self.send(dialog.final, addr)
-        elif dialog is not None and dialog.final is not None:  # the call goes on as it is: a session timer, a hold
-            dialog.invite, dialog.address = invite, addr
-            kind = ("content-type", "application/sdp")
-            dialog.answer(200, "OK", ("contact", self.contact), kind, body=dialog.final.body)
+        elif dialog is not None and dialog.accepted and dialog.stream is not None:
+            self._changed(invite, dialog, dialog.stream, addr)
         elif tag_of(invite.get("to")):
             self.send(response(invite, 481, "Call/Transaction Does Not Exist"), addr)
         elif len(self._dialogs) >= MOST_CALLS:
@@ -226,6 +242,31 @@ class Sip(asyncio.DatagramProtocol):
             self.send(response(invite, 100, "Trying"), addr)
             dialog = self._dialogs[invite.get("call-id")] = Dialog(invite, addr, self)
             self.begin(self._serve(dialog))
+
+    def _changed(self, invite: Message, dialog: Dialog, stream: RtpStream, addr: Any) -> None:
+        """A later INVITE: a session timer, a hold, or another place for the sound. What can't be had changes nothing.
+
+        One without an offer asks for the server's; the answer to that comes with its ACK.
+        """
+        if invite.cseq < dialog.invite.cseq:
+            return  # a datagram that was on its way for long
+        try:
+            offer = offer_of(invite.body) if invite.body else replace(stream.offer, direction="sendrecv")
+        except Refusal:
+            self.send(response(invite, 488, "Not Acceptable Here"), addr)
+            return
+        if invite.body:
+            stream.redirect(offer, {offer.host, addr[0]})
+        dialog.invite, dialog.address = invite, addr
+        dialog.accept(offer)
+
+    def _confirmed(self, ack: Message, dialog: Dialog) -> None:
+        dialog.confirmed.set()
+        asked = not dialog.invite.body and ack.cseq[0] == dialog.invite.cseq[0]
+        if asked and ack.body and dialog.stream is not None:
+            with suppress(Refusal):  # then everything stays as it is
+                offer = offer_of(ack.body)
+                dialog.stream.redirect(offer, {offer.host, dialog.address[0]})
 
     async def _serve(self, dialog: Dialog) -> None:
         """One call to its end."""
@@ -273,11 +314,8 @@ class Sip(asyncio.DatagramProtocol):
         """The RTP of a call, on one of the ports that it may have; it answers the INVITE once it is taken."""
 
         def began() -> None:
-            if dialog.final is not None:
-                return  # taken back meanwhile
-            kind = ("content-type", "application/sdp")
-            body = answer_to(offer, self.host, stream.port)
-            dialog.answer(200, "OK", ("contact", self.contact), ("allow", METHODS), kind, body=body)
+            if dialog.final is None:  # else it was taken back meanwhile
+                dialog.accept(offer)
 
         loop = asyncio.get_running_loop()
         first, last = self._rtp_ports or (0, 0)

@@ -111,7 +111,7 @@ class TwilioStream:
 
     def __init__(self, socket: WebSocket, start: _Start) -> None:
         self._socket, self._stream, self.name = socket, start.streamSid, start.callSid
-        self.lead_s, self.way_s = LEAD_S, 0.05
+        self.lead_s, self.way_s, self.made_up_s = LEAD_S, 0.05, 0.0
         self._ends_s = 0.0  # when what was sent would be over, were there no way
         self._marked_s: float | None = None  # the same for what stands before the mark that has not come back
         self._next_mark_s = 0.0

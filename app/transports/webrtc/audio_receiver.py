@@ -26,21 +26,34 @@ QUIET_S, QUIET_STEP_S, LONGEST_QUIET_S = 0.3, 0.1, 10.0
 """A microphone that sends nothing (switched off, or it saves silence) is silent: after so long, in steps of so much, up
 to the longest pause that any turn detection waits for. A spike of 200 ms is no silence."""
 
+SHORTEST_PAUSE_S = 0.020
+"""A packet's time: what is left out between two packets that follow each other is no less."""
+
 
 class AudioReceiver:
     """The place where aiortc puts the packets of one receiver. ``on_samples`` takes int16 at ``rate_hz`` and never
-    waits; ``decode`` makes them of a payload, and of None where one is lost."""
+    waits; ``decode`` makes them of a payload, and of None where one is lost.
+
+    Who saves silence leaves packets out, without a gap in their numbers: only the next one's timestamp says how long.
+    Where ``clock_hz`` says how timestamps count, what no timer has made up of such a pause by then is made up before
+    that packet. None is for a listener whose sender pauses where nothing is said.
+    """
 
     def __init__(
         self,
         on_samples: Callable[[Pcm], None],
         rate_hz: int = MIC_RATE_HZ,
         decode: Callable[[bytes | None], Pcm] | None = None,
+        clock_hz: int | None = None,
     ) -> None:
-        self._on_samples, self._rate_hz = on_samples, rate_hz
-        self._jitter, self._decode_one = Jitter(), decode or Decoder(rate_hz).decode
+        self.made_up_s = 0.0
+        """Seconds of silence among what was heard of which no packet came."""
+        self._on_samples, self._rate_hz, self._clock_hz = on_samples, rate_hz, clock_hz
+        self._jitter, self._decode_one = Jitter[Any](), decode or Decoder(rate_hz).decode
         self._ssrc: int | None = None
         self._quiet_s = 0.0
+        self._next_ticks: int | None = None  # the timestamp of what follows the last packet
+        self._heard_to_s = 0.0  # the time up to which something was heard, on the event loop's clock
         self._timer: asyncio.TimerHandle | None = None
 
     def attach(self, receiver: Any) -> None:
@@ -62,15 +75,43 @@ class AudioReceiver:
         self._on_samples = lambda pcm: None
 
     def _take(self, packet: Any) -> None:
+        now = asyncio.get_running_loop().time()
         if packet.ssrc != self._ssrc:  # another microphone: it counts from anew
-            self._ssrc, self._jitter = packet.ssrc, Jitter()
-        self._quiet_s = 0.0
-        self._decode(self._jitter.push(packet.sequence_number, packet.payload))
+            self._ssrc, self._jitter, self._next_ticks, self._heard_to_s = packet.ssrc, Jitter[Any](), None, now
+        self._heard_to_s = min(self._heard_to_s, now)
+        self._decode(self._jitter.push(packet.sequence_number, packet))
         self._again_in(HELD_S if self._jitter.holds else QUIET_S)
 
-    def _decode(self, payloads: list[bytes | None]) -> None:
-        for payload in payloads:
-            self._on_samples(self._decode_one(payload))
+    def _decode(self, packets: list[Any]) -> None:
+        for packet in packets:
+            if packet is not None:
+                self._hear_pause(packet)
+                self._quiet_s = 0.0
+            pcm = self._decode_one(None if packet is None else packet.payload)
+            self._hear(pcm)
+            if self._clock_hz is not None and self._next_ticks is not None:
+                self._next_ticks += len(pcm) * self._clock_hz // self._rate_hz
+
+    def _hear_pause(self, packet: Any) -> None:
+        """Make up what the sender has left out before a packet; no more than has passed, whatever it says."""
+        if self._clock_hz is None:
+            return
+        if self._next_ticks is not None:
+            left_out = (packet.timestamp - self._next_ticks + 2**31) % 2**32 - 2**31  # timestamps have 32 bits
+            passed_s = asyncio.get_running_loop().time() - self._heard_to_s
+            pause_s = min(left_out / self._clock_hz, passed_s, LONGEST_QUIET_S - self._quiet_s)
+            if pause_s >= SHORTEST_PAUSE_S:
+                self._make_up(pause_s)
+        self._next_ticks = packet.timestamp
+
+    def _hear(self, pcm: Pcm) -> None:
+        self._heard_to_s += len(pcm) / self._rate_hz
+        self._on_samples(pcm)
+
+    def _make_up(self, seconds: float) -> None:
+        self._quiet_s += seconds
+        self.made_up_s += seconds
+        self._hear(np.zeros(round(seconds * self._rate_hz), np.int16))
 
     def _again_in(self, seconds: float) -> None:
         if self._timer is not None:
@@ -82,6 +123,5 @@ class AudioReceiver:
             self._decode(self._jitter.flush())
             self._again_in(QUIET_S)
         elif self._quiet_s < LONGEST_QUIET_S:
-            self._quiet_s += QUIET_STEP_S
-            self._on_samples(np.zeros(round(QUIET_STEP_S * self._rate_hz), np.int16))
+            self._make_up(QUIET_STEP_S)
             self._again_in(QUIET_STEP_S)

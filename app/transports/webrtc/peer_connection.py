@@ -35,6 +35,7 @@ from app.transports.webrtc.guard import guard_connecting, guard_datagrams
 from app.transports.webrtc.ice import close_ports, use_ports
 from app.transports.webrtc.messages import bound_messages
 from app.transports.webrtc.offer import checked
+from app.transports.webrtc.opus import CLOCK_HZ
 from app.transports.webrtc.opus_track import OpusTrack
 from app.turn import servers_for
 from engine import CameraFeed
@@ -68,7 +69,7 @@ class PeerConnection:
         self._now, self.last_seen_s = now, now()
         self._way_s = 0.0
         self._track = OpusTrack(now)
-        self._receiver = AudioReceiver(self._add_samples)
+        self._receiver = AudioReceiver(self._add_samples, clock_hz=CLOCK_HZ)
         self._camera = Camera(feed, self._add_frame, self._refuse_picture)
         self._connection = RTCPeerConnection(_configuration(settings))
         guard_connecting(self._connection, id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,22 +12,42 @@ from app.realtime.protocol import (
     CallDone,
     CallItem,
     HostedCallDone,
+    HostedCallItem,
     MessageDone,
+    Options,
     OutputAudioCleared,
     OutputAudioStarted,
     OutputAudioStopped,
     OutputItemRef,
     ResponseCreated,
     ResponseDone,
+    ResponseView,
     ServerEvent,
+    SessionView,
     Status,
+    session_options,
 )
-from app.realtime.protocol.server_events import AudioCommitted
+from app.realtime.protocol.server_events import (
+    AudioCleared,
+    AudioCommitted,
+    SessionUpdated,
+    SpeechStarted,
+    SpeechStopped,
+)
 from app.transports.telephone.call_control import CallControl
 
 ANY: Any = None  # what the control does not look at
 REF = OutputItemRef("resp_1", "item_1", 0, kept=True, spoken=True)
-CREATED, DONE = ResponseCreated(ANY), ResponseDone(ANY)
+
+
+def response(id: str, kept: bool = True, speaks: bool = True) -> tuple[ResponseCreated, ResponseDone]:
+    """A response's first event and its last; ``kept`` by the conversation."""
+    options: Any = SimpleNamespace(speaks=speaks)
+    view = ResponseView(id, "conv_1" if kept else None, options)
+    return ResponseCreated(view), ResponseDone(view)
+
+
+CREATED, DONE = response("resp_1")
 STARTED, STOPPED, CLEARED = OutputAudioStarted("resp_1"), OutputAudioStopped("resp_1"), OutputAudioCleared("resp_1")
 HANG_UP: dict[str, Any] = {"name": "hang_up", "arguments": "{}"}
 TRANSFER: dict[str, Any] = {"name": "transfer", "arguments": '{"destination": "sales"}'}
@@ -77,19 +98,89 @@ def test_only_what_is_possible_is_offered() -> None:
     assert [one["name"] for one in CallControl(True, {"sales": "+49"}).tools] == ["hang_up", "transfer"]
 
 
-RESULT = HostedCallDone(REF, ANY, None)
+def result(status: Status = "completed") -> HostedCallDone:
+    item = HostedCallItem(
+        id="mcp_1", server_label="library", name="shelf", function="shelf", arguments="{}", status=status
+    )
+    return HostedCallDone(REF, item, None)
+
+
+RESULT = result()
+
+
+def states(*events: ServerEvent) -> list[str]:
+    """The states after each of the events in which the call does not simply go on."""
+    control = CallControl(True, {"sales": "+49"})
+    return [state for event in events if (state := control.follow(event)) != "goes on"]
+
+
+def test_a_mistake_is_answered_once_what_was_said_before_it_is_over() -> None:
+    """Until then a second answer would be refused, and nobody would ask again."""
+    mistake = called("transfer", '{"destination": "nobody"}')
+    assert states(CREATED, STARTED, mistake) == ["mistaken"]
+    assert states(CREATED, STARTED, mistake, DONE) == ["mistaken", "answer"]
+    assert states(CREATED, STARTED, mistake, DONE, CREATED, STOPPED, DONE) == ["mistaken", "answer"]
+
+
+def test_an_answer_s_end_is_not_that_of_another_beside_it() -> None:
+    """A backend asks for a text beside the conversation's answer; another voice beside it would be refused."""
+    begun, over = response("resp_2", kept=False, speaks=False)
+    assert states(CREATED, begun, over, RESULT) == []
+    assert states(CREATED, begun, over, RESULT, DONE) == ["answer"]
+    assert states(CREATED, begun, RESULT, DONE) == ["answer"], "which need not wait for a text beside it"
+    begun, over = response("resp_2", kept=False)
+    assert states(begun, RESULT) == []
+    assert states(begun, RESULT, over) == ["answer"]
+
+
+def test_a_goodbye_is_heard_to_its_end_although_the_answer_before_it_ends_meanwhile() -> None:
+    begun, over = response("resp_2")
+    goodbye = [CREATED, STARTED, DONE, begun, OutputAudioStarted("resp_2"), STOPPED, called(**HANG_UP), over]
+    assert states(*goodbye) == []
+    assert states(*goodbye, OutputAudioStopped("resp_2")) == ["over"]
+
+
+def updated(turn_detection: Any) -> SessionUpdated:
+    options = session_options(Options(), {"audio": {"input": {"turn_detection": turn_detection}}})[0]
+    return SessionUpdated(SessionView("sess_1", 0, options, {}))
+
+
+SPEECH, SPOKEN, COMMITTED = SpeechStarted("item_2", 0), SpeechStopped("item_2", 1), AudioCommitted("item_2", None)
+
+
+def test_whoever_speaks_is_not_talked_over() -> None:
+    """A result that comes meanwhile is in the prompt of what answers their turn."""
+    begun, over = response("resp_2")
+    assert states(CREATED, DONE, SPEECH, RESULT) == []
+    assert states(CREATED, DONE, SPEECH, RESULT, SPOKEN, COMMITTED, begun, over) == []
+    assert states(CREATED, DONE, SPEECH, SPOKEN, COMMITTED, begun, RESULT, over) == ["answer"]
+
+
+def test_a_call_of_the_servers_own_tool_that_was_cut_off_has_no_result() -> None:
+    """The caller says "wait" while the model writes it, or a backend has the answer stopped."""
+    cut_off = result("incomplete")
+    assert states(CREATED, SPEECH, cut_off, DONE) == []
+    assert states(CREATED, cut_off, DONE) == []
+
+
+@pytest.mark.parametrize("dropped", [AudioCleared(), updated(None)])
+def test_a_turn_that_is_dropped_leaves_the_result_to_be_answered(dropped: ServerEvent) -> None:
+    assert states(CREATED, DONE, SPEECH, RESULT, dropped) == ["answer"]
+    assert states(CREATED, DONE, SPEECH, RESULT, updated({"type": "server_vad"})) == []
+    full = [CREATED, DONE, SPEECH, RESULT, SPOKEN]  # the conversation has no room for what they said
+    assert states(*full, *response("resp_2")) == ["answer"]
 
 
 def test_a_model_that_only_calls_is_asked_to_speak_in_the_end() -> None:
     control = CallControl(True, {})
 
-    def states(count: int) -> list[str]:
+    def asked(count: int) -> list[str]:
         found = [control.follow(event) for _ in range(count) for event in (CREATED, DONE, RESULT)]
         return [state for state in found if state != "goes on"]
 
-    assert states(MOST_CALLS) == ["answer"] * (MOST_CALLS - 1) + ["last answer"]
+    assert asked(MOST_CALLS) == ["answer"] * (MOST_CALLS - 1) + ["last answer"]
     control.follow(AudioCommitted("item_2", None))
-    assert states(2) == ["answer"] * 2, "the caller's next turn has calls of its own"
+    assert asked(2) == ["answer"] * 2, "the caller's next turn has calls of its own"
 
 
 def test_a_result_of_the_servers_own_tool_is_answered_once() -> None:
@@ -97,7 +188,5 @@ def test_a_result_of_the_servers_own_tool_is_answered_once() -> None:
     assert after(CREATED, RESULT)[0] == "goes on"
     assert after(CREATED, RESULT, DONE)[0] == "answer"
     assert after(CREATED, DONE, STARTED, RESULT)[0] == "answer"
-    control = CallControl(True, {})
-    states = [control.follow(event) for event in (CREATED, DONE, RESULT, CREATED, DONE, STOPPED)]
-    assert states == ["goes on", "goes on", "answer", "goes on", "goes on", "goes on"]
+    assert states(CREATED, DONE, RESULT, CREATED, DONE, STOPPED) == ["answer"]
     assert after(CREATED, called(**HANG_UP), RESULT, DONE)[0] == "over"

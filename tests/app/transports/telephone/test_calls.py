@@ -186,6 +186,8 @@ async def test_the_model_hands_the_call_on(server: Running, dial: Dial) -> None:
         while refused["item"]["type"] != "function_call_output":
             refused = await backend.until("conversation.item.added")
         assert "no such destination" in refused["item"]["output"]
+        answer = (await backend.until("response.output_audio_transcript.done"))["transcript"]
+        assert answer == "The tool says: There is no such destination."
         await backend.until("response.done")
         await ask(backend, 'tool transfer {"destination": "sales"}')
         await phone.ended.wait()
@@ -347,8 +349,8 @@ async def test_a_backend_that_speaks_live_sees_and_hears_a_call(server: Running,
             await backend.said("five six")
             await eventually(lambda: len(heard(phone)) > 2000)
             caller = np.concatenate([told_pcm(event, "audio") for event in backend.of("session.input_audio.append")])
-            assert 1.4 * SPEAKER_RATE_HZ < len(caller) < 1.8 * SPEAKER_RATE_HZ
-            assert np.sqrt(np.mean(caller[: SPEAKER_RATE_HZ // 2].astype(float) ** 2)) > 4000, "before muting"
+            assert len(caller) > 1.4 * SPEAKER_RATE_HZ
+            assert np.count_nonzero(np.abs(caller.astype(int)) > 4000) > SPEAKER_RATE_HZ // 2, "before muting"
             assert loudness(backend.samples) > 500
             spans = [(event["start_ms"], event["end_ms"]) for event in backend.sounds]
             assert sum(end - start for start, end in spans) == pytest.approx(len(backend.samples) / 24, abs=len(spans))

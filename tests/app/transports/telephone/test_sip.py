@@ -6,19 +6,23 @@ import asyncio
 import random
 import socket
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
 
+from app import g711
 from app.refusal import Refusal
 from app.transports.telephone import sip as sip_module
 from app.transports.telephone.sdp import Offer, answer_to, offer_of
 from app.transports.telephone.sip_message import Message, NotSip, response, tag_of, uri_of
 from tests.app.rig import LoudnessVad, Running, eventually, running, script_spec
-from tests.app.transports.telephone.exchanges import SDP, SipPhone, heard, reached, sip, sip_phone
+from tests.app.transports.telephone.exchanges import SDP, Rtp, SipPhone, frames, heard, reached, sip, sip_phone
 
 OFFER = SDP.format(port=4000, law=0)
 TURNS = {"audio": {"input": {"turn_detection": {"type": "server_vad"}}}}
@@ -56,8 +60,80 @@ async def test_an_invitation_that_comes_twice_is_one_call(server: Running) -> No
         phone.invite(number=2)  # within the call: a session timer, or a hold
         again = await phone.answer()
         assert again.startswith("SIP/2.0 200")
+        phone.put("ACK", 2)
         assert again.partition("\r\n\r\n")[2] == first.partition("\r\n\r\n")[2]
         assert server.metric("parley_sessions") == 1
+        await phone.hang_up()
+        await server.empty()
+
+
+@asynccontextmanager
+async def elsewhere() -> AsyncGenerator[Rtp]:
+    """Another place for a telephone's sound, on another host."""
+    rtp = Rtp()
+    await asyncio.get_running_loop().create_datagram_endpoint(lambda: rtp, ("127.0.0.2", 0))
+    yield rtp
+    rtp.transport.close()
+
+
+async def a_turn_is_answered(caller: Rtp, law: int = 0) -> None:
+    """Say something, and hear something."""
+    tone = 8000 * np.sin(2 * np.pi * 300 * np.arange(4800) / 8000)
+    encode = g711.encode_alaw if law else g711.encode_ulaw
+    for one in frames(np.concatenate([tone, np.zeros(8000)]).astype(np.int16)):
+        caller.put(law, encode(one))
+        await asyncio.sleep(0)  # a socket's buffer holds some two hundred
+    before = len(caller.sound)
+    await eventually(lambda: any(np.abs(pcm).max() > 1000 for _, pcm in caller.sound[before:]))
+
+
+def moved(to: Rtp, law: int = 0) -> str:
+    return SDP.replace("127.0.0.1", "127.0.0.2").format(port=to.port, law=law)
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["offered", "asked for"])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_sound_follows_a_later_invitation(server: Running, asked: bool) -> None:
+    """A relay that is left out, or a caller who is handed on. An exchange may have the server offer first."""
+    async with sip(reached(server)) as phone, elsewhere() as other:
+        law = 0 if asked else 8
+        offer = moved(other, law)
+        phone.put("INVITE", 2, "" if asked else offer)
+        answer = await phone.answer()
+        phone.put("ACK", 2, offer if asked else "")
+        other.server = phone.rtp.server
+        await a_turn_is_answered(other, law)
+        assert {kind for _, kind, _, _ in other.packets} == {law}
+        assert f"m=audio {phone.rtp.server[1]} RTP/AVP {law} 101" in answer
+        version = answer.partition("o=parley ")[2].split()[1]
+        assert version == ("1" if asked else "2"), "which says whether it is another answer than before"
+        await phone.hang_up()
+        await server.empty()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_call_on_hold_is_answered_as_one_and_goes_on(server: Running) -> None:
+    async with sip(reached(server)) as phone:
+        offer = SDP.format(port=phone.rtp.port, law=0)
+        for number, (direction, mirrored) in enumerate((("sendonly", "recvonly"), ("sendrecv", "sendrecv")), 2):
+            phone.put("INVITE", number, f"{offer}a={direction}\r\n")
+            answer = await phone.answer()
+            assert answer.startswith("SIP/2.0 200")
+            assert f"a={mirrored}\r\n" in answer
+            phone.put("ACK", number)
+        phone.put("INVITE", 2, f"{offer}a=sendonly\r\n")  # it comes again, late: no second hold
+        await a_turn_is_answered(phone.rtp)
+        await phone.hang_up()
+        await server.empty()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_later_offer_that_can_t_be_taken_leaves_the_call_as_it_is(server: Running) -> None:
+    async with sip(reached(server)) as phone:
+        phone.put("INVITE", 2, OFFER.replace("AVP 0", "AVP 9"))
+        assert (await phone.answer()).startswith("SIP/2.0 488")
+        phone.put("ACK", 2)
+        await a_turn_is_answered(phone.rtp)
         await phone.hang_up()
         await server.empty()
 
@@ -221,6 +297,60 @@ def test_what_is_no_message_is_refused(wrong: bytes) -> None:
 def test_an_offer_is_read_and_its_answer_is_one() -> None:
     offer = offer_of(SDP.format(port=4000, law=8).encode())
     assert offer == Offer("127.0.0.1", 4000, 8, 101)
-    assert offer_of(answer_to(offer, "192.0.2.7", 5000)) == Offer("192.0.2.7", 5000, 8, 101)
+    assert offer_of(answer_to(offer, "192.0.2.7", 5000, 1, 1)) == Offer("192.0.2.7", 5000, 8, 101)
+
+
+@pytest.mark.parametrize(
+    ("offered", "answered"),
+    [("sendrecv", "sendrecv"), ("sendonly", "recvonly"), ("recvonly", "sendonly"), ("inactive", "inactive")],
+)
+@pytest.mark.parametrize("place", ["a=ptime", "t=0 0"], ids=["the section's", "the whole's"])
+def test_who_only_sends_is_only_heard(offered: str, answered: str, place: str) -> None:
+    """An answer that says more is none (RFC 3264, 6.1)."""
+    offer = offer_of(OFFER.replace(place, f"a={offered}\r\n{place}").encode())
+    assert (offer.direction, offer.speaks) == (offered, offered == "sendrecv")
+    assert f"\r\na={answered}\r\n" in answer_to(offer, "192.0.2.7", 5000, 1, 1).decode()
+
+
+def test_an_address_that_is_none_is_a_hold() -> None:
+    offer = offer_of(OFFER.replace("127.0.0.1\r\nt=", "0.0.0.0\r\nt=").encode())
+    assert (offer.direction, offer.hears, offer.speaks) == ("sendonly", False, False)
+
+
+@pytest.mark.parametrize("law", [0, 8])
+def test_every_section_of_an_offer_has_its_answer_in_its_place(law: int) -> None:
+    """A video phone or a fax offers more than sound (RFC 3264, 6): what is not taken has the port 0."""
+    secret = f"m=audio 4002 RTP/SAVP {law}\r\na=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:abc\r\n"
+    camera = "m=video 4004 RTP/AVP 96 97\r\na=rtpmap:96 H264/90000\r\na=fmtp:99 no-map-of-this\r\n"
+    fax = "m=image 4006 udptl t38\r\na=T38FaxVersion:0\r\n"
+    before, sound = OFFER.replace("AVP 0", f"AVP {law}").split("m=audio")
+    offer = offer_of(f"{before}{secret}{camera}m=audio{sound}{fax}".encode())
+    assert (offer.port, offer.law, offer.keys) == (4000, law, 101)
+    answer = answer_to(offer, "192.0.2.7", 5000, 1, 1).decode().split("\r\n")
+    assert [line for line in answer if line.startswith("m=")] == [
+        f"m=audio 0 RTP/SAVP {law}",
+        "m=video 0 RTP/AVP 96 97",
+        f"m=audio 5000 RTP/AVP {law} 101",
+        "m=image 0 udptl t38",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("4000", "99999"), ("4000", "x"), ("127.0.0.1\r\nt", "pbx.example.org\r\nt"), ("m=audio", "m=x\r\nm=audio")],
+    ids=["no such port", "no port", "a name", "half a section"],
+)
+def test_what_could_not_be_sent_to_is_refused(old: str, new: str) -> None:
     with pytest.raises(Refusal):
-        offer_of(SDP.replace("IN IP4 127.0.0.1\r\nt=", "IN IP4 0.0.0.0\r\nt=").format(port=4000, law=0).encode())
+        offer_of(OFFER.replace(old, new).encode())
+
+
+@given(st.binary() | st.text(alphabet="vmaco=INP4AUDTRV /.:0189\r\n").map(str.encode))
+def test_whatever_is_offered_is_an_offer_or_refused(body: bytes) -> None:
+    for one in (body, OFFER.encode() + body, OFFER.encode().replace(b"\r\nm=", b"\r\n" + body + b"\r\nm=")):
+        try:
+            offer = offer_of(one)
+        except Refusal:
+            continue
+        answered = offer_of(answer_to(offer, "192.0.2.7", 5000, 1, 1))
+        assert (answered.law, answered.keys, len(answered.sections)) == (offer.law, offer.keys, len(offer.sections))

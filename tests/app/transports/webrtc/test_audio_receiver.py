@@ -13,7 +13,7 @@ from aiortc import RTCPeerConnection
 from app.transports.webrtc import aiortc_compat
 from app.transports.webrtc import audio_receiver as module
 from app.transports.webrtc.audio_receiver import AudioReceiver
-from app.transports.webrtc.opus import FRAME, Encoder
+from app.transports.webrtc.opus import CLOCK_HZ, FRAME, Encoder
 from tests.app.rig import eventually, tone
 
 
@@ -97,6 +97,110 @@ async def test_closed_ears_hear_nothing(heard: Heard) -> None:
     heard.send(1)
     heard.ears.close()
     assert heard.ms == 0
+
+
+class Line:
+    """A microphone that speaks in packets of 20 ms at 8 kHz, and a clock of the event loop that only it moves."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = self.began_s = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: self.now_s)
+        self.blocks: list[Any] = []
+        self.ears = AudioReceiver(self.blocks.append, 8000, lambda payload: np.ones(160, np.int16), clock_hz=8000)
+        self.number, self.ticks = 65_530, 2**32 - 4000  # both wrap soon
+
+    def send(self, ssrc: int = 1) -> None:
+        one = SimpleNamespace(ssrc=ssrc, sequence_number=self.number, timestamp=self.ticks, payload=b"x")
+        self.number, self.ticks = (self.number + 1) % 2**16, (self.ticks + 160) % 2**32
+        self.ears.add(one)
+
+    def leave_out(self, seconds: float) -> None:
+        """Save silence: the numbers go on, the timestamps jump."""
+        self.ticks = (self.ticks + round(seconds * 8000)) % 2**32
+
+    async def wait(self, seconds: float) -> None:
+        for _ in range(round(seconds / 0.01)):
+            self.now_s += 0.01
+            await asyncio.sleep(0)  # the alarm that is due rings
+            await asyncio.sleep(0)
+
+    @property
+    def heard_s(self) -> float:
+        return sum(map(len, self.blocks)) / 8000
+
+    @property
+    def silent_s(self) -> float:
+        return sum(len(one) for one in self.blocks if not one.any()) / 8000
+
+
+@pytest.fixture
+async def line(monkeypatch: pytest.MonkeyPatch) -> Any:
+    one = Line(asyncio.get_running_loop(), monkeypatch)
+    yield one
+    one.ears.close()
+
+
+@pytest.mark.fault("N6.1")
+@pytest.mark.parametrize("every_s", [0.1, 0.2, 0.4, 2.0])
+async def test_silence_that_its_sender_saves_is_as_long_as_it_was(line: Line, every_s: float) -> None:
+    """A packet now and then is all that comes of it; a turn would be over much too late."""
+    for n in range(10):
+        line.send()
+        assert line.heard_s == pytest.approx(n * every_s + 0.02, abs=0.001)
+        line.leave_out(every_s - 0.02)
+        await line.wait(every_s)
+    assert line.ears.made_up_s == pytest.approx(line.silent_s, abs=0.001)
+
+
+async def test_a_packet_that_comes_late_or_early_in_it_changes_no_more(line: Line) -> None:
+    for every_s in (0.46, 0.34, 0.44, 0.36, 0.4):
+        line.send()
+        line.leave_out(0.38)
+        await line.wait(every_s)
+    line.send()
+    assert line.heard_s == pytest.approx(2.02, abs=0.021)
+
+
+async def test_a_line_that_stalls_gets_no_more_silence_when_it_goes_on(line: Line) -> None:
+    """All that it held up comes then; what was made up meanwhile is told apart from that."""
+    line.send()
+    await line.wait(1.0)
+    made_up_s = line.ears.made_up_s
+    for _ in range(50):
+        line.send()
+    assert line.ears.made_up_s == made_up_s == pytest.approx(0.8, abs=0.11)
+    assert line.heard_s - line.silent_s == pytest.approx(51 * 0.02)
+    line.leave_out(0.38)
+    await line.wait(0.4)
+    line.send()
+    assert line.silent_s == pytest.approx(made_up_s + 0.38, abs=0.03)
+
+
+async def test_timestamps_that_are_nonsense_make_no_more_silence_than_has_passed(line: Line) -> None:
+    for n in range(50):
+        line.send()
+        line.leave_out(1000.0 if n % 3 else -50.0)
+        await line.wait(0.02)
+    line.send(ssrc=2)  # and another microphone's say nothing beside these
+    assert line.heard_s <= line.now_s - line.began_s + 0.021
+
+
+async def test_a_decoder_that_holds_back_its_first_samples_makes_no_pause(line: Line) -> None:
+    encoder, ears = Encoder(), AudioReceiver(line.blocks.append, clock_hz=CLOCK_HZ)
+    for n in range(5):
+        one = SimpleNamespace(ssrc=1, sequence_number=n, timestamp=n * 960, payload=encoder.encode(tone(0.02)))
+        ears.add(one)
+        await line.wait(0.02)
+    ears.close()
+    assert (ears.made_up_s, len(line.blocks)) == (0.0, 5)
+
+
+async def test_a_long_pause_is_no_longer_than_any_turn_detection_waits_for(line: Line) -> None:
+    line.send()
+    line.leave_out(60.0)
+    await line.wait(60.0)
+    line.send()
+    assert line.silent_s == pytest.approx(module.LONGEST_QUIET_S, abs=0.11)
 
 
 async def test_aiortc_has_the_attribute_that_is_replaced() -> None:
