@@ -93,4 +93,6 @@ class CallSound:
             return None
         start_ms, end_ms = self._timeline.last_ms(len(pcm) // 2)
         delta = pybase64.b64encode(pcm).decode("ascii")
-        return orjson.dumps({"type": "session.output_audio.delta", "delta": delta, "start_ms": start_ms, "end_ms": end_ms}).decode()
+        return orjson.dumps(
+            {"type": "session.output_audio.delta", "delta": delta, "start_ms": start_ms, "end_ms": end_ms}
+        ).decode()
