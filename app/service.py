@@ -295,7 +295,8 @@ class Service:
                 wait_s = self.settings.limits.wait_s
                 message = f"No place for an answer over HTTP was free within {wait_s:g} s; try again later."
                 raise self._refused("server_full", message) from None
-            yield self.context(states=("ready", "draining"))
+            states: tuple[State, ...] = ("ready", "draining", *(("unavailable",) if patient else ()))
+            yield self.context(states=states)
 
     def _slots(self, request: Request) -> Mapping[str, int]:
         return self._engine.slots(request) if self._engine else {}

@@ -260,13 +260,13 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     if settings.metrics == "open" and settings.metrics_key_file is not None:
         raise ConfigError("server.metrics_key_file: /metrics is open, so leave it out, or leave out server.metrics")
     if not 0 < settings.camera_every_s < math.inf:
-        raise ConfigError("server.camera_every_s: must be above 0")
+        raise ConfigError("server.camera_every_s: must be above 0, and not without end")
     check_proxies(settings.trusted_proxies)
     _check_ice(settings)
     _check_telephone(settings)
     _check_mcp(settings)
     if not 0 <= settings.drain_s < math.inf:
-        raise ConfigError("server.drain_s: must not be below 0")
+        raise ConfigError("server.drain_s: must not be below 0, or without end")
     return settings
 
 

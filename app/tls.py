@@ -67,17 +67,17 @@ class Serving:
         return self._context
 
 
-def _stamps(certificate: Certificate) -> tuple[tuple[int, int] | None, ...]:
+def _stamps(certificate: Certificate) -> tuple[tuple[int, int, int] | None, ...]:
     """What tells that a file was written anew."""
     return tuple(map(_stamp, (certificate.path, certificate.key_path)))
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 def certificate_of(settings: Settings, folder: Path | None = None) -> Certificate | None:

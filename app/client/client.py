@@ -207,7 +207,7 @@ class Client:
             await self.send("response.create", event_id=event_id, response={**response, "metadata": metadata})
             await self._until(lambda: bool(answer.id) or answer.ended)
             if answer.failure is not None and not answer.ended:
-                await self.interrupt()
+                await self.send("response.cancel", response_id=answer.id)
             return await answer.done()
         finally:
             self._asked.pop(event_id, None)

@@ -44,6 +44,8 @@ class Figures:
     """Figures of an answer, complete once it has ended."""
 
     finish: str = "stop"
+    requests: int = 0
+    """The requests that found a place."""
     input_tokens: int = 0
     audio_input_tokens: int = 0
     cached_tokens: int = 0
@@ -85,7 +87,16 @@ class Figures:
         return {"ledger": {"ttfa_ms": round(self.ledger.ttfa_ms, 3), "terms_ms": terms}}
 
 
-_SUMS = ("input_tokens", "audio_input_tokens", "cached_tokens", "text_tokens", "audio_tokens", "characters", "samples")
+_SUMS = (
+    "requests",
+    "input_tokens",
+    "audio_input_tokens",
+    "cached_tokens",
+    "text_tokens",
+    "audio_tokens",
+    "characters",
+    "samples",
+)
 
 
 async def answer(service: Service, request: Request, take: Take, stop: Sequence[str] = ()) -> Figures:
@@ -100,8 +111,8 @@ async def answer(service: Service, request: Request, take: Take, stop: Sequence[
 
 @contextmanager
 def admitted(service: Service, id: str) -> Generator[Figures]:
-    """One answer over HTTP while the block lasts, counted once by its end, however many requests it takes: their
-    figures. Raises Closed."""
+    """One answer over HTTP while the block lasts, counted once by its end, however many requests it takes, if it came
+    to one: their figures. Raises Closed."""
     figures, outcome = Figures(), "failed"
     with service.admit_answer():
         try:
@@ -111,9 +122,10 @@ def admitted(service: Service, id: str) -> Generator[Figures]:
             outcome = "cancelled"
             raise
         finally:
-            service.metrics.answers.labels(outcome).inc()
             audio_s = figures.samples / SPEAKER_RATE_HZ
-            audit("http.answered", answer=id, status=outcome, characters=figures.characters, audio_s=audio_s)
+            if figures.requests:
+                service.metrics.answers.labels(outcome).inc()
+                audit("http.answered", answer=id, status=outcome, characters=figures.characters, audio_s=audio_s)
 
 
 async def run(
@@ -121,7 +133,7 @@ async def run(
 ) -> None:
     """Run one request of an answer that is admitted, as ``answer`` does, and note it in ``total``; one that is
     ``patient`` waits for its place for as long as it takes."""
-    figures, stops = Figures(), Stops(stop)
+    figures, stops = Figures(requests=1), Stops(stop)
     async with service.place(request, patient) as context:
         try:
             async with context.engine.open(request) as chunks:

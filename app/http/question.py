@@ -41,10 +41,6 @@ class FunctionSpec(BaseModel):
         return Tool(self.name, self.description or "", self.parameters or {})
 
 
-OF_ZERO = (1 << 63) - 1
-"""The seed that stands for a client's 0, which to the engine is the seed of a request that names none."""
-
-
 class Drawn(BaseModel):
     """The fields that say how an answer is drawn."""
 
@@ -54,7 +50,7 @@ class Drawn(BaseModel):
 
     def sampling(self) -> Sampling:
         """Return how the answer is drawn: without a seed every answer is drawn anew."""
-        seed = secrets.randbits(32) or 1 if self.seed is None else self.seed or OF_ZERO
+        seed = secrets.randbits(32) if self.seed is None else self.seed
         return Sampling(greedy=self.temperature == 0, temperature=self.temperature, top_p=self.top_p, seed=seed)
 
 

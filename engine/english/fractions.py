@@ -19,7 +19,8 @@ def _vulgar() -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 _PARTS = dict(_vulgar())
-_WRITTEN = re.compile(rf"(\d)?([{''.join(_PARTS)}])|(.*?)([{''.join(_RAISED)}]+)", re.DOTALL)
+_WRITTEN = re.compile(rf"(\d)?([{''.join(_PARTS)}])|(.*?)([⁻⁺]?[{''.join(_RAISED)[:10]}]+)", re.DOTALL)
+_WORD = re.compile(r"\W*[^\W\d_]{3,}")  # a unit has fewer letters
 _NAMES = {"2": ("half", "halves"), "4": ("quarter", "quarters")}
 
 
@@ -32,7 +33,7 @@ def part_of(top: str, bottom: str) -> str:
 def written_out(word: str) -> str:
     """A word whose fractions and exponents are words of their own; any other one as it is.
 
-    2½ -> 2 and one half; 10² -> 10 squared; a raised number behind a longer word is a footnote's, and is not said.
+    2½ -> 2 and one half; 10² -> 10 squared; a raised number behind a word is a footnote's, and is not said.
     """
     return _WRITTEN.sub(_apart, word)
 
@@ -40,11 +41,11 @@ def written_out(word: str) -> str:
 def _apart(match: re.Match[str]) -> str:
     if match[2]:
         whole = f"{match[1]} and " if match[1] else ""
-        return f"{whole}{part_of(*_PARTS[match[2]])}"
+        return f"{whole}{part_of(*_PARTS[match[2]])} "
     base, raised = match[3], "".join(_RAISED[one] for one in match[4])
     if not base:
         return raised
-    if len(base) > 2 and base[-1].isalpha():
-        return base
+    if _WORD.fullmatch(base):
+        return f"{base} "
     power = {"2": "squared", "3": "cubed"}.get(raised) or f"to the power of {raised.replace('-', 'minus ')}"
-    return f"{base} {power}"
+    return f"{base} {power} "

@@ -22,7 +22,8 @@ _TOP_LEVEL = re.compile(r"\.(?:com|org|net|edu|gov|io|ai|dev|de|uk|co|info|eu|fr
 def speak(word: str, before: str = "") -> str:
     """One written word with its punctuation -> what one says. `before` is the word before it, as written."""
     if (apart := written_out(word)) != word:
-        return " ".join(speak(part, before) for part in apart.split())
+        parts = apart.split()
+        return " ".join(speak(part, [before, *parts][i]) for i, part in enumerate(parts))
     word = unicodedata.normalize("NFKC", word).replace("’", "'").replace("‘", "'").replace("⁄", "/")
     lowered = word.strip(_OPENING).rstrip("\"'”)]},;:!?").lower()
     if lowered in ABBREVIATIONS:

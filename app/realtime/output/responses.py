@@ -303,8 +303,6 @@ class Responses:
             self._refuse_second_voice(task)
         asked = kept and self._asked
         over = [one for one in (self._current, *self._aside) if one is not None and not one.active]
-        for before in over if kept or task.response.options.speaks else ():
-            task.follow(before)
         if kept:
             self._asked = False
             self._current = task
@@ -313,6 +311,8 @@ class Responses:
             self._aside.add(task)
         log("response.created", session=self._session_id, response=task.response.id)
         task.open(asked)
+        for before in over if kept or task.response.options.speaks else ():
+            task.follow(before)
         self._context.room.count(task.size)
         limit = self._context.limits.responses + 1  # those aside, and the conversation's
         self._emit(RateLimits(limit, limit - len(self._aside) - self.busy))

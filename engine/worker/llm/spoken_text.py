@@ -21,8 +21,8 @@ _BEGINNINGS = frozenset(" \t-=*_+|:>#~`•")
 """Characters that a line's marks are made of."""
 _MARKS = re.compile(r"[ \t]*(?:>[ \t]*)*(?P<item>[-*+•][ \t]+)?(?:#{1,6}[ \t]+)?(?P<cell>\|)?[ \t]*")
 _FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+)?(?P<fence>`{3,}|~{3,})[ \t]*")
-_TAG = re.compile(r"/?\w+/?(?:>| +(?:/?>|[a-zA-Z-]+[=>]))")
-"""A tag from its name to its end, or to its first attribute."""
+_TAG = re.compile(r"/?\w+/?(?:>| +(?:/?>|(?:[a-zA-Z][\w-]* +)*[a-zA-Z][\w-]*=|[a-zA-Z][\w-]*>))")
+"""A tag from its name to its end, or to its first attribute with a value."""
 _SCHEMES = ("https://", "http://", "www.")
 _URL_ENDS = frozenset(' \t\n<>"`]|')
 _URL_TRAILS = frozenset(".,;:!?)}'*_~")
@@ -289,7 +289,7 @@ class SpokenText:
             self._autolink = True
             self._read.unread(*held)
             return
-        while name in TAGS and (held[-1].char.isalpha() or held[-1].char in (" ", "-", "/")) and len(held) < MOST_HELD:
+        while name in TAGS and (held[-1].char.isalnum() or held[-1].char in (" ", "-", "/")) and len(held) < MOST_HELD:
             held.append((yield from self._read.next()))
         if name in TAGS and _TAG.fullmatch(text_of(held)):
             self._say(*([Sign(" ", sign.at)] if name in BREAKS else []))

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from openai import APIError, APIStatusError, AsyncOpenAI
 
-from app.http.question import Drawn
 from app.http.sound import encoded, wav_header
 from engine import AudioPart, Engine, ImagePart, TextPart
 from engine import Request as EngineRequest
@@ -397,9 +396,14 @@ async def _under_way(server: Running) -> AsyncGenerator[None]:
         yield
 
 
-def test_a_seed_of_zero_is_a_seed_like_any_other() -> None:
-    """To the engine 0 is the seed of a request that names none."""
-    seeds = [Drawn(seed=seed).sampling().seed for seed in (0, 0, 1)]
-    assert seeds[0] == seeds[1] != seeds[2]
-    assert seeds[0] % 2**31
-    assert Drawn().sampling().seed != Drawn().sampling().seed
+async def test_an_answer_that_finds_no_place_is_refused_and_counted_nowhere_else() -> None:
+    """It came to no request: what is counted as failed is what broke."""
+    async with running(script_spec(limits={"wait_s": 1e-9, "answers_share": 1e-9})) as server:
+        async with (
+            server.service._places.hold(lambda: {"thinker": 1}, patient=True),
+            httpx.AsyncClient(base_url=server.http, timeout=30) as http,
+        ):
+            answer = await http.post("/v1/chat/completions", json={"model": "m", "messages": user("hi")})
+            assert answer.status_code == 503
+        assert server.metric("parley_http_answers_total", status="failed") == 0
+        assert server.metric("parley_sessions_refused_total", why="server_full") == 1

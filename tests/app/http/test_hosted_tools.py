@@ -356,6 +356,19 @@ async def test_an_answer_whose_tool_ran_ends_also_while_the_server_drains() -> N
         assert text(await whole(server, tools=[at(one)])) == "The tool says: done"
 
 
+async def test_an_answer_whose_tool_ran_waits_for_a_stage_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as long as the engine does; refused at once, its client would ask again."""
+    states = list[str]()
+
+    async def work() -> None:
+        monkeypatch.setattr(type(server.service), "state", property(lambda self: states.append("") or "unavailable"))
+
+    async with liar(working(work)) as one, serving([{"url": one.url, "private": True}]) as server:
+        assert text(await whole(server, tools=[at(one)])) == "The tool says: done"
+        assert states
+        monkeypatch.undo()
+
+
 def at(one: Liar) -> dict[str, Any]:
     return {"type": "mcp", "server_label": "liar", "server_url": one.url, "require_approval": "never"}
 

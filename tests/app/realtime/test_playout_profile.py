@@ -222,6 +222,7 @@ async def test_an_answer_begins_behind_the_end_of_the_one_before_which_is_over_b
         await call.typed("go on")
         started, stopped = "output_audio_buffer.started", "output_audio_buffer.stopped"
         assert call.order(started, stopped) == [started, stopped, started]
+        assert call.order(stopped, "response.created")[-2:] == ["response.created", stopped], "else a call seems over"
         await call.later(1.6)
         assert call.order(started, stopped) == [started, stopped] * 2
 

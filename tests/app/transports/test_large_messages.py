@@ -152,11 +152,11 @@ async def test_one_that_is_given_up_leaves_no_half_of_an_event() -> None:
 
 
 async def test_who_takes_a_large_event_piece_by_piece_is_waited_for_and_who_takes_none_is_not() -> None:
-    sent = Sent(timeout_s=1.0)
-    sending = asyncio.create_task(sent.send("x" * FRAGMENT_CHARS * 8))
-    for number in range(1, 8):  # a line on which all of it takes longer than one piece may
+    sent = Sent(timeout_s=2.0)
+    sending = asyncio.create_task(sent.send("x" * FRAGMENT_CHARS * 10))
+    for number in range(1, 10):  # a line on which all of it takes longer than one piece may
         await eventually(lambda number=number: len(sent) == number)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.25)
         sent.protocol.writable.set()
     await sending
     with pytest.raises(TimeoutError):

@@ -86,6 +86,7 @@ def test_plain_text_is_said_as_it_is(text: str) -> None:
         ("<p>One</p><ul><li>two</li></ul>", " One  two "),
         ("a<br/>b<br />c<BR>d</th >e", "a b c d e"),
         ("<a href='x'>it</a> <font color=red>red</font> <details open>so</details>", "it red so"),
+        ('<ol reversed start="3">a</ol> <td data-col1="b">c</td>d', "a  c d"),
         ("Code:\n```python\nx = [1]\n```\nThat is it.", "Code:\n\nThat is it."),
         ("Code:\n~~~\n```\n~~~\nend", "Code:\n\nend"),
         ("1. a\n   ```sh\n   ls\n   ```\n2. b", "1. a\n\n2. b"),
