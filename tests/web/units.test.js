@@ -1,5 +1,5 @@
 // The page's parts that need no browser: rates, samples, the queue, the protocol. Bundled by Vite, run by Node's own runner;
-// `voice.test.js` puts them together over lines of its own, `captions.test.js` has a list of its own.
+// `voice.test.js` and `lost_line.test.js` put them together over lines of their own, `captions.test.js` has its own list.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -18,6 +18,7 @@ import { TalkKey } from "../../web/src/talk_key";
 import { Tools } from "../../web/src/tools";
 
 import "./captions.test";
+import "./lost_line.test";
 import "./voice.test";
 
 const TO_HZ = 24_000;
@@ -212,7 +213,7 @@ test("what is refused is known to have no answer, and a refused turn says why", 
   client.commitTurn();
   client.resumed();
   say("session.updated", { session: {} });
-  assert.deepEqual(names(), ["session", "ready", "unanswered"], "the turn is lost with the line");
+  assert.deepEqual(names(), ["session", "unanswered", "ready"], "the turn is lost with the line");
 });
 
 test("nothing of an interrupted answer reaches the user", () => {

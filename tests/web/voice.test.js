@@ -1,67 +1,10 @@
-// A whole client over lines that the test plays: what holds from one line to the next, and when devices are let go.
+// A whole client over lines that the test plays: calls, sound, the element, and when devices are let go.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { toBase64 } from "../../web/src/pcm";
 import { Trial } from "../../web/src/trial";
-import { calling, opening, settled } from "./fakes";
-
-const SESSION = { session: { parley: { resume_token: "back" } } };
-const CREATED = { response: { id: "r", status: "in_progress" } };
-const SOUND = { item_id: "a", delta: toBase64(new Int16Array(2_400)) };
-
-/** A client whose session is there, over a socket. */
-async function talking(t, options = {}) {
-  const { voice, browser, problems } = opening(t, options);
-  voice.connect();
-  await settled();
-  await begun(browser.socket);
-  return { voice, browser, problems };
-}
-
-async function begun(socket) {
-  await socket.say("session.created", SESSION);
-  await socket.say("session.updated", SESSION);
-  socket.types();
-}
-
-/** The line is cut and found again: the next socket, of which the server has said nothing yet. */
-async function cut(t, browser) {
-  await browser.socket.cut();
-  for (const hurry of browser.online) hurry();
-  await settled();
-  assert.equal(browser.socket.url.searchParams.get("resume"), "back");
-  return browser.socket;
-}
-
-test("what a lost socket swallowed is asked again by the first word of the next, and settings follow", async (t) => {
-  const { voice, browser } = await talking(t);
-  voice.ask("one");
-  const [item] = browser.socket.sent;
-  const socket = await cut(t, browser);
-  voice.setInstructions("Be brief.");
-  await socket.say("session.updated", SESSION);
-  assert.equal(socket.sent.find(({ type }) => type === "conversation.item.create").event_id, item.event_id);
-  assert.deepEqual(socket.types().sort(), ["conversation.item.create", "response.create", "session.update"]);
-  await socket.say("session.updated", SESSION);
-  assert.deepEqual(socket.types(), []);
-});
-
-test("a result that a tool gave while the line was lost goes out with the next one's first word", async (t) => {
-  const { voice, browser } = await talking(t);
-  let give;
-  voice.tool("wait", {}, () => new Promise((resolve) => (give = resolve)));
-  voice.ask("one");
-  await browser.socket.say("response.created", CREATED);
-  await browser.socket.say("response.output_item.done", { item: { id: "f", type: "function_call", name: "wait", call_id: "c", arguments: "{}" } });
-  await browser.socket.say("response.done", { response: { id: "r", status: "completed" } });
-  const socket = await cut(t, browser);
-  give("now");
-  await settled();
-  await socket.say("session.updated", SESSION);
-  assert.deepEqual(socket.types(), ["conversation.item.create", "response.create"]);
-});
+import { begun, calling, CREATED, opening, SESSION, settled, SOUND, talking } from "./fakes";
 
 test("a call that was given up leaves the loudspeaker to the line that took its place, and hangs up", async (t) => {
   const { voice, browser } = opening(t, { transport: "webrtc" });
@@ -115,47 +58,6 @@ test("who ends while they stand in line has left it, and a key that is still to 
   give("a key");
   await settled();
   assert.equal(browser.sockets.length, 1);
-});
-
-test("a network that comes back hastens the attempt that is waited for, and starts no second one", async (t) => {
-  const { browser } = await talking(t);
-  await cut(t, browser);
-  for (const hurry of browser.online) hurry();
-  await settled();
-  assert.equal(browser.sockets.length, 2);
-});
-
-test("who stops an answer while the line is lost hears no more of it, and the server learns how much they heard", async (t) => {
-  const { voice, browser } = await talking(t);
-  voice.ask("one");
-  await browser.socket.say("response.created", CREATED);
-  await browser.socket.say("response.output_audio.delta", SOUND);
-  const socket = await cut(t, browser);
-  voice.stop();
-  await settled();
-  assert.deepEqual(browser.speaker.orders, ["samples", "flush"]);
-  await socket.say("response.output_audio.delta", SOUND);
-  assert.deepEqual(browser.speaker.orders, ["samples", "flush"]);
-  await socket.say("session.updated", SESSION);
-  assert.deepEqual(socket.types(), ["response.cancel"]);
-  await socket.say("response.done", { response: { id: "r", status: "cancelled" } });
-  const [cut_off] = socket.sent;
-  assert.deepEqual([cut_off.type, cut_off.item_id, cut_off.audio_end_ms], ["conversation.item.truncate", "a", 100]);
-});
-
-test("who stops an answer whose sound came over the line before stops that", async (t) => {
-  const { voice, browser } = await talking(t);
-  voice.ask("one");
-  await browser.socket.say("response.created", CREATED);
-  await browser.socket.say("response.output_audio.delta", SOUND);
-  await browser.socket.say("response.done", { response: { id: "r", status: "completed" } });
-  const socket = await cut(t, browser);
-  await socket.say("session.updated", SESSION);
-  assert.equal(voice.state, "speaking");
-  voice.stop();
-  await settled();
-  assert.notEqual(voice.state, "speaking");
-  assert.deepEqual(socket.types(), ["conversation.item.truncate"]);
 });
 
 test("who hangs up while the line is lost hears no more of the answer", async (t) => {
