@@ -224,6 +224,32 @@ test("the element's button hangs up whatever the microphone does, and without on
   assert.equal(element.voice.state, "idle");
 });
 
+test("the element goes on with its microphone where another one does not open", async (t) => {
+  const { element, browser, part } = calling(t);
+  await part("button").click();
+  await begun(browser.socket);
+  const track = await browser.allow();
+  void element.voice.inputs.use("another");
+  browser.asked.shift().refuse(new DOMException("unplugged", "NotFoundError"));
+  await settled();
+  assert.notEqual(part("problem").textContent, "");
+  assert.deepEqual([element.voice.state, track.readyState], ["listening", "live"]);
+});
+
+test("the element's button opens the microphone of a conversation that was typed", async (t) => {
+  const { element, browser, part } = calling(t);
+  element.voice.connect();
+  await settled();
+  await begun(browser.socket);
+  assert.equal(part("button").attributes["aria-pressed"], "false");
+  await part("button").click();
+  await browser.allow();
+  assert.equal(element.voice.state, "listening");
+  assert.equal(part("button").attributes["aria-pressed"], "true");
+  await part("button").click();
+  assert.equal(element.voice.state, "idle");
+});
+
 test("the element shows an answer's words in full, also where the user's come behind the first of them", async (t) => {
   const { element, browser, part } = calling(t);
   await part("button").click();
