@@ -119,3 +119,20 @@ test("who stops an answer whose sound came over the line before stops that", asy
   assert.deepEqual(socket.types(), ["conversation.item.truncate"]);
 });
 
+
+test("an answer whose sound runs dry while the next line opens is told as a whole", async (t) => {
+  const { voice, browser } = await talking(t);
+  const finals = [];
+  voice.on("text", (who, _item, text, final) => who === "answer" && final && finals.push(text));
+  voice.ask("one");
+  await browser.socket.say("response.created", CREATED);
+  await browser.socket.say("response.output_item.added", { item: { id: "a", type: "message" } });
+  await browser.socket.say("response.output_audio_transcript.delta", { item_id: "a", delta: "It is ten." });
+  await browser.socket.say("response.output_audio.delta", SOUND);
+  await browser.socket.say("response.done", { response: { id: "r", status: "completed" } });
+  const socket = await cut(t, browser);
+  await browser.speaker.drain();
+  assert.deepEqual(finals, []);
+  await socket.say("session.updated", SESSION);
+  assert.deepEqual(finals, ["It is ten."]);
+});

@@ -573,6 +573,27 @@ test("who speaks over an answer silences it, unless the session says otherwise",
   assert.equal(silenced.length, 1);
 });
 
+test("an answer that goes on while the user speaks ends without a word on the turn that was spoken meanwhile", () => {
+  const { conversation, told, play } = calling();
+  const ledger = { ttfa_ms: 50, terms_ms: { talker: 50 }, turn_ms: 320 };
+  const say = (type, fields) => conversation.receive({ type, ...fields });
+  say("session.updated", { session: { audio: { input: { turn_detection: { interrupt_response: false } } } } });
+  say("input_audio_buffer.speech_stopped", { item_id: "before" });
+  say("response.created", created);
+  play(true);
+  conversation.audible(performance.now(), null);
+  say("input_audio_buffer.speech_started", { item_id: "u" });
+  say("input_audio_buffer.speech_stopped", { item_id: "u" });
+  say("response.done", { response: { id: "r", status: "completed", parley: { ledger: { ...ledger, turn_ms: 9_000 } } } });
+  play(false);
+  assert.equal(conversation.thinking, true, "the user waits for the answer to the second turn");
+  say("response.created", created);
+  play(true);
+  conversation.audible(performance.now() + 40, null);
+  say("response.done", { response: { id: "r", status: "completed", parley: { ledger } } });
+  assert.deepEqual(told.map((figure) => figure.ledger), [ledger]);
+});
+
 test("a stumble on the key goes on with the same turn", (t) => {
   const later = [];
   const told = [];

@@ -110,6 +110,33 @@ test("a loudspeaker that does not open is one problem, the answer comes as text,
   assert.deepEqual(problems, ["sound"]);
 });
 
+for (const opens of [true, false]) {
+  test(`an answer that is complete before the loudspeaker ${opens ? "opens" : "fails to open"} is told as a whole at its end`, async (t) => {
+    const { voice, browser, problems } = opening(t);
+    let load, fail;
+    browser.worklets = new Promise((...ends) => ([load, fail] = ends));
+    const finals = [];
+    voice.on("text", (who, _item, text, final) => who === "answer" && final && finals.push(text));
+    voice.connect();
+    await settled();
+    await begun(browser.socket);
+    await browser.socket.say("response.created", CREATED);
+    await browser.socket.say("response.output_item.added", { item: { id: "a", type: "message" } });
+    await browser.socket.say("response.output_audio_transcript.delta", { item_id: "a", delta: "It is ten." });
+    await browser.socket.say("response.output_audio.delta", SOUND);
+    await browser.socket.say("response.done", { response: { id: "r", status: "completed" } });
+    assert.deepEqual([voice.state, finals], ["speaking", []]);
+    if (opens) load();
+    else fail(new Error("blocked"));
+    await settled();
+    assert.equal(voice.state, opens ? "speaking" : "ready");
+    if (opens) await browser.speaker.drain();
+    assert.equal(voice.state, "ready");
+    assert.deepEqual(finals, ["It is ten."]);
+    assert.deepEqual(problems, opens ? [] : ["sound"]);
+  });
+}
+
 test("a client that was never used, or has ended, holds nothing, and may begin again", async (t) => {
   const { voice, browser } = opening(t);
   assert.equal(browser.contexts.length, 0);

@@ -43,6 +43,8 @@ export interface ClientEvents {
 }
 
 export interface Outcome {
+  /** Whether a spoken turn has ended since, whose answer is still to come. */
+  readonly earlier: boolean;
   readonly status: Response["status"];
   readonly error: string | null;
   readonly ledger: Ledger | null;
@@ -293,10 +295,11 @@ export class RealtimeClient {
 
   private done(response: Response): void {
     const error = response.status === "failed" ? (response.status_details?.error?.message ?? "unknown reason") : null;
+    const earlier = this.expected && !this.silenced;
     const ended = response.status === "cancelled" && !this.silenced && !this.expected; // by another client of the session
     this.free();
     if (ended && !this.answering) this.events.unanswered();
-    this.events.answerDone({ status: response.status, error, ledger: response.parley?.ledger ?? null });
+    this.events.answerDone({ earlier, status: response.status, error, ledger: response.parley?.ledger ?? null });
   }
 
   private refused(error: Refused): void {

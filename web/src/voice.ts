@@ -328,7 +328,8 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     }
     this.emit("line", line.kind, fellBack, line.resumed);
     line.begin();
-    if (!line.resumed) this.conversation.configure(this.settings);
+    if (line.resumed) this.conversation.playingChanged(); // what sounded may have run dry while there was no line
+    else this.conversation.configure(this.settings);
     this.changed &&= line.resumed;
     this.sayWaiting();
     void this.inputs.attach(line).catch((error: unknown) => this.trouble(problemOf(error, "Opening the microphone")));
