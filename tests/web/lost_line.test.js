@@ -78,12 +78,17 @@ test("a result that a tool gave while the line was lost goes out with the next o
   assert.deepEqual(socket.types(), ["conversation.item.create", "response.create"]);
 });
 
-test("a network that comes back hastens the attempt that is waited for, and starts no second one", async (t) => {
+test("a network that comes back hastens the next attempt, takes the place of one that hangs, and leaves an open line", async (t) => {
   const { browser } = await talking(t);
-  await cut(t, browser);
+  const hanging = await cut(t, browser);
   for (const hurry of browser.online) hurry();
   await settled();
-  assert.equal(browser.sockets.length, 2);
+  assert.deepEqual([browser.sockets.length, hanging.readyState], [3, 3]);
+  await browser.socket.say("session.updated", SESSION);
+  for (const hurry of browser.online) hurry();
+  await settled();
+  assert.deepEqual([browser.sockets.length, browser.socket.readyState], [3, 1]);
+  assert.deepEqual(browser.requests, [], "nobody asks why the one that hung was closed");
 });
 
 test("who stops an answer while the line is lost hears no more of it, and the server learns how much they heard", async (t) => {

@@ -206,6 +206,26 @@ test("a microphone gives way to the next one also where the line does not take t
   assert.deepEqual(problems, ["refused"], "the line before is not asked any more");
 });
 
+for (const hint of ["line", "session"]) {
+  test(`a line that a listener to "${hint}" closes at once is asked to carry nothing`, async (t) => {
+    const { voice, browser, problems } = opening(t, { transport: "webrtc" });
+    const forget = voice.on(hint, () => voice.end());
+    voice.connect();
+    await settled();
+    const { call } = browser;
+    call.takes = () => Promise.reject(new Error("closed"));
+    await call.channel.say("session.created", SESSION);
+    await call.open();
+    assert.equal(voice.state, "idle");
+    assert.equal(browser.element.srcObject, null);
+    forget();
+    voice.start();
+    await browser.allow();
+    assert.equal(voice.talking, true);
+    assert.deepEqual(problems, []);
+  });
+}
+
 test("a microphone that goes away in mid-speech ends the turn: over a socket by the longest silence that is waited for", async (t) => {
   const { voice, browser, problems } = await talking(t);
   voice.start();
