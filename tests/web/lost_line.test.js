@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { RealtimeClient } from "../../web/src/client";
 import { CREATED, cut, SESSION, settled, SOUND, talking } from "./fakes";
 
 /** What the client sent since the last look: a question by its text. */
@@ -76,6 +77,16 @@ test("a result that a tool gave while the line was lost goes out with the next o
   await settled();
   await socket.say("session.updated", SESSION);
   assert.deepEqual(socket.types(), ["conversation.item.create", "response.create"]);
+});
+
+test("what is asked instead of a lost turn's answer, as to functions' results, is asked once", () => {
+  const sent = [];
+  const own = { send: ({ type }) => sent.push(type) > 0, unanswered: () => client.respond() };
+  const client = new RealtimeClient(new Proxy(own, { get: (events, name) => events[name] ?? (() => {}) }));
+  client.commitTurn();
+  client.resumed();
+  client.receive({ type: "session.updated", ...SESSION });
+  assert.deepEqual(sent, ["input_audio_buffer.commit", "response.create"]);
 });
 
 test("a network that comes back hastens the next attempt, takes the place of one that hangs, and leaves an open line", async (t) => {
