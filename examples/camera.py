@@ -43,10 +43,12 @@ async def watch(client: Client, camera: str) -> None:
     """Show the server a picture a second, as long as the camera has any."""
     with pictures(camera) as container:
         frames, clock, shown_s = container.decode(video=0), asyncio.get_running_loop().time, -EVERY_S
-        begun_s = clock()
+        begun_s, first_s = clock(), None
         while (frame := await asyncio.to_thread(next, frames, None)) is not None:
             if not camera.startswith(LIVE):  # a file is read sooner than it was seen
-                await asyncio.sleep(begun_s + (frame.time or 0.0) - clock())
+                at_s = frame.time or 0.0
+                first_s = at_s if first_s is None else first_s  # a part of a longer film does not begin at 0
+                await asyncio.sleep(begun_s + at_s - first_s - clock())
             now_s = clock() - begun_s
             if now_s - shown_s >= EVERY_S:
                 url = f"data:image/jpeg;base64,{base64.b64encode(jpeg(frame)).decode()}"

@@ -1,11 +1,16 @@
 // As much of a browser as a client's lines and loudspeaker need: sockets, calls and sound, which a test plays by hand.
 
+import assert from "node:assert/strict";
 import { setImmediate as turn } from "node:timers/promises";
 
 import { ParleyCall } from "../../web/src/call_element";
+import { toBase64 } from "../../web/src/pcm";
 import { VoiceClient } from "../../web/src/voice";
 
 const SERVER = "http://127.0.0.1:8000";
+export const SESSION = { session: { parley: { resume_token: "back" } } };
+export const CREATED = { response: { id: "r", status: "in_progress" } };
+export const SOUND = { item_id: "a", delta: toBase64(new Int16Array(2_400)) };
 
 /** Until nothing is left to do but what a timer begins: promises, and the answers that they wait for. */
 export async function settled() {
@@ -20,6 +25,30 @@ export function opening(t, options = {}) {
   voice.on("problem", (problem) => problem && problems.push(problem.code));
   browser.leave = () => voice.end();
   return { voice, browser, problems };
+}
+
+/** A client whose session is there, over a socket. */
+export async function talking(t, options = {}) {
+  const { voice, browser, problems } = opening(t, options);
+  voice.connect();
+  await settled();
+  await begun(browser.socket);
+  return { voice, browser, problems };
+}
+
+export async function begun(socket) {
+  await socket.say("session.created", SESSION);
+  await socket.say("session.updated", SESSION);
+  socket.types();
+}
+
+/** The line is cut and found again: the next socket, of which the server has said nothing yet. */
+export async function cut(t, browser) {
+  await browser.socket.cut();
+  for (const hurry of browser.online) hurry();
+  await settled();
+  assert.equal(browser.socket.url.searchParams.get("resume"), "back");
+  return browser.socket;
 }
 
 /** An element in a fresh browser; `part` has its pieces. */

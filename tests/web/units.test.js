@@ -1,5 +1,5 @@
 // The page's parts that need no browser: rates, samples, the queue, the protocol. Bundled by Vite, run by Node's own runner;
-// `voice.test.js` puts them together over lines of its own, `captions.test.js` has a list of its own.
+// `voice.test.js` and `lost_line.test.js` put them together over lines of their own, `captions.test.js` has its own list.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -18,6 +18,7 @@ import { TalkKey } from "../../web/src/talk_key";
 import { Tools } from "../../web/src/tools";
 
 import "./captions.test";
+import "./lost_line.test";
 import "./voice.test";
 
 const TO_HZ = 24_000;
@@ -212,7 +213,7 @@ test("what is refused is known to have no answer, and a refused turn says why", 
   client.commitTurn();
   client.resumed();
   say("session.updated", { session: {} });
-  assert.deepEqual(names(), ["session", "ready", "unanswered"], "the turn is lost with the line");
+  assert.deepEqual(names(), ["session", "unanswered", "ready"], "the turn is lost with the line");
 });
 
 test("nothing of an interrupted answer reaches the user", () => {
@@ -570,6 +571,27 @@ test("who speaks over an answer silences it, unless the session says otherwise",
   conversation.receive({ type: "session.updated", session: { audio: { input: { turn_detection: {} } } } });
   speak();
   assert.equal(silenced.length, 1);
+});
+
+test("an answer that goes on while the user speaks ends without a word on the turn that was spoken meanwhile", () => {
+  const { conversation, told, play } = calling();
+  const ledger = { ttfa_ms: 50, terms_ms: { talker: 50 }, turn_ms: 320 };
+  const say = (type, fields) => conversation.receive({ type, ...fields });
+  say("session.updated", { session: { audio: { input: { turn_detection: { interrupt_response: false } } } } });
+  say("input_audio_buffer.speech_stopped", { item_id: "before" });
+  say("response.created", created);
+  play(true);
+  conversation.audible(performance.now(), null);
+  say("input_audio_buffer.speech_started", { item_id: "u" });
+  say("input_audio_buffer.speech_stopped", { item_id: "u" });
+  say("response.done", { response: { id: "r", status: "completed", parley: { ledger: { ...ledger, turn_ms: 9_000 } } } });
+  play(false);
+  assert.equal(conversation.thinking, true, "the user waits for the answer to the second turn");
+  say("response.created", created);
+  play(true);
+  conversation.audible(performance.now() + 40, null);
+  say("response.done", { response: { id: "r", status: "completed", parley: { ledger } } });
+  assert.deepEqual(told.map((figure) => figure.ledger), [ledger]);
 });
 
 test("a stumble on the key goes on with the same turn", (t) => {

@@ -1,67 +1,10 @@
-// A whole client over lines that the test plays: what holds from one line to the next, and when devices are let go.
+// A whole client over lines that the test plays: calls, sound, the element, and when devices are let go.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { toBase64 } from "../../web/src/pcm";
 import { Trial } from "../../web/src/trial";
-import { calling, opening, settled } from "./fakes";
-
-const SESSION = { session: { parley: { resume_token: "back" } } };
-const CREATED = { response: { id: "r", status: "in_progress" } };
-const SOUND = { item_id: "a", delta: toBase64(new Int16Array(2_400)) };
-
-/** A client whose session is there, over a socket. */
-async function talking(t, options = {}) {
-  const { voice, browser, problems } = opening(t, options);
-  voice.connect();
-  await settled();
-  await begun(browser.socket);
-  return { voice, browser, problems };
-}
-
-async function begun(socket) {
-  await socket.say("session.created", SESSION);
-  await socket.say("session.updated", SESSION);
-  socket.types();
-}
-
-/** The line is cut and found again: the next socket, of which the server has said nothing yet. */
-async function cut(t, browser) {
-  await browser.socket.cut();
-  for (const hurry of browser.online) hurry();
-  await settled();
-  assert.equal(browser.socket.url.searchParams.get("resume"), "back");
-  return browser.socket;
-}
-
-test("what a lost socket swallowed is asked again by the first word of the next, and settings follow", async (t) => {
-  const { voice, browser } = await talking(t);
-  voice.ask("one");
-  const [item] = browser.socket.sent;
-  const socket = await cut(t, browser);
-  voice.setInstructions("Be brief.");
-  await socket.say("session.updated", SESSION);
-  assert.equal(socket.sent.find(({ type }) => type === "conversation.item.create").event_id, item.event_id);
-  assert.deepEqual(socket.types().sort(), ["conversation.item.create", "response.create", "session.update"]);
-  await socket.say("session.updated", SESSION);
-  assert.deepEqual(socket.types(), []);
-});
-
-test("a result that a tool gave while the line was lost goes out with the next one's first word", async (t) => {
-  const { voice, browser } = await talking(t);
-  let give;
-  voice.tool("wait", {}, () => new Promise((resolve) => (give = resolve)));
-  voice.ask("one");
-  await browser.socket.say("response.created", CREATED);
-  await browser.socket.say("response.output_item.done", { item: { id: "f", type: "function_call", name: "wait", call_id: "c", arguments: "{}" } });
-  await browser.socket.say("response.done", { response: { id: "r", status: "completed" } });
-  const socket = await cut(t, browser);
-  give("now");
-  await settled();
-  await socket.say("session.updated", SESSION);
-  assert.deepEqual(socket.types(), ["conversation.item.create", "response.create"]);
-});
+import { begun, calling, CREATED, opening, SESSION, settled, SOUND, talking } from "./fakes";
 
 test("a call that was given up leaves the loudspeaker to the line that took its place, and hangs up", async (t) => {
   const { voice, browser } = opening(t, { transport: "webrtc" });
@@ -117,47 +60,6 @@ test("who ends while they stand in line has left it, and a key that is still to 
   assert.equal(browser.sockets.length, 1);
 });
 
-test("a network that comes back hastens the attempt that is waited for, and starts no second one", async (t) => {
-  const { browser } = await talking(t);
-  await cut(t, browser);
-  for (const hurry of browser.online) hurry();
-  await settled();
-  assert.equal(browser.sockets.length, 2);
-});
-
-test("who stops an answer while the line is lost hears no more of it, and the server learns how much they heard", async (t) => {
-  const { voice, browser } = await talking(t);
-  voice.ask("one");
-  await browser.socket.say("response.created", CREATED);
-  await browser.socket.say("response.output_audio.delta", SOUND);
-  const socket = await cut(t, browser);
-  voice.stop();
-  await settled();
-  assert.deepEqual(browser.speaker.orders, ["samples", "flush"]);
-  await socket.say("response.output_audio.delta", SOUND);
-  assert.deepEqual(browser.speaker.orders, ["samples", "flush"]);
-  await socket.say("session.updated", SESSION);
-  assert.deepEqual(socket.types(), ["response.cancel"]);
-  await socket.say("response.done", { response: { id: "r", status: "cancelled" } });
-  const [cut_off] = socket.sent;
-  assert.deepEqual([cut_off.type, cut_off.item_id, cut_off.audio_end_ms], ["conversation.item.truncate", "a", 100]);
-});
-
-test("who stops an answer whose sound came over the line before stops that", async (t) => {
-  const { voice, browser } = await talking(t);
-  voice.ask("one");
-  await browser.socket.say("response.created", CREATED);
-  await browser.socket.say("response.output_audio.delta", SOUND);
-  await browser.socket.say("response.done", { response: { id: "r", status: "completed" } });
-  const socket = await cut(t, browser);
-  await socket.say("session.updated", SESSION);
-  assert.equal(voice.state, "speaking");
-  voice.stop();
-  await settled();
-  assert.notEqual(voice.state, "speaking");
-  assert.deepEqual(socket.types(), ["conversation.item.truncate"]);
-});
-
 test("who hangs up while the line is lost hears no more of the answer", async (t) => {
   const { voice, browser } = await talking(t);
   voice.ask("one");
@@ -207,6 +109,33 @@ test("a loudspeaker that does not open is one problem, the answer comes as text,
   assert.equal(voice.state, "speaking");
   assert.deepEqual(problems, ["sound"]);
 });
+
+for (const opens of [true, false]) {
+  test(`an answer that is complete before the loudspeaker ${opens ? "opens" : "fails to open"} is told as a whole at its end`, async (t) => {
+    const { voice, browser, problems } = opening(t);
+    let load, fail;
+    browser.worklets = new Promise((...ends) => ([load, fail] = ends));
+    const finals = [];
+    voice.on("text", (who, _item, text, final) => who === "answer" && final && finals.push(text));
+    voice.connect();
+    await settled();
+    await begun(browser.socket);
+    await browser.socket.say("response.created", CREATED);
+    await browser.socket.say("response.output_item.added", { item: { id: "a", type: "message" } });
+    await browser.socket.say("response.output_audio_transcript.delta", { item_id: "a", delta: "It is ten." });
+    await browser.socket.say("response.output_audio.delta", SOUND);
+    await browser.socket.say("response.done", { response: { id: "r", status: "completed" } });
+    assert.deepEqual([voice.state, finals], ["speaking", []]);
+    if (opens) load();
+    else fail(new Error("blocked"));
+    await settled();
+    assert.equal(voice.state, opens ? "speaking" : "ready");
+    if (opens) await browser.speaker.drain();
+    assert.equal(voice.state, "ready");
+    assert.deepEqual(finals, ["It is ten."]);
+    assert.deepEqual(problems, opens ? [] : ["sound"]);
+  });
+}
 
 test("a client that was never used, or has ended, holds nothing, and may begin again", async (t) => {
   const { voice, browser } = opening(t);
@@ -277,6 +206,26 @@ test("a microphone gives way to the next one also where the line does not take t
   assert.deepEqual(problems, ["refused"], "the line before is not asked any more");
 });
 
+for (const hint of ["line", "session"]) {
+  test(`a line that a listener to "${hint}" closes at once is asked to carry nothing`, async (t) => {
+    const { voice, browser, problems } = opening(t, { transport: "webrtc" });
+    const forget = voice.on(hint, () => voice.end());
+    voice.connect();
+    await settled();
+    const { call } = browser;
+    call.takes = () => Promise.reject(new Error("closed"));
+    await call.channel.say("session.created", SESSION);
+    await call.open();
+    assert.equal(voice.state, "idle");
+    assert.equal(browser.element.srcObject, null);
+    forget();
+    voice.start();
+    await browser.allow();
+    assert.equal(voice.talking, true);
+    assert.deepEqual(problems, []);
+  });
+}
+
 test("a microphone that goes away in mid-speech ends the turn: over a socket by the longest silence that is waited for", async (t) => {
   const { voice, browser, problems } = await talking(t);
   voice.start();
@@ -319,6 +268,32 @@ test("the element's button hangs up whatever the microphone does, and without on
   const track = await browser.allow();
   assert.equal(element.voice.state, "listening");
   track.lost();
+  assert.equal(element.voice.state, "idle");
+});
+
+test("the element goes on with its microphone where another one does not open", async (t) => {
+  const { element, browser, part } = calling(t);
+  await part("button").click();
+  await begun(browser.socket);
+  const track = await browser.allow();
+  void element.voice.inputs.use("another");
+  browser.asked.shift().refuse(new DOMException("unplugged", "NotFoundError"));
+  await settled();
+  assert.notEqual(part("problem").textContent, "");
+  assert.deepEqual([element.voice.state, track.readyState], ["listening", "live"]);
+});
+
+test("the element's button opens the microphone of a conversation that was typed", async (t) => {
+  const { element, browser, part } = calling(t);
+  element.voice.connect();
+  await settled();
+  await begun(browser.socket);
+  assert.equal(part("button").attributes["aria-pressed"], "false");
+  await part("button").click();
+  await browser.allow();
+  assert.equal(element.voice.state, "listening");
+  assert.equal(part("button").attributes["aria-pressed"], "true");
+  await part("button").click();
   assert.equal(element.voice.state, "idle");
 });
 

@@ -78,7 +78,7 @@ export class ParleyCall extends Base {
   /** Begin to talk, or hang up. */
   private toggle(): void {
     try {
-      if (this.voice.state !== "idle") return this.end();
+      if (this.voice.talking) return this.end();
       if (talking !== this) talking?.end();
       talking = this;
       this.voice.start();
@@ -97,7 +97,7 @@ export class ParleyCall extends Base {
     voice.on("change", () => this.show());
     voice.on("problem", (problem) => {
       this.problem(problem);
-      if (problem !== null && NO_MICROPHONE.has(problem.code)) this.end();
+      if (problem !== null && NO_MICROPHONE.has(problem.code) && !voice.talking) this.end();
     });
     voice.on("text", (who, _item, text, final) => {
       if (who === "answer") this.answered(text, final);
@@ -124,7 +124,7 @@ export class ParleyCall extends Base {
   private show(): void {
     const { state, talking, muted } = this.voice;
     this.dataset["state"] = state;
-    this.piece("button").setAttribute("aria-pressed", String(state !== "idle"));
+    this.piece("button").setAttribute("aria-pressed", String(talking));
     this.piece("mute").hidden = !talking;
     this.piece("mute").setAttribute("aria-pressed", String(muted));
     this.piece("state").textContent = WORDS[state];

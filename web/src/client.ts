@@ -43,6 +43,8 @@ export interface ClientEvents {
 }
 
 export interface Outcome {
+  /** Whether a spoken turn has ended since, whose answer is still to come. */
+  readonly earlier: boolean;
   readonly status: Response["status"];
   readonly error: string | null;
   readonly ledger: Ledger | null;
@@ -191,8 +193,8 @@ export class RealtimeClient {
         return this.told(event.session);
       case "session.updated":
         this.told(event.session);
+        if (this.resumes) this.askLost(); // before anything new is asked over this line
         this.events.ready();
-        if (this.resumes) this.askLost();
         return this.release(); // what a lost line did not take
       case "input_audio_buffer.speech_started":
         this.silenced ||= this.interrupts && this.answer === "under way"; // the server cancels its answer by itself
@@ -271,8 +273,9 @@ export class RealtimeClient {
     this.release();
   }
 
+  /** In a resumed session nothing goes out until it is known what the line before did not take. */
   private release(): void {
-    while (!this.answering) {
+    while (!this.answering && !this.resumes) {
       const event = this.held[0];
       if (event === undefined || !this.events.send(event)) return;
       this.held.shift();
@@ -292,10 +295,11 @@ export class RealtimeClient {
 
   private done(response: Response): void {
     const error = response.status === "failed" ? (response.status_details?.error?.message ?? "unknown reason") : null;
+    const earlier = this.expected && !this.silenced;
     const ended = response.status === "cancelled" && !this.silenced && !this.expected; // by another client of the session
     this.free();
     if (ended && !this.answering) this.events.unanswered();
-    this.events.answerDone({ status: response.status, error, ledger: response.parley?.ledger ?? null });
+    this.events.answerDone({ earlier, status: response.status, error, ledger: response.parley?.ledger ?? null });
   }
 
   private refused(error: Refused): void {
@@ -343,13 +347,15 @@ export class RealtimeClient {
   /** The line before is gone with what was asked last: no answer to it has begun. Items that came are refused as known. */
   private askLost(): void {
     this.resumes = false;
-    if (this.committing !== null && !this.held.some(({ event_id }) => event_id === this.committing)) this.turnLost();
+    const turnLost = this.committing !== null && !this.held.some(({ event_id }) => event_id === this.committing);
     if (this.answer === "under way" && this.silenced) this.sendCancel(); // it may be lost, too
-    const lost = this.answer === "asked" && !this.silenced ? this.unanswered : [];
+    const lost = this.silenced ? [] : this.unanswered;
     this.unanswered = [];
-    if (this.answer !== "asked") return;
-    this.held.unshift(...lost);
-    this.free();
+    if (this.answer === "asked") {
+      this.held.unshift(...lost);
+      this.free();
+    }
+    if (turnLost) this.turnLost(); // last: its functions' results may be answered instead
   }
 
   private turnLost(): void {

@@ -21,7 +21,7 @@ export class Connection {
   line: Line | null = null;
   private wish: AbortController | null = null; // of the line that is open or on its way
   private attempts = 0;
-  private timer = 0; // of the next attempt; 0: none is waited for
+  private timer = 0; // of the next attempt
   private noCall: Problem | null = null; // why the last call failed: no need to wait for the same again
 
   constructor(
@@ -37,7 +37,7 @@ export class Connection {
     return this.wish !== null;
   }
 
-  /** Whether the last attempt failed and the next one is waited for. */
+  /** Whether a line or an attempt was lost, and no other line is open yet. */
   get lost(): boolean {
     return this.line === null && this.attempts > 0;
   }
@@ -64,14 +64,13 @@ export class Connection {
     this.attempts = 0;
   }
 
-  /** A laptop that wakes up or finds its network again need not wait for the next attempt. */
+  /** A laptop that wakes up or finds its network again need wait neither for the next attempt nor for one that hangs. */
   private readonly hurry = (): void => {
-    if (this.timer !== 0) void this.dial();
+    if (this.lost) void this.dial();
   };
 
   private giveUp(): void {
     clearTimeout(this.timer);
-    this.timer = 0;
     this.wish?.abort();
     this.wish = null;
   }

@@ -253,8 +253,7 @@ export class Conversation {
 
   private answerDone(outcome: Outcome): void {
     if (outcome.error !== null) this.events.trouble(new Problem("refused", `The answer failed (${outcome.error}): ask again.`));
-    if (outcome.status !== "cancelled" || this.clock.heardFirst) this.clock.settle(outcome.ledger);
-    this.complete = outcome.status !== "cancelled";
+    if (!outcome.earlier) this.settle(outcome);
     if (!this.answering) {
       this.subtitles.flush();
       this.texts.settle();
@@ -264,6 +263,12 @@ export class Conversation {
     this.goOn();
     this.tell("answerDone");
     this.tell("change");
+  }
+
+  /** The answer to the last turn is complete. */
+  private settle({ status, ledger }: Outcome): void {
+    if (status !== "cancelled" || this.clock.heardFirst) this.clock.settle(ledger);
+    this.complete = status !== "cancelled";
   }
 
   /** Cut the sound now; the server then learns how much of it was heard, where it can't know. */

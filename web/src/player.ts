@@ -72,13 +72,13 @@ export class Player {
     if (this.problem !== null) events.trouble(this.problem);
   }
 
-  /** Queues the next samples of `item`. */
+  /** Queues the next samples of `item`: they wait from now on, also where the audio thread's code is still to come. */
   async play(item: string, pcm: Int16Array<ArrayBuffer>): Promise<void> {
-    const node = await this.node;
-    if (pcm.length === 0 || node === null) return;
+    if (pcm.length === 0 || !this.able) return;
     this.sent++;
     this.setDry(false);
-    this.post(node, { kind: "samples", item, pcm }, [pcm.buffer]);
+    const node = await this.node;
+    if (node !== null) this.post(node, { kind: "samples", item, pcm }, [pcm.buffer]);
   }
 
   /** Silence at once. What was heard last; null: nothing yet. */
@@ -111,6 +111,7 @@ export class Player {
       return await this.load();
     } catch (error) {
       this.problem = new Problem("sound", "The loudspeaker did not open, so answers come as text: end the conversation and start again.", error);
+      this.dry = true; // what waited is lost
       this.events.trouble(this.problem);
       this.events.changed();
       return null;

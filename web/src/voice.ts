@@ -327,8 +327,11 @@ export class VoiceClient extends Emitter<VoiceEvents> {
       this.conversation.line = line;
     }
     this.emit("line", line.kind, fellBack, line.resumed);
+    if (this.line !== line) return; // a listener has hung up
     line.begin();
-    if (!line.resumed) this.conversation.configure(this.settings);
+    if (this.line !== line) return; // likewise
+    if (line.resumed) this.conversation.playingChanged(); // what sounded may have run dry while there was no line
+    else this.conversation.configure(this.settings);
     this.changed &&= line.resumed;
     this.sayWaiting();
     void this.inputs.attach(line).catch((error: unknown) => this.trouble(problemOf(error, "Opening the microphone")));
