@@ -207,7 +207,7 @@ class Server(uvicorn.Server):
 
     def _tls(self) -> Callable[[], ssl.SSLContext | None]:
         certificate, context = self._service.certificate, self.config.ssl
-        return Serving(certificate, context).context if certificate is not None and context else lambda: None
+        return Serving(certificate, context).context if certificate and context else lambda: context
 
     async def main_loop(self) -> None:
         await self.on_tick(0)  # the one tick that matters: it sets the default headers

@@ -64,9 +64,14 @@ class Playout:
     _behind_s: float = -math.inf  # when the listener has played what was sent of another answer
     _wanted_s: float | None = None  # when the sender should come for a packet that waits
 
+    @property
+    def ends_s(self) -> float:
+        """Return when the listener has played all that was sent, and what was sent before it."""
+        return self._behind_s if self._dry_at_s is None else self._dry_at_s
+
     def follow(self, before: Playout) -> None:
         """Play behind what another answer, which is over, has sent."""
-        self._behind_s = max(self._behind_s, before._behind_s if before._dry_at_s is None else before._dry_at_s)
+        self._behind_s = max(self._behind_s, before.ends_s)
 
     def push(self, samples: Wave) -> None:
         """Take float32 [samples] from the engine."""
@@ -173,7 +178,7 @@ class Playout:
         if self._dry_at_s is not None and self._dry_at_s < now_s:
             self.underruns += 1
             self.underrun_s += now_s - self._dry_at_s
-        self._dry_at_s = max(now_s, self._behind_s if self._dry_at_s is None else self._dry_at_s) + packet.seconds
+        self._dry_at_s = max(now_s, self.ends_s) + packet.seconds
         self.sent_samples += len(packet.samples)
         self._keep(packet)
 
