@@ -45,7 +45,7 @@ from app.realtime.input.endpointing import Sentences, fall
 from app.realtime.ports import Eagerness, Judge, Moment
 from app.realtime.session_context import SessionContext
 from app.server import Server, config_of
-from app.service import Service
+from app.service import Service, State
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, EngineSpec, load_config
 from engine.core import Pcm
 from engine.resampler import resample
@@ -127,8 +127,8 @@ class Judged(Service):
         super().__init__(spec)
         self.judge = Blindfolded()
 
-    def context(self, caller: Caller | None = None) -> SessionContext:
-        return replace(super().context(caller), judge=self.judge)
+    def context(self, caller: Caller | None = None, states: Sequence[State] = ("ready",)) -> SessionContext:
+        return replace(super().context(caller, states), judge=self.judge)
 
     @property
     def in_vain(self) -> int:

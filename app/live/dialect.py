@@ -81,7 +81,7 @@ class LiveDialect:
         self._updates: dict[str, tuple[str | None, LiveConfig]] = {}  # those under way: the client's name, the outcome
         self.timeline, self._start_id = timeline, start_id
         sound = CallSound(timeline)
-        self.heard, self.played = sound.heard, sound.played
+        self.reflect_input, self.reflect_output = sound.reflect_input, sound.reflect_output
         self._view: SessionView | None = None
         self._turns: dict[str, list[int]] = {}  # where a turn begins and ends, in ms
         self._spoken: dict[str, SpokenText] = {}  # by item

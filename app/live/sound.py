@@ -79,7 +79,7 @@ class CallSound:
         self._timeline = timeline
         self._up: Resampler[np.int16] | None = None  # once somebody listens
 
-    def heard(self, pcm: Pcm) -> str | None:
+    def reflect_input(self, pcm: Pcm) -> str | None:
         """The microphone's next sound, int16 at MIC_RATE_HZ, whether it is muted or not; None behind the end."""
         if self._timeline.over:
             return None
@@ -87,7 +87,7 @@ class CallSound:
         audio = pybase64.b64encode(self._up.push(pcm).astype("<i2").tobytes()).decode("ascii")
         return orjson.dumps({"type": "session.input_audio.append", "audio": audio}).decode()
 
-    def played(self, pcm: bytes) -> str | None:
+    def reflect_output(self, pcm: bytes) -> str | None:
         """The sound, little-endian int16, that the timeline got last; None behind the end."""
         if self._timeline.over:
             return None

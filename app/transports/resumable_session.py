@@ -82,7 +82,7 @@ class ResumableSession:
         """Called when nobody listens any more."""
         self.back: Callable[[float | None], None] = lambda last_seen_s: None
         """Called when somebody does again."""
-        self.told: Callable[[ServerEvent], None] = lambda event: None
+        self.on_event: Callable[[ServerEvent], None] = lambda event: None
         """Called with each event, once it is on its way."""
         self.ended = asyncio.Event()
         self.disconnect = Disconnect()
@@ -119,8 +119,8 @@ class ResumableSession:
         numbers = count(self._event_log.last + 1) if self._event_log is not None else None
         self._put(self.dialect.encode(event, numbers), seconds)
         if sound is not None and self.others:
-            self._tell_others(self.dialect.played(sound), len(sound) / 2 / SPEAKER_RATE_HZ)
-        self.told(event)
+            self._put_beside(self.dialect.reflect_output(sound), len(sound) / 2 / SPEAKER_RATE_HZ)
+        self.on_event(event)
 
     def _put(self, texts: list[str], seconds: float = 0.0) -> None:
         for text in texts:
@@ -129,7 +129,7 @@ class ResumableSession:
             for outbox in (*self.others, *([self._channel.outbox] if self._channel is not None else [])):
                 outbox.put(text, seconds)
 
-    def _tell_others(self, text: str | None, seconds: float) -> None:
+    def _put_beside(self, text: str | None, seconds: float) -> None:
         """The client has that sound from elsewhere."""
         if text is not None:
             for outbox in self.others:
@@ -142,7 +142,7 @@ class ResumableSession:
             async with aclosing(channel.received()) as received:
                 async for one in received:
                     if self.others and isinstance(one.event, InputSamples):
-                        self._tell_others(self.dialect.heard(one.event.pcm), len(one.event.pcm) / MIC_RATE_HZ)
+                        self._put_beside(self.dialect.reflect_input(one.event.pcm), len(one.event.pcm) / MIC_RATE_HZ)
                     yield one
             self.detach(channel)
             if not self.keeps or channel.said_goodbye:

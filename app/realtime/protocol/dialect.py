@@ -29,12 +29,12 @@ class Dialect(Protocol):
         """Return the texts of an event, each with a number where the client counts them."""
         ...
 
-    def heard(self, pcm: Pcm) -> str | None:
+    def reflect_input(self, pcm: Pcm) -> str | None:
         """Return what sockets beside a call are told of the microphone's next sound (int16 at MIC_RATE_HZ); None where
         the dialect keeps sound from them."""
         ...
 
-    def played(self, pcm: bytes) -> str | None:
+    def reflect_output(self, pcm: bytes) -> str | None:
         """Return the same of the sound that has just left (little-endian int16 at SPEAKER_RATE_HZ), behind its
         event."""
         ...
@@ -53,10 +53,10 @@ class Realtime:
     def encode(self, event: ServerEvent, numbers: Iterator[int] | None = None) -> list[str]:
         return to_wire.encode(event, numbers)
 
-    def heard(self, pcm: Pcm) -> str | None:
+    def reflect_input(self, pcm: Pcm) -> str | None:
         return None
 
-    def played(self, pcm: bytes) -> str | None:
+    def reflect_output(self, pcm: bytes) -> str | None:
         return None
 
     def farewell(self, ended: Ended) -> list[str]:

@@ -80,10 +80,10 @@ class CallControl:
                 self._has_result = True
                 return self._state()
             case _:
-                return self._heard(event)
+                return self._follow_turn(event)
         return "goes on"
 
-    def _heard(self, event: ServerEvent) -> State:
+    def _follow_turn(self, event: ServerEvent) -> State:
         """Whoever speaks is not talked over, and what their turn is answered with has the results so far."""
         match event:
             case SpeechStarted():

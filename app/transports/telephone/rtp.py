@@ -154,7 +154,7 @@ class RtpStream(asyncio.DatagramProtocol):
 
     def _put(self, frame: Pcm) -> None:
         """Send a packet; behind a pause its timestamp jumps by the time that has passed, and its marker says so."""
-        if not self.offer.hears:
+        if not self.offer.receives:
             return
         now, marker = self._now(), 0
         if now > self._ticks + FRAME:

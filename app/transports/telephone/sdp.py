@@ -52,7 +52,7 @@ class Offer:
     """What the other side does. Who puts a call on hold only sends (music, say), or does nothing."""
 
     @property
-    def hears(self) -> bool:
+    def receives(self) -> bool:
         """Whether the other side takes sound."""
         return self.direction in ("sendrecv", "recvonly")
 

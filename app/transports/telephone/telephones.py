@@ -65,7 +65,7 @@ class Telephones:
             profile = replace(opening.profile, lead_s=stream.lead_s, reserve_s=RESERVE_S, lateness=lateness)
             opening = replace(opening, profile=profile)
             connection = Connection(self._service, self._sessions, context, phone.channel, opening)
-            connection.resumable.told = phone.follow
+            connection.resumable.on_event = phone.follow
             for item in opening.history:
                 phone.inbox.put(Received(CreateItem(item)), 0)
             with self._open_calls.add(Call(id, caller, phone.inbox, connection)):

@@ -53,7 +53,7 @@ class AudioReceiver:
         self._ssrc: int | None = None
         self._quiet_s = 0.0
         self._next_ticks: int | None = None  # the timestamp of what follows the last packet
-        self._heard_to_s = 0.0  # the time up to which something was heard, on the event loop's clock
+        self._received_to_s = 0.0  # the time up to which something was heard, on the event loop's clock
         self._timer: asyncio.TimerHandle | None = None
 
     def attach(self, receiver: Any) -> None:
@@ -77,41 +77,41 @@ class AudioReceiver:
     def _take(self, packet: Any) -> None:
         now = asyncio.get_running_loop().time()
         if packet.ssrc != self._ssrc:  # another microphone: it counts from anew
-            self._ssrc, self._jitter, self._next_ticks, self._heard_to_s = packet.ssrc, Jitter[Any](), None, now
-        self._heard_to_s = min(self._heard_to_s, now)
+            self._ssrc, self._jitter, self._next_ticks, self._received_to_s = packet.ssrc, Jitter[Any](), None, now
+        self._received_to_s = min(self._received_to_s, now)
         self._decode(self._jitter.push(packet.sequence_number, packet))
         self._again_in(HELD_S if self._jitter.holds else QUIET_S)
 
     def _decode(self, packets: list[Any]) -> None:
         for packet in packets:
             if packet is not None:
-                self._hear_pause(packet)
+                self._receive_pause(packet)
                 self._quiet_s = 0.0
             pcm = self._decode_one(None if packet is None else packet.payload)
-            self._hear(pcm)
+            self._receive_samples(pcm)
             if self._clock_hz is not None and self._next_ticks is not None:
                 self._next_ticks += len(pcm) * self._clock_hz // self._rate_hz
 
-    def _hear_pause(self, packet: Any) -> None:
+    def _receive_pause(self, packet: Any) -> None:
         """Make up what the sender has left out before a packet; no more than has passed, whatever it says."""
         if self._clock_hz is None:
             return
         if self._next_ticks is not None:
             left_out = (packet.timestamp - self._next_ticks + 2**31) % 2**32 - 2**31  # timestamps have 32 bits
-            passed_s = asyncio.get_running_loop().time() - self._heard_to_s
+            passed_s = asyncio.get_running_loop().time() - self._received_to_s
             pause_s = min(left_out / self._clock_hz, passed_s, LONGEST_QUIET_S - self._quiet_s)
             if pause_s >= SHORTEST_PAUSE_S:
                 self._make_up(pause_s)
         self._next_ticks = packet.timestamp
 
-    def _hear(self, pcm: Pcm) -> None:
-        self._heard_to_s += len(pcm) / self._rate_hz
+    def _receive_samples(self, pcm: Pcm) -> None:
+        self._received_to_s += len(pcm) / self._rate_hz
         self._on_samples(pcm)
 
     def _make_up(self, seconds: float) -> None:
         self._quiet_s += seconds
         self.made_up_s += seconds
-        self._hear(np.zeros(round(seconds * self._rate_hz), np.int16))
+        self._receive_samples(np.zeros(round(seconds * self._rate_hz), np.int16))
 
     def _again_in(self, seconds: float) -> None:
         if self._timer is not None:

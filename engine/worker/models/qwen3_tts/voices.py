@@ -63,11 +63,11 @@ class VoicePrompts:
         if not clone.text.strip():
             return VoicePrompt(lead)
         words, frames = tuple(self._ids(clone.text.strip())), recordings.frames(wave)
-        rows, context = len(lead) + len(words) + len(frames), self._source.options.context
-        if rows > context - LEAST:
+        positions, context = len(lead) + len(words) + len(frames), self._source.options.context
+        if positions > context - LEAST:
             raise ConfigError(
-                f"options.clones: {clone.name!r:.80} takes {rows} of the {context} rows of options.context; raise it, "
-                "or shorten the recording"
+                f"options.clones: {clone.name!r:.80} takes {positions} of the {context} rows of options.context; raise "
+                "it, or shorten the recording"
             )
         return VoicePrompt(lead, words, frames)
 

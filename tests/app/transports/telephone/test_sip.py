@@ -314,7 +314,7 @@ def test_who_only_sends_is_only_heard(offered: str, answered: str, place: str) -
 
 def test_an_address_that_is_none_is_a_hold() -> None:
     offer = offer_of(OFFER.replace("127.0.0.1\r\nt=", "0.0.0.0\r\nt=").encode())
-    assert (offer.direction, offer.hears, offer.speaks) == ("sendonly", False, False)
+    assert (offer.direction, offer.receives, offer.speaks) == ("sendonly", False, False)
 
 
 @pytest.mark.parametrize("law", [0, 8])
