@@ -275,7 +275,7 @@ def _check_ice(settings: Settings) -> None:
         if not one.urls or not all(map(ICE_URL.fullmatch, one.urls)):
             raise ConfigError(
                 f"server.ice_servers[{i}].urls: must be addresses like stun:host:port or turn:host:port, "
-                f"with a name or an address of IPv4"
+                "with a name or an address of IPv4"
             )
         if one.secret is not None and (not one.secret or one.username is not None or one.credential is not None):
             raise ConfigError(f"server.ice_servers[{i}].secret: stands alone, without username and credential")

@@ -150,33 +150,36 @@ def addresses() -> Iterator[str]:
 def _self_signed(path: Path, names: tuple[str, ...]) -> Path:
     """A file with a certificate for these names and its key, in one; the one that is there if it still serves."""
     try:
-        if not _serves(path, names):
+        known = _known(path)
+        before = [] if known is None else _names_of(known)
+        if known is None or not (_lasts(known) and set(before).issuperset(names)):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _replace(path, _made(dict.fromkeys((*names, *_names_in(path)))))
+            _replace(path, _made(dict.fromkeys((*names, *before))))
     except OSError as error:
         raise ConfigError(f"server.https: cannot keep a certificate in {path.parent}: {error.strerror}") from None
     return path
 
 
-def _names_in(path: Path) -> list[str]:
-    """The names that a certificate has; none where there is no certificate. Another server of the same user may have
-    others: it keeps them."""
+def _known(path: Path) -> x509.Certificate | None:
+    """The certificate in a file; None where there is none."""
     try:
-        known = x509.load_pem_x509_certificate(path.read_bytes())
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _names_of(known: x509.Certificate) -> list[str]:
+    """The names that a certificate has. Another server of the same user may have others: it keeps them."""
+    try:
         alternatives = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (FileNotFoundError, ValueError, x509.ExtensionNotFound):
+    except (ValueError, x509.ExtensionNotFound):
         return []
     return [str(one.value) for one in alternatives][:MOST_NAMES]
 
 
-def _serves(path: Path, names: Iterable[str]) -> bool:
-    """Whether the file holds a certificate for all these names that lasts for a while."""
-    covered = set(_names_in(path))
-    if not covered.issuperset(names):
-        return False
-    known = x509.load_pem_x509_certificate(path.read_bytes())
-    now = datetime.datetime.now(datetime.UTC)
-    return known.not_valid_before_utc <= now < known.not_valid_after_utc - SPARE  # not yet: the clock was wrong then
+def _lasts(known: x509.Certificate) -> bool:
+    """Whether it is valid for a while; one that is not valid yet was made while the clock was wrong."""
+    return known.not_valid_before_utc <= datetime.datetime.now(datetime.UTC) < known.not_valid_after_utc - SPARE
 
 
 def _made(names: Iterable[str]) -> bytes:

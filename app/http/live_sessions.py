@@ -5,7 +5,6 @@ Source: openai-python ``resources/live``: the settings and the offer come as JSO
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -15,9 +14,8 @@ from app.auth import caller_of
 from app.http.body import StrictRoute
 from app.http.trouble import HttpRefusal
 from app.ids import elsewhere, new_id
-from app.live import LiveDialect, Timeline, started
-from app.live.sound import PROFILE
-from app.transports.connection import Opening
+from app.live import started
+from app.transports.live_calls import opening_of
 from app.transports.open_calls import OpenCalls
 from app.transports.webrtc.calls import Calls
 
@@ -52,9 +50,7 @@ def live_routes(calls: Calls, open_calls: OpenCalls) -> APIRouter:
             message = f"The transport {asked.transport.type!r:.60} is not served here: webrtc is, and WebSockets are."
             raise HttpRefusal(400, "not_supported", message, "transport.type")
         config, id = started(asked.session, media=True), new_id("live", calls.server)
-        dialect = LiveDialect(config, Timeline(time.monotonic, filled=False), id=id)
-        caller = caller_of(request.scope)
-        opening = Opening(caller, config.model[:200], config.patch(), PROFILE, dialect, config.history)
+        opening = opening_of(caller_of(request.scope), config, id)
         _, answer = await calls.open_for(asked.transport.sdp, opening, id)
         response.headers["location"] = f"{PATH}/{id}"
         return {"session": {"id": id}, "transport": {"type": "webrtc", "sdp": answer}}

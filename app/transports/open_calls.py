@@ -9,20 +9,23 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from app.callers import Caller
+from app.realtime.protocol.client_events import CreateItem, Received
 from app.service import Closed
 from app.transports.channel import Channel
-from app.transports.connection import Connection
+from app.transports.connection import Connection, Opening
 from app.transports.inbox import Inbox
 
 
 class Call:
     """A connection that has an ``id`` (the protocol's ``rtc_…``), so that sockets beside it find it.
 
-    ``inbox`` is the line of all that its client and those sockets say.
+    ``inbox`` is the line of all that its client and those sockets say; the history of its ``opening`` comes first.
     """
 
-    def __init__(self, id: str, maker: Caller, inbox: Inbox, connection: Connection) -> None:
-        self.id, self.maker, self.inbox, self.connection = id, maker, inbox, connection
+    def __init__(self, id: str, opening: Opening, inbox: Inbox, connection: Connection) -> None:
+        self.id, self.maker, self.inbox, self.connection = id, opening.caller, inbox, connection
+        for item in opening.history:
+            inbox.put(Received(CreateItem(item)), 0)
 
     @contextmanager
     def listening(self, channel: Channel, most: int) -> Generator[None]:

@@ -35,7 +35,7 @@ def written_out(word: str) -> str:
 
     2½ -> 2 and one half; 10² -> 10 squared; a raised number behind a word is a footnote's, and is not said.
     """
-    return _WRITTEN.sub(_apart, word)
+    return word if word.isascii() else _WRITTEN.sub(_apart, word)
 
 
 def _apart(match: re.Match[str]) -> str:

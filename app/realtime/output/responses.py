@@ -137,9 +137,9 @@ class Responses:
         """
         if reason == "turn_detected" and self._after is not None:
             self._after.cancel()
-        voices = [one for one in self._aside if one.active and one.response.options.speaks]
-        for aside in voices if reason == "client_cancelled" else ():
-            self._stop(aside, reason)
+        if reason == "client_cancelled":
+            for aside in [one for one in self._aside if one.active and one.response.options.speaks]:
+                self._stop(aside, reason)
         if self._current is None:
             return
         if self._current.active:

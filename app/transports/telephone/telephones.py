@@ -5,21 +5,20 @@ Knows no exchange: ``twilio`` and ``audiosocket`` bring the streams.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from dataclasses import replace
 
 from app import strict_json
 from app.callers import Caller
 from app.ids import new_id
-from app.live import LiveDialect, Timeline, started
-from app.live.sound import OVERLAP_MS
+from app.live import started
 from app.realtime.ports import CALL
 from app.realtime.protocol import Options, session_options
-from app.realtime.protocol.client_events import CreateItem, CreateResponse, Received
+from app.realtime.protocol.client_events import CreateResponse, Received
 from app.refusal import Refusal
 from app.service import Service
 from app.transports.connection import Connection, Opening
+from app.transports.live_calls import opening_of
 from app.transports.open_calls import Call, OpenCalls
 from app.transports.resumable_session import ResumableSessions
 from app.transports.telephone.call_control import HANG_UP, CallControl
@@ -66,9 +65,7 @@ class Telephones:
             opening = replace(opening, profile=profile)
             connection = Connection(self._service, self._sessions, context, phone.channel, opening)
             connection.resumable.on_event = phone.follow
-            for item in opening.history:
-                phone.inbox.put(Received(CreateItem(item)), 0)
-            with self._open_calls.add(Call(id, caller, phone.inbox, connection)):
+            with self._open_calls.add(Call(id, opening, phone.inbox, connection)):
                 if self._settings.greeting is not None:
                     greeting = CreateResponse({"instructions": self._settings.greeting})
                     phone.inbox.put(Received(greeting), len(self._settings.greeting))
@@ -96,10 +93,8 @@ class Telephones:
             engine = self._service.engine
             session = {"model": engine.model.name if engine else "", **self._settings.session}
             id, config = new_id("live", server), started(session, media=True, own_tools=tuple(control.tools))
-            dialect = LiveDialect(config, Timeline(time.monotonic, filled=False), id=id)
-            settings = strict_json.merged({"audio": TURNS}, config.patch())
-            profile = replace(CALL, overlap_ms=OVERLAP_MS)
-            return id, Opening(caller, config.model[:200], settings, profile, dialect, config.history)
+            opening = opening_of(caller, config, id)
+            return id, replace(opening, settings=strict_json.merged({"audio": TURNS}, config.patch()))
         session = strict_json.merged({"audio": TURNS}, dict(self._settings.session))
         tools = session.get("tools", [])
         settings = {**session, "tools": [*tools, *control.tools] if isinstance(tools, list) else tools}

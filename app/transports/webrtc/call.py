@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.realtime.ports import CALL
-from app.realtime.protocol.client_events import CreateItem, Received
 from app.realtime.session_context import SessionContext
 from app.service import Service
 from app.transports.connection import Connection, Opening
@@ -32,11 +31,9 @@ class PeerCall(Call):
         self.id, self.inbox = id, inbox
         self._dialect = opening.dialect
         self.peer = self.new_peer()
-        for item in opening.history:
-            inbox.put(Received(CreateItem(item)), 0)
         profile = replace(CALL, lateness=service.lateness, overlap_ms=opening.profile.overlap_ms)
         connection = Connection(service, sessions, context, self.peer.channel, replace(opening, profile=profile))
-        super().__init__(id, maker, inbox, connection)
+        super().__init__(id, opening, inbox, connection)
 
     def new_peer(self) -> PeerConnection:
         """Another connection of the call's client: the first one, or one that it comes back over."""

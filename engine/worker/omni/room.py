@@ -55,6 +55,7 @@ class Room:
             if holder.done or holder.closed or (slot == req.slot and holder is not req):
                 self._release(slot)
         self._queue = [one for one in self._queue if not (one.done or one.closed)]
+        self._refused = {slot: one for slot, one in self._refused.items() if not (one.done or one.closed)}
 
     def _find(self, req: StageRequest, need: int, whole: bool) -> bool:
         if whole and req not in self._queue:

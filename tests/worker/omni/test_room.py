@@ -86,6 +86,7 @@ def test_one_that_was_given_up_holds_nothing_and_no_place_in_the_line() -> None:
     place.reqs[0] = StageRequest(request(), 0, Frames())  # its slot is another's
     assert place.take(0, 500)
     assert place.held == {0: 500, 3: 400}
+    assert not place.room._refused, "who is over is kept by nothing"
 
 
 def test_what_was_computed_ahead_gives_way_the_latest_first_and_no_more_than_need_be() -> None:
