@@ -83,6 +83,7 @@ class Code2Wav:
             for size, fresh in itertools.product(reversed(sizes), (True, False) if self.planned else (True,)):
                 if time.monotonic() < until_s:
                     nothing = np.zeros((size, count, self.net.front.groups), np.int16)
+                    self._captured.warm([(size, count, fresh)])
                     self.decoded([self.info.slots] * size, [0] * size, nothing, fresh)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # what was computed once, before it was captured
