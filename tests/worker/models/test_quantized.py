@@ -202,9 +202,10 @@ def test_a_plan_is_what_the_stage_takes(small: Path, checkpoint: Folder) -> None
 
 
 def _real(stage: Any) -> Any:
-    from engine.worker.nn.memory import _tensors
+    from engine.worker.nn.memory import _things
 
-    return {id(one): (one, cached) for one, cached in _tensors(stage, False, set())}.values()
+    found = [(one, cached) for one, cached in _things(stage, False, set()) if isinstance(one, Tensor)]
+    return {id(one): (one, cached) for one, cached in found}.values()
 
 
 def test_a_device_that_is_too_small_is_told_before_anything_is_loaded(

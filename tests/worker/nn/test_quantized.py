@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,15 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor
 
+from benchmarks.memory import Peak
 from engine.errors import WeightsError
-from engine.worker.nn.moe import gathered, moe, route
+from engine.worker.nn import quantized
+from engine.worker.nn.moe import gathered, grouped, moe, route
 from engine.worker.nn.quantized import QuantizedWeight, dense, linear
 from engine.worker.nn.weights import Checkpoint, Reader
 from engine.worker.quantize import packed, rounded
+from tests.worker.kernels.weights import KINDS, Kind
+from tests.worker.kernels.weights import weight as random_weight
 
 ROWS, WIDTH, GROUP = 48, 64, 16
 CPU = torch.device("cpu")
@@ -220,6 +225,43 @@ def test_experts_answer_as_those_that_are_written_out() -> None:
     assert torch.equal(moe(x, experts, shares, up, down), moe(x, experts, shares, up.dense(), down.dense()))
     parts = gathered(x, experts, up, down)
     assert torch.allclose(parts, gathered(x, experts, up.dense(), down.dense()), atol=1e-5)
+
+
+LAID = {
+    **KINDS, "fp8": Kind(8, signed=True), "fp8 with a table": Kind(8, signed=True, table=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scales", [torch.float16, torch.float32])
+@pytest.mark.parametrize("kind", LAID)
+def test_what_is_written_out_in_parts_is_the_same_and_takes_little_meanwhile(
+    kind: str, scales: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One matrix as several, and also where the last part is smaller than the others."""
+    several = random_weight(6, 40, 64, 16, LAID[kind], scales, torch.bfloat16)
+    if kind.startswith("fp8"):
+        several = replace(several, numbers=several.numbers.float().to(torch.float8_e4m3fn))
+    for weights in (several, several[2], several[torch.tensor([5, 1, 5])]):
+        monkeypatch.setattr(quantized, "PART", 1 << 30)
+        whole = weights.dense()
+        monkeypatch.setattr(quantized, "PART", 64 * 7)
+        with Peak() as peak:
+            parts = weights.dense()
+        assert torch.equal(parts, whole)
+        assert parts.nbytes < peak.most <= weights.written_bytes < 2 * parts.nbytes + 64 * 7 * 14
+
+
+def test_grouped_products_forget_what_is_written_out_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all experts of a layer, as on a GPU that has such products: never both of its weights."""
+    up = random_weight(8, 2 * 32, 64, 16, KINDS["int4"], torch.bfloat16, torch.bfloat16)
+    down = random_weight(8, 64, 32, 16, KINDS["int4"], torch.bfloat16, torch.bfloat16, seed=1)
+    x, experts = weight(2, 5, 64), torch.arange(8)[torch.arange(5) % 8]
+    expected = grouped(x, experts, up.dense(), down.dense())
+    monkeypatch.setattr(quantized, "PART", 64)
+    with Peak() as peak:
+        found = grouped(x, experts, up, down)
+    assert torch.equal(found, expected)
+    assert peak.most < up.numbers.numel() * 2 * 2 + 8 * 1024, "the larger of both, and rows"
 
 
 def broken(change: Callable[[dict[str, Tensor]], Any]) -> dict[str, Tensor]:
