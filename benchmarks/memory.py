@@ -4,9 +4,11 @@
     python -m benchmarks.memory --configs       # what the shipped deployments take of the devices that they are for
 
 Each stage is built on torch's device ``meta``, as a worker does it before it loads anything, and what it holds is added
-up: with the checkpoint's weights in bfloat16, and as ``parley quantize`` leaves them in eight and in four bits. What a
-step computes in, graphs and CUDA itself come on top; of deployments an allowance for that is added (WORK). It ends
-with 1 where one does not fit.
+up: with the checkpoint's weights in bfloat16, and as ``parley quantize`` leaves them in eight and in four bits; in four
+bits the weights are held against their bars. Then a step and a prefill of 64 requests run there, of two layers of the
+true shapes, and what they hold at once is held against the work space that is planned: with those weights, and with fp8
+in blocks, whose scales are in float32. CUDA itself comes on top; of deployments an allowance for that is added (WORK).
+It ends with 1 where a bar is missed, or a deployment does not fit.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import re
 import sys
 import tempfile
+import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,8 +26,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from benchmarks.random_weights import Random, describe
+from benchmarks.random_weights import TRUE, Random, describe
 from engine.config import load_config
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.models.qwen3_omni.talker import Talker
@@ -35,6 +40,7 @@ from engine.worker.nn.weights import Reader
 from engine.worker.omni import source
 from engine.worker.quantize import HEADS, LAYERS
 from engine.worker.stage import StageConfig
+from engine.worker.talker.code2wav import MOST_FRAMES, RAMP
 
 STAGES: dict[str, Any] = {"thinker": Thinker, "talker": Talker, "code2wav": Code2Wav}
 GROUP = 128
@@ -74,6 +80,17 @@ class Packed8(Packed):
     bits = 8
 
 
+class Fp8(Packed):
+    """The same in fp8, in blocks with scales in float32; the head in eight bits."""
+
+    def read(self, layer: Reader, rows: int, width: int, dtype: torch.dtype) -> QuantizedWeight:
+        if re.fullmatch(HEADS, layer.prefix.removesuffix(".")):
+            return super().read(layer, rows, width, dtype)
+        numbers = torch.empty(rows, width, dtype=torch.float8_e4m3fn, device="meta")
+        scales = torch.empty(rows, width // GROUP, dtype=torch.float32, device="meta")
+        return QuantizedWeight(numbers, scales, None, None, 8, dtype)
+
+
 DEVICES: dict[str, tuple[str, float]] = {
     "qwen3_omni_1gpu": ("bfloat16", 102.0),
     "qwen3_omni_2gpu": ("bfloat16", 84.9),
@@ -86,6 +103,40 @@ DEVICES: dict[str, tuple[str, float]] = {
 (96 GB), H100, L40S, RTX 3090."""
 
 KINDS: dict[str, type[Shapes]] = {"bfloat16": Shapes, "int8": Packed8, "int4": Packed}
+STEPS = KINDS | {"fp8": Fp8}
+"""Weights of which steps are looked at."""
+BARS_GB = {("thinker",): 19.0, ("talker", "code2wav"): 8.0}
+"""GB that the weights of stages may take in four bits."""
+ROWS = 64
+"""Requests of a step whose memory is looked at."""
+
+
+class Peak(TorchDispatchMode):
+    """Counts the bytes that are computed within it and held at once, at most. What was there before counts for none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = self.most = 0
+        self._living: dict[int, Any] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        given = {id(one.untyped_storage()) for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)}
+        for one in tree_leaves(out):
+            if isinstance(one, Tensor) and id(one.untyped_storage()) not in given | self._living.keys():
+                self._take(one.untyped_storage())
+        return out
+
+    def _take(self, made: Any) -> None:
+        size, name = made.nbytes(), id(made)
+
+        def gone(_: Any) -> None:
+            self._living.pop(name, None)
+            self.held -= size
+
+        self._living[name] = weakref.ref(made, gone)
+        self.held += size
+        self.most = max(self.most, self.held)
 
 
 @contextmanager
@@ -106,6 +157,48 @@ def plans(folder: Path, kind: str, place: StageConfig, stages: Sequence[str] = t
         return {name: plan(STAGES[name], place) for name in stages}
 
 
+def peaks(kind: str) -> dict[str, tuple[int, int]]:
+    """Bytes that a step and a prefill of each stage hold at once, at most, and those that are planned for them."""
+    from benchmarks.launches import Launches, counted, prefill, step
+
+    found: dict[str, tuple[int, int]] = {}
+    with tempfile.TemporaryDirectory() as folder, two_layers(), reading(STEPS[kind]), torch.inference_mode():
+        options = {"context": 2048, "graphs": "on"}
+        place = StageConfig(
+            weights=describe(Path(folder), small=False), device="meta", dtype="bfloat16", slots=ROWS, options=options
+        )
+        for name in ("thinker", "talker"):
+            net, planned = STAGES[name](place).net, plan(STAGES[name], place).work
+            with counted(Launches()):
+                for run in (step, prefill):
+                    run(net, ROWS)  # what is made once for each size of batch is made now
+                    with Peak() as peak:
+                        run(net, ROWS)
+                    found[f"{name}'s {run.__name__}"] = peak.most, planned
+        voice = STAGES["code2wav"](place)
+        size, count = MOST_FRAMES // RAMP[0], RAMP[0]
+        given = [torch.empty(size, *shape, dtype=torch.int64, device="meta") for shape in ((count, 16), (), ())]
+        with Peak() as peak:
+            voice._computed((size, count, False), *given)
+        found["code2wav's step"] = peak.most, voice.work_bytes
+    return found
+
+
+@contextmanager
+def two_layers() -> Generator[None]:
+    """Have the model's stacks so few layers, each of the true shapes, and encoders next to none."""
+    before = {name: dict(values) for name, values in TRUE.items()}
+    for part in ("thinker_config.text_config", "talker_config.text_config"):
+        TRUE[part]["num_hidden_layers"] = 2
+    TRUE["thinker_config.audio_config"] = {"output_dim": 2048}
+    TRUE["thinker_config.vision_config"] = {"out_hidden_size": 2048}
+    TRUE["talker_config"]["accept_hidden_layer"] = 1
+    try:
+        yield
+    finally:
+        TRUE.update(before)
+
+
 def deployments(folder: Path) -> int:
     """Print what each deployment takes of its devices; 1 where one of them is too small."""
     missed = 0
@@ -123,6 +216,7 @@ def deployments(folder: Path) -> int:
 
 
 def main(place: StageConfig, configs: bool) -> int:
+    missed = 0
     with tempfile.TemporaryDirectory() as folder:
         made = describe(Path(folder), small=False)
         if configs:
@@ -132,7 +226,15 @@ def main(place: StageConfig, configs: bool) -> int:
             for name, one in found.items():
                 sys.stdout.write(f"{kind:8} {name:9} {one.total / 1e9:6.2f} GB: {one}\n")
             sys.stdout.write(f"{kind:8} {'together':9} {sum(one.total for one in found.values()) / 1e9:6.2f} GB\n")
-    return 0
+            for names, bar_gb in BARS_GB.items() if kind == "int4" else ():
+                weights_gb = sum(found[name].weights for name in names) / 1e9
+                missed += weights_gb > bar_gb
+                sys.stdout.write(f"{kind:8} weights of {'+'.join(names)}: {weights_gb:.1f} of {bar_gb:.1f} GB\n")
+    for kind in STEPS:
+        for what, (most, planned) in peaks(kind).items():
+            missed += most > planned
+            sys.stdout.write(f"{kind:8} {what:17} {most / 1e9:5.2f} of {planned / 1e9:5.2f} GB at once\n")
+    return min(missed, 1)
 
 
 if __name__ == "__main__":

@@ -44,11 +44,11 @@ class Part:
     aim: int | None = None
 
 
-CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_590, 4_500)
-SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_470)
-NN = Part("engine/worker/nn", 1_925)
+CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_610, 4_500)
+SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_490)
+NN = Part("engine/worker/nn", 2_080)
 KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own", 810)
-TALKER = Part("engine/worker/talker", 505)
+TALKER = Part("engine/worker/talker", 510)
 TRANSITIONS = Part("engine/worker/transitions", 600)
 OMNI = Part("engine/worker/omni: what omni families share", 1_700)
 APP = Part("app", 20_950, 12_000)

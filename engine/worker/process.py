@@ -286,7 +286,7 @@ class Worker:
     def _step(self, batch: list[Stepping]) -> None:
         stage = batch[0][1].stage
         self._try(tuple(dict.fromkeys(run.id for run, _, req in batch if not req.stepped)))
-        computed = compute(stage, [req for _, _, req in batch], self._clock)
+        computed = compute(stage, [req for _, _, req in batch], self._clock, tuple(self.stages.values()))
         if computed.broke and self._device_lost():
             return
         self._try(())

@@ -30,6 +30,8 @@ LAYERS = r"(?!.*code_predictor)(.*\.)?model\.layers\.\d+\.(self_attn|mlp)\.(.*\.
 Embeddings, routers, encoders, code predictors, heads over codes and what makes sound stay as they are."""
 HEADS = r"(.*\.)?lm_head"
 """The heads over the words, which are always of eight bits."""
+PART = 1 << 24
+"""Numbers that are rounded at once: their copies in float32 take .4 GB, and those of a whole head 6.9."""
 SHRUNK = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
 """Shares of a group's largest number at which its scale may clip."""
 
@@ -61,11 +63,20 @@ def quantize(folder: Path, out: Path, bits: int = 4, group: int = 128, say: Call
         out.mkdir(parents=True)
     except FileExistsError:
         raise ConfigError(f"{out}: is there already; name a new folder") from None
+    except OSError as error:
+        raise _unwritten(out, error) from None
     try:
         return _converted(folder, out, files, config, bits, group, say)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(out, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _unwritten(out, error) from None
         raise
+
+
+def _unwritten(out: Path, error: Exception) -> ConfigError:
+    why = str(error).splitlines()[0]
+    return ConfigError(f"{out}: could not be written ({why}); make room there, or name a folder elsewhere")
 
 
 def _converted(
@@ -92,7 +103,10 @@ def _converted(
         except (SafetensorError, OSError) as error:
             raise WeightsError(f"{file}: damaged or truncated ({error}); download it again") from None
         after += sum(one.nbytes for one in tensors.values())
-        save_file(tensors, out / file.name, {"format": "pt"})
+        try:
+            save_file(tensors, out / file.name, {"format": "pt"})
+        except SafetensorError as error:
+            raise _unwritten(out, error) from None
         where |= dict.fromkeys(tensors, file.name)
     for file in folder.iterdir():
         if file.is_file() and file.suffix != ".safetensors" and file.name not in ("config.json", INDEX):
@@ -111,13 +125,15 @@ def _made(name: str, found: Tensor, bits: int, group: int) -> dict[str, Tensor]:
         return {name: found}
     if found.shape[1] % group:
         return {name: found}
-    if not torch.isfinite(found).all():
-        raise WeightsError(f"{name} holds what is no number; download the checkpoint again")
     bits = 8 if head else bits
-    numbers, scales = rounded(found, bits, group)
+    parts = found.split(max(1, PART // found.shape[1]))
+    if not all(torch.isfinite(part).all() for part in parts):
+        raise WeightsError(f"{name} holds what is no number; download the checkpoint again")
+    made = [(packed(numbers, bits), scales) for numbers, scales in (rounded(part, bits, group) for part in parts)]
+    words, scales = zip(*made, strict=True)
     return {
-        f"{layer}.weight_packed": packed(numbers, bits),
-        f"{layer}.weight_scale": scales,
+        f"{layer}.weight_packed": torch.cat(words),
+        f"{layer}.weight_scale": torch.cat(scales),
         f"{layer}.weight_shape": torch.tensor(found.shape),
     }
 

@@ -25,7 +25,7 @@ from engine.core import (
     ToolResultPart,
 )
 from engine.errors import ConfigError, ContextOverflow, EngineError, StageFailed
-from engine.worker.device_faults import out_of_memory, ran_out
+from engine.worker.device_faults import begins_again, out_of_memory
 from engine.worker.pace import OneFrame
 from engine.worker.stage_request import StageRequest
 
@@ -102,7 +102,9 @@ def guarded(
         return error
     except Exception as error:  # noqa: BLE001 - whatever one request makes a model raise ends that request
         if out_of_memory(error):
-            return ran_out(stage, [req], error)[0]
+            short = begins_again(stage)  # unless nothing can give way: whoever steps the stage sees to that
+            short.__cause__ = error
+            return short
         return failed(stage.info.name, req.request.id, error)
 
 

@@ -58,14 +58,17 @@ class StepUnderWay:
         return any(req.slot == slot for _, _, req in self.batch)
 
 
-def compute(stage: Stage, reqs: Sequence[StageRequest], clock: Callable[[], float]) -> Computed:
-    """Step these requests. It raises nothing that a stage can raise."""
+def compute(
+    stage: Stage, reqs: Sequence[StageRequest], clock: Callable[[], float], beside: Sequence[Stage] = ()
+) -> Computed:
+    """Step these requests. It raises nothing that a stage can raise. ``beside`` are stages on the same device: what
+    they remember gives way where memory is short."""
     began_s = clock()
-    results = _results(stage, reqs)
+    results = _results(stage, reqs, beside)
     return Computed(results, began_s, clock())
 
 
-def _results(stage: Stage, reqs: Sequence[StageRequest]) -> Results:
+def _results(stage: Stage, reqs: Sequence[StageRequest], beside: Sequence[Stage]) -> Results:
     """Step, and return the results. Where a step of several requests breaks, nobody knows whose fault that is, nor the
     state that it left: each begins again behind what it has given, and alone."""
     try:
@@ -74,11 +77,16 @@ def _results(stage: Stage, reqs: Sequence[StageRequest]) -> Results:
             raise ValueError(f"{len(results)} results for {len(reqs)} requests")
     except Exception as error:  # noqa: BLE001 - whatever a model raises ends a request, never the loop
         if out_of_memory(error):
-            return ran_out(stage, reqs, error)
+            return ran_out(stage, reqs, error, beside)
         requests = list(dict.fromkeys(req.request.id for req in reqs))
         broken = failed(stage.info.name, ", ".join(requests), error)
         return [BatchLost(str(broken)) if len(requests) > 1 else broken] * len(reqs)
-    return results
+    short = {n: one for n, one in enumerate(results) if isinstance(one, OutOfMemory)}
+    if not short:
+        return results
+    cause = next(iter(short.values())).__cause__
+    ends = dict(zip(short, ran_out(stage, [reqs[n] for n in short], cause, beside), strict=True))
+    return [ends.get(n, one) for n, one in enumerate(results)]
 
 
 def deadline_s(stage: Stage, reqs: Sequence[StageRequest]) -> float:

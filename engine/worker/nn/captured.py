@@ -6,6 +6,7 @@ Where there are no graphs (a CPU, or a capture that failed) they are computed as
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.worker.device_faults import out_of_memory
 from engine.worker.nn.device import to_device
 
 log = logging.getLogger(__name__)
 
 Given = Tensor | NDArray[Any]
+AGAIN_S = 10.0
+"""Seconds behind which a graph is tried again for which there was too little memory: a try costs others a step."""
 
 
 def capture(compute: Callable[[], Any], pool: Any, device: torch.device) -> tuple[Any, Any]:
@@ -36,6 +40,32 @@ def capture(compute: Callable[[], Any], pool: Any, device: torch.device) -> tupl
     return graph, found
 
 
+class Graphs(dict[Hashable, Any]):
+    """Graphs by their keys, each captured when it is first wanted. None: it cannot be captured."""
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._name, self._clock = name, clock
+        self._again_s: dict[Hashable, float] = {}
+
+    def wanted(self, key: Hashable, capture: Callable[[], Any], what: str, ahead: bool) -> Any:
+        """The graph of a key, ``what`` it is of, or None. A device that has too little memory for it may have some
+        later, so that it is tried again; where graphs are captured ``ahead``, its error is raised."""
+        if key in self or (not ahead and self._clock() < self._again_s.get(key, 0.0)):
+            return self.get(key)
+        try:
+            self[key] = capture()
+        except RuntimeError as error:
+            short = next((one for one in (error, error.__context__) if out_of_memory(one)), None)
+            if short is not None and ahead:
+                raise short from None
+            if short is None:
+                self[key] = None
+            self._again_s[key] = self._clock() + AGAIN_S
+            log.warning("%s: %s not captured: %s", self._name, what, str(short or error).splitlines()[0])
+        return self.get(key)
+
+
 class Captured:
     """``compute`` of a key and of inputs whose shapes follow from it. What it computes stands until the next call.
 
@@ -47,17 +77,17 @@ class Captured:
         self, name: str, compute: Callable[..., Sequence[Tensor]], idle: Callable[[Any], Sequence[Given]],
         device: torch.device, captures: bool = True,
     ) -> None:  # fmt: skip
-        self._name, self._compute, self._idle, self._device = name, compute, idle, device
+        self._compute, self._idle, self._device = compute, idle, device
         self._captures = captures and device.type == "cuda" and torch.cuda.is_available()
-        self._graphs: dict[Hashable, _Graph | None] = {}
+        self._graphs = Graphs(name)
         self._pool: Any = None  # graphs share their memory: one runs at a time
 
     @torch.inference_mode()
     def warm(self, keys: Sequence[Any]) -> None:
-        """Capture ahead; where there are no graphs, nothing is computed."""
+        """Capture ahead; where there are no graphs, nothing is computed. Raises what a device out of memory raises."""
         if self._captures:
             for key in keys:
-                self._graph(key)
+                self._graph(key, ahead=True)
 
     def __call__(self, key: Any, *given: Given) -> Sequence[Tensor]:
         graph = self._graph(key) if self._captures else None
@@ -72,15 +102,9 @@ class Captured:
             found.append(torch.cat((there, rest)) if len(rest) else there)
         return found
 
-    def _graph(self, key: Any) -> _Graph | None:
+    def _graph(self, key: Any, ahead: bool = False) -> _Graph | None:
         """None where it cannot be captured."""
-        if key not in self._graphs:
-            try:
-                self._graphs[key] = self._captured(key)
-            except RuntimeError as error:
-                log.warning("%s: %s is not captured: %s", self._name, key, str(error).splitlines()[0])
-                self._graphs[key] = None
-        return self._graphs[key]
+        return self._graphs.wanted(key, lambda: self._captured(key), f"{key} is", ahead)
 
     def _captured(self, key: Any) -> _Graph:
         self._pool = self._pool or torch.cuda.graph_pool_handle()

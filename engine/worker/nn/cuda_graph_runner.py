@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.nn.captured import capture
+from engine.worker.nn.captured import Graphs, capture
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import SamplingParams
@@ -48,7 +48,7 @@ class CudaGraphRunner:
         self._name, self._compute, self._max_top_k, self._device = name, compute, max_top_k, device
         self._idle = DecodeInput(slots, 0, 0, 0, 0.0, SamplingParams(0))
         self._captures = device.type == "cuda" and torch.cuda.is_available()
-        self._graphs: dict[tuple[int, int], _Graph | None] = {}
+        self._graphs = Graphs(name)
         self._pool: Any = None  # graphs share their memory between their steps: one runs at a time
 
     def __call__(self, inputs: Sequence[DecodeInput]) -> NDArray[np.int64]:
@@ -67,29 +67,24 @@ class CudaGraphRunner:
 
     @torch.inference_mode()
     def warm(self, most_s: float | None = None) -> None:
-        """Capture ahead, the shortest contexts first, for so long (WARM_S)."""
+        """Capture ahead, the shortest contexts first, for so long (WARM_S). Raises what a device out of memory
+        raises."""
         most_s = WARM_S if most_s is None else most_s
         if not self._captures:
             return
         began_s, before = time.monotonic(), torch.cuda.memory_reserved(self._device)
         for key in ((size, bucket) for bucket in self.context_buckets for size in self.sizes):
             if time.monotonic() - began_s < most_s:
-                self._graph(*key)
+                self._graph(*key, ahead=True)
         captured = sum(graph is not None for graph in self._graphs.values())
         took_s, more = time.monotonic() - began_s, torch.cuda.memory_reserved(self._device) - before
         whole = len(self.sizes) * len(self.context_buckets)
         log.info("%s: %d of %d graphs in %.1f s and %.0f MB", self._name, captured, whole, took_s, more / 2**20)
 
-    def _graph(self, size: int, bucket: int) -> _Graph | None:
+    def _graph(self, size: int, bucket: int, ahead: bool = False) -> _Graph | None:
         """None where it cannot be captured."""
-        if (size, bucket) not in self._graphs:
-            try:
-                self._graphs[size, bucket] = self._captured(size, bucket)
-            except RuntimeError as error:
-                reason = str(error).splitlines()[0]
-                log.warning("%s: %d rows over %d are not captured: %s", self._name, size, bucket, reason)
-                self._graphs[size, bucket] = None
-        return self._graphs[size, bucket]
+        what = f"{size} rows over {bucket} are"
+        return self._graphs.wanted((size, bucket), lambda: self._captured(size, bucket), what, ahead)
 
     def _captured(self, size: int, bucket: int) -> _Graph:
         self._pool = self._pool or torch.cuda.graph_pool_handle()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.errors import ConfigError
+from engine.worker.device_faults import out_of_memory
 
 
 def to_device(values: Sequence[Any] | NDArray[Any], device: torch.device) -> Tensor:
@@ -42,9 +43,9 @@ def check(device: str) -> None:
     """Have the device compute something. Raises ConfigError where it cannot be used: busy, lost, or none of torch's."""
     try:
         torch.ones(1, device=device).add_(1).item()
-    except torch.OutOfMemoryError:
-        return  # how little memory is there is told with what is needed
     except (RuntimeError, NotImplementedError, AssertionError) as error:
+        if out_of_memory(error):
+            return  # how little memory is there is told with what is needed
         why = str(error).strip().split("\n")[0].rstrip(".")
         raise ConfigError(
             f"The device {device} cannot be used: {why}. Another process may hold it, or its driver may not fit torch "

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import EngineError, WeightsError
+from engine.worker.nn.quantized import QuantizedWeight
 from engine.worker.nn.slots import KvSlots
 from engine.worker.stage import StageConfig
 
@@ -28,7 +29,7 @@ BUSY = 0.1  # of a device's memory: CUDA's own share, and a desktop's, are less
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Bytes that a stage will hold: its weights and other tables, keys and values, prompts of sessions that go on, and
-    what it computes in, graphs among it."""
+    what it computes in, graphs among it, and the largest of its weights of few bits as it is written out."""
 
     weights: int
     caches: int
@@ -52,11 +53,14 @@ class Plan:
 def plan(kind: Callable[[StageConfig], Any], config: StageConfig) -> Plan:
     """Build a stage of shapes, and add up what it holds. Raises what building it raises."""
     stage = kind(replace(config, device=META))
-    found = [(one.nbytes, cached) for one, cached in _tensors(stage, False, set()) if one.device.type == META]
+    things = list(_things(stage, False, set()))
+    found = [(one.nbytes, cached) for one, cached in things if isinstance(one, Tensor) and one.device.type == META]
+    written = max((one.written_bytes for one, _ in things if isinstance(one, QuantizedWeight)), default=0)
     caches = sum(size for size, cached in found if cached)
     weights = sum(size for size, cached in found if not cached)
     prefixes = getattr(stage, "prefixes", None)
-    return Plan(weights, caches, prefixes.budget if prefixes is not None else 0, getattr(stage, "work_bytes", 0))
+    remembered = prefixes.budget if prefixes is not None else 0
+    return Plan(weights, caches, remembered, getattr(stage, "work_bytes", 0) + written)
 
 
 def memory_of(device: str) -> tuple[int, int] | None:
@@ -100,17 +104,20 @@ def _planned(name: str, kind: Callable[[StageConfig], Any], config: StageConfig)
         return None
 
 
-def _tensors(thing: Any, cached: bool, seen: set[int]) -> Iterator[tuple[Tensor, bool]]:
-    """Yield the tensors that an object reaches, and whether each belongs to a cache of keys and values."""
+def _things(thing: Any, cached: bool, seen: set[int]) -> Iterator[tuple[Tensor | QuantizedWeight, bool]]:
+    """Yield the tensors that an object reaches, and whether each belongs to a cache of keys and values; and weights of
+    few bits, beside their parts."""
     if id(thing) in seen or isinstance(thing, str | bytes | int | float | type):
         return
     seen.add(id(thing))
     if isinstance(thing, Tensor):
         yield thing, cached
         return
+    if isinstance(thing, QuantizedWeight):
+        yield thing, cached
     cached = cached or isinstance(thing, KvSlots)
     for part in _parts(thing):
-        yield from _tensors(part, cached, seen)
+        yield from _things(part, cached, seen)
 
 
 def _parts(thing: Any) -> Iterator[Any]:

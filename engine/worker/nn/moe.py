@@ -51,7 +51,7 @@ def moe(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Weight, down: Weigh
         answers = _walked(x[owners], chosen, gate_up, down, gated) * shares.flatten()[order][:, None]
         return torch.zeros_like(x).index_add_(0, owners, answers)
     if has_grouped(x.device, x.dtype):
-        answers = grouped(x[owners], chosen, dense(gate_up), dense(down), gated)
+        answers = grouped(x[owners], chosen, gate_up, down, gated)
     else:
         answers = _walked(x[owners], chosen, gate_up, down, gated)
     back = torch.empty_like(answers).index_copy_(0, order, answers)  # index_add_ adds in no order there
@@ -77,11 +77,12 @@ def _walked(inputs: Tensor, chosen: Tensor, gate_up: Weight, down: Weight, gated
     return torch.cat([linear(gated(linear(part, gate_up[n])), down[n]) for n, part in parts])
 
 
-def grouped(inputs: Tensor, chosen: Tensor, gate_up: Tensor, down: Tensor, gated: Gate = swiglu) -> Tensor:
-    """The same as one product a layer: rows sorted by expert, and where each expert's rows end."""
+def grouped(inputs: Tensor, chosen: Tensor, gate_up: Weight, down: Weight, gated: Gate = swiglu) -> Tensor:
+    """The same as one product a layer: rows sorted by expert, and where each expert's rows end. Of weights that are
+    written out, the first are forgotten before the second are."""
     ends = torch.searchsorted(chosen, torch.arange(len(gate_up), device=chosen.device), right=True).to(torch.int32)
-    inner = gated(F.grouped_mm(inputs, gate_up.transpose(1, 2), offs=ends))
-    return F.grouped_mm(inner, down.transpose(1, 2), offs=ends)
+    inner = gated(F.grouped_mm(inputs, dense(gate_up).transpose(1, 2), offs=ends))
+    return F.grouped_mm(inner, dense(down).transpose(1, 2), offs=ends)
 
 
 def gathered(x: Tensor, experts: Tensor, gate_up: Weight, down: Weight, gated: Gate = swiglu) -> Tensor:

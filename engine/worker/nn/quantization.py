@@ -1,8 +1,9 @@
 """Checkpoints whose linear layers are quantized, as four formats lay them out, read as ``QuantizedWeight``.
 
-``quantization_config`` of config.json names the format; which layers are quantized is what tensors are there, and bits
-and groups follow from their shapes. Only weights are taken: where a format quantizes what goes into a layer as well,
-that stays in the stage's dtype, which is the more exact.
+``quantization_config`` of config.json names the format, and says of what bits and groups layers are (``schemes``);
+which layers are quantized is what tensors are there. What both say has to agree: a tensor of the wrong shape would be
+read as other numbers. Only weights are taken: where a format quantizes what goes into a layer as well, that stays in
+the stage's dtype, which is the more exact.
 
 Sources: AutoAWQ's layout ``gemm``; AutoGPTQ's and GPTQModel's ``gptq`` and ``gptq_v2``; compressed-tensors
 (``pack-quantized``, ``int-quantized``, ``float-quantized``, ``naive-quantized``); transformers' ``fp8`` in blocks.
@@ -10,7 +11,8 @@ Sources: AutoAWQ's layout ``gemm``; AutoGPTQ's and GPTQModel's ``gptq`` and ``gp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +20,7 @@ import torch
 from torch import Tensor
 
 from engine.worker.nn.quantized import QuantizedWeight, halves, in_halves
+from engine.worker.nn.schemes import Scheme, Schemes, scheme_of, schemes_of
 
 BITS = (4, 8)
 MARKS = ("qweight", "weight_packed", "weight_scale", "weight_scale_inv")
@@ -25,10 +28,16 @@ MARKS = ("qweight", "weight_packed", "weight_scale", "weight_scale_inv")
 _COMPRESSED = frozenset({"pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "dense"})
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """The place of each of eight columns in a word of AWQ."""
+_WORDS, _INDICES = frozenset({torch.int32}), frozenset({torch.int32, torch.int64})
+_SCALES = frozenset({torch.float16, torch.bfloat16, torch.float32})
+_BYTES = {torch.int8: False, torch.float8_e4m3fn: True}
+"""Numbers that lie in a file as they are, and whether they are floats."""
 
 
 class Layer(Protocol):
-    """A linear layer's tensors in a checkpoint."""
+    """A linear layer's tensors in a checkpoint; ``prefix`` is its name and a point."""
+
+    prefix: str
 
     def __contains__(self, name: str) -> bool: ...
 
@@ -42,20 +51,24 @@ class Quantization:
     """The way in which a checkpoint is quantized. ``read`` makes a weight [outputs, width] of a layer's tensors."""
 
     method: str
-    block: tuple[int, int] | None = None
-    """Outputs and inputs that share a scale, where those of a file are fewer than its outputs."""
+    schemes: Schemes = ()
     less_one: bool = False
     """Whether zeros are stored less one."""
 
     def read(self, layer: Layer, outputs: int, width: int, dtype: torch.dtype) -> QuantizedWeight:
         """Raises ValueError: a clause that says what does not fit."""
-        numbers, scales, zeros, groups, bits = _READ[self.method](self, layer, outputs, width)
-        if bits not in BITS or numbers.shape != (outputs, width * bits // 8):
+        scheme = scheme_of(self.schemes, layer.prefix.removesuffix("."))
+        numbers, scales, zeros, groups, bits = _READ[self.method](self, scheme, layer, outputs, width)
+        _fits(numbers, outputs, width, bits)
+        count = scheme.groups(width) or scales.shape[-1]
+        if scales.shape != (outputs, count):
             raise ValueError(
-                f"it holds {list(numbers.shape)} bytes, where config.json wants {[outputs, width]} numbers"
+                f"its scales are {list(scales.shape)}, where config.json wants {[outputs, count]} of {[outputs, width]}"
             )
-        if len(scales) != outputs or (groups is None and width % scales.shape[-1]):
+        if groups is None and width % count:
             raise ValueError(f"its scales are {list(scales.shape)}, which is no group size of {[outputs, width]}")
+        if zeros is None and scheme.symmetric is False:
+            raise ValueError("its zeros are missing, and config.json says that it is not symmetric")
         if zeros is not None and zeros.shape != scales.shape:
             raise ValueError(f"its zeros are {list(zeros.shape)} for scales of {list(scales.shape)}")
         return QuantizedWeight(numbers, scales, zeros, groups, bits, dtype)
@@ -66,32 +79,40 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
     found = config.get("quantization_config") or config.get("compression_config")
     if not found:
         return None
+    try:
+        return _quantization(found)
+    except (AttributeError, IndexError, KeyError, TypeError, re.error) as error:
+        raise ValueError(f"quantization_config cannot be read ({error})") from None
+
+
+def _quantization(found: Mapping[str, Any]) -> Quantization:
     method = str(found.get("quant_method", "nothing"))
     if method not in _READ:
         raise ValueError(f"the checkpoint is quantized by {method}; read are {', '.join(sorted(_READ))}")
     if method == "awq" and (version := str(found.get("version", "gemm")).lower()) != "gemm":
         raise ValueError(f"the checkpoint is laid out for AWQ's {version} kernels; read is gemm")
-    formats = {found.get("format"), *(group.get("format") for group in found.get("config_groups", {}).values())}
-    if method == "compressed-tensors" and (others := formats - _COMPRESSED - {None}):
-        raise ValueError(f"the checkpoint's format is {', '.join(sorted(others))}; read are {', '.join(_COMPRESSED)}")
+    schemes = schemes_of(method, found)
+    if method == "awq" and schemes[-1][1].bits not in (4, None):
+        raise ValueError(f"the checkpoint is AWQ's of {schemes[-1][1].bits} bits; read are 4")
+    if method == "compressed-tensors":
+        formats = {found.get("format"), *(group.get("format") for group in found.get("config_groups", {}).values())}
+        if others := formats - _COMPRESSED - {None}:
+            names = ", ".join(sorted(map(str, others)))
+            raise ValueError(f"the checkpoint's format is {names}; read are {', '.join(sorted(_COMPRESSED))}")
     less_one = method == "gptq" and found.get("checkpoint_format", "gptq") != "gptq_v2"
-    return Quantization(method, _block(found), less_one)
-
-
-def _block(found: Mapping[str, Any]) -> tuple[int, int] | None:
-    groups: Sequence[Any] = list(found.get("config_groups", {}).values())
-    sizes = [found.get("weight_block_size"), *((group.get("weights") or {}).get("block_structure") for group in groups)]
-    return next(((int(size[0]), int(size[1])) for size in sizes if size), None)
+    return Quantization(method, schemes, less_one)
 
 
 _Parts = tuple[Tensor, Tensor, Tensor | None, Tensor | None, int]
 """Numbers, scales, zeros, the group of each input, bits: as QuantizedWeight has them."""
 
 
-def _awq(how: Quantization, layer: Layer, outputs: int, width: int) -> _Parts:
+def _awq(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, width: int) -> _Parts:
     """Numbers [in, out / 8] and zeros [groups, out / 8] in packed, scales [groups, out]."""
-    numbers, zeros = (_columns(layer.raw(name)) for name in ("qweight", "qzeros"))
-    return in_halves(numbers.T), layer.raw("scales").T.contiguous(), zeros.T.contiguous(), None, 4
+    numbers, zeros = (_columns(_taken(layer, name, _WORDS)) for name in ("qweight", "qzeros"))
+    if numbers.shape != (width, outputs):
+        raise ValueError(f"it holds {list(numbers.T.shape)} numbers, where config.json wants {[outputs, width]}")
+    return in_halves(numbers.T), _taken(layer, "scales", _SCALES).T.contiguous(), zeros.T.contiguous(), None, 4
 
 
 def _columns(packed: Tensor) -> Tensor:
@@ -99,56 +120,100 @@ def _columns(packed: Tensor) -> Tensor:
     return halves(packed.view(torch.uint8)).unflatten(-1, (-1, 8))[..., _AWQ_ORDER].flatten(-2)
 
 
-def _gptq(how: Quantization, layer: Layer, outputs: int, width: int) -> _Parts:
+def _gptq(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, width: int) -> _Parts:
     """Numbers [in · bits / 32, out] and zeros [groups, out · bits / 32] in packed, scales [groups, out]."""
-    packed, scales = layer.raw("qweight"), layer.raw("scales")
-    bits = 32 * len(packed) // width
-    zeros = layer.raw("qzeros").view(torch.uint8)
+    packed, scales = _taken(layer, "qweight", _WORDS), _taken(layer, "scales", _SCALES)
+    bits = _bits(scheme, packed.T, outputs, width)
+    zeros = _taken(layer, "qzeros", _WORDS).view(torch.uint8)
     zeros = halves(zeros) if bits == 4 else zeros
     if how.less_one:
         zeros = (zeros + 1) & ((1 << bits) - 1)
-    groups = _groups(layer.raw("g_idx"), width, len(scales)) if "g_idx" in layer else None
+    groups = _groups(_taken(layer, "g_idx", _INDICES, (1,)), width, len(scales)) if "g_idx" in layer else None
     return packed.T.contiguous().view(torch.uint8), scales.T.contiguous(), zeros.T.contiguous(), groups, bits
 
 
-def _compressed(how: Quantization, layer: Layer, outputs: int, width: int) -> _Parts:
+def _compressed(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, width: int) -> _Parts:
     """Packed along the inputs; or as they are, in int8 or float8."""
     if "weight_packed" not in layer:
-        return _plain(how, layer, "weight_scale", outputs, width)
-    packed, scales = layer.raw("weight_packed"), _by_output(layer.raw("weight_scale"), outputs, how.block)
-    bits = 32 * packed.shape[1] // width
+        return _plain(how, scheme, layer, outputs, width)
+    packed = _taken(layer, "weight_packed", _WORDS)
+    scales = _by_output(_taken(layer, "weight_scale", _SCALES, (0, 1, 2)), scheme, outputs, width)
+    bits = _bits(scheme, packed, outputs, width)
     zeros = None
     if "weight_zero_point" in layer:  # packed along the outputs
-        bytes_ = layer.raw("weight_zero_point").T.contiguous().view(torch.uint8)
+        found = _taken(layer, "weight_zero_point", _WORDS)
+        if len(found) != -(-outputs * bits // 32):
+            raise ValueError(f"its zeros are {list(found.shape)} words for {outputs} outputs of {bits} bits")
+        bytes_ = found.T.contiguous().view(torch.uint8)
         zeros = (halves(bytes_) if bits == 4 else bytes_).T[:outputs].contiguous()
     name = "weight_g_idx"
-    groups = _groups(layer.raw(name), width, scales.shape[-1]) if name in layer else None
+    groups = _groups(_taken(layer, name, _INDICES, (1,)), width, scales.shape[-1]) if name in layer else None
     return packed.view(torch.uint8)[:, : width * bits // 8], scales, zeros, groups, bits
 
 
-def _fp8(how: Quantization, layer: Layer, outputs: int, width: int) -> _Parts:
-    return _plain(how, layer, "weight_scale_inv", outputs, width)
-
-
-def _plain(how: Quantization, layer: Layer, scale: str, outputs: int, width: int) -> _Parts:
-    numbers, found = layer.raw("weight"), layer.raw(scale)
-    if numbers.dtype.itemsize != 1:
-        raise ValueError(f"its numbers are {numbers.dtype}, and not of eight bits")
-    scales = _by_output(found, outputs, how.block)
-    zeros = _by_output(layer.raw("weight_zero_point"), outputs, how.block) if "weight_zero_point" in layer else None
-    size = how.block[1] if how.block and found.numel() > 1 else 0
-    groups = torch.arange(width, device=numbers.device) // size if size and size * scales.shape[-1] != width else None
+def _plain(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, width: int) -> _Parts:
+    """As they are, in int8 or float8."""
+    numbers = _taken(layer, "weight", None)
+    if numbers.dtype not in _BYTES or scheme.floats not in (None, _BYTES[numbers.dtype]):
+        wanted = {None: "int8 or float8_e4m3fn", True: "float8_e4m3fn", False: "int8"}[scheme.floats]
+        raise ValueError(f"its numbers are {numbers.dtype}, and not of eight bits: {wanted}")
+    _fits(numbers, outputs, width, 8)
+    scale = "weight_scale_inv" if how.method == "fp8" else "weight_scale"
+    scales = _by_output(_taken(layer, scale, _SCALES, (0, 1, 2)), scheme, outputs, width)
+    zeros = None
+    if "weight_zero_point" in layer:
+        dtypes = _INDICES | _SCALES | {numbers.dtype}
+        zeros = _by_output(_taken(layer, "weight_zero_point", dtypes, (0, 1, 2)), scheme, outputs, width)
+    size = scheme.block[1] if scheme.block else width
+    groups = torch.arange(width, device=numbers.device) // size if size < width and width % size else None
     return numbers, scales, zeros, groups, 8
 
 
-def _by_output(scales: Tensor, outputs: int, block: tuple[int, int] | None) -> Tensor:
+def _taken(layer: Layer, name: str, dtypes: frozenset[torch.dtype] | None, dims: tuple[int, ...] = (2,)) -> Tensor:
+    """A tensor of the layer. Raises ValueError where it has another dtype, other dimensions, or nothing in it."""
+    found = layer.raw(name)
+    if dtypes is not None and found.dtype not in dtypes:
+        wanted = " or ".join(sorted(str(one).removeprefix("torch.") for one in dtypes))
+        raise ValueError(f"its {name} is {found.dtype}, and not {wanted}")
+    if found.dim() not in dims or not found.numel():
+        raise ValueError(f"its {name} has the shape {list(found.shape)}, which is none that the format has")
+    return found
+
+
+def _bits(scheme: Scheme, packed: Tensor, outputs: int, width: int) -> int:
+    """The bits of numbers in words [outputs, …], each of which holds as many as go into it along the inputs."""
+    fitting = [bits for bits in range(1, 17) if -(-width * bits // 32) == packed.shape[1]]
+    if scheme.floats:
+        raise ValueError("its numbers are whole, where config.json says that they are floats")
+    if len(packed) != outputs or not fitting:
+        raise ValueError(f"it holds {list(packed.shape)} words, where config.json wants {[outputs, width]} numbers")
+    if scheme.bits is not None and scheme.bits not in fitting:
+        raise ValueError(f"its numbers are of {fitting[0]} bits, where config.json says {scheme.bits}")
+    bits = scheme.bits or next((bits for bits in BITS if bits in fitting), fitting[0])
+    if bits not in BITS:
+        raise ValueError(f"its numbers are of {bits} bits; read are {' and '.join(map(str, BITS))}")
+    return bits
+
+
+def _fits(numbers: Tensor, outputs: int, width: int, bits: int) -> None:
+    if numbers.shape != (outputs, width * bits // 8):
+        raise ValueError(f"it holds {list(numbers.shape)} bytes, where config.json wants {[outputs, width]} numbers")
+
+
+def _by_output(scales: Tensor, scheme: Scheme, outputs: int, width: int) -> Tensor:
     """Scales of each output [outputs, groups]: of one for all, one for each, or one for each block."""
-    if scales.numel() == 1:
+    if scheme.block is not None:
+        blocks = -(-outputs // scheme.block[0]), -(-width // scheme.block[1])
+        if scales.shape != blocks and (scales.numel() > 1 or blocks != (1, 1)):
+            raise ValueError(
+                f"its scales are {list(scales.shape)}, where config.json wants {list(blocks)}, "
+                f"of blocks of {list(scheme.block)}"
+            )
+        scales = scales.reshape(blocks)
+        return scales.repeat_interleave(min(scheme.block[0], outputs), 0)[:outputs]
+    if scales.numel() == 1 and scheme.group is None:
         return scales.reshape(1, 1).repeat(outputs, 1)
-    scales = scales[:, None] if scales.dim() == 1 else scales
-    if block is not None and len(scales) == -(-outputs // block[0]):
-        scales = scales.repeat_interleave(block[0], 0)[:outputs]
-    return scales
+    return scales.reshape(-1, 1) if scales.dim() < 2 else scales
 
 
 def _groups(found: Tensor, width: int, count: int) -> Tensor | None:
@@ -163,6 +228,6 @@ def _groups(found: Tensor, width: int, count: int) -> Tensor | None:
     return found
 
 
-_READ: Mapping[str, Callable[[Quantization, Layer, int, int], _Parts]] = {
-    "awq": _awq, "gptq": _gptq, "compressed-tensors": _compressed, "fp8": _fp8,
+_READ: Mapping[str, Callable[[Quantization, Scheme, Layer, int, int], _Parts]] = {
+    "awq": _awq, "gptq": _gptq, "compressed-tensors": _compressed, "fp8": _plain,
 }  # fmt: skip

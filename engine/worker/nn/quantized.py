@@ -15,6 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+PART = 1 << 24
+"""Numbers that are written out at once: what lies between their bits and the weight takes several times as much."""
+PART_BYTES = 14
+"""Bytes that each of them takes meanwhile, at most: with scales in float32, zeros, and a table of groups."""
+
 
 @dataclass(frozen=True, slots=True)
 class QuantizedWeight:
@@ -33,7 +38,7 @@ class QuantizedWeight:
     dtype: torch.dtype
     """The dtype in which it is written out."""
 
-    def __getitem__(self, index: int | Tensor) -> QuantizedWeight:
+    def __getitem__(self, index: int | slice | Tensor) -> QuantizedWeight:
         """One of several matrices, or some of them."""
         return self._each(lambda part: part[index])
 
@@ -50,8 +55,25 @@ class QuantizedWeight:
         parts = (self.numbers, self.scales, self.zeros, self.groups)
         return sum(part.nbytes for part in parts if part is not None)
 
+    @property
+    def written_bytes(self) -> int:
+        """Bytes that it takes to write it out, at most: the whole, and what a part takes meanwhile."""
+        numbers = self.numbers.numel() * 8 // self.bits
+        return numbers * self.dtype.itemsize + min(numbers, PART) * PART_BYTES
+
     def dense(self) -> Tensor:
-        """The matrices [..., out, in], rounded once from the scales' dtype to the stage's."""
+        """The matrices [..., out, in], rounded once from the scales' dtype to the stage's. Of large ones, a part is
+        written after the other."""
+        lines, width = self.numbers.shape[:-1], self.numbers.shape[-1] * 8 // self.bits
+        if lines.numel() * width <= PART:
+            return self._dense()
+        whole = torch.empty(*lines, width, device=self.device, dtype=self.dtype)
+        flat, many = self._each(lambda part: part.flatten(0, -2)), max(1, PART // width)
+        for n, into in enumerate(whole.flatten(0, -2).split(many)):
+            into.copy_(flat[n * many : (n + 1) * many]._dense())
+        return whole
+
+    def _dense(self) -> Tensor:
         scales, zeros = self.scales, self.zeros
         numbers = halves(self.numbers) if self.bits == 4 else self.numbers
         numbers = numbers.to(scales.dtype)
@@ -62,11 +84,11 @@ class QuantizedWeight:
             numbers = numbers.unflatten(-1, (scales.shape[-1], -1))
             scales, zeros = scales[..., None], zeros[..., None] if zeros is not None else None
         if zeros is not None:
-            numbers = numbers - zeros.to(scales.dtype)
+            numbers -= zeros.to(scales.dtype)
         elif self.numbers.dtype == torch.uint8:
-            numbers = numbers - (1 << (self.bits - 1))
-        found = numbers * scales
-        return (found if self.groups is not None else found.flatten(-2)).to(self.dtype)
+            numbers -= 1 << (self.bits - 1)
+        numbers *= scales
+        return (numbers if self.groups is not None else numbers.flatten(-2)).to(self.dtype)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> QuantizedWeight:
         """The same with the parts that every matrix has of its own changed."""

@@ -84,7 +84,7 @@ class Talker(stage.Talker[Net]):
     def _info(cls, source: Source) -> StageInfo:
         return StageInfo(
             takes=cls.takes | kinds(TextEnd, Usage), emits=kinds(Usage), feeds=kinds(Codes), slots=source.slots,
-            max_pending=MAX_PENDING, checkpoints=kinds(Codes), replay=replay_of(source.dtype),
+            max_pending=MAX_PENDING, checkpoints=kinds(Codes), replay=replay_of(source.dtype, source.device),
             facets=Facets(voices=tuple(Voice(id, id.capitalize()) for id in source.voices)),
         )  # fmt: skip
 

@@ -60,7 +60,7 @@ class Thinker:
             model=source.family, sees=frozenset({"image", "video"}), camera=CAMERA, context=source.context,
             cost=TokenCost(), tokenizer=tokenizer_of(source.folder),
         )  # fmt: skip
-        replay = replay_of(source.dtype)
+        replay = replay_of(source.dtype, source.device)
         return StageInfo(
             takes=kinds(Speech, VideoFrame), emits=kinds(Text, ToolCall, Usage),
             feeds=source.talker_feed.kinds | kinds(TextEnd, Usage), answers=True, says=True, slots=source.slots,

@@ -53,8 +53,8 @@ class Code2Wav:
     """
 
     plannable: ClassVar[bool] = True
-    work_bytes: ClassVar[int] = 2_700_000_000
-    """Of graphs and steps for 64 requests, in Qwen3-Omni-30B-A3B's true shapes: so many has an H200 taken."""
+    most_work_bytes: ClassVar[int] = 2_700_000_000
+    """Of graphs and steps of MOST_FRAMES, in Qwen3-Omni-30B-A3B's true shapes: so many has an H200 taken."""
 
     def __init__(
         self, info: StageInfo, net: CodecDecoder, device: torch.device, graphs: bool, rounds: bool = False
@@ -64,6 +64,11 @@ class Code2Wav:
         self.planned = device.type != "cpu"
         """Whether every shape is planned anew, so that there are to be few."""
         self._captured = Captured("code2wav", self._computed, self._idle, device, graphs)
+
+    @property
+    def work_bytes(self) -> int:
+        """Of graphs and steps: in proportion to the frames that one may have, as what a step holds at once is."""
+        return self.most_work_bytes * min(MOST_FRAMES, RAMP[0] * self.info.slots) // MOST_FRAMES
 
     @property
     def sizes(self) -> list[int]:
@@ -83,6 +88,7 @@ class Code2Wav:
             for size, fresh in itertools.product(reversed(sizes), (True, False) if self.planned else (True,)):
                 if time.monotonic() < until_s:
                     nothing = np.zeros((size, count, self.net.front.groups), np.int16)
+                    self._captured.warm([(size, count, fresh)])
                     self.decoded([self.info.slots] * size, [0] * size, nothing, fresh)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # what was computed once, before it was captured

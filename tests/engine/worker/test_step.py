@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from engine import wire
 from engine.chunk import Text
+from engine.config import ChunkSpec
 from engine.core import Request, StageInfo
 from engine.errors import BatchLost, OutOfMemory, StageFailed
+from engine.worker.device_faults import out_of_memory
 from engine.worker.listener import Listener
 from engine.worker.pace import OneFrame
 from engine.worker.prefix import Prefixes
+from engine.worker.process import Worker
 from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.step import compute
+from tests.engine.fakes import FakeStage, fed, opened, turns
 
 
 class OutOfMemoryError(RuntimeError):
@@ -80,7 +86,7 @@ def test_a_request_too_large_for_the_device_ends() -> None:
     assert [type(result) for result in step(Full(most=0), asked(0.0))] == [StageFailed]
 
 
-def test_work_for_one_request_alone_ends_that_one_once_nothing_can_give_way() -> None:
+def test_work_for_one_request_alone_ends_that_one_once_nothing_can_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     stage: Any = Full()
     (req,) = asked(0.0)
     remember(stage)
@@ -88,8 +94,76 @@ def test_work_for_one_request_alone_ends_that_one_once_nothing_can_give_way() ->
     def encode(_: StageRequest) -> None:
         raise OutOfMemoryError("CUDA out of memory")
 
-    assert [type(guarded(stage, req, encode)) for _ in range(2)] == [OutOfMemory, StageFailed]
+    monkeypatch.setattr(stage, "step", lambda reqs: [guarded(stage, req, encode) for req in reqs])
+    assert [type(result) for _ in range(2) for result in step(stage, [req])] == [OutOfMemory, StageFailed]
     assert not stage.prefixes.size
+
+
+def test_of_several_whose_own_work_finds_no_room_the_one_that_came_last_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, reqs = Full(), asked(1.0, 2.0, 3.0)
+
+    def encode(req: StageRequest) -> list[Text]:
+        if req is reqs[2]:
+            return [Text("a", 0)]
+        raise OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(stage, "step", lambda reqs: [guarded(stage, req, encode) for req in reqs])
+    assert [type(result) for result in step(stage, reqs)] == [OutOfMemory, StageFailed, list]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_another_stage_of_the_device_remembers_gives_way_as_well(own: bool) -> None:
+    stage, other, reqs = Full(most=0), Full(), asked(0.0, 1.0)
+    if own:
+        remember(stage)
+    remember(other)
+    found = compute(stage, reqs, lambda: 0.0, (stage, other)).results
+    assert [type(result) for result in found] == [OutOfMemory] * 2
+    assert not stage.prefixes.size + other.prefixes.size
+    found = compute(stage, reqs, lambda: 0.0, (stage, other)).results
+    assert [type(result) for result in found] == [OutOfMemory, StageFailed]
+
+
+async def test_a_worker_has_its_stages_make_room_for_each_other() -> None:
+    full, other = FakeStage(act=short, name="a"), FakeStage(name="b")
+    other.prefixes = Prefixes[str](1000)
+    other.prefixes.keep("s", [1, 2], "kept", 100)
+    sent: list[wire.Message] = []
+    worker = Worker({"a": full, "b": other}, ChunkSpec(), {"a": 4, "b": 4}, sent.append)
+    serving = asyncio.create_task(worker.serve())
+    await asyncio.sleep(0)
+    for message in (opened("r"), *fed("r", 1)):
+        worker.receive(message)
+    await turns()
+    serving.cancel()
+    await asyncio.wait([serving])
+    assert not other.prefixes.size
+    assert [one.code for one in sent if isinstance(one, wire.Failed)] == [OutOfMemory.code]
+
+
+def short(req: StageRequest) -> Any:
+    raise OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 9.01 GB, other allocations: 1.00 GB)"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: not enough memory: you tried to"),
+    ],
+)
+def test_a_device_says_in_several_ways_that_its_memory_is_full(error: Exception) -> None:
+    class AcceleratorError(RuntimeError):
+        """As torch names its own."""
+
+    assert out_of_memory(error)
+    assert out_of_memory(AcceleratorError(str(error)))
+    assert not out_of_memory(ValueError(str(error)))
+    assert not out_of_memory(AcceleratorError("CUDA error: an illegal memory access was encountered"))
+    assert not out_of_memory(None)
 
 
 def test_another_fault_takes_nothing_of_what_is_remembered() -> None:

@@ -5,6 +5,7 @@ No GPU is here: torch says what it would say there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine import ChunkSpec, ConfigError, StageSpec, WeightsError, WorkerSpec, wire
 from engine.worker import host
+from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn import memory as planning
+from engine.worker.nn.captured import Captured
+from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import answers, check, nvidia_capability
 from engine.worker.nn.moe import has_grouped
@@ -55,14 +59,15 @@ def test_a_device_that_torch_does_not_have_is_one_sentence(device: str) -> None:
 
 def test_a_device_that_is_full_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """How little is left is told beside what is needed, and a step that runs out of memory loses no device."""
-    torch_says(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"))
-    assert answers("cuda:0")
-    assert answers("cpu")
+    for error in (torch.OutOfMemoryError("CUDA out of memory"), torch.AcceleratorError("CUDA error: out of memory")):
+        torch_says(monkeypatch, error)
+        assert answers("cuda:0")
+        assert answers("cpu")
 
 
-def task(folder: Path, device: str = "cuda:0") -> wire.Task:
-    stages = (StageSpec(use="qwen3_omni.thinker", name="thinker", weights=str(folder)),)
-    return wire.Task("w", stages, WorkerSpec(stages=("thinker",), max_batch=2), device, ChunkSpec(), 1.0)
+def task(folder: Path, device: str = "cuda:0", name: str = "thinker", **options: Any) -> wire.Task:
+    stages = (StageSpec(use=f"qwen3_omni.{name}", name=name, weights=str(folder), options=options),)
+    return wire.Task("w", stages, WorkerSpec(stages=(name,), max_batch=2), device, ChunkSpec(), 1.0)
 
 
 def build(task: wire.Task) -> Any:
@@ -90,11 +95,24 @@ def test_what_cannot_be_used_is_told_before_it_is_planned_or_loaded(
         build(task(checkpoint("plain")))
 
 
-@pytest.mark.parametrize("when", ["loading", "warming up"])
+def capturing(patch: pytest.MonkeyPatch, kind: type[Any], capture: Any) -> None:
+    """Have graphs captured where there are none, by what stands for it."""
+    made = kind.__init__
+
+    def init(self: Any, *args: Any, **named: Any) -> None:
+        made(self, *args, **named)
+        self._captures = True
+
+    patch.setattr(kind, "__init__", init)
+    patch.setattr(kind, "_captured", capture)
+    patch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
+
+
+@pytest.mark.parametrize(("when", "stage"), [("loading", "thinker"), ("warming", "thinker"), ("warming", "code2wav")])
 def test_another_process_that_takes_the_memory_meanwhile_is_one_sentence(
-    when: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+    when: str, stage: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two that start at once each see all of it free."""
+    """Two that start at once each see all of it free. What is left may do for weights, and not for graphs."""
 
     def full(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\nSee documentation")
@@ -102,11 +120,19 @@ def test_another_process_that_takes_the_memory_meanwhile_is_one_sentence(
     if when == "loading":
         monkeypatch.setattr(Source, "reader", full)
     else:
-        monkeypatch.setattr(Thinker, "warm_up", full, raising=False)
+        monkeypatch.setattr("engine.worker.talker.code2wav.WARM_S", 60.0)
+        capturing(monkeypatch, CudaGraphRunner if stage == "thinker" else Captured, full)
     with pytest.raises(WeightsError) as raised:
-        build(task(checkpoint("plain"), "cpu"))
-    assert str(raised.value).startswith("The device cpu ran out of memory while thinker was loaded: another process")
+        build(task(checkpoint("plain"), "cpu", stage, graphs="on"))
+    assert str(raised.value).startswith(f"The device cpu ran out of memory while {stage} was loaded: another process")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", [Thinker, Talker])
+def test_stages_go_on_behind_what_was_given_where_they_are_on_no_processor(kind: Any, checkpoint: Folder) -> None:
+    """Also in float32; ``meta`` stands for a device here."""
+    config = host.StageConfig(weights=checkpoint("plain"))
+    assert [kind.describe(replace(config, device=one)).replay for one in ("cpu", "meta")] == ["exact", "continue"]
 
 
 def test_a_worker_asks_the_device_that_its_stages_compute_on(

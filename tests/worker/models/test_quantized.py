@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from benchmarks import memory, random_weights
 from engine import ChunkSpec, ConfigError, Engine, StageSpec, WeightsError, WorkerSpec, wire
 from engine.quantize import quantize
 from engine.worker import host
+from engine.worker import quantize as quantizing
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.talker import Talker
@@ -145,6 +147,35 @@ def test_a_damaged_file_or_a_folder_in_use_leaves_nothing(checkpoint: Folder, tm
         quantize(checkpoint("plain"), out, 4, 8, silent)
 
 
+@pytest.mark.parametrize("where", ["save_file", "shutil.copyfile", "_write"])
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(
+    where: str, checkpoint: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        reason = "No space left on device (os error 28)"
+        raise SafetensorError(f"I/O error: {reason}") if where == "save_file" else OSError(28, reason)
+
+    monkeypatch.setattr(f"engine.worker.quantize.{where}", full)
+    with pytest.raises(ConfigError, match=r"out: could not be written \(.*No space left on device .*; make room"):
+        quantize(checkpoint("plain"), tmp_path / "out", 4, 8, silent)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_weight_that_is_rounded_in_pieces_is_the_same(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And takes no more memory beside what it is made of and becomes than its pieces do."""
+    head = torch.randn(1000, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    name = "thinker.model.layers.0.mlp.up_proj.weight"
+    monkeypatch.setattr(quantizing, "PART", 1 << 30)
+    whole = quantizing._made(name, head, bits, 16)
+    monkeypatch.setattr(quantizing, "PART", 4096)
+    with memory.Peak() as peak:
+        parts = quantizing._made(name, head, bits, 16)
+    assert parts.keys() == whole.keys()
+    assert all(torch.equal(parts[one], whole[one]) for one in whole)
+    assert peak.most < 2 * sum(one.nbytes for one in whole.values()) + 4096 * 48
+
+
 def test_what_a_step_writes_out_is_forgotten_at_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One weight after the other: never two experts, and none behind the step."""
     read = Reader(Checkpoint(small, ARCHITECTURE), "thinker.model.", torch.device("cpu"), torch.float32)
@@ -202,9 +233,10 @@ def test_a_plan_is_what_the_stage_takes(small: Path, checkpoint: Folder) -> None
 
 
 def _real(stage: Any) -> Any:
-    from engine.worker.nn.memory import _tensors
+    from engine.worker.nn.memory import _things
 
-    return {id(one): (one, cached) for one, cached in _tensors(stage, False, set())}.values()
+    found = [(one, cached) for one, cached in _things(stage, False, set()) if isinstance(one, Tensor)]
+    return {id(one): (one, cached) for one, cached in found}.values()
 
 
 def test_a_device_that_is_too_small_is_told_before_anything_is_loaded(

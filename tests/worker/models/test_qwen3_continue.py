@@ -127,7 +127,7 @@ async def test_what_was_given_is_prefilled_and_spoken_on_as_if_nothing_had_happe
     checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In float32, where a successor draws the same: so the rows that it prefills are those that were written."""
-    monkeypatch.setattr("engine.worker.omni.thinker.replay_of", lambda dtype: "continue")
+    monkeypatch.setattr("engine.worker.omni.thinker.replay_of", lambda *_: "continue")
     written: list[int] = []
     write = Thinker._write
     monkeypatch.setattr(Thinker, "_write", lambda self, reqs: written.append(len(reqs)) or write(self, reqs))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.worker.nn.captured import Captured
+from engine.worker.nn.captured import AGAIN_S, Captured
 from tests.worker.nn.test_blocks import CPU
 
 
@@ -49,6 +49,42 @@ def test_what_cannot_be_captured_is_said_once_and_computed(
     assert [record.message for record in caplog.records] == [
         "it: 2 is not captured: operation not permitted when stream is capturing"
     ]
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def short(kind: str) -> None:
+    """Run out of memory: before a graph is begun, or within, where the end of the capture raises an error of its own
+    over it."""
+    try:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\nSee documentation")
+    finally:
+        if kind == "within":
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+
+@pytest.mark.parametrize("kind", ["before", "within"])
+def test_a_graph_for_which_memory_is_short_is_tried_again_and_ends_a_start(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[int] = []
+    monkeypatch.setattr(Captured, "_captured", lambda self, key: (tried.append(key), short(kind)))
+    captured = Captured("it", doubled, idle, CPU)
+    captured._captures, captured._graphs._clock = True, (clock := Clock())
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        captured.warm([2])
+    for clock.now_s, tries in ((1.0, 2), (AGAIN_S, 2), (1.0 + AGAIN_S, 3)):
+        assert captured(2, torch.ones(2, 2), np.array([1, 2]))[1].tolist() == [3, 4]
+        assert len(tried) == tries
+    assert caplog.messages[0] == "it: 2 is not captured: CUDA out of memory. Tried to allocate 2.00 GiB"
+    monkeypatch.setattr(Captured, "_captured", lambda self, key: "a graph")
+    clock.now_s += AGAIN_S
+    assert captured._graph(2) == "a graph"
 
 
 def test_a_replay_takes_what_is_given_and_leaves_the_rest_idle(monkeypatch: pytest.MonkeyPatch) -> None:

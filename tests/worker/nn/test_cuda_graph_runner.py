@@ -81,6 +81,27 @@ def test_what_cannot_be_captured_is_computed_all_the_same(
     ]
 
 
+def test_a_step_for_whose_graph_memory_is_short_is_tried_again_and_ends_a_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[tuple[int, int]] = []
+
+    def captured(self: CudaGraphRunner, size: int, bucket: int) -> Any:
+        tried.append((size, bucket))
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(CudaGraphRunner, "_captured", captured)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
+    steps, _ = runner()
+    steps._captures = True
+    for now_s in (0.0, 1.0, 11.0):
+        steps._graphs._clock = lambda now_s=now_s: now_s
+        assert steps([DecodeInput(1, 5, 0, 0, 0.0, SamplingParams(1))]).tolist() == [[1, 5]]
+    assert tried == [(1, 512)] * 2
+    with pytest.raises(torch.OutOfMemoryError):
+        steps.warm()
+
+
 def test_a_start_captures_the_shortest_reaches_first_and_not_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,15 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor
 
+from benchmarks.memory import Peak
 from engine.errors import WeightsError
-from engine.worker.nn.moe import gathered, moe, route
+from engine.worker.nn import quantized
+from engine.worker.nn.moe import gathered, grouped, moe, route
 from engine.worker.nn.quantized import QuantizedWeight, dense, linear
 from engine.worker.nn.weights import Checkpoint, Reader
 from engine.worker.quantize import packed, rounded
+from tests.worker.kernels.weights import KINDS, Kind
+from tests.worker.kernels.weights import weight as random_weight
 
 ROWS, WIDTH, GROUP = 48, 64, 16
 CPU = torch.device("cpu")
@@ -221,10 +227,60 @@ def test_experts_answer_as_those_that_are_written_out() -> None:
     assert torch.allclose(parts, gathered(x, experts, up.dense(), down.dense()), atol=1e-5)
 
 
+LAID = {
+    **KINDS, "fp8": Kind(8, signed=True), "fp8 with a table": Kind(8, signed=True, table=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scales", [torch.float16, torch.float32])
+@pytest.mark.parametrize("kind", LAID)
+def test_what_is_written_out_in_parts_is_the_same_and_takes_little_meanwhile(
+    kind: str, scales: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One matrix as several, and also where the last part is smaller than the others."""
+    several = random_weight(6, 40, 64, 16, LAID[kind], scales, torch.bfloat16)
+    if kind.startswith("fp8"):
+        several = replace(several, numbers=several.numbers.float().to(torch.float8_e4m3fn))
+    for weights in (several, several[2], several[torch.tensor([5, 1, 5])]):
+        monkeypatch.setattr(quantized, "PART", 1 << 30)
+        whole = weights.dense()
+        monkeypatch.setattr(quantized, "PART", 64 * 7)
+        with Peak() as peak:
+            parts = weights.dense()
+        assert torch.equal(parts, whole)
+        assert parts.nbytes < peak.most <= weights.written_bytes < 2 * parts.nbytes + 64 * 7 * 14
+
+
+def test_grouped_products_forget_what_is_written_out_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all experts of a layer, as on a GPU that has such products: never both of its weights."""
+    up = random_weight(8, 2 * 32, 64, 16, KINDS["int4"], torch.bfloat16, torch.bfloat16)
+    down = random_weight(8, 64, 32, 16, KINDS["int4"], torch.bfloat16, torch.bfloat16, seed=1)
+    x, experts = weight(2, 5, 64), torch.arange(8)[torch.arange(5) % 8]
+    expected = grouped(x, experts, up.dense(), down.dense())
+    monkeypatch.setattr(quantized, "PART", 64)
+    with Peak() as peak:
+        found = grouped(x, experts, up, down)
+    assert torch.equal(found, expected)
+    assert peak.most < up.numbers.numel() * 2 * 2 + 8 * 1024, "the larger of both, and rows"
+
+
 def broken(change: Callable[[dict[str, Tensor]], Any]) -> dict[str, Tensor]:
     state, _ = compressed(weight(), *SCHEMES["int4 with zeros"])
     change(state)
     return layer(state)
+
+
+def groups(**weights: Any) -> dict[str, Any]:
+    return asked(config_groups={"group_0": {"targets": ["Linear"], "weights": weights}})
+
+
+def blocks(shape: tuple[int, ...]) -> dict[str, Tensor]:
+    """A layer in fp8 with scales of some shape."""
+    return layer({"weight": weight().to(torch.float8_e4m3fn), "weight_scale_inv": torch.ones(shape)})
+
+
+def fp8(*block: int) -> dict[str, Any]:
+    return {"quant_method": "fp8", "weight_block_size": list(block)}
 
 
 @pytest.mark.parametrize(
@@ -237,8 +293,25 @@ def broken(change: Callable[[dict[str, Tensor]], Any]) -> dict[str, Tensor]:
         (broken(lambda s: s.pop("weight_scale")), asked(), "no tensor up.weight_scale"),
         (broken(lambda s: s.update(weight_scale=s["weight_scale"][:, :3])), asked(), "no group size of"),
         (broken(lambda s: s.update(weight_zero_point=s["weight_zero_point"][:, :2])), asked(), "its zeros are"),
-        (broken(lambda s: s.update(weight_packed=s["weight_packed"][:, :6])), asked(), "config.json wants"),
+        (broken(lambda s: s.update(weight_zero_point=s["weight_zero_point"].repeat(2, 1))), asked(), "its zeros are"),
+        (broken(lambda s: s.update(weight_packed=s["weight_packed"][:, :4])), asked(), "of 2 bits; read are 4 and 8"),
+        (broken(lambda s: s.update(weight_packed=s["weight_packed"][:, :1])), asked(), "holds .* words, where"),
+        (broken(lambda s: s.update(weight_packed=s["weight_packed"].long())), asked(), "int64, and not int32"),
+        (broken(lambda s: s.update(weight_scale=s["weight_scale"][:, :0])), asked(), r"has the shape \[48, 0\]"),
+        (broken(lambda s: None), groups(num_bits=8), "of 4 bits, where config.json says 8"),
+        (broken(lambda s: None), groups(num_bits=4, group_size=32), r"\[48, 4\], where config.json wants \[48, 2\]"),
+        (broken(lambda s: None), groups(num_bits=4, strategy="channel"), r"config.json wants \[48, 1\]"),
+        (broken(lambda s: None), groups(type="float"), "config.json says that they are floats"),
+        (broken(lambda s: s.pop("weight_zero_point")), groups(symmetric=False), "its zeros are missing"),
+        (broken(lambda s: None), groups(num_bits="four"), "num_bits is 'four', and not a whole number"),
+        (broken(lambda s: None), asked(config_groups=[4]), "quantization_config cannot be read"),
         (layer({"weight": weight(), "weight_scale": torch.ones(ROWS, 1)}), asked(), "not of eight bits"),
+        (blocks((3, 1)), fp8(16, 32), r"its scales are \[3, 1\], where config.json wants \[3, 2\]"),
+        (blocks((3, 4)), fp8(16, 32), r"its scales are \[3, 4\], where config.json wants \[3, 2\], of blocks"),
+        (blocks((3, 2)), fp8(16, 16), r"its scales are \[3, 2\], where config.json wants \[3, 4\]"),
+        (blocks((1,)), fp8(16, 32), r"its scales are \[1\], where config.json wants \[3, 2\]"),
+        (blocks((3, 2)), fp8(16, 0), "the block size is 0"),
+        (broken(lambda s: None), {"quant_method": "awq", "bits": 8}, "AWQ's of 8 bits; read are 4"),
     ],
 )
 def test_what_is_quantized_in_another_way_is_one_sentence(
@@ -246,6 +319,128 @@ def test_what_is_quantized_in_another_way_is_one_sentence(
 ) -> None:
     with pytest.raises(WeightsError, match=reason):
         reader(tmp_path, tensors, how).linear(("up",), (ROWS,), WIDTH)
+
+
+def test_a_layer_is_held_against_its_own_scheme(tmp_path: Path) -> None:
+    """Heads of eight bits beside layers of four, as ``parley quantize`` leaves them; GPTQModel's names of others."""
+    four, _ = compressed(weight(), *SCHEMES["int4 in groups"])
+    eight, _ = compressed(weight(1), *SCHEMES["int8 packed"])
+    both = {
+        "group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "group_size": GROUP}},
+        "group_1": {"targets": ["re:(.*\\.)?head"], "weights": {"num_bits": 8, "group_size": GROUP}},
+    }
+    read = reader(tmp_path, layer(four, "a.up") | layer(eight, "a.head"), asked(config_groups=both)).below("a")
+    assert [read.linear((name,), (ROWS,), WIDTH).bits for name in ("up", "head")] == [4, 8]  # type: ignore[union-attr]
+    read = reader(tmp_path, layer(four, "a.head") | layer(eight, "a.up"), asked(config_groups=both)).below("a")
+    for name, says in (("up", "of 8 bits, where config.json says 4"), ("head", "of 4 bits, where config.json says 8")):
+        with pytest.raises(WeightsError, match=says):
+            read.linear((name,), (ROWS,), WIDTH)
+    tensors, how, _ = gptq(8)
+    for dynamic in ({"+:.*up": {"bits": 8}}, {".*up": {"bits": 8}}, {"-:.*head": {}, "+:.*": {"bits": 8}}):
+        read = reader(tmp_path, layer(tensors), how | {"bits": 4, "dynamic": dynamic})
+        assert isinstance(read.linear(("up",), (ROWS,), WIDTH), QuantizedWeight)
+    with pytest.raises(WeightsError, match=r"of 8 bits, where config\.json says 4"):
+        reader(tmp_path, layer(tensors), how | {"bits": 4}).linear(("up",), (ROWS,), WIDTH)
+
+
+def awq() -> tuple[dict[str, Tensor], dict[str, Any], torch.dtype]:
+    numbers, zeros = integers(4, ROWS, WIDTH), integers(4, ROWS, WIDTH // GROUP, seed=2)
+    scales, order = weight(3, ROWS, WIDTH // GROUP, torch.float16).abs(), (0, 2, 4, 6, 1, 3, 5, 7)
+    tensors = {"qweight": words(numbers.T, 4, order), "qzeros": words(zeros.T, 4, order), "scales": scales.T}
+    return tensors, {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm"}, torch.float16
+
+
+def gptq(bits: int) -> tuple[dict[str, Tensor], dict[str, Any], torch.dtype]:
+    numbers, zeros = integers(bits, ROWS, WIDTH), integers(bits, ROWS, WIDTH // GROUP, seed=2)
+    tensors = {
+        "qweight": words(numbers, bits).T, "qzeros": words(zeros.T, bits),
+        "scales": weight(3, ROWS, WIDTH // GROUP, torch.float16).abs().T, "g_idx": (torch.arange(WIDTH) // GROUP).int(),
+    }  # fmt: skip
+    return tensors, {"quant_method": "gptq", "bits": bits, "group_size": GROUP}, torch.float16
+
+
+def in_blocks() -> tuple[dict[str, Tensor], dict[str, Any], torch.dtype]:
+    scales = weight(2, 3, 2, torch.float32).abs()
+    tensors = {"weight": weight(1).to(torch.float8_e4m3fn), "weight_scale_inv": scales}
+    return tensors, fp8(16, 32), torch.float32
+
+
+def by_scheme(name: str) -> tuple[dict[str, Tensor], dict[str, Any], torch.dtype]:
+    format, how = SCHEMES[name]
+    return compressed(weight(), format, how)[0], groups(**how) | {"format": format}, torch.bfloat16
+
+
+WHOLE: dict[str, Callable[[], tuple[dict[str, Tensor], dict[str, Any], torch.dtype]]] = {
+    "awq": awq, "gptq 4": lambda: gptq(4), "gptq 8": lambda: gptq(8), "fp8 of transformers": in_blocks,
+    **{name: lambda name=name: by_scheme(name) for name in SCHEMES},
+}  # fmt: skip
+DTYPES = [
+    torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
+    torch.float64, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2,
+]  # fmt: skip
+NUMBERS = [0, 1, -1, 2, 3, 8, 16, 24, 64, 2**40, 2**70, True, 4.0, "4", None, [], {}, [4]]
+
+
+def other_shape(found: Tensor, dice: random.Random) -> Tensor:
+    """Cut, repeated, turned, flattened or empty; always of another shape."""
+    axis = dice.randrange(found.dim()) if found.dim() else 0
+    many = found.shape[axis] if found.dim() else 1
+    made = dice.choice([
+        lambda: found.narrow(axis, 0, dice.randrange(many)) if found.dim() else found[None],
+        lambda: torch.cat([found.reshape(found.shape or (1,))] * dice.choice([2, 3, 4]), axis),
+        lambda: found.mT if found.dim() == 2 else found[None],
+        lambda: found.flatten(),
+        lambda: found.unsqueeze(dice.randrange(found.dim() + 1)),
+        lambda: found.flatten()[0],
+        lambda: found.new_empty(0),
+    ])().contiguous()  # fmt: skip
+    return made if made.shape != found.shape else other_shape(found, dice)
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where a JSON value holds numbers."""
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        return [place for key, one in pairs for place in places(one, (*at, key))]
+    return [at] if isinstance(value, int) and not isinstance(value, bool) else []
+
+
+def mutated(name: str, dice: random.Random) -> tuple[dict[str, Tensor], dict[str, Any], torch.dtype]:
+    tensors, how, dtype = WHOLE[name]()
+    how = json.loads(json.dumps(how))
+    kind, which = dice.choice(["shape", "dtype", "number"]), dice.choice(sorted(tensors))
+    if kind == "shape":
+        tensors[which] = other_shape(tensors[which], dice)
+    elif kind == "dtype":
+        tensors[which] = tensors[which].to(dice.choice(DTYPES))
+    elif found := places(how):
+        *path, last = dice.choice(found)
+        inner = how
+        for key in path:
+            inner = inner[key]
+        inner[last] = dice.choice(NUMBERS)
+    return tensors, how, dtype
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_checkpoint_that_is_damaged_is_refused_or_read_right(name: str, tmp_path: Path) -> None:
+    """Shapes, dtypes and numbers of config.json at random: one sentence, or the weight that it was."""
+    tensors, how, dtype = WHOLE[name]()
+    expected = dense(reader(tmp_path, layer(tensors), how, dtype).linear(("up",), (ROWS,), WIDTH)).float()
+    dice, refused = random.Random(name), list[str]()
+    for number in range(50):
+        tensors, how, dtype = mutated(name, dice)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        try:
+            found = dense(reader(folder, layer(tensors), how, dtype).linear(("up",), (ROWS,), WIDTH)).float()
+        except WeightsError as error:
+            refused.append(str(error))
+        else:
+            shapes = {one: list(tensor.shape) for one, tensor in tensors.items()}
+            assert torch.allclose(found, expected, rtol=0.15, atol=1e-3), f"{number}: {shapes} {how}"
+    assert len(refused) > 15
+    assert not [reason for reason in refused if "\n" in reason]
 
 
 def test_layers_that_are_one_product_are_quantized_alike(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from engine import ConfigError, Request
 from engine.worker.codec_frames import Window
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
+from engine.worker.nn.memory import plan
 from engine.worker.pace import OneFrame
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -139,3 +140,13 @@ def test_another_dtype_is_refused(checkpoint: Folder) -> None:
         ConfigError, match=r"options\.sound_dtype: 'int8' is none of float32, tfloat32, bfloat16, float16"
     ):
         stage(checkpoint, planned=False, sound_dtype="int8")
+
+
+def test_the_work_space_that_is_planned_is_that_of_the_frames_that_a_step_may_have(checkpoint: Folder) -> None:
+    whole = Code2Wav.most_work_bytes
+    sizes = {slots: work_of(checkpoint, slots) for slots in (1, 4, 25, 64)}
+    assert sizes == {1: whole * 16 // 400, 4: whole * 64 // 400, 25: whole, 64: whole}
+
+
+def work_of(checkpoint: Folder, slots: int) -> int:
+    return plan(Code2Wav, StageConfig(weights=checkpoint("plain"), slots=slots)).work

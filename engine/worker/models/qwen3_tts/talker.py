@@ -76,7 +76,7 @@ class Talker(stage.Talker[TalkerNet]):
     def _info(cls, source: Source) -> StageInfo:
         return StageInfo(
             takes=kinds(Text, VoiceText), feeds=kinds(Codes, Recording), slots=source.slots, max_pending=MAX_PENDING,
-            checkpoints=kinds(Codes, Recording), replay=replay_of(source.dtype),
+            checkpoints=kinds(Codes, Recording), replay=replay_of(source.dtype, source.device),
             facets=Facets(voices=source.voices, languages=source.languages),
         )  # fmt: skip
 

@@ -73,7 +73,7 @@ async def test_an_answer_goes_on_where_a_lost_replica_was(
     lost: str, replay: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where it is continued, as in bfloat16: the rows that are prefilled are those that were spoken."""
-    monkeypatch.setattr("engine.worker.omni.thinker.replay_of", lambda dtype: replay)
+    monkeypatch.setattr("engine.worker.omni.thinker.replay_of", lambda *_: replay)
     draw = random.Random(lost)
     async with Engine(lossy(checkpoint("plain"), lost)) as engine:
         reference = await answered(engine)

@@ -15,6 +15,7 @@ from engine.chunk import Audio, Codes, Text, Usage
 from engine.config import ChunkSpec, HeartbeatSpec
 from engine.core import IN_WRITING
 from engine.worker.models.qwen3_tts.talker import Talker
+from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import stage
 from tests.oracles.qwen3_tts import BASE, BIG, SMALL, TEXT, WORDS, Case
@@ -155,3 +156,9 @@ async def test_an_answer_for_which_there_is_no_more_room_says_so(
     assert count == frames if finish == "stop" else 25 < count < 40
     last = [chunk for chunk in found if isinstance(chunk, Usage)][-1]
     assert (last.finish, last.output_tokens) == (finish, len(TEXT.split()))
+
+
+def test_it_goes_on_behind_what_was_given_where_it_is_on_no_processor(checkpoint: Folder) -> None:
+    """Also in float32; ``meta`` stands for a device here."""
+    config = StageConfig(weights=checkpoint(SMALL))
+    assert [Talker.describe(replace(config, device=one)).replay for one in ("cpu", "meta")] == ["exact", "continue"]
