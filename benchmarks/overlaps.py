@@ -58,7 +58,7 @@ INTERRUPTS = (
     "what does that mean",
 )  # fmt: skip
 WRITTEN = {"hmm": "hum", "mm-hm": "[[@mh'@m]]"}
-"""What is written for synthesizers that would spell the word out, letter by letter; the second is written for espeak-ng."""
+"""What is written for synthesizers that would spell the word out, letter by letter; the second for espeak-ng alone."""
 OTHER_LISTENS = (
     "mm-hm", "huh", "yup", "oh yes", "yeah sure", "okay good", "I understand", "I know", "no way", "go on",
     "fair enough", "sounds good", "that's true", "you're right", "good point", "for sure", "certainly", "correct",
