@@ -49,7 +49,8 @@ class WebRtcCleaner:
     """WebRTC's suppression, 10 ms at a time: some 40 µs each.
 
     As many samples come out as go in, 91 samples (5.7 ms) later by the algorithm. Pieces whose lengths differ by whole
-    frames wait for nothing else; others for less than a frame, once.
+    frames wait for nothing else; others for less than a frame, once: of 512 samples, for 128 of a frame's 160. WebRTC
+    takes whole frames alone, so they can't wait for less while each piece gives as much as it brought.
     """
 
     def __init__(self, field: Field, strength: float) -> None:

@@ -15,10 +15,9 @@ from openai.types.responses import ResponseStreamEvent
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.app.openai_types import strictly
-from tests.app.rig import Event, Running
+from tests.app.rig import TIMEOUT_S, Event, Running
 
 TOOL = {"type": "function", "name": "get_weather", "description": "The weather.", "parameters": {"type": "object"}}
-TIMEOUT_S = 30.0
 RESPONSES = {"type": "responses", "responses": {"model": "gpt-5", "tools": [TOOL]}}
 SOUND = "session.output_audio.delta"
 

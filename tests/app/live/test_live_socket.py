@@ -179,7 +179,7 @@ async def test_who_mutes_in_mid_word_and_sends_nothing_more_holds_nothing_up(ser
         await client.start()
         await client.say("long 200")
         await client.until("session.output_transcript.delta")
-        await client.speak(tone(0.25))  # it is held: whether that was a turn shows in the pause behind it
+        await client.speak(tone(0.4))  # it is held, and a turn by its length alone, however late the ears say words
         await client.send("session.input_audio.mute")
         await client.said("I heard 0.")
 
