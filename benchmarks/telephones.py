@@ -3,7 +3,8 @@
     python -m benchmarks.telephones [--turns 20] [--calls 10]
 
 The same question is spoken in real time over the WebSocket, through Twilio's Media Streams, Asterisk's AudioSocket and
-SIP, in turn; the time is that from its last voiced sample to the first audible one of the answer, at the caller's end.
+SIP, in turn; the time is that from the moment its last piece was sent to the first audible sample of the answer, at the
+caller's end.
 An underrun is a moment in which a listener without a buffer has nothing to play. Sound at 8 kHz is not always
 understood as it is at 24: what counts is when it was answered. The delay of a format is what its resampling holds back
 of a sound and shifts it by, on its way to the ears (in) and from the voice (out); packets of 20 ms come to that.
@@ -54,10 +55,11 @@ class Turn:
 
     def __init__(self, phone: Telephone) -> None:
         self._phone, self.player, self.spoke_s = phone, Player(), 0.0
-        self._seen = len(phone.sound)
+        self._seen, self._due_s = len(phone.sound), 0.0
 
     async def ask(self, pcm: Pcm) -> None:
         """Speak int16 at 8 kHz, 20 ms every 20 ms, and stay silent until the answer has been heard."""
+        self._due_s = time.monotonic()
         await self._talk(frames(pcm))
         self.spoke_s = time.monotonic()
         quiet = [np.zeros(160, np.int16)] * 5
@@ -79,11 +81,11 @@ class Turn:
         return heard and time.monotonic() > self.player.ends_s + 0.5
 
     async def _talk(self, pieces: list[Pcm]) -> None:
-        due_s = time.monotonic()
+        """Send each piece once those before it have been said, as the client's microphone over the WebSocket does."""
         for one in pieces:
+            await asyncio.sleep(max(0.0, self._due_s - time.monotonic()))
             await self._phone.speak(one)
-            due_s += FRAME_S
-            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            self._due_s += FRAME_S
 
     def _listen(self) -> None:
         for at_s, pcm in self._phone.sound[self._seen :]:
