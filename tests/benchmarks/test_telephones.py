@@ -1,4 +1,4 @@
-"""From which moment the benchmark of telephones counts: the same as over the WebSocket, beside which its figures stand."""
+"""From which moment the benchmark of telephones counts: from that of the WebSocket, beside which its figures stand."""
 
 from __future__ import annotations
 
