@@ -55,3 +55,16 @@ async def test_a_telephones_answer_is_counted_from_where_the_websockets_is(monke
     microphone: Any = Microphone(cast("Channel", beside), beside.monotonic)
     await microphone.speak(told(24_000))
     assert turn.spoke_s - line.sent_s == pytest.approx(beside.now_s - beside.sent_s) == pytest.approx(0)
+
+
+async def test_a_caller_that_came_late_itself_is_told_beside_the_underruns(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line()
+    monkeypatch.setattr(telephones, "time", line)
+    monkeypatch.setattr(telephones, "asyncio", SimpleNamespace(sleep=line.sleep))
+    turn = telephones.Turn(cast("Telephone", line))
+    await turn.ask(told(8000))
+    turn.player.receive(turn.player.ends_s + 0.025, np.full(2400, 0.5, np.float32))
+    turn.late_s = 0.13
+    figure = telephones.underruns("ten calls", [turn], 0.0)
+    assert (figure.value, figure.passed) == (1.0, False)
+    assert figure.note == "25 ms at most; 0 by the server's count; the callers came 130 ms late"
