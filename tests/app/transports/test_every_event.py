@@ -213,7 +213,7 @@ def test_a_field_left_out_or_a_foreign_event_is_missed() -> None:
 SAID = {"type": "response.output_text.delta", "event_id": "e", "response_id": "r", "item_id": "m", "output_index": 0,
         "content_index": 0, "delta": "x"}  # fmt: skip
 CUT = {"type": "conversation.item.truncated", "event_id": "e", "item_id": "m", "content_index": 0, "audio_end_ms": 40}
-CREATED = {
+CREATED: dict[str, Any] = {
     "type": "session.created",
     "event_id": "e",
     "session": {"type": "realtime", "id": "s", "object": "realtime.session", "expires_at": 1, "parley": {}},
