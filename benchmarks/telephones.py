@@ -3,8 +3,10 @@
     python -m benchmarks.telephones [--turns 20] [--calls 10]
 
 The same question is spoken in real time over the WebSocket, through Twilio's Media Streams, Asterisk's AudioSocket and
-SIP, in turn; the time is that from its last voiced sample to the first audible one of the answer, at the caller's end.
-An underrun is a moment in which a listener without a buffer has nothing to play. Sound at 8 kHz is not always
+SIP, in turn; the time is that from the moment its last piece was sent to the first audible sample of the answer, at the
+caller's end.
+An underrun is a moment in which a listener without a buffer has nothing to play; the server's own count, and how late
+the callers' process came, tell whose it was. Sound at 8 kHz is not always
 understood as it is at 24: what counts is when it was answered. The delay of a format is what its resampling holds back
 of a sound and shifts it by, on its way to the ears (in) and from the voice (out); packets of 20 ms come to that.
 """
@@ -22,6 +24,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 from rich.console import Console
 
@@ -54,10 +57,11 @@ class Turn:
 
     def __init__(self, phone: Telephone) -> None:
         self._phone, self.player, self.spoke_s = phone, Player(), 0.0
-        self._seen = len(phone.sound)
+        self._seen, self._due_s, self.late_s = len(phone.sound), 0.0, 0.0
 
     async def ask(self, pcm: Pcm) -> None:
         """Speak int16 at 8 kHz, 20 ms every 20 ms, and stay silent until the answer has been heard."""
+        self._due_s = time.monotonic()
         await self._talk(frames(pcm))
         self.spoke_s = time.monotonic()
         quiet = [np.zeros(160, np.int16)] * 5
@@ -79,11 +83,12 @@ class Turn:
         return heard and time.monotonic() > self.player.ends_s + 0.5
 
     async def _talk(self, pieces: list[Pcm]) -> None:
-        due_s = time.monotonic()
+        """Send each piece once those before it have been said, as the client's microphone over the WebSocket does."""
         for one in pieces:
+            await asyncio.sleep(max(0.0, self._due_s - time.monotonic()))
+            self.late_s = max(self.late_s, time.monotonic() - self._due_s)
             await self._phone.speak(one)
-            due_s += FRAME_S
-            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            self._due_s += FRAME_S
 
     def _listen(self) -> None:
         for at_s, pcm in self._phone.sound[self._seen :]:
@@ -123,10 +128,28 @@ async def measure(url: str, ports: Reached, turns: int, calls: int) -> list[Figu
         beyond = (percentile([turn.ttfa_ms for turn in found], 50) or 0.0) - middle
         figures.append(Figure(name=f"{name}: beyond it, p50", value=beyond, unit="ms", bar=BEYOND_MS))
     for name, dial in DIALS.items():
+        before = await counted(url)
         each = await asyncio.gather(*(over_telephone(dial, ports, pcm, 2) for _ in range(calls)))
-        dry = sum(turn.player.underruns for found in each for turn in found)
-        figures.append(Figure(name=f"{calls} calls at once by {name}: underruns", value=float(dry), unit="", bar=0))
+        told = await counted(url) - before
+        figures.append(underruns(f"{calls} calls at once by {name}", [turn for found in each for turn in found], told))
     return figures
+
+
+def underruns(name: str, turns: list[Turn], told: float) -> Figure:
+    """What the callers found, and beside it what the server counted, and by how much the callers themselves were late:
+    they share the machine with it."""
+    dry = sum(turn.player.underruns for turn in turns)
+    longest_ms = 1000 * max(turn.player.longest_dry_s for turn in turns)
+    late_ms = 1000 * max(turn.late_s for turn in turns)
+    note = f"{longest_ms:.0f} ms at most; {told:.0f} by the server's count; the callers came {late_ms:.0f} ms late"
+    return Figure(name=f"{name}: underruns", value=float(dry), unit="", bar=0, note=note)
+
+
+async def counted(url: str) -> float:
+    """Return how often listeners ran dry by the server's own count."""
+    async with httpx.AsyncClient() as http:
+        lines = (await http.get(f"{url.replace('ws', 'http', 1)}/metrics")).text.splitlines()
+    return sum(float(line.split()[1]) for line in lines if line.startswith("parley_underruns_total"))
 
 
 def g711_delays() -> list[Figure]:

@@ -69,12 +69,15 @@ WireEvent = dict[str, Any]
 
 
 def encode(event: ServerEvent, numbers: Iterator[int] | None = None) -> list[str]:
-    """Return the JSON texts of an event, each with an id of its own, and a number where the client counts them.
+    """Return the JSON texts of an event, each with an id where the protocol has one, and a number where the client
+    counts them.
 
     Some events of ours are several on the wire: an item that is complete as it comes is ``added`` and ``done``.
     """
-    texts = (_numbered(one, numbers) for one in _wire_events(event))
-    return [orjson.dumps({"event_id": new_id("event"), **one}).decode() for one in texts]
+    wires = (_numbered(one, numbers) for one in _wire_events(event))
+    if not isinstance(event, DtmfReceived):  # the one event of the protocol that has none
+        wires = ({"event_id": new_id("event"), **one} for one in wires)
+    return [orjson.dumps(one).decode() for one in wires]
 
 
 def _numbered(wire: WireEvent, numbers: Iterator[int] | None) -> WireEvent:

@@ -18,7 +18,7 @@ from app.refusal import Refusal
 from app.service import Closed, Service
 from app.telemetry import audit, log, log_failure
 from app.transports.disconnect import Disconnect
-from app.transports.telephone.media_stream import LEAD_S
+from app.transports.telephone.media_stream import LEAD_S, RATE_HZ
 from app.transports.telephone.telephones import Telephones
 from engine import ConfigError
 from engine.config import address_of
@@ -28,6 +28,10 @@ WHERE = "server.telephone.audiosocket"
 
 END, NAME, KEY, SOUND, ERROR = 0x00, 0x01, 0x03, 0x10, 0xFF
 """Kinds of messages."""
+
+OTHER_RATES_HZ = {0x11: 12_000, 0x12: 16_000, 0x13: 24_000, 0x14: 32_000, 0x15: 44_100, 0x16: 48_000, 0x17: 96_000,
+                  0x18: 192_000}  # fmt: skip
+"""Kinds of sound at rates that no telephone here has: newer versions of Asterisk know them."""
 
 START_S = 5.0
 """Seconds until the exchange says whose call it is; it does so at once."""
@@ -59,6 +63,9 @@ class AudioSocketStream:
                     yield payload[:1].decode("ascii", "replace")
                 case 0x00:  # END
                     return
+                case _ if kind in OTHER_RATES_HZ:
+                    sound = f"the call's sound has {OTHER_RATES_HZ[kind]} Hz, and is to have {RATE_HZ}"
+                    raise Disconnect(1007, sound, "goodbye")
                 case 0xFF:  # ERROR
                     raise Disconnect(1011, f"the exchange reports an error ({payload[:1].hex()})")
                 case _:

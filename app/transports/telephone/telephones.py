@@ -26,9 +26,10 @@ from app.transports.telephone.media_stream import MediaStream
 from app.transports.telephone.phone import Phone
 from engine import ConfigError
 
-RESERVE_S = 0.1
-"""Seconds of sound with which an answer begins: what an exchange has yet to play is all that a telephone's listener has
-while the server is busy with others."""
+RESERVE_S = 0.15
+"""Seconds of sound with which an answer begins: all that its listener has while others begin. The engine makes their
+first sounds before it goes on with an answer that is two rounds of steps ahead, and 0.1 s ran dry over that where ten
+calls were answered at once."""
 
 MOST_STEPS = 1000
 """Calls that are over, and of which it is known what comes after them: an exchange asks at once."""

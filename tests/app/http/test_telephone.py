@@ -95,6 +95,16 @@ async def test_a_stream_that_is_not_signed_is_refused(server: Running) -> None:
     assert not server.metric("parley_sessions")
 
 
+@pytest.mark.parametrize("rate_hz", [0, 7999, 16_000, 48_000])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_stream_at_another_rate_never_begins(server: Running, rate_hz: int) -> None:
+    async with twilio(Reached(server.port), started=False) as phone:
+        await phone.start(rate_hz=rate_hz)
+        await phone.ended.wait()
+        assert phone.closed == (1007, "the stream's sound is not audio/x-mulaw at 8000 Hz")
+        assert not server.metric("parley_sessions")
+
+
 @pytest.mark.parametrize("wrong", ["text", "format", "size", "base64"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_stream_that_is_none_ends_with_its_reason(server: Running, wrong: str) -> None:

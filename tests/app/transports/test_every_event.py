@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from pydantic import ValidationError
 
+from app.realtime.protocol.server_events import DtmfReceived
+from app.realtime.protocol.to_wire import encode
 from tests.app.realtime.test_session import check_order
-from tests.app.rig import Client, Running, silence, talking, tone
+from tests.app.rig import Client, Running, check_event, silence, talking, tone
 
 EVENTS: dict[str, dict[str, dict[str, list[str]]]] = json.loads(
     (Path(__file__).parents[2] / "data" / "realtime_events.json").read_text()
@@ -26,7 +30,7 @@ NOT_APPLICABLE = {
     "conversation.created": "no longer sent by the hosted service; clients take it for the reply to session.update",
     "conversation.item.created": "the beta's name of conversation.item.added; never sent in GA",
     "conversation.item.input_audio_transcription.segment": "for models that tell speakers apart; none here does",
-    "input_audio_buffer.dtmf_event_received": "SIP",
+    "input_audio_buffer.dtmf_event_received": "of telephones alone: telephone/test_calls.py has it",
     "mcp_list_tools.completed": f"{MCP} has it",
     **{f"response.mcp_call.{moment}": f"{MCP} has it" for moment in ("in_progress", "completed", "failed")},
     **{f"response.mcp_call_arguments.{moment}": f"{MCP} has it" for moment in ("delta", "done")},
@@ -204,6 +208,44 @@ def test_a_field_left_out_or_a_foreign_event_is_missed() -> None:
     assert "response.done without response" in wrong
     assert "not of the protocol: response.undone" in wrong
     assert "never taken: session.update" in wrong
+
+
+SAID = {"type": "response.output_text.delta", "event_id": "e", "response_id": "r", "item_id": "m", "output_index": 0,
+        "content_index": 0, "delta": "x"}  # fmt: skip
+CUT = {"type": "conversation.item.truncated", "event_id": "e", "item_id": "m", "content_index": 0, "audio_end_ms": 40}
+CREATED: dict[str, Any] = {
+    "type": "session.created",
+    "event_id": "e",
+    "session": {"type": "realtime", "id": "s", "object": "realtime.session", "expires_at": 1, "parley": {}},
+}
+DTMF = {"type": "input_audio_buffer.dtmf_event_received", "event": "7", "received_at": 1}
+
+
+@pytest.mark.parametrize(
+    ("event", "wrong"),
+    [
+        (SAID, {"output_index": "0"}),
+        (SAID, {"delta": None}),
+        (SAID, {"status": "ours"}),
+        (SAID, {"parley": {"seq": 1, "other": 2}}),
+        (CUT, {"audio_end_ms": 40.5}),
+        (CUT, {"heard_text": "x"}),
+        (CREATED, {"session": {**CREATED["session"], "greeting": "x"}}),
+        (CREATED, {"session": {**CREATED["session"], "audio": {"output": {"volume": 1}}}}),
+        (DTMF, {"event_id": "e"}),
+        (DTMF, {"received_at": 1.5}),
+    ],
+)
+def test_the_check_is_strict(event: dict[str, Any], wrong: dict[str, Any]) -> None:
+    for right in (event, {**event, "parley": {"seq": 1}}):
+        check_event(right)
+    with pytest.raises((ValidationError, AssertionError)):
+        check_event({**event, **wrong})
+
+
+def test_a_key_is_told_as_openais_type_has_it() -> None:
+    (text,) = encode(DtmfReceived("7", 1))
+    assert json.loads(text) == DTMF
 
 
 def test_every_event_is_one_that_the_types_know_and_what_is_left_out_has_its_reason() -> None:

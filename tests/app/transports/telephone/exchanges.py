@@ -110,9 +110,9 @@ class StreamPhone:
         message = {"event": event, "sequenceNumber": str(self._number), "streamSid": "MZ1", **fields}
         await self._socket.send(json.dumps(message))
 
-    async def start(self, encoding: str = "audio/x-mulaw") -> None:
+    async def start(self, encoding: str = "audio/x-mulaw", rate_hz: int = 8000) -> None:
         await self._socket.send(json.dumps({"event": "connected", "protocol": "Call", "version": "1.0.0"}))
-        format = {"encoding": encoding, "sampleRate": 8000, "channels": 1}
+        format = {"encoding": encoding, "sampleRate": rate_hz, "channels": 1}
         ids = {"accountSid": "AC1", "streamSid": "MZ1", "callSid": self.name}
         await self.put("start", start={**ids, "tracks": ["inbound"], "mediaFormat": format, "customParameters": {}})
 

@@ -30,6 +30,7 @@ from tests.app.transports.telephone.exchanges import (
     URL,
     Reached,
     SipPhone,
+    StreamPhone,
     Telephone,
     asterisk,
     heard,
@@ -237,6 +238,41 @@ async def test_what_the_exchange_must_not_say_ends_the_call(server: Running, dia
         await phone.send_nonsense()
         await phone.ended.wait()
         await server.empty()
+
+
+@pytest.mark.parametrize("kind", range(0x11, 0x19))
+async def test_sound_of_asterisk_at_another_rate_ends_the_call_and_says_why(
+    server: Running, kind: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        async with asterisk(reached(server)) as phone:
+            await eventually(lambda: bool(call_ids(server)))
+            phone.put(kind, bytes(640))
+            await phone.ended.wait()
+            await server.empty()
+    (closed,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("call.closed")]
+    assert "code=1007" in closed
+    assert "Hz, and is to have 8000" in closed
+
+
+async def test_a_caller_who_only_ever_is_silent_is_let_go_when_the_session_s_time_is_over(
+    server: Running, tmp_path: Path, dial: Dial
+) -> None:
+    first, section = reached(server), settings(tmp_path)
+    async with running(script_spec(limits={"session_s": 3.0}, **section), vad=LoudnessVad) as brief:
+        async with dial(reached(brief, first)) as phone:
+            await eventually(lambda: len(call_ids(brief)) == 1)
+            async with connect(f"{brief.ws}?call_id={call_ids(brief)[0]}") as socket:
+                backend = Client(socket)
+                while not phone.ended.is_set():
+                    with suppress(ConnectionError, ConnectionClosed):
+                        await phone.speak(silence(0.02))
+                    await asyncio.sleep(0.02)
+                assert (await backend.error())["code"] == "session_expired"
+            assert "input_audio_buffer.speech_started" not in backend.types()
+            if isinstance(phone, StreamPhone):
+                assert phone.closed == (1001, "the session has expired")
+        await brief.empty()
 
 
 async def they_speak(phone: Telephone, backend: Client) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import numpy as np
 import pytest
@@ -69,3 +71,10 @@ async def test_hanging_up_ends_the_call(server: Running) -> None:
         again = await http.post(path)
         assert (again.status_code, again.json()["error"]["code"]) == (404, "call_not_found")
         await call.closed()
+
+
+async def test_a_call_ends_when_its_time_is_over(serve_with: Any) -> None:
+    async with serve_with(limits={"session_s": 4.0}) as server, calling(server) as call:
+        assert (await call.until("error"))["error"]["code"] == "session_expired"
+        await call.closed()
+        await server.empty()
