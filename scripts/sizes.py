@@ -46,7 +46,7 @@ class Part:
 
 CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_590, 4_500)
 SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_470)
-NN = Part("engine/worker/nn", 1_925)
+NN = Part("engine/worker/nn", 1_930)
 KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own", 810)
 TALKER = Part("engine/worker/talker", 505)
 TRANSITIONS = Part("engine/worker/transitions", 600)
