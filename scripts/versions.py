@@ -2,18 +2,19 @@
 
     python -m scripts.versions PYTHON [NAME==VERSION ...] [-- PYTEST-ARGUMENT ...]
 
-For ``3.12 torch==2.11.0 transformers==5.17.0`` it makes an environment of Python 3.12 in ``build/versions``, once, with
-what the extra ``dev`` needs. The packages that are named have these versions, whatever ``pyproject.toml`` says of them,
-and all others those of ``constraints.txt``. There it runs those tests of ``tests/worker`` and ``tests/engine`` that
-`make test` runs, or whatever stands behind ``--``. Needs a network for the first run. Knows no test.
+For ``3.12 torch==2.11.0 transformers==5.17.0`` it makes an environment of Python 3.12 in ``build/versions``, once. The
+packages that are named have these versions, whatever ``pyproject.toml`` says of them; all others have those of
+``constraints.txt``, unless what is named needs another one. There it runs those tests of ``tests/worker`` and
+``tests/engine`` that `make test` runs, or whatever stands behind ``--``. Needs a network for the first run. Knows no
+test.
 """
 
 from __future__ import annotations
 
+import importlib.metadata as metadata
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,8 +25,6 @@ from scripts import suites, wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 MADE = ROOT / "build" / "versions"
-EXTRA = "dev"
-BUILDER = "setuptools"  # pinned for builds alone; a torch may want an older one
 TESTS = ("tests/worker", "tests/engine")
 
 
@@ -60,35 +59,31 @@ def _is_pin(text: str) -> bool:
 
 
 def make(python: str, folder: Path, pins: list[str]) -> None:
-    """Make an environment that has these versions, and what the extra needs beside them. Raises CalledProcessError."""
+    """Make an environment that has these versions and what they need, and everything else as it is pinned, where they
+    allow it. Raises CalledProcessError."""
     subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
-    named = {BUILDER, *(_name(pin) for pin in pins)}
-    wanted, held = folder / "requirements.txt", folder / "constraints.txt"
-    wanted.write_text("\n".join([*pins, *(line for line in needs(EXTRA) if _name(line) not in named)]))
-    known = (ROOT / "constraints.txt").read_text().splitlines()
-    held.write_text("\n".join(line for line in known if line.startswith("#") or _name(line) not in named))
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "-r", str(wanted), "-c", str(held)], check=True)
+    subprocess.run([*pip, *pins], check=True)
+    rest = folder / "rest.txt"
+    rest.write_text("\n".join(fitting(folder, pins)))
+    subprocess.run([*pip, "--no-deps", "-r", str(rest)], check=True)  # all that each of them needs is among them
     subprocess.run([*pip, "--no-deps", "--editable", str(ROOT)], check=True)
     (folder / "made").touch()
 
 
-def _name(line: str) -> str:
-    return canonicalize_name(Requirement(line).name)
-
-
-def needs(*extras: str) -> Iterator[str]:
-    """What the project needs by itself, and for these extras: the lines of ``pyproject.toml``, without its own name."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    yield from project["dependencies"]
-    todo = list(extras)
-    while todo:
-        for line in project["optional-dependencies"][todo.pop()]:
-            one = Requirement(line)
-            if one.name != project["name"]:
+def fitting(folder: Path, pins: list[str]) -> Iterator[str]:
+    """The lines of ``constraints.txt`` but those of packages that have another version here: one that is named, or one
+    that is needed by what is named."""
+    there = list(metadata.distributions(path=[str(site) for site in folder.glob("lib/python*/site-packages")]))
+    bounds = [Requirement(line) for one in there for line in one.requires or () if "extra ==" not in line]
+    bounds += map(Requirement, pins)
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            pin = Requirement(line)
+            (version,) = (one.version for one in pin.specifier)
+            mine = (one.specifier for one in bounds if canonicalize_name(one.name) == canonicalize_name(pin.name))
+            if all(version in one for one in mine):
                 yield line
-            elif one.marker is None or one.marker.evaluate():
-                todo += one.extras
 
 
 if __name__ == "__main__":

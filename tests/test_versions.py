@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
 
 from scripts import versions, wheel
 
@@ -31,23 +30,28 @@ def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]
 
 
 def test_what_is_named_is_taken_and_all_else_as_it_is_pinned(commands: list[list[str]], tmp_path: Path) -> None:
-    assert versions.main(["3.12", *reversed(PINS)]) == 5, "pytest's own"
     folder = tmp_path / "3.12-torch-2.11.0-transformers-5.17.0"
-    wanted, held = ((folder / f"{name}.txt").read_text().splitlines() for name in ("requirements", "constraints"))
-    names = [Requirement(line).name for line in wanted]
-    assert set(PINS) <= set(wanted)
-    assert names.count("torch") == names.count("transformers") == 1, "two of one would be a conflict"
-    assert {"pytest", "compressed-tensors", "tokenizers", "numpy"} <= set(names)
-    assert "parley" not in names
-    assert any(line.startswith("numpy==") for line in held)
-    assert not [line for line in held if line.startswith(("torch==", "transformers==", "setuptools=="))]
-    *_, tests = commands
+    for name, needed in (("torch-2.11.0", "setuptools<82"), ("transformers-5.17.0", "huggingface_hub<2.0,>=1.5.0")):
+        there = folder / "lib" / "python3.12" / "site-packages" / f"{name}.dist-info"
+        there.mkdir(parents=True)
+        head, more = f"Name: {name.split('-')[0]}\nVersion: {name.split('-')[1]}", 'numpy<1; extra == "old"'
+        (there / "METADATA").write_text(
+            f"Metadata-Version: 2.1\n{head}\nRequires-Dist: {needed}\nRequires-Dist: {more}\n"
+        )
+    assert versions.main(["3.12", *reversed(PINS)]) == 5, "pytest's own"
+    rest = (folder / "rest.txt").read_text().splitlines()
+    names = {line.partition("==")[0] for line in rest}
+    assert {"pytest", "compressed-tensors", "tokenizers", "numpy", "msgspec"} <= names
+    assert not names & {"torch", "transformers", "setuptools", "huggingface-hub"}, "others of them are there"
+    made, pinned, *_, tests = commands[:2] + commands[-1:]
+    assert made[:3] == ["/python3.12", "-m", "venv"]
+    assert pinned[-2:] == list(reversed(PINS))
     assert tests[:3] == [str(folder / "bin" / "python"), "-m", "pytest"]
     assert tests[-2:] == ["tests/worker", "tests/engine"]
     assert any("not (slow or" in word for word in tests)
-    made = len(commands)
+    count = len(commands)
     assert versions.main(["3.12", *PINS, "--", "tests/worker/nn"]) == 5
-    assert len(commands) == made + 1, "it is there already"
+    assert len(commands) == count + 1, "it is there already"
     assert commands[-1][-1] == "tests/worker/nn"
 
 
