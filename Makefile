@@ -69,7 +69,7 @@ gpu:  ## the tests that want a GPU; with the packages of python3 where it has th
 	else $(MAKE) --no-print-directory $(VENV)/dev.stamp && $(BIN)/python -m scripts.suites $@; fi
 
 kernels: $(VENV)/dev.stamp  ## Triton's kernels, interpreted on this CPU and compiled ahead for GPUs (Linux; fetches Triton once)
-	@$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python -m pip install --quiet "triton>=3.6,<4"
+	@$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python -m pip install --quiet "triton>=3.7,<4"
 	@$(BIN)/python -m scripts.suites $@
 
 soak: $(VENV)/dev.stamp  ## users at random for two minutes; MINUTES=60 starts the long one in the background (FOLDER=, USERS=, NICENESS=)

@@ -42,7 +42,8 @@ def stretches(
         place = row.to(tl.int64) * query_row + (head * GROUP + own)[:, None] * query_head + column[None, :]
         asked = tl.load(query + place, mask=real, other=0.0).to(TYPE)
         best = tl.full([ROWS], float("-inf"), tl.float32)
-        whole, found = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS, WIDE], tl.float32)
+        whole = tl.zeros([ROWS], tl.float32)
+        found = tl.zeros([ROWS, WIDE], tl.float32)
         for start in range(first, tl.minimum(first + SPLIT, length), BLOCK):
             seen = start + at < length
             there = seen[:, None] & (column < DIM)[None, :]
@@ -51,21 +52,23 @@ def stretches(
             score = tl.dot(asked, tl.trans(key.to(TYPE)), input_precision="ieee") * scale
             score = tl.where(seen[None, :], score, float("-inf"))
             better = tl.maximum(best, tl.max(score, 1))
-            weight, shrunk = tl.exp(score - better[:, None]), tl.exp(best - better)
+            weight = tl.exp(score - better[:, None])
+            shrunk = tl.exp(best - better)
             value_line = values + head.to(tl.int64) * value_head + line * value_at
             value = tl.load(value_line + column[None, :], mask=there, other=0.0)
             whole = whole * shrunk + tl.sum(weight, 1)
             share = rounded(weight, values.dtype.element_ty, BY_HAND).to(TYPE)
             found = found * shrunk[:, None] + tl.dot(share, value.to(TYPE), input_precision="ieee")
             best = better
-        line = ((row * tl.num_programs(1) + head) * tl.num_programs(2) + split).to(tl.int64) * GROUP + own
+        number = (row * tl.num_programs(1) + head) * tl.num_programs(2) + split
+        line = (number.to(tl.int64) * GROUP + own)[:, None]
         if ALONE:
             answer = rounded(found / whole[:, None], out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty)
-            tl.store(out + line[:, None] * DIM + column[None, :], answer, mask=real)
+            tl.store(out + line * DIM + column[None, :], answer, mask=real)
         else:
-            tl.store(mixed + line[:, None] * DIM + column[None, :], found, mask=real)
-            tl.store(sums + line * 2, best, mask=own < GROUP)
-            tl.store(sums + line * 2 + 1, whole, mask=own < GROUP)
+            tl.store(mixed + line * DIM + column[None, :], found, mask=real)
+            tl.store(sums + (number.to(tl.int64) * GROUP + own) * 2, best, mask=own < GROUP)
+            tl.store(sums + (number.to(tl.int64) * GROUP + own) * 2 + 1, whole, mask=own < GROUP)
 
 
 @triton.jit

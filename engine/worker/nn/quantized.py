@@ -136,8 +136,13 @@ def stacked(parts: Iterable[Weight], count: int) -> Weight:
 
 
 def _together(parts: Sequence[QuantizedWeight], join: Callable[[list[Tensor]], Tensor]) -> QuantizedWeight:
-    if len({_kind(part) for part in parts}) > 1 or not all(_alike(part.groups, parts[0].groups) for part in parts):
+    if len({_kind(part) for part in parts}) > 1:
         raise ValueError("they are quantized in several ways")
+    if not all(_alike(part.groups, parts[0].groups) for part in parts):
+        raise ValueError(
+            "each has its inputs in an order of its own (GPTQ's desc_act), which is not read of layers that are "
+            "computed as one. Take a checkpoint that was made without desc_act, or make one with `parley quantize`"
+        )
     first = parts[0]
     zeros = join([part.zeros for part in parts if part.zeros is not None]) if first.zeros is not None else None
     return QuantizedWeight(

@@ -94,6 +94,9 @@ def main() -> int:
         kernels.add_norm(rows, rows, rows[0], 1e-6)
         kernels.route(rows[:, :128].contiguous(), 8, True)
         kernels.swiglu(rows)
+        signal, sizes, past = rows[:, None, :256].expand(4, 96, 256), rows[0, :96], torch.zeros(4, 96, 6, dtype=dtype)
+        for before in (past, None):
+            kernels.snake(signal, sizes, sizes, before, index, 6)
         params = BatchSamplingParams.of([SamplingParams(0, top_k=50)] * 4, index.device)
         kernels.draw(rows.float(), params, 1, index, 2)
         kernels.attend(query, cache, cache, index, index + 1, 17)

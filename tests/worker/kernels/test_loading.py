@@ -90,6 +90,6 @@ def test_every_kernel_is_compiled_for_gpus_that_are_not_here() -> None:
     print(made.stdout)
     assert made.returncode == 0, made.stderr + made.stdout
     for kernel in ("stretches", "joined", "product", "placed", "summed", "chosen", "gated", "looked",
-                   "ordered", "drawn", "gated_products", "shared_products"):  # fmt: skip
+                   "ordered", "drawn", "snaked", "gated_products", "shared_products"):  # fmt: skip
         for kind in ("sm_80", "sm_86", "sm_89", "sm_90"):
             assert f"{kind} {kernel}: torch.bfloat16" in made.stdout

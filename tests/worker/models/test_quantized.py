@@ -32,6 +32,7 @@ from engine.worker.nn.weights import Checkpoint, Reader
 from engine.worker.stage import StageConfig
 from tests.oracles.qwen3_omni import Oracle, Turn
 from tests.oracles.talk import ask, request, spec
+from tests.worker.nn.test_quantized import AWQ_ORDER, plain, words
 
 Folder = Callable[[str], Path]
 TURNS: list[Turn] = [("user", ["Hello, how are you today?"])]
@@ -78,6 +79,59 @@ async def test_an_answer_is_the_references_of_the_same_weights(small: Path, chec
     async with Engine(spec(checkpoint("plain"))) as engine:
         other = await ask(engine, request("q", TURNS))
     assert other.codes.tolist() != found.codes.tolist(), "rounding changes something: the control"
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq"])
+async def test_an_answer_of_a_published_layout_is_the_references(
+    method: str, small: Path, checkpoint: Folder, tmp_path: Path
+) -> None:
+    """Of all layers of language models, as AutoAWQ and AutoGPTQ lay them out; both leave the head as it was."""
+    ours, full = published(checkpoint("plain"), small, method, tmp_path)
+    expected = Oracle(full).answer(TURNS, 8, 12)
+    async with Engine(spec(ours)) as engine:
+        found = await ask(engine, request("q", TURNS))
+    assert found.ids == expected.ids
+    assert found.codes.tolist() == expected.codes.tolist()
+
+
+def published(original: Path, small: Path, method: str, folder: Path) -> tuple[Path, Path]:
+    """A checkpoint quantized in the layout of AWQ or GPTQ, and one with the weights that it stands for, in full."""
+    ends = ".weight_packed"
+    layers = {name.removesuffix(ends) for name in load_file(small / "model.safetensors") if name.endswith(ends)}
+    few, full = dict[str, Tensor](), dict[str, Tensor]()
+    for name, tensor in load_file(original / "model.safetensors").items():
+        layer = name.removesuffix(".weight")
+        if layer not in layers or layer.endswith("lm_head"):
+            few[name] = full[name] = tensor
+            continue
+        numbers, scales, zeros = unsigned(tensor, seed=len(few))
+        groups = torch.arange(tensor.shape[1]) // GROUP
+        full[name] = plain(numbers, scales, zeros, groups).half().float()
+        if method == "awq":
+            made = {"qweight": words(numbers.T, 4, AWQ_ORDER), "qzeros": words(zeros.T, 4, AWQ_ORDER)}
+        else:
+            made = {"qweight": words(numbers, 4).T, "qzeros": words((zeros - 1).T, 4), "g_idx": groups.int()}
+        few |= {f"{layer}.{key}": value.contiguous() for key, value in (made | {"scales": scales.T}).items()}
+    how = {"quant_method": method, "bits": 4, "group_size": GROUP, "version": "gemm", "desc_act": False}
+    for out, tensors in ((folder / method, few), (folder / "full", full)):
+        out.mkdir()
+        for file in original.iterdir():
+            if file.suffix != ".safetensors":
+                (out / file.name).write_bytes(file.read_bytes())
+        save_file(tensors, out / "model.safetensors", {"format": "pt"})
+    config = json.loads((original / "config.json").read_text(encoding="utf-8"))
+    (folder / method / "config.json").write_text(json.dumps(config | {"quantization_config": how}), encoding="utf-8")
+    return folder / method, folder / "full"
+
+
+def unsigned(weight: Tensor, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Numbers of four bits without a sign [out, in], and the scale and the zero of each group [out, groups]: a zero is
+    the middle, or one beside it."""
+    parts = weight.unflatten(1, (-1, GROUP))
+    scales = (parts.abs().amax(-1) / 7).half()
+    zeros = 7 + torch.randint(3, scales.shape, generator=torch.Generator().manual_seed(seed))
+    numbers = (parts / scales[..., None].float()).round().long() + zeros[..., None]
+    return numbers.clamp(0, 15).flatten(1), scales, zeros
 
 
 def test_what_is_rounded_and_what_stays(small: Path, checkpoint: Folder) -> None:

@@ -33,6 +33,8 @@ from tests.worker.kernels.weights import weight as random_weight
 
 ROWS, WIDTH, GROUP = 48, 64, 16
 CPU = torch.device("cpu")
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+"""The column of each place in a word of AWQ."""
 
 
 def reader(folder: Path, tensors: Mapping[str, Tensor], how: Mapping[str, Any] | None, dtype: Any = None) -> Reader:
@@ -140,8 +142,7 @@ def test_awq_is_read_as_it_is_packed(tmp_path: Path) -> None:
     """In a word of eight columns stand the even ones first, each beside the odd one behind it."""
     numbers, zeros = integers(4, ROWS, WIDTH), integers(4, ROWS, WIDTH // GROUP, seed=2)
     scales = weight(3, ROWS, WIDTH // GROUP, torch.float16).abs()
-    order = (0, 2, 4, 6, 1, 3, 5, 7)
-    tensors = {"qweight": words(numbers.T, 4, order), "qzeros": words(zeros.T, 4, order), "scales": scales.T}
+    tensors = {"qweight": words(numbers.T, 4, AWQ_ORDER), "qzeros": words(zeros.T, 4, AWQ_ORDER), "scales": scales.T}
     how = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm"}
     found = dense(reader(tmp_path, layer(tensors), how, torch.float16).linear(("up",), (ROWS,), WIDTH))
     groups = torch.arange(WIDTH) // GROUP
@@ -455,6 +456,22 @@ def test_layers_that_are_one_product_are_quantized_alike(tmp_path: Path) -> None
         read.linear(("q", "v"), (ROWS, ROWS), WIDTH)
     with pytest.raises(WeightsError, match="q to v: some of them are quantized, and others not"):
         read.linears(("q", "v"), ("",), (ROWS,), WIDTH)
+
+
+def test_experts_whose_inputs_have_orders_of_their_own_are_refused_by_their_cause(tmp_path: Path) -> None:
+    """As GPTQ orders them with desc_act; layers that eat the same rows have one order, and are read."""
+    numbers, scales = integers(4, ROWS, WIDTH), weight(3, ROWS, WIDTH // GROUP, torch.float16).abs()
+    tensors: dict[str, Tensor] = {}
+    for name, seed in (("q", 4), ("k", 4), ("down", 5)):
+        groups = (torch.arange(WIDTH) // GROUP)[torch.randperm(WIDTH, generator=torch.Generator().manual_seed(seed))]
+        tensors |= layer({
+            "qweight": words(numbers, 4).T, "scales": scales.T, "g_idx": groups.to(torch.int32),
+            "qzeros": words(integers(4, ROWS, WIDTH // GROUP, seed=2).T, 4),
+        }, name)  # fmt: skip
+    read = reader(tmp_path, tensors, {"quant_method": "gptq", "desc_act": True}, torch.float16)
+    assert torch.equal(*dense(read.linear(("q", "k"), (ROWS, ROWS), WIDTH)).chunk(2))
+    with pytest.raises(WeightsError, match=r"q to down: each has its inputs in an order of its own \(GPTQ's desc_act\)"):
+        read.linears(("q", "down"), ("",), (ROWS,), WIDTH)
 
 
 def test_what_is_read_in_full_is_not_taken_from_few_bits(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Options:
     ``bfloat16``. The last is heard."""
     kernels: bool | str = "auto"
     """Whether kernels in Triton attend, and compute what lies between two products: ``auto`` (on NVIDIA's GPUs from the
-    A100 on), ``on`` or ``off``."""
+    A100 on; they have run on an H200 alone), ``on`` or ``off``."""
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Options:

@@ -1,0 +1,90 @@
+"""Run the engine's and the workers' tests among other versions than those that Parley is developed with.
+
+    python -m scripts.versions PYTHON [NAME==VERSION ...] [-- PYTEST-ARGUMENT ...]
+
+For ``3.12 torch==2.11.0 transformers==5.17.0`` it makes an environment of Python 3.12 in ``build/versions``, once. The
+packages that are named have these versions, whatever ``pyproject.toml`` says of them; all others have those of
+``constraints.txt``, unless what is named needs another one. There it runs those tests of ``tests/worker`` and
+``tests/engine`` that `make test` runs, or whatever stands behind ``--``. Needs a network for the first run. Knows no
+test.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from scripts import suites, wheel
+
+ROOT = Path(__file__).resolve().parent.parent
+MADE = ROOT / "build" / "versions"
+TESTS = ("tests/worker", "tests/engine")
+
+
+def main(arguments: list[str]) -> int:
+    """Make the environment where it is not there, and run the tests in it; pytest's exit code."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    (name, *pins), chosen = arguments[:end] or [""], arguments[end + 1 :]
+    if not re.fullmatch(r"\d+\.\d+", name) or not all(map(_is_pin, pins)):
+        print("Name a Python and versions, like this: 3.12 torch==2.11.0 transformers==5.17.0", file=sys.stderr)
+        return 2
+    python = wheel.find(f"python{name}")
+    if python is None:
+        print(f"Python {name} is not here, on the PATH or in pyenv. Install it, and try again.", file=sys.stderr)
+        return 1
+    folder = MADE / "-".join([name, *(pin.replace("==", "-") for pin in sorted(pins))])
+    if not (folder / "made").exists():
+        try:
+            make(python, folder, pins)
+        except subprocess.CalledProcessError as error:
+            print(f"The environment could not be made; pip's message above says why ({error}).", file=sys.stderr)
+            return 1
+    (ours, *_) = suites.runs([], [])
+    command = [str(folder / "bin" / "python"), "-m", "pytest", "-q", *ours, *(chosen or TESTS)]
+    return subprocess.run(command, cwd=ROOT, env=suites.environment()).returncode
+
+
+def _is_pin(text: str) -> bool:
+    try:
+        return str(Requirement(text).specifier).startswith("==")
+    except InvalidRequirement:
+        return False
+
+
+def make(python: str, folder: Path, pins: list[str]) -> None:
+    """Make an environment that has these versions and what they need, and everything else as it is pinned, where they
+    allow it. Raises CalledProcessError."""
+    subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, *pins], check=True)
+    rest = folder / "rest.txt"
+    rest.write_text("\n".join(fitting(folder, pins)))
+    subprocess.run([*pip, "--no-deps", "-r", str(rest)], check=True)  # all that each of them needs is among them
+    subprocess.run([*pip, "--no-deps", "--editable", str(ROOT)], check=True)
+    (folder / "made").touch()
+
+
+def fitting(folder: Path, pins: list[str]) -> Iterator[str]:
+    """The lines of ``constraints.txt`` but those of packages that have another version here: one that is named, or one
+    that is needed by what is named."""
+    there = list(metadata.distributions(path=[str(site) for site in folder.glob("lib/python*/site-packages")]))
+    bounds = [Requirement(line) for one in there for line in one.requires or () if "extra ==" not in line]
+    bounds += map(Requirement, pins)
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            pin = Requirement(line)
+            (version,) = (one.version for one in pin.specifier)
+            mine = (one.specifier for one in bounds if canonicalize_name(one.name) == canonicalize_name(pin.name))
+            if all(version in one for one in mine):
+                yield line
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
