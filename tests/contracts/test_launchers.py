@@ -28,6 +28,8 @@ from engine import (
     WorkerSpec,
 )
 from engine.chunk import Audio, Chunk, Speech, Text
+from engine.config import HeartbeatSpec
+from engine.control.launchers import local
 from tests.engine.fakes import data_of, turns, until
 
 LAUNCHERS = ["inline", "local"]
@@ -156,12 +158,14 @@ def the_worker() -> psutil.Process:
 
 
 async def test_a_killed_process_is_missed_at_once_and_another_takes_its_place() -> None:
-    async with Engine(spec("local", empty_s=20.0)) as engine, engine.open(asked("long 400")) as chunks:
+    silent = HeartbeatSpec(timeout_s=3600)  # it is missed by its end, for no silence is that long
+    async with (
+        Engine(spec("local", empty_s=20.0, heartbeat=silent)) as engine,
+        engine.open(asked("long 400")) as chunks,
+    ):
         first = await anext(chunks)
         the_worker().kill()
-        killed_s = asyncio.get_running_loop().time()
         await until(lambda: engine.missing == STAGES)
-        assert asyncio.get_running_loop().time() - killed_s < 0.5  # on an idle machine, some milliseconds
         text = data_of(first) + "".join([chunk.text async for chunk in chunks if isinstance(chunk, Text)])
         assert text == " ".join(f"word{i}" for i in range(400))
         assert await answer(engine, "say: here again") == "here again"
@@ -176,16 +180,15 @@ async def test_a_stopped_process_is_killed_at_the_end() -> None:
     assert not psutil.Process().children()
 
 
-async def test_a_second_ctrl_c_kills_what_would_not_end() -> None:
+async def test_a_second_ctrl_c_kills_what_would_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "GRACE_S", 3600)  # a first one would wait for so long
     engine = await Engine(spec("local")).__aenter__()
     os.kill(the_worker().pid, signal.SIGSTOP)
     closing = asyncio.create_task(engine.__aexit__(None, None, None))
     await asyncio.sleep(0.05)
     closing.cancel()
-    began_s = asyncio.get_running_loop().time()
     await asyncio.wait([closing])
     assert closing.cancelled()
-    assert asyncio.get_running_loop().time() - began_s < 1
     assert not psutil.Process().children()
 
 

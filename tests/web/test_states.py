@@ -111,7 +111,7 @@ SCREENS: dict[str, dict[str, Any]] = {
 }
 """How one page is shown in turn: its states are led through once, which takes longer than looking at them."""
 PHONE: dict[str, Any] = {"viewport": {"width": 360, "height": 640}, "isMobile": True, "hasTouch": True}
-SIZES = [(320, 568), (360, 640), (640, 360), (720, 450), (844, 390), (1280, 800)]
+SIZES = [(320, 568), (360, 640), (640, 360), (640, 400), (720, 450), (844, 390), (1280, 800)]
 
 
 async def states(page: Page, url: str) -> AsyncGenerator[str]:

@@ -120,13 +120,14 @@ async def test_a_spoken_turn(server: Running) -> None:
         events = client.events()
         await client.speak(np.concatenate([silence(0.2), tone(0.5)]))
         client.speech_ended()
+        ended_s = asyncio.get_running_loop().time()
         hush = asyncio.create_task(client.speak(silence(30)), name="hush")
         answer = await client.answer()
         hush.cancel()
         await asyncio.wait([hush])
         assert answer.text.startswith("I heard")
         assert answer.ttfa_s is not None
-        assert 0.3 < answer.ttfa_s < 5
+        assert 0.3 < answer.ttfa_s < asyncio.get_running_loop().time() - ended_s
         assert answer.ledger is not None
         assert 500 <= answer.ledger["turn_ms"] < 600  # the silence that ended it
         async for event in events:

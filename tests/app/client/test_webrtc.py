@@ -17,10 +17,11 @@ from tests.app.rig import Running, keys_file, running, script_spec, silence, ton
 
 async def test_a_typed_question_is_answered_aloud(server: Running) -> None:
     async with connect(server.http, transport="webrtc") as client:
+        asked_s = asyncio.get_running_loop().time()
         answer = await client.ask("say: one two three four five")
         assert (answer.status, answer.text) == ("completed", "one two three four five")
         assert answer.ttfa_s is not None
-        assert answer.ttfa_s < 2
+        assert 0 < answer.ttfa_s < asyncio.get_running_loop().time() - asked_s
         assert 0.2 < np.count_nonzero(np.abs(answer.pcm) > 300) / 24_000 < 0.4  # 0.3 s of tones, some of it near zero
     await server.empty()
 

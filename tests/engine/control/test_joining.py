@@ -114,7 +114,7 @@ async def test_what_a_stopped_guest_says_when_it_wakes_up_is_not_heard(engine: E
         answers = [asyncio.create_task(spoken(engine, str(i))) for i in range(4)]
         await eventually(lambda: stopped.runs > 0)
         os.kill(pid, signal.SIGSTOP)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await stopped.gone.wait()
         os.kill(pid, signal.SIGCONT)
         assert await asyncio.gather(*answers) == [("a b c d e f g h", 8 * 6 * 960)] * 4
