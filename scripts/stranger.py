@@ -7,8 +7,9 @@ wheel      a Debian root with Python and nothing else, the wheel by pip, and a s
 laptop     a clone with the extra `local`: llama.cpp's server with the tests' tiny model, Parley with it as its thinker
 container  the image by buildah on that Debian, podman, and a spoken question (root; what `make containers` needs)
 
-Nothing is taken from pip's cache. Megabytes are the sizes of the packages that pip fetched: from a network, with its
-speed, or from a folder of this machine that pip's configuration names. Without names it walks the first three.
+Nothing is taken from pip's cache. Megabytes are the sizes of what was fetched: Debian's packages, and pip's, from a
+network, with its speed, or from a folder of this machine that pip's configuration names. Each way ends with its minutes
+and its megabytes in all. Without names it walks the first three.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -39,25 +41,37 @@ from tests.conformance import tiny_llm
 
 ROOT = Path(__file__).resolve().parent.parent
 QUESTION = ROOT / "tests" / "data" / "spoken" / "in_060.ogg"
-SUITE = "bookworm"
 LINE = re.compile(r"^(\d{4}-\S+T[\d:]+,\d{3}) +(.*)$", re.MULTILINE)
 FETCHED = re.compile(r"(Downloading|Processing) (\S+)(?: \(([\d.]+) (kB|MB|GB)\))?")
-UNITS = {"kB": 1e-3, "MB": 1.0, "GB": 1e3}
 ENV = ("PATH=/usr/bin:/bin", "HOME=/root", "PIP_NO_CACHE_DIR=1")
-Step = tuple[str, float, str]
-"""What was done, its seconds, and what is to be said of it."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a step has fetched, in words and in all."""
+
+    said: str
+    mb: float
+
+    def __str__(self) -> str:
+        return self.said
+
+
+Step = tuple[str, float, str | Fetched]
+"""A name, its seconds, and a remark."""
 
 
 def main(names: list[str]) -> int:
     """Walk each way that was named, or all, and print its steps."""
     for name in names or list(WAYS)[:3]:
-        in_all_s = 0.0
+        in_all_s = in_all_mb = 0.0
         print(f"{name}:", flush=True)
         with tempfile.TemporaryDirectory(prefix="stranger-") as folder:
             for what, seconds, more in WAYS[name](Path(folder)):
                 print(f"  {what:<34} {seconds:6.1f} s  {more}", flush=True)
                 in_all_s += seconds
-        print(f"  {'in all':<34} {in_all_s / 60:6.1f} min", flush=True)
+                in_all_mb += more.mb if isinstance(more, Fetched) else 0.0
+        print(f"  {'in all':<34} {in_all_s / 60:6.1f} min  {in_all_mb:.0f} MB fetched", flush=True)
     return 0
 
 
@@ -74,8 +88,13 @@ def clone(folder: Path) -> Iterator[Step]:
 
 def in_debian(folder: Path) -> Iterator[Step]:
     root, log = folder / "root", folder / "root" / "pip.log"
-    make = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={images.BASE}", SUITE, str(root)]
-    yield timed("an empty Debian with Python", lambda: call(make, 1200))
+    apt = folder / "apt.log"
+
+    def made() -> Fetched:
+        images.debian(root, images.BASE, apt)
+        return of_debian(apt)
+
+    yield timed("an empty Debian with Python", made)
     built = wheel.build(folder, sys.executable)
     shutil.copy(built, root)
     shutil.copy(ROOT / "constraints.txt", root)
@@ -86,7 +105,12 @@ def in_debian(folder: Path) -> Iterator[Step]:
         inside = ["chroot", str(root), "env", "-i", *ENV, "sh", "-euc"]
         pip = f"/parley/bin/pip install -q --progress-bar off --log /pip.log -c /constraints.txt /{built.name}"
         install = f"python3 -m venv /parley && {pip}"
-        yield timed("pip install of the wheel", lambda: call([*inside, install], 1800) + fetched(log, root))
+
+        def installed() -> Fetched:
+            call([*inside, install], 1800)
+            return fetched(log, root)
+
+        yield timed("pip install of the wheel", installed)
         begun_s = time.monotonic()
         with serving(
             [*inside, f"cd /root; exec /parley/bin/parley serve --port {port}"], folder, dict(os.environ), port
@@ -101,7 +125,7 @@ def laptop(folder: Path) -> Iterator[Step]:
     yield timed("git clone", lambda: cloned(place))
     install = ["sh", "scripts/setup.sh", ".venv", "local"]
 
-    def installed() -> str:
+    def installed() -> Fetched:
         subprocess.run(install, cwd=place, env=fresh(log), check=True, capture_output=True)
         return fetched(log)
 
@@ -122,9 +146,19 @@ def container(folder: Path) -> Iterator[Step]:
     call([*trial, "--clean"], 300)
     FOLDER.mkdir(parents=True)
     here = Machine(FOLDER)
-    yield timed("an empty Debian with Python", lambda: images.imported(here, "parley-base", images.BASE))
-    yield timed("one with a proxy, for the trial", lambda: images.imported(here, "parley-services", images.SERVICES))
-    yield timed("the image, by buildah", lambda: f"{images.build(here, None)} MB")
+
+    def root(name: str, packages: str) -> Fetched:
+        images.imported(here, name, packages)
+        return of_debian(images.root_log(here, name))
+
+    def built() -> Fetched:
+        size = images.build(here, None)
+        wheels = fetched(images.pip_log(here))
+        return Fetched(f"{wheels}; the image takes {size} MB", wheels.mb)
+
+    yield timed("an empty Debian with Python", lambda: root("parley-base", images.BASE))
+    yield timed("one with a proxy, for the trial", lambda: root("parley-services", images.SERVICES))
+    yield timed("the image, by buildah", built)
     yield timed("deployed, asked aloud, and ended", lambda: call([*trial, "--built", "--only", "deployment"], 1200))
 
 
@@ -133,17 +167,22 @@ WAYS: dict[str, Callable[[Path], Iterator[Step]]] = {
 }  # fmt: skip
 
 
-def timed(what: str, work: Callable[[], str]) -> Step:
+def timed(what: str, work: Callable[[], str | Fetched]) -> Step:
     begun_s = time.monotonic()
     more = work()
     return what, time.monotonic() - begun_s, more
 
 
-def cloned(place: Path) -> str:
+def cloned(place: Path) -> Fetched:
     """Clone this repository as a stranger's git does: over git's own protocol, one commit deep or not is theirs."""
     call(["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(place)], 300)
-    pack = sum(file.stat().st_size for file in (place / ".git").rglob("*.pack"))
-    return f"{pack / 1e6:.0f} MB"
+    mb = sum(file.stat().st_size for file in (place / ".git").rglob("*.pack")) / 1e6
+    return Fetched(f"{mb:.0f} MB", mb)
+
+
+def of_debian(log: Path) -> Fetched:
+    mb = images.debian_mb(log)
+    return Fetched(f"{mb:.0f} MB of Debian's packages and their lists", mb)
 
 
 def fresh(log: Path) -> dict[str, str]:
@@ -151,7 +190,7 @@ def fresh(log: Path) -> dict[str, str]:
     return {**os.environ, "PIP_LOG": str(log), "PIP_NO_CACHE_DIR": "1"}
 
 
-def fetched(log: Path, root: Path = Path("/")) -> str:
+def fetched(log: Path, root: Path = Path("/")) -> Fetched:
     """The packages of pip's log, in MB: those of its network, and those that lay in folders."""
     lines = [(datetime.fromisoformat(at), text) for at, text in LINE.findall(log.read_text(errors="replace"))]
     network = folders = seconds = 0.0
@@ -160,13 +199,14 @@ def fetched(log: Path, root: Path = Path("/")) -> str:
             continue
         verb, what, size, unit = found.groups()
         if verb == "Downloading" and size:
-            network += float(size) * UNITS[unit]
+            network += float(size) * images.UNITS[unit]
             seconds += (then - at).total_seconds()
         elif what.endswith((".whl", ".gz")):
             file = root / what.removeprefix("file://").lstrip("/")
             folders += file.stat().st_size / 1e6 if file.is_file() else 0.0
     speed = f" at {network / seconds:.0f} MB/s" if seconds else ""
-    return f"{network:.0f} MB of packages from a network{speed}, {folders:.0f} MB from folders"
+    said = f"{network:.0f} MB of packages from a network{speed}, {folders:.0f} MB from folders"
+    return Fetched(said, network + folders)
 
 
 def free_port() -> int:

@@ -32,7 +32,7 @@ from tests.guard import tools
 ROOT = Path(__file__).resolve().parent.parent
 SLOW = "slow"
 HEAVY = ("chaos", "soak", "gpu", "kernels", "conformance", "media", "ray", "attacks", "transitions")
-TOOLS = ("chromium", "node", "haproxy", "nginx", "faketime", "triton")  # whose absence is told
+TOOLS = ("chromium", "node", "haproxy", "nginx", "faketime", "namespaces", "triton")  # whose absence is told
 WORKERS = "2"  # on two cores: three and four are no sooner done, and a browser's call has too little of them
 SLOWEST = 20  # tests that are listed
 NPM = ("npm", "ci", "--no-audit", "--no-fund", "--loglevel", "error", "--fetch-retries", "1")

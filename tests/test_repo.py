@@ -188,6 +188,28 @@ def test_ci_runs_what_a_developer_runs() -> None:
     assert all(text.count(tool) >= 2 for tool in ("chromium", "haproxy", "nginx", "faketime")), "installed and required"
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_ci_requires_namespaces_where_the_machine_makes_them_and_goes_on_where_it_refuses(
+    code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "unshare").write_text(f"#!/bin/sh\necho refused >&2\nexit {code}\n")
+    (tmp_path / "unshare").chmod(0o755)
+    function = re.search(r"^require_what_is_here.+?^}", (ROOT / ".ci" / "run").read_text(), re.MULTILINE | re.DOTALL)
+    assert function
+    script = f"set -uo pipefail\n{function[0]}\nrequire_what_is_here && echo going on"
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True)
+    assert "going on" in done.stdout
+    assert done.stderr == ""
+    required = done.stdout.splitlines()[0].removeprefix("required: ").split(",")
+    assert ("namespaces" in required) == (code == 0)
+    assert set(required) <= {*guard_tools.TOOLS, "nothing"}
+
+
+def test_every_tool_that_may_be_missing_is_told_but_a_gpu() -> None:
+    assert set(script("suites").TOOLS) == set(guard_tools.TOOLS) - {"gpu"}
+
+
 @pytest.mark.parametrize("name", sorted(configurations()))
 def test_every_configuration_can_be_read(name: str) -> None:
     assert load_config(configurations()[name]).title

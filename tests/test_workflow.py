@@ -14,6 +14,7 @@ import yaml
 
 from app.cli import cli
 from scripts.containers.lint import SCHEMAS
+from scripts.containers.machine import NEEDS
 from scripts.wheel import SUPPORTED
 
 ROOT = Path(__file__).parent.parent
@@ -55,6 +56,28 @@ def test_what_the_workflow_runs_is_there() -> None:
 )
 def test_what_is_not_there_is_found(run: str) -> None:
     assert list(missing(run))
+
+
+def installed(job: str) -> set[str]:
+    """The packages that a job installs."""
+    runs = [step.get("run", "") for step in WORKFLOW["jobs"][job]["steps"]]
+    lines = [line for run in runs for line in run.splitlines() if "apt-get install" in line]
+    return {word for line in lines for word in line.split()}
+
+
+def test_its_user_who_is_not_root_gets_what_ci_installs_as_root() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    programs = re.search(r"for one in ([a-z ]+); do .+ \|\| wanted", script)
+    assert programs
+    assert set(programs[1].split()) <= installed("test")
+    asked = next(run for run in steps("run") if "sysctl" in run)
+    assert all(f"{tool} " in asked or f"{tool};" in asked for tool in ("chromium", *programs[1].split()))
+
+
+def test_its_containers_have_what_they_need_on_ubuntu() -> None:
+    names = {"unshare": "util-linux", "ip": "iproute2"}
+    assert {names.get(program, program) for program in NEEDS} - {"util-linux"} <= installed("containers")
+    assert "debian-archive-keyring" in installed("containers"), "without Debian's keys mmdebstrap trusts nothing there"
 
 
 def test_it_tests_the_pythons_that_the_package_takes() -> None:

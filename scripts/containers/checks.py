@@ -21,6 +21,8 @@ from scripts.containers.services import DEPLOY, Running
 
 URL = f"https://{network.NAME}"
 PROMETHEUS = "http://127.0.0.1:9090"
+HIDDEN = ("/metrics", "/admin/workers")
+"""Pages that Parley itself has, and answers with another status than 404."""
 TALK_S = 120.0
 SCRAPED_S = 60.0
 UNTIL_IT_HAPPENS = ("by (why)", "by (code)")
@@ -68,11 +70,11 @@ def _talked(way: str, place: Place, inside: list[str], url: str = URL) -> subpro
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TALK_S)
 
 
-def check_hidden() -> Iterator[str]:
+def check_hidden(url: str = URL) -> Iterator[str]:
     """Ask for the pages that Caddy passes on to nobody. Raises Failed."""
-    for path in ("/metrics", "/admin/replicas"):
+    for path in HIDDEN:
         try:
-            with urllib.request.urlopen(f"https://{network.NAME}{path}", context=_anyone(), timeout=10) as answer:
+            with urllib.request.urlopen(f"{url}{path}", context=_anyone(), timeout=10) as answer:
                 status = answer.status
         except HTTPError as refused:
             status = refused.code

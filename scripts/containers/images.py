@@ -6,19 +6,25 @@ mounts, and into no image.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.containers.machine import ROOT, Failed, Machine, call
+from scripts.containers.machine import ROOT, Failed, Machine, call, call_logged
 
 SUITE = "bookworm"
 BASE = "python3,python3-venv,ca-certificates"
 SERVICES = "coturn,caddy,prometheus,ca-certificates"
 MOST_MB = 650
 CERTIFICATES = "/run/host-certificates.pem"
+PIP_LOGS = "/run/pip"
+"""The folder within the build where pip writes what it fetches."""
+GOT = re.compile(r"^Get:.+ \[([\d.,]+) (k?B|[MG]B)\]$")
+"""apt's line for one file."""
+UNITS = {"B": 1e-6, "kB": 1e-3, "MB": 1.0, "GB": 1e3}
 
 
 def build(machine: Machine, base: str | None) -> int:
@@ -28,8 +34,10 @@ def build(machine: Machine, base: str | None) -> int:
     imported(machine, "parley-services", SERVICES)
     with tempfile.TemporaryDirectory() as folder:
         conf = Path(folder) / "pip.conf"
-        conf.write_text("[global]\n" + "".join(f"{line}\n" for line in pip_lines()))
+        conf.write_text("\n".join(["[global]", *pip_lines(), f"log = {PIP_LOGS}/pip.log", ""]))
+        pip_log(machine).parent.mkdir(exist_ok=True)
         mounts = [f"--volume={path}:{where}:ro" for path, where in pip_mounts()]
+        mounts.append(f"--volume={pip_log(machine).parent}:{PIP_LOGS}:rw")
         build = ["build", "--layers", "--isolation=chroot", "--format=docker", f"--build-arg=BASE={base}"]
         call([*machine.buildah, *build, f"--secret=id=pip,src={conf}", *mounts, "--tag=parley:cpu", "."], 1800)
     return check_size(machine)
@@ -50,10 +58,32 @@ def imported(machine: Machine, name: str, packages: str) -> str:
         tar = machine.folder / f"{name}.tar"
         if not tar.exists():
             part = machine.folder / f"{name}.part.tar"
-            call(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", SUITE, part], 1200)
+            debian(part, packages, root_log(machine, name))
             part.rename(tar)
         call([*machine.podman, "import", "--quiet", tar, image], 300)
     return image
+
+
+def debian(where: Path, packages: str, log: Path) -> None:
+    """Make a root with these packages, a folder or a tar. Raises Failed."""
+    call_logged(["mmdebstrap", "--verbose", "--variant=minbase", f"--include={packages}", SUITE, where], log, 1200)
+
+
+def root_log(machine: Machine, name: str) -> Path:
+    """What mmdebstrap said of a root."""
+    return machine.folder / f"{name}.log"
+
+
+def pip_log(machine: Machine) -> Path:
+    """What pip said while Parley's image was built, unless its layer was there already."""
+    return machine.folder / "pip" / "pip.log"
+
+
+def debian_mb(log: Path) -> float:
+    """The megabytes of packages and their lists that apt fetched for a root."""
+    lines = set(log.read_text(errors="replace").splitlines())  # a fork of apt's says some twice
+    found = filter(None, map(GOT.match, lines))
+    return sum(float(one[1].replace(",", "")) * UNITS[one[2]] for one in found)
 
 
 def pip_settings() -> dict[str, str]:

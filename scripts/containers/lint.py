@@ -23,6 +23,8 @@ SCHEMAS = {
 }
 """Files, and the names of their schemas."""
 
+KUBERNETES = ("deploy/kubernetes/parley.yaml", "deploy/kubernetes/several.yaml")
+
 GPU_EXTRAS = "hf"
 """What deploy/compose.gpu.yaml builds the image with."""
 
@@ -43,9 +45,10 @@ def lint(folder: Path) -> Iterator[str]:
         schema = [checkers / "bin" / "check-jsonschema", "--builtin-schema", f"vendor.{name}", file]
         call([sys.executable, *schema], PYTHONPATH=str(checkers))
         yield f"{file}: fits the schema {name}"
-    validate = [sys.executable, checkers / "bin" / "kubernetes-validate", "--strict", "deploy/kubernetes/parley.yaml"]
-    call(validate, PYTHONPATH=str(checkers))
-    yield "deploy/kubernetes/parley.yaml: fits Kubernetes' schemas, strictly"
+    for file in KUBERNETES:
+        validate = [sys.executable, checkers / "bin" / "kubernetes-validate", "--strict", file]
+        call(validate, PYTHONPATH=str(checkers))
+        yield f"{file}: fits Kubernetes' schemas, strictly"
 
 
 def gpu_wheels(folder: Path) -> str:

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,14 +37,28 @@ def check() -> None:
 
 def call(command: Sequence[str | Path], timeout_s: float = 60, **more: str) -> str:
     """The output of a command. Raises Failed with the last lines of what it said."""
-    done = subprocess.run(
+    return _checked(_done(command, timeout_s, more)).stdout.strip()
+
+
+def call_logged(command: Sequence[str | Path], log: Path, timeout_s: float = 60) -> None:
+    """Run a command; the log gets all that it said. Raises Failed."""
+    done = _done(command, timeout_s, {})
+    log.write_text(done.stdout + done.stderr)
+    _checked(done)
+
+
+def _done(command: Sequence[str | Path], timeout_s: float, more: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, timeout=timeout_s, cwd=ROOT,
         env={**os.environ, **more},
     )  # fmt: skip
+
+
+def _checked(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
-        raise Failed(f"{' '.join(map(str, command[:3]))} … ended with {done.returncode}:\n{said}")
-    return done.stdout.strip()
+        raise Failed(f"{' '.join(done.args[:3])} … ended with {done.returncode}:\n{said}")
+    return done
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ import pytest
 
 from app.commands.doctor import clock, free_memory
 from tests.app.rig import ROOT
+from tests.guard import tools
 
 PARLEY = f"{sys.executable} -m app"
-WITHOUT = ["unshare", "-rmnpf", "--kill-child", "--mount-proc", "sh", "-euc"]
-"""Runs a script where it is root, and its mounts, its network and its processes are its own."""
+WITHOUT = [*tools.NAMESPACES, "sh", "-euc"]
+"""Runs a script in them."""
 ALONE = "ip link set lo up; ip address delete 127.0.0.1/8 dev lo; "
 FAKED = "env LD_PRELOAD=$(echo /usr/lib/*/faketime/libfaketime.so.1) FAKETIME=%+dy FAKETIME_DONT_FAKE_MONOTONIC=1 "
 READ_ONLY = """

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,11 @@ if join is not None:  # its workers come from elsewhere
     spec = dataclasses.replace(spec, workers=workers, cluster=ClusterSpec(listen=join, token_file=token_file))
 serve(spec)
 """
+NAMES = ("a", "b")
+"""Those of deploy/haproxy.cfg's servers."""
 KEY = "the-key-of-everyone"
+SILENT = "/v1/chat/completions"
+"""The path of which a stand-in says nothing before it is told to go on."""
 PATIENCE_S = 240.0
 """Three programs start at once; beside other tests that may take a minute."""
 
@@ -70,13 +74,17 @@ class Process:
 
 @dataclass(eq=False)
 class Fronts:
-    """Two servers, ``a`` and ``b``, and the proxy before them."""
+    """Two servers, and the proxy before them."""
 
     ports: Mapping[str, int]
     """The port of each server, and of the proxy."""
     admin: Path
     """HAProxy's own socket."""
     processes: dict[str, Process] = field(default_factory=dict[str, Process])
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        return tuple(name for name in self.ports if name != "proxy")
 
     def url(self, of: str = "proxy", scheme: str = "http") -> str:
         return f"{scheme}://127.0.0.1:{self.ports[of]}"
@@ -92,8 +100,15 @@ class Fronts:
 
     async def status(self, server: str) -> str:
         """What HAProxy takes a server for."""
+        return (await self._statistics(server))[17]
+
+    async def open_at(self, server: str) -> int:
+        """The number of requests and sockets that HAProxy has open at a server, or at all of them (``BACKEND``)."""
+        return int((await self._statistics(server))[4])
+
+    async def _statistics(self, server: str) -> list[str]:
         lines = [line.split(",") for line in (await self.tell("show stat")).splitlines()]
-        return next(line[17] for line in lines if line[:2] == ["parley", server])
+        return next(line for line in lines if line[:2] == ["parley", server])
 
     async def until(self, server: str, status: str) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -106,7 +121,7 @@ class Fronts:
         await asyncio.to_thread(self.admin.unlink, missing_ok=True)
         self.processes["proxy"].start()
         await listens(self.admin)
-        for name in ("a", "b"):
+        for name in self.servers:
             await self.up(name)
 
     async def sessions(self, server: str) -> int:
@@ -127,7 +142,9 @@ class Fronts:
 
 
 @asynccontextmanager
-async def fronts(folder: Path, config: Path = CONFIG, **settings: Mapping[str, Any]) -> AsyncGenerator[Fronts]:
+async def fronts(
+    folder: Path, config: Path = CONFIG, names: tuple[str, ...] = NAMES, **settings: Mapping[str, Any]
+) -> AsyncGenerator[Fronts]:
     """Two servers behind the proxy, from ready to gone; ``settings`` of each, by its name.
 
     One with an address to ``join`` gets a worker of its own there, the process ``worker``.
@@ -135,8 +152,8 @@ async def fronts(folder: Path, config: Path = CONFIG, **settings: Mapping[str, A
     keys = folder / "keys"
     keys.touch(0o600)
     keys.write_text(f"us: {KEY}\nthem: another-key-of-theirs\n")
-    one = Fronts({name: free_port() for name in ("a", "b", "proxy")}, folder / "admin.sock")
-    for name in ("a", "b"):
+    one = Fronts({name: free_port() for name in (*names, "proxy")}, folder / "admin.sock")
+    for name in names:
         section = {"name": name, "port": one.ports[name], "keys_file": str(keys), **settings.get(name, {})}
         one.processes[name] = _python("-c", SERVE, json.dumps(section), str(folder / "token"))
         if "join" in section:
@@ -149,7 +166,7 @@ async def fronts(folder: Path, config: Path = CONFIG, **settings: Mapping[str, A
         for process in one.processes.values():
             process.start()
         await listens(one.admin)
-        for name in ("a", "b"):
+        for name in names:
             await one.up(name)
         yield one
     finally:
@@ -162,13 +179,17 @@ async def fronts(folder: Path, config: Path = CONFIG, **settings: Mapping[str, A
 
 
 def proxy(one: Fronts, config: Path) -> Process:
-    """HAProxy before the two servers, not yet started."""
+    """HAProxy before the two servers, not yet started: PARLEY_A is the first one's address, PARLEY_B the other's."""
+    addresses = {
+        f"PARLEY_{which}": f"127.0.0.1:{one.ports[name]}" for which, name in zip("AB", one.servers, strict=True)
+    }
     return Process(
         ["haproxy", "-db", "-q", "-f", str(config)],
         {
             "PARLEY_BIND": f"127.0.0.1:{one.ports['proxy']}",
             "PARLEY_ADMIN": str(one.admin),
-            **{f"PARLEY_{name.upper()}": f"127.0.0.1:{one.ports[name]}" for name in ("a", "b")},
+            "PARLEY_PHONES": one.servers[0],
+            **addresses,
         },
     )
 
@@ -176,6 +197,22 @@ def proxy(one: Fronts, config: Path) -> Process:
 def _python(*arguments: str) -> Process:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return Process([sys.executable, *arguments], {"PYTHONPATH": path})
+
+
+async def stand_in(name: str, host: str, port: int, go_on: asyncio.Event | None = None) -> asyncio.Server:
+    """A server that only says its name, to requests without a body, each on a connection of its own."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError), closing(writer):
+            if SILENT.encode() in await reader.readuntil(b"\r\n\r\n"):
+                if go_on is None:
+                    await reader.read()
+                    return
+                await go_on.wait()
+            head = f"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {len(name)}"
+            writer.write(f"{head}\r\n\r\n{name}".encode())
+
+    return await asyncio.start_server(answer, host, port)
 
 
 async def listens(admin: Path) -> None:

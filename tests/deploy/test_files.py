@@ -25,6 +25,7 @@ from app.shares import Shares
 from app.telemetry import Metrics
 from engine import ReplicaInfo, load_config
 from scripts.containers.composed import filled
+from scripts.containers.lint import KUBERNETES as HELD_AGAINST_SCHEMAS
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -219,6 +220,10 @@ class TestKubernetes:
         section = yaml.safe_load(KUBERNETES["ConfigMap"]["data"]["parley.yaml"])["server"]
         pause_s = int(self.POD["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
         assert settings_of(section).drain_s + pause_s + 10 <= self.POD["terminationGracePeriodSeconds"]
+
+    def test_every_example_is_held_against_the_schemas(self) -> None:
+        there = {path.relative_to(ROOT).as_posix() for path in (DEPLOY / "kubernetes").glob("*.y*ml")}
+        assert there == set(HELD_AGAINST_SCHEMAS)
 
     def test_it_is_one_server_since_no_proxy_before_it_reads_names(self) -> None:
         assert KUBERNETES["Deployment"]["spec"]["replicas"] == 1

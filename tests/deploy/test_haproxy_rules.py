@@ -3,35 +3,16 @@ long it may say nothing."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.deploy.haproxy import CONFIG, Fronts, free_port, listens, proxy
+from tests.deploy.haproxy import CONFIG, SILENT, Fronts, free_port, listens, proxy, stand_in
 
 pytestmark = pytest.mark.haproxy
-
-SILENT = "/v1/chat/completions"
-"""The path of which nothing is said for as long as it takes."""
-
-
-async def _answer(name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer requests without a body."""
-    try:
-        while head := await reader.readuntil(b"\r\n\r\n"):
-            if SILENT.encode() in head:
-                await reader.read()
-                return
-            writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(name)}\r\n\r\n{name}".encode())
-    except (asyncio.IncompleteReadError, ConnectionError):
-        pass
-    finally:
-        writer.close()
 
 
 @asynccontextmanager
@@ -40,8 +21,7 @@ async def behind(folder: Path, config: Path = CONFIG) -> AsyncGenerator[Fronts]:
     one = Fronts({name: free_port() for name in ("a", "b", "proxy")}, folder / "admin.sock")
     async with AsyncExitStack() as stack:
         for name in ("a", "b"):
-            answers = await asyncio.start_server(partial(_answer, name), "127.0.0.1", one.ports[name])
-            await stack.enter_async_context(answers)
+            await stack.enter_async_context(await stand_in(name, "127.0.0.1", one.ports[name]))
         one.processes["proxy"] = process = proxy(one, config)
         process.start()
         stack.push_async_callback(process.end)

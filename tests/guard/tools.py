@@ -20,6 +20,8 @@ PROGRAMS = {
 MODULES = {"triton": "triton"}
 """The tools that are modules of Python."""
 TOOLS = (*PROGRAMS, *MODULES)
+NAMESPACES = ("unshare", "-rmnpf", "--kill-child", "--mount-proc")
+"""Runs a command where it is root, and its mounts, its network and its processes are its own."""
 
 WEB = Path(__file__).parents[2] / "web"
 INSTALLED = WEB / "node_modules" / ".package-lock.json"
@@ -35,6 +37,6 @@ def missing(tool: str) -> str | None:
         return f"{tool} is not installed (looked for {', '.join(programs)})"
     if tool == "node" and not INSTALLED.is_file():
         return "node has not got the page's packages (`make test` fetches them with npm; or: cd web && npm ci)"
-    if tool == "namespaces" and subprocess.run(["unshare", "-rmn", "true"], capture_output=True).returncode:
-        return "this user may make no namespaces (`unshare -rmn true` fails)"
+    if tool == "namespaces" and subprocess.run([*NAMESPACES, "true"], capture_output=True).returncode:
+        return f"this user may make no namespaces (`{' '.join(NAMESPACES)} true` fails)"
     return None
