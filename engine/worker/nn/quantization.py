@@ -28,7 +28,7 @@ MARKS = ("qweight", "weight_packed", "weight_scale", "weight_scale_inv")
 _COMPRESSED = frozenset({"pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "dense"})
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """The place of each of eight columns in a word of AWQ."""
-_WORDS, _INDICES = frozenset({torch.int32}), frozenset({torch.int32, torch.int64})
+_INTEGERS, _INDICES = frozenset({torch.int32}), frozenset({torch.int32, torch.int64})
 _SCALES = frozenset({torch.float16, torch.bfloat16, torch.float32})
 _BYTES = {torch.int8: False, torch.float8_e4m3fn: True}
 """Numbers that lie in a file as they are, and whether they are floats."""
@@ -109,7 +109,7 @@ _Parts = tuple[Tensor, Tensor, Tensor | None, Tensor | None, int]
 
 def _awq(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, width: int) -> _Parts:
     """Numbers [in, out / 8] and zeros [groups, out / 8] in packed, scales [groups, out]."""
-    numbers, zeros = (_columns(_taken(layer, name, _WORDS)) for name in ("qweight", "qzeros"))
+    numbers, zeros = (_columns(_taken(layer, name, _INTEGERS)) for name in ("qweight", "qzeros"))
     if numbers.shape != (width, outputs):
         raise ValueError(f"it holds {list(numbers.T.shape)} numbers, where config.json wants {[outputs, width]}")
     return in_halves(numbers.T), _taken(layer, "scales", _SCALES).T.contiguous(), zeros.T.contiguous(), None, 4
@@ -122,9 +122,9 @@ def _columns(packed: Tensor) -> Tensor:
 
 def _gptq(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, width: int) -> _Parts:
     """Numbers [in · bits / 32, out] and zeros [groups, out · bits / 32] in packed, scales [groups, out]."""
-    packed, scales = _taken(layer, "qweight", _WORDS), _taken(layer, "scales", _SCALES)
+    packed, scales = _taken(layer, "qweight", _INTEGERS), _taken(layer, "scales", _SCALES)
     bits = _bits(scheme, packed.T, outputs, width)
-    zeros = _taken(layer, "qzeros", _WORDS).view(torch.uint8)
+    zeros = _taken(layer, "qzeros", _INTEGERS).view(torch.uint8)
     zeros = halves(zeros) if bits == 4 else zeros
     if how.less_one:
         zeros = (zeros + 1) & ((1 << bits) - 1)
@@ -136,14 +136,14 @@ def _compressed(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, w
     """Packed along the inputs; or as they are, in int8 or float8."""
     if "weight_packed" not in layer:
         return _plain(how, scheme, layer, outputs, width)
-    packed = _taken(layer, "weight_packed", _WORDS)
+    packed = _taken(layer, "weight_packed", _INTEGERS)
     scales = _by_output(_taken(layer, "weight_scale", _SCALES, (0, 1, 2)), scheme, outputs, width)
     bits = _bits(scheme, packed, outputs, width)
     zeros = None
     if "weight_zero_point" in layer:  # packed along the outputs
-        found = _taken(layer, "weight_zero_point", _WORDS)
+        found = _taken(layer, "weight_zero_point", _INTEGERS)
         if len(found) != -(-outputs * bits // 32):
-            raise ValueError(f"its zeros are {list(found.shape)} words for {outputs} outputs of {bits} bits")
+            raise ValueError(f"its zeros are {list(found.shape)} integers for {outputs} outputs of {bits} bits")
         bytes_ = found.T.contiguous().view(torch.uint8)
         zeros = (halves(bytes_) if bits == 4 else bytes_).T[:outputs].contiguous()
     name = "weight_g_idx"
@@ -181,12 +181,12 @@ def _taken(layer: Layer, name: str, dtypes: frozenset[torch.dtype] | None, dims:
 
 
 def _bits(scheme: Scheme, packed: Tensor, outputs: int, width: int) -> int:
-    """The bits of numbers in words [outputs, …], each of which holds as many as go into it along the inputs."""
+    """The bits of numbers in integers [outputs, …], each of which holds as many as go into it along the inputs."""
     fitting = [bits for bits in range(1, 17) if -(-width * bits // 32) == packed.shape[1]]
     if scheme.floats:
         raise ValueError("its numbers are whole, where config.json says that they are floats")
     if len(packed) != outputs or not fitting:
-        raise ValueError(f"it holds {list(packed.shape)} words, where config.json wants {[outputs, width]} numbers")
+        raise ValueError(f"it holds {list(packed.shape)} integers, where config.json wants {[outputs, width]} numbers")
     if scheme.bits is not None and scheme.bits not in fitting:
         raise ValueError(f"its numbers are of {fitting[0]} bits, where config.json says {scheme.bits}")
     bits = scheme.bits or next((bits for bits in BITS if bits in fitting), fitting[0])

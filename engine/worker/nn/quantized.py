@@ -1,11 +1,12 @@
 """Weights in few bits: whole numbers or small floats, and a scale for each group of them. Knows no file format.
 
 The products here are plain: a weight is written out in the stage's dtype, multiplied with, and forgotten. Of experts
-only those are written out that are asked for.
+only those are written out that are asked for; of dense layers of four bits, none for few rows on a processor.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -19,6 +20,10 @@ PART = 1 << 24
 """Numbers that are written out at once: what lies between their bits and the weight takes several times as much."""
 PART_BYTES = 14
 """Bytes that each of them takes meanwhile, at most: with scales in float32, zeros, and a table of groups."""
+MOST_PACKED = 32
+"""Rows up to which torch's packed product is the quicker one, with AVX2 as with AVX512 (benchmarks/dense.py)."""
+PACKED_GROUPS = (32, 64, 128, 256)
+"""Inputs that may share a scale in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,48 @@ class QuantizedWeight:
         return QuantizedWeight(change(self.numbers), change(self.scales), zeros, self.groups, self.bits, self.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class PackedWeight(QuantizedWeight):
+    """A matrix of four bits that torch's own product for processors reads as well: for few rows nothing is written out.
+
+    It holds its numbers twice, since ``packed`` has them in that product's own order, which is another on each kind of
+    processor.
+    """
+
+    packed: Tensor
+    pairs: Tensor
+    """[groups, out, 2]: scales, and what the middle of the numbers stands for, which is zero."""
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in (self.numbers, self.scales, self.packed, self.pairs))
+
+    def product(self, x: Tensor) -> Tensor:
+        """Rows [..., in] → [..., out]; sums are float32."""
+        ops: Any = torch.ops.aten
+        flat, group = x.reshape(-1, x.shape[-1]).contiguous(), x.shape[-1] // len(self.pairs)
+        return ops._weight_int4pack_mm_for_cpu(flat, self.packed, group, self.pairs).view(*x.shape[:-1], -1)
+
+
+def packed(weight: QuantizedWeight) -> QuantizedWeight:
+    """A weight as a PackedWeight, where torch has a product for it that is quick; else itself."""
+    *several, outputs, groups = weight.scales.shape
+    group = 2 * weight.numbers.shape[-1] // groups
+    exact = weight.zeros is None and weight.dtype == weight.scales.dtype == torch.bfloat16
+    fits = weight.bits == 4 and not several and weight.groups is None and outputs % 16 == 0 and group in PACKED_GROUPS
+    if not (exact and fits and weight.device.type == "cpu" and _has_packed_product()):
+        return weight
+    ops: Any = torch.ops.aten
+    numbers = ops._convert_weight_to_int4pack_for_cpu(halves(weight.numbers).to(torch.int32), 1)
+    pairs = torch.stack((weight.scales, torch.zeros_like(weight.scales)), -1).transpose(0, 1).contiguous()
+    return PackedWeight(weight.numbers, weight.scales, None, None, 4, weight.dtype, numbers, pairs)
+
+
+def _has_packed_product() -> bool:
+    """Whether it is vectorised here; elsewhere it is slower than a weight that is written out."""
+    return sys.platform != "win32" and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+
+
 Weight = Tensor | QuantizedWeight
 """A weight of a linear layer [out, in], or those of several experts."""
 
@@ -107,6 +154,8 @@ def dense(weight: Weight) -> Tensor:
 
 def linear(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
     """Rows [..., in] → [..., out]."""
+    if isinstance(weight, PackedWeight) and x.numel() <= MOST_PACKED * x.shape[-1]:
+        return weight.product(x) if bias is None else weight.product(x) + bias
     return F.linear(x, dense(weight), bias)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from engine.errors import WeightsError
 from engine.worker.kernels.loading import Kernels
 from engine.worker.nn.quantization import MARKS, Quantization, quantization_of
-from engine.worker.nn.quantized import QuantizedWeight, Weight, joined, stacked
+from engine.worker.nn.quantized import QuantizedWeight, Weight, joined, packed, stacked
 
 log = logging.getLogger(__name__)
 
@@ -181,6 +181,10 @@ class Reader:
 
         Raises WeightsError where some of them are and others not, or in several ways.
         """
+        found = self._together(names, sizes, width)
+        return found if isinstance(found, Tensor) else packed(found)
+
+    def _together(self, names: Sequence[str], sizes: Sequence[int], width: int) -> Weight:
         quantized = [self._quantized(name) for name in names]
         if not any(quantized):
             whole = [f"{name}.weight" for name in names]
@@ -196,7 +200,7 @@ class Reader:
 
     def linears(self, layers: Sequence[str], names: Sequence[str], sizes: Sequence[int], width: int) -> Weight:
         """``linear`` of several layers, given by what stands before their names, as one weight [layers, …]."""
-        parts = (self.linear([f"{layer}{name}" for name in names], sizes, width) for layer in layers)
+        parts = (self._together([f"{layer}{name}" for name in names], sizes, width) for layer in layers)
         try:
             return stacked(parts, len(layers))
         except ValueError as error:

@@ -25,7 +25,7 @@ from benchmarks.memory import Peak
 from engine.errors import WeightsError
 from engine.worker.nn import quantized
 from engine.worker.nn.moe import gathered, grouped, moe, route
-from engine.worker.nn.quantized import QuantizedWeight, dense, linear
+from engine.worker.nn.quantized import MOST_PACKED, PACKED_GROUPS, PackedWeight, QuantizedWeight, dense, linear
 from engine.worker.nn.weights import Checkpoint, Reader
 from engine.worker.quantize import packed, rounded
 from tests.worker.kernels.weights import KINDS, Kind
@@ -296,7 +296,7 @@ def fp8(*block: int) -> dict[str, Any]:
         (broken(lambda s: s.update(weight_zero_point=s["weight_zero_point"][:, :2])), asked(), "its zeros are"),
         (broken(lambda s: s.update(weight_zero_point=s["weight_zero_point"].repeat(2, 1))), asked(), "its zeros are"),
         (broken(lambda s: s.update(weight_packed=s["weight_packed"][:, :4])), asked(), "of 2 bits; read are 4 and 8"),
-        (broken(lambda s: s.update(weight_packed=s["weight_packed"][:, :1])), asked(), "holds .* words, where"),
+        (broken(lambda s: s.update(weight_packed=s["weight_packed"][:, :1])), asked(), "holds .* integers, where"),
         (broken(lambda s: s.update(weight_packed=s["weight_packed"].long())), asked(), "int64, and not int32"),
         (broken(lambda s: s.update(weight_scale=s["weight_scale"][:, :0])), asked(), r"has the shape \[48, 0\]"),
         (broken(lambda s: None), groups(num_bits=8), "of 4 bits, where config.json says 8"),
@@ -470,7 +470,9 @@ def test_experts_whose_inputs_have_orders_of_their_own_are_refused_by_their_caus
         }, name)  # fmt: skip
     read = reader(tmp_path, tensors, {"quant_method": "gptq", "desc_act": True}, torch.float16)
     assert torch.equal(*dense(read.linear(("q", "k"), (ROWS, ROWS), WIDTH)).chunk(2))
-    with pytest.raises(WeightsError, match=r"q to down: each has its inputs in an order of its own \(GPTQ's desc_act\)"):
+    with pytest.raises(
+        WeightsError, match=r"q to down: each has its inputs in an order of its own \(GPTQ's desc_act\)"
+    ):
         read.linears(("q", "down"), ("",), (ROWS,), WIDTH)
 
 
@@ -485,3 +487,65 @@ def test_what_is_read_in_full_is_not_taken_from_few_bits(tmp_path: Path) -> None
             WeightsError, match=f"{name}.weight is quantized, and this part of the model is read in full"
         ):
             read(f"{name}.weight", ROWS, WIDTH)
+
+
+def of_four_bits(rows: int = ROWS, width: int = 2 * WIDTH, group: int = 32, seed: int = 0) -> QuantizedWeight:
+    numbers, scales = rounded(weight(seed, rows, width), 4, group)
+    halved = packed(numbers, 4).view(torch.uint8)
+    return QuantizedWeight(halved, scales, None, None, 4, torch.bfloat16)
+
+
+@pytest.mark.parametrize("group", PACKED_GROUPS)
+@pytest.mark.parametrize("rows", [1, MOST_PACKED, MOST_PACKED + 1])
+def test_few_rows_of_four_bits_are_as_exact_without_a_weight_that_is_written_out(rows: int, group: int) -> None:
+    """Of more rows it is written out, and the same to the bit as before."""
+    plain_ = of_four_bits(width=256, group=group)
+    found, x = on_a_processor(plain_), weight(5, rows, 256)
+    right = x.double() @ plain_.dense().double().T
+    ours, other = (float((linear(x, one).double() - right).abs().max()) for one in (found, plain_))
+    assert ours <= 1.5 * other, "one rounding of the answer"
+    assert torch.equal(linear(x, found), linear(x, plain_)) == (rows > MOST_PACKED)
+    wrong = on_a_processor(of_four_bits(width=256, group=group, seed=1))
+    assert float((linear(x, wrong).double() - right).abs().max()) > 100 * other, "the control"
+
+
+def test_a_packed_weight_takes_rows_of_any_shape_and_a_bias() -> None:
+    found, bias = on_a_processor(of_four_bits()), weight(3, 1, ROWS)[0]
+    x = weight(2, 6, 2 * WIDTH).unflatten(0, (2, 3)).transpose(0, 1)
+    assert torch.equal(linear(x, found), torch.stack([linear(one, found) for one in x]))
+    assert torch.equal(linear(x[:, 1], found, bias), linear(x[:, 1].contiguous(), found) + bias)
+    assert found.nbytes == of_four_bits().nbytes + found.packed.nbytes + found.pairs.nbytes
+
+
+def on_a_processor(found: QuantizedWeight) -> PackedWeight:
+    made = quantized.packed(found)
+    if not isinstance(made, PackedWeight):
+        pytest.skip("torch has no quick product of four bits for this processor")
+    return made
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dtype": torch.float32}, {"bits": 8}, {"groups": torch.arange(2 * WIDTH) // 32},
+        {"zeros": torch.full((ROWS, 4), 8, dtype=torch.uint8)}, {"scales": torch.ones(ROWS, 4)},
+        {"scales": torch.ones(ROWS, 8, dtype=torch.bfloat16)},
+        {"numbers": torch.zeros(ROWS - 8, WIDTH, dtype=torch.uint8), "scales": torch.ones(ROWS - 8, 4).bfloat16()},
+    ],
+)  # fmt: skip
+def test_what_the_packed_product_would_not_keep_is_written_out(change: dict[str, Any]) -> None:
+    other = replace(of_four_bits(), **change)
+    assert quantized.packed(other) is other
+
+
+def test_dense_layers_are_packed_and_experts_are_not(tmp_path: Path) -> None:
+    how = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}
+    numbers, scales = rounded(weight(0, ROWS, WIDTH), 4, 32)
+    state = layer({"weight_packed": packed(numbers, 4), "weight_scale": scales}, "0.up")
+    state |= {name.replace("0.", "1."): one.clone() for name, one in state.items()}
+    groups = {"group_0": {"targets": ["Linear"], "weights": how}}
+    read = reader(tmp_path, state, asked(format="pack-quantized", config_groups=groups), torch.bfloat16)
+    found = read.linear(("0.up",), (ROWS,), WIDTH)
+    assert isinstance(found, QuantizedWeight)
+    assert isinstance(on_a_processor(of_four_bits()), PackedWeight) == isinstance(found, PackedWeight)
+    assert type(read.linears(["0.", "1."], ("up",), (ROWS,), WIDTH)) is QuantizedWeight
