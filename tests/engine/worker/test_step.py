@@ -100,7 +100,8 @@ def test_work_for_one_request_alone_ends_that_one_once_nothing_can_give_way(monk
 
 
 def test_of_several_whose_own_work_finds_no_room_the_one_that_came_last_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage, reqs = Full(), asked(1.0, 2.0, 3.0)
+    stage: Any = Full()
+    reqs = asked(1.0, 2.0, 3.0)
 
     def encode(req: StageRequest) -> list[Text]:
         if req is reqs[2]:
@@ -113,7 +114,9 @@ def test_of_several_whose_own_work_finds_no_room_the_one_that_came_last_ends(mon
 
 @pytest.mark.parametrize("own", [True, False])
 def test_what_another_stage_of_the_device_remembers_gives_way_as_well(own: bool) -> None:
-    stage, other, reqs = Full(most=0), Full(), asked(0.0, 1.0)
+    stage: Any = Full(most=0)
+    other: Any = Full()
+    reqs = asked(0.0, 1.0)
     if own:
         remember(stage)
     remember(other)
@@ -125,7 +128,8 @@ def test_what_another_stage_of_the_device_remembers_gives_way_as_well(own: bool)
 
 
 async def test_a_worker_has_its_stages_make_room_for_each_other() -> None:
-    full, other = FakeStage(act=short, name="a"), FakeStage(name="b")
+    full = FakeStage(act=short, name="a")
+    other: Any = FakeStage(name="b")
     other.prefixes = Prefixes[str](1000)
     other.prefixes.keep("s", [1, 2], "kept", 100)
     sent: list[wire.Message] = []
