@@ -55,7 +55,9 @@ def request_spoken(recordings: list[Recording]) -> Pcm:
 @pytest.fixture(scope="module")
 def spoken_apart(recordings: list[Recording]) -> Split:
     """A request, and where silence may come between two of its words."""
-    return split(Watched(StageConfig()), next(r for r in recordings if r.text == "nano tell me one times two"))
+    request = split(Watched(StageConfig()), next(r for r in recordings if r.text == "nano tell me one times two"))
+    assert request
+    return request
 
 
 def req_at(ears: Ears, slot: int = 0, request: Request = LIVE) -> StageRequest:
