@@ -23,7 +23,7 @@ from engine.training.nano.conditions import with_noise
 from engine.training.nano.dialogues import read_requests, sample_heard, sample_request
 from engine.training.nano.ears import ASIDES, requests_automaton
 from engine.training.nano.eval_ears import SPOKEN, Recording, alone, meanings, pieces, read
-from engine.training.nano.eval_silence import Silence, Split, Watched, silences, split
+from engine.training.nano.eval_silence import FILLERS, Silence, Split, Watched, silences, split
 from engine.worker.models.nano import ears as nano_ears
 from engine.worker.models.nano import hush as nano_hush
 from engine.worker.models.nano import utterance as nano_utterance
@@ -55,7 +55,9 @@ def request_spoken(recordings: list[Recording]) -> Pcm:
 @pytest.fixture(scope="module")
 def spoken_apart(recordings: list[Recording]) -> Split:
     """A request, and where silence may come between two of its words."""
-    return split(Watched(StageConfig()), next(r for r in recordings if r.text == "nano tell me one times two"))
+    request = split(Watched(StageConfig()), next(r for r in recordings if r.text == "nano tell me one times two"))
+    assert request
+    return request
 
 
 def req_at(ears: Ears, slot: int = 0, request: Request = LIVE) -> StageRequest:
@@ -90,6 +92,11 @@ def tones(seconds: float) -> Pcm:
     root = 220 * 2 ** (np.array([0, 3, 7, 10])[(t * 4).astype(int) % 4] / 12)
     wave = sum(np.sin(2 * np.pi * root * ratio * t) for ratio in (1, 1.26, 1.5, 2))
     return (np.asarray(wave) * 3000).astype(np.int16)
+
+
+def hum(seconds: float) -> Pcm:
+    """The mains. Its words were "fine", and of one three times softer "hmm"."""
+    return (FILLERS["hum"](round(seconds * MIC_RATE_HZ)) * 350).astype(np.int16)
 
 
 def noise(seconds: float, rms: float) -> Pcm:
@@ -169,9 +176,9 @@ def test_in_noise_the_net_makes_requests_heard(
     "pcm",
     [
         noise(0, 1), np.zeros(1, np.int16), np.zeros(2 * MIC_RATE_HZ, np.int16), noise(2, 30), noise(2, 2000), tones(2),
-        np.full(MIC_RATE_HZ, -32768, np.int16), noise(0.05, 3000),
+        np.full(MIC_RATE_HZ, -32768, np.int16), noise(0.05, 3000), hum(4),
     ],
-    ids=["nothing", "a sample", "silence", "quiet noise", "noise", "music", "rail", "a click"],
+    ids=["nothing", "a sample", "silence", "quiet noise", "noise", "music", "rail", "a click", "hum"],
 )  # fmt: skip
 def test_what_is_no_speech_is_not_understood(ears: Ears, pcm: Pcm) -> None:
     (*_, last) = hear(ears, [pcm])

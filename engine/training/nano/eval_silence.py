@@ -1,18 +1,21 @@
 """Measures what silence around and between the words does to the ears: the same words should be heard as without.
 
-    python -m engine.training.nano.eval_silence [--part 1/20]
+    python -m engine.training.nano.eval_silence --part 1/5 [--resume FILE]
 
-Recordings of tests/data/spoken get seconds of silence ahead, behind, and between two words, where the ears found a
-word to end: digital silence, a room's noise, the hum of the mains, somebody's breath. Prints a table of how many were
-heard differently, and which; exits with 1 if any was.
+The requests of tests/data/spoken that are heard rightly get seconds of silence ahead, behind, and between two words,
+where the ears found a word to end: digital silence, a room's noise, the hum of the mains, somebody's breath. Prints a
+table of how many were heard otherwise, and which; exits with 1 if any was. With ``--resume`` what was heard is kept in
+a file, and the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,23 +37,53 @@ PLACES_S = ((3.0, 0.0, 0.0), (8.0, 0.0, 8.0), (0.0, 4.0, 0.0))  # ahead, in the 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", default="1/20", help="i/n: every n-th recording, from the i-th")
-    first, every = map(int, parser.parse_args().part.split("/"))
-    ears = Watched(StageConfig())
-    recordings = [split(ears, recording) for recording in read(SPOKEN)[first - 1 :: every]]
-    print(f"| silence around {len(recordings)} recordings | heard differently |\n|---|---|")
-    differ = [differences(ears, recordings, silence) for silence in silences()]
-    sys.exit(any(differ))
+    parser.add_argument("--part", default="1/5", help="i/n: every n-th recording, from the i-th")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="keep there what was heard; a new file after changes"
+    )
+    args = parser.parse_args()
+    first, every = map(int, args.part.split("/"))
+    sys.exit(table(Watched(StageConfig()), read(SPOKEN)[first - 1 :: every], Kept(args.resume)))
 
 
-def differences(ears: Ears, recordings: list[Split], silence: Silence) -> int:
-    """How many recordings are heard differently with the silence; prints a row, and what was heard."""
-    heard = [(one, alone(ears, replace(one.recording, pcm=silence.around(one))).heard) for one in recordings]
-    others = [(one.heard, now) for one, now in heard if now != one.heard]
+def table(ears: Watched, recordings: list[Recording], kept: Kept) -> bool:
+    """Print how many requests are heard otherwise with each silence, and what was heard; whether any was."""
+    requests = [one for recording in recordings if (one := split(ears, recording))]
+    print(f"| silence around {len(requests)} requests that are heard rightly without | heard otherwise |\n|---|---|")
+    rows = [_row(ears, requests, silence, kept) for silence in silences()]
+    return any(rows)
+
+
+def _row(ears: Ears, requests: list[Split], silence: Silence, kept: Kept) -> bool:
+    heard = [(one.heard, kept.words(ears, one, silence)) for one in requests]
+    others = [(before, now) for before, now in heard if now != before]
     print(f"| {silence.name} | {len(others)} |", flush=True)
     for before, now in others:
         print(f"    {before!r} -> {now!r}", file=sys.stderr)
-    return len(others)
+    return bool(others)
+
+
+@dataclass(slots=True)
+class Kept:
+    """What was heard, a line of JSON for each recording with each silence; without a file nothing is kept."""
+
+    file: Path | None = None
+    heard: dict[tuple[str, str, str], str] = field(default_factory=dict[tuple[str, str, str], str])
+
+    def __post_init__(self) -> None:
+        if self.file and self.file.exists():
+            lines = (json.loads(line) for line in self.file.read_text().splitlines())
+            self.heard = {(voice, text, silence): heard for voice, text, silence, heard in lines}
+
+    def words(self, ears: Ears, split: Split, silence: Silence) -> str:
+        """The words that are heard of the recording with the silence; "" is what was not understood."""
+        key = (split.recording.voice, split.recording.text, silence.name)
+        if key not in self.heard:
+            self.heard[key] = alone(ears, replace(split.recording, pcm=silence.around(split))).heard
+            if self.file:
+                with self.file.open("a") as file:
+                    print(json.dumps([*key, self.heard[key]]), file=file)
+        return self.heard[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +147,13 @@ class Watched(Ears):
         return chunks
 
 
-def split(ears: Watched, recording: Recording) -> Split:
-    """The end of the middle word, as the ears' own search has it."""
-    heard = alone(ears, recording).heard
+def split(ears: Watched, recording: Recording) -> Split | None:
+    """The end of the middle word, as the ears' own search has it; None for what is no request that is heard rightly."""
+    outcome = alone(ears, recording)
+    if recording.expect is None or not outcome.right:
+        return None
     between = _begin(recording.pcm) + ears.ends[len(ears.ends) // 2 - 1] if len(ears.ends) > 1 else len(recording.pcm)
-    return Split(recording, heard, between)
+    return Split(recording, outcome.heard, between)
 
 
 def _begin(pcm: Pcm) -> int:

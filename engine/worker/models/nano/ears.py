@@ -46,7 +46,7 @@ NATS = 1024.0  # pocketsphinx scores are logarithms divided by 2**10 (SENSCR_SHI
 REFUSAL = -210.0  # nats; set on the development recordings, see EARS.md
 DOUBT = -280.0  # between these two a request is only guessed at, and asked back
 CLEAR_DB, PER_DB, MOST = 30.0, 14.0, 40.0  # less clear speech fits worse: by so many nats a dB both limits are lowered
-COVERAGE = 0.6  # speech is covered wholly by its words, noise to a quarter
+COVERAGE, STEADY_DB = 0.6, 3.0  # speech is covered wholly by its words, noise to a quarter; and it is louder and softer
 
 
 @dataclass(slots=True)
@@ -200,8 +200,8 @@ class Ears:
 
     def _margin(self, search: Search, hearing: Hearing) -> float:
         """Return how surely the speech is a request, rather than made into one, in nats."""
-        fits = not hearing.utterance.too_long and search.coverage() > COVERAGE
-        return search.margin() if fits else -math.inf
+        voice = hearing.utterance.clear_db > STEADY_DB and not hearing.utterance.too_long
+        return search.margin() if voice and search.coverage() > COVERAGE else -math.inf
 
     def _start_over(self, req: StageRequest, hearing: Hearing) -> None:
         """Search again from the first sample, with the cepstral mean of what has been heard."""

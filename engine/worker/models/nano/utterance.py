@@ -64,6 +64,7 @@ class Utterance:
         self._loudest = 0.0  # level that lasted
         self._clear = 0  # frames in a row, up to now, that are clearly a voice
         self._behind = AFTER + 1  # frames since the last of these
+        self._apart = 0  # frames kept ahead of the last long pause
         self._between = 0.0  # the level of the noise in this pause, in frames that are in neither end of it
         self._forgotten = 0.0  # the level of the noise more than LONGEST ago
 
@@ -171,6 +172,7 @@ class Utterance:
         kept[:GAP] = kept[-LASTS - GAP :] = True
         kept[GAP_AFTER:begins] = False
         self._leave_out(np.arange(len(self._frames)) < len(self._frames) - AFTER)
+        self._apart = len(self._frames)
         quieter = self._quieter([pause[n] for n in np.flatnonzero(kept)], louder[kept])
         self._recent = deque(quieter, self._recent.maxlen)
 
@@ -195,17 +197,20 @@ class Utterance:
 
     def _leave_out_what_is_softer(self) -> None:
         """The loudest is louder than it was: what was kept need not be a voice beside it."""
-        if len(self._levels) < WORTH:
+        if len(self._levels) < WORTH and not self._apart:
             return
         clear = np.array(self._levels) > self._clear_level
         lasts = np.convolve(clear, np.ones(LASTS))[LASTS - 1 : len(clear)] >= LASTS
         words = np.convolve(lasts, np.ones(LASTS)) > 0
         near = np.convolve(words, np.ones(BEFORE + 1 + AFTER))[BEFORE : BEFORE + len(words)] > 0
         near[-BEFORE:] = True  # a word is being said now
-        if np.count_nonzero(~near) >= WORTH:
+        if lone := self._apart > 0 and not words[: self._apart].any():
+            near[: self._apart] = False  # however little it is: no word begins so softly, a long pause ahead of itself
+        if lone or np.count_nonzero(~near) >= WORTH:
             self._leave_out(near)
 
     def _leave_out(self, kept: NDArray[np.bool_]) -> None:
+        self._apart = int(np.count_nonzero(kept[: self._apart]))
         self._frames = [frame for frame, keep in zip(self._frames, kept, strict=True) if keep]
         self._levels = [level for level, keep in zip(self._levels, kept, strict=True) if keep]
         self._ranked = sorted(self._levels)
