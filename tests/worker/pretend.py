@@ -1,8 +1,8 @@
 """A GPU that is not there: tensors that say they are on one, compute on the CPU, and keep a GPU's discipline.
 
 A tensor of the CPU that meets one of the device raises, as it would there; whatever makes the host wait for the device
-is written down with the line of ours that asked for it. What only a real device can show (kernels, streams, captures,
-speed) this does not.
+is written down with the line of ours that asked for it, and so is a tensor there of numbers that not every device has.
+What only a real device can show (kernels, streams, captures, speed) this does not.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from torch.utils._pytree import tree_map
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU, CPU = torch.device("cuda:0"), torch.device("cpu")
+RARE = (torch.float64, torch.complex32, torch.complex64, torch.complex128)
+"""Numbers that Apple's GPUs lack, or have only lately."""
 COPIES = {"aten::_to_copy", "aten::copy_"}
 WAITS = {
     "aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim",
@@ -74,9 +76,10 @@ class OnDevice(torch.Tensor):
 
 @dataclass
 class Device:
-    """The device's diary: every wait of the host's, as (what, where)."""
+    """The device's diary: every wait of the host's, and every tensor of rare numbers, as (what, where)."""
 
     waits: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    rare: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     apart: int = 0
     """How deep we are in operations that torch takes apart: there, what it makes is made beside its arguments."""
 
@@ -107,6 +110,8 @@ class Device:
         found = func(*_mapped(_inner, args), **_mapped(_inner, kwargs))
         if name == "aten::_to_copy" and any(found is _inner(one) for one in given):
             found = found.clone()
+        if there:
+            self.rare += [(f"{name} {one.dtype}", _where()) for one in _tensors(found) if one.dtype in RARE]
         known = {id(one.held): one for one in ours}
         return _mapped(lambda one: _outer(one, known, there), found)
 

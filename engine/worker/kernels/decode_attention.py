@@ -23,13 +23,11 @@ BLOCK = 64  # positions of one product
 FEWEST = 16  # rows and columns that a product of a GPU's tensor cores has at least
 
 
+# fmt: off
 @triton.jit
-def stretches(
-    query, keys, values, begins, lengths, mixed, sums, out, scale,
-    query_row, query_head, key_head, key_at, value_head, value_at,
-    GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
-    BLOCK: tl.constexpr, SPLIT: tl.constexpr, ALONE: tl.constexpr, TYPE: tl.constexpr, BY_HAND: tl.constexpr,
-):  # fmt: skip
+def stretches(query, keys, values, begins, lengths, mixed, sums, out, scale, query_row, query_head, key_head, key_at,
+    value_head, value_at, GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK: tl.constexpr, SPLIT: tl.constexpr, ALONE: tl.constexpr, TYPE: tl.constexpr, BY_HAND: tl.constexpr):
     """One stretch of one row, for all queries that share a head: its sum [GROUP, DIM], not yet divided; the largest
     score and the sum of weights [GROUP, 2]. Where no row has another one (ALONE), it is the answer."""
     row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -69,6 +67,7 @@ def stretches(
             tl.store(mixed + line * DIM + column[None, :], found, mask=real)
             tl.store(sums + (number.to(tl.int64) * GROUP + own) * 2, best, mask=own < GROUP)
             tl.store(sums + (number.to(tl.int64) * GROUP + own) * 2 + 1, whole, mask=own < GROUP)
+# fmt: on
 
 
 @triton.jit

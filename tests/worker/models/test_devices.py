@@ -15,16 +15,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine import ChunkSpec, ConfigError, StageSpec, WeightsError, WorkerSpec, wire
 from engine.worker import host
+from engine.worker.models.qwen3_omni import source
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn import memory as planning
 from engine.worker.nn.captured import Captured
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
-from engine.worker.nn.device import answers, check, nvidia_capability
+from engine.worker.nn.device import answers, check, has_graphs, nvidia_capability
 from engine.worker.nn.moe import has_grouped
 from engine.worker.nn.sampler import SamplingParams
 from engine.worker.omni.source import Source
+from engine.worker.stage import StageConfig
 from tests.worker.models.qwen3_omni.cases import Folder
 
 BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nSearch for `cudaErrorDevicesUnavailable'\n"
@@ -183,3 +185,15 @@ def test_only_nvidias_devices_have_its_capabilities(monkeypatch: pytest.MonkeyPa
     assert nvidia_capability(torch.device("mps")) == 0
     has_grouped.cache_clear()
     assert not has_grouped(torch.device("mps"), torch.bfloat16)
+
+
+def test_graphs_are_for_nvidias_devices_alone(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AMD's go by the same name; ``options.graphs`` may ask for them there all the same."""
+    monkeypatch.setattr(torch.version, "hip", None)
+    assert [has_graphs(torch.device(device)) for device in ("cuda:1", "cpu", "mps")] == [True, False, False]
+    folder, plain = checkpoint("plain"), {"kernels": "off"}
+    assert source.Source(StageConfig(folder, "cuda:0", options=plain)).static
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert not has_graphs(torch.device("cuda:0"))
+    assert not source.Source(StageConfig(folder, "cuda:0", options=plain)).static
+    assert source.Source(StageConfig(folder, "cuda:0", options=plain | {"graphs": "on"})).static

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from tests.worker.kernels.weights import weight as random_weight
 
 ROWS, WIDTH, GROUP = 48, 64, 16
 CPU = torch.device("cpu")
+SHARES: list[float] = []
+"""Of each product the largest difference, as a share of its largest value."""
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """The column of each place in a word of AWQ."""
 
@@ -183,6 +185,13 @@ def test_fp8_of_transformers_has_a_scale_for_each_block(tmp_path: Path) -> None:
     assert torch.equal(dense(found), numbers.float() * spread)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def figures() -> Iterator[None]:
+    """Print, at the end of all, how far products were from those in float64."""
+    yield
+    print(f"products of quantized weights: within {max(SHARES, default=0.0):.1e} of the largest")
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([4, 8]), st.sampled_from([8, 16, 64]), st.integers(1, 5))
 def test_a_product_is_that_with_the_weight_written_out(seed: int, bits: int, group: int, count: int) -> None:
@@ -191,7 +200,8 @@ def test_a_product_is_that_with_the_weight_written_out(seed: int, bits: int, gro
     weights = QuantizedWeight(packed(numbers, bits).view(torch.uint8), scales, None, None, bits, torch.float32)
     x = weight(seed + 1, count, WIDTH, torch.float32)
     expected = F.linear(x.double(), (numbers.double().unflatten(1, (-1, group)) * scales[..., None]).flatten(1))
-    assert torch.allclose(linear(x, weights).double(), expected, atol=1e-3 * float(expected.abs().max()))
+    SHARES.append(float((linear(x, weights).double() - expected).abs().max() / expected.abs().max()))
+    assert SHARES[-1] <= 1e-3
 
 
 def test_a_number_is_the_nearest_and_a_scale_the_best_of_those_tried() -> None:
@@ -470,9 +480,7 @@ def test_experts_whose_inputs_have_orders_of_their_own_are_refused_by_their_caus
         }, name)  # fmt: skip
     read = reader(tmp_path, tensors, {"quant_method": "gptq", "desc_act": True}, torch.float16)
     assert torch.equal(*dense(read.linear(("q", "k"), (ROWS, ROWS), WIDTH)).chunk(2))
-    with pytest.raises(
-        WeightsError, match=r"q to down: each has its inputs in an order of its own \(GPTQ's desc_act\)"
-    ):
+    with pytest.raises(WeightsError, match=r"q to down: each has its inputs in an order of its own \(GPTQ"):
         read.linears(("q", "down"), ("",), (ROWS,), WIDTH)
 
 

@@ -72,15 +72,19 @@ def noted_logits(monkeypatch: pytest.MonkeyPatch) -> Generator[list[torch.Tensor
         yield found
 
 
-def compare(said: Said, answer: Answer, heard: np.ndarray) -> None:
-    """The rule: identical up to the first step at which the reference's own choice hung by a thread."""
-    calls = answer.thoughts.close_calls()
-    for kind, ours, theirs in (
+def compare(said: Said, answer: Answer, heard: np.ndarray) -> tuple[int, int, float]:
+    """The rule: identical up to the first step at which the reference's own choice hung by a thread. How many tokens
+    and how many codes were, and how far the farthest sample is."""
+    calls, alike = answer.thoughts.close_calls(), [0, 0]
+    for i, (kind, ours, theirs) in enumerate((
         ("text", np.array(said.ids), np.array(answer.ids)),
         ("codes", said.codes, answer.codes),
-    ):
+    )):  # fmt: skip
         same = min(calls[kind], default=max(len(ours), len(theirs)))
         assert ours[:same].tolist() == theirs[:same].tolist(), kind
         assert calls[kind] or ours.shape == theirs.shape, kind
+        alike[i] = ours[:same].size
     assert said.wave.shape == heard.shape
-    assert np.abs(said.wave - heard).max() <= 1e-4
+    farthest = float(np.abs(said.wave - heard).max())
+    assert farthest <= 1e-4
+    return alike[0], alike[1], farthest

@@ -133,6 +133,48 @@ def test_a_lost_voices_frames_are_taken_over_there_and_a_slot_is_cleared(
         assert not device.taken()
 
 
+@pytest.fixture
+def not_nvidias(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device is one of AMD's by what torch says of itself. Apple's go the same way; this torch makes none of their
+    tensors, not even pretended ones."""
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+
+
+@pytest.mark.usefixtures("cold", "not_nvidias")
+def test_a_whole_answer_on_another_gpu_takes_no_numbers_that_apples_lack(
+    checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Doubles, and complex ones: from the prompt to the sound, by the plain path."""
+    titles, folder = ("text", "audio and image", "video"), checkpoint("plain")
+    plain, _ = asyncio.run(drive(stages(folder, "cpu"), asked(*titles)))
+    with pretended(monkeypatch) as device:
+        inside, line = watch(monkeypatch, device), stages(folder, "cuda:0")
+        found, _ = asyncio.run(drive(line, asked(*titles), device))
+    assert not device.rare
+    assert not inside, "no step is one that a graph would capture"
+    assert line[0].source.kernels is None  # type: ignore[attr-defined]
+    for one, other in zip(found, plain, strict=True):
+        assert one[:2] == other[:2]
+        assert np.abs(one[2] - other[2]).max() <= 1e-4
+
+
+@pytest.mark.usefixtures("cold", "not_nvidias")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
+def test_numbers_that_apples_gpus_lack_would_show(
+    dtype: torch.dtype, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control."""
+
+    def planted(logits: torch.Tensor, *_: Any) -> torch.Tensor:
+        return logits.to(dtype).abs().float()
+
+    monkeypatch.setattr(talker_net, "penalised", planted)
+    with pretended(monkeypatch) as device:
+        asyncio.run(drive(stages(checkpoint("plain"), "cuda:0"), [request("r", PROMPTS["bare"], 2, 2)], device))
+    assert {where.rpartition(" ")[2] for _, where in device.rare} == {"planted"}
+    assert any(what.endswith(str(dtype)) for what, _ in device.rare)
+
+
 @pytest.mark.parametrize("fault", ["a question", "a number of the host", "an index of the host", "a mask"])
 def test_a_wait_in_a_step_would_show(fault: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative controls."""

@@ -54,6 +54,7 @@ async def test_logits_under_forced_tokens_are_the_references(
     """What is drawn from, with penalty and suppression, at every step of every stage."""
     turns = PROMPTS["audio and image"]
     *_, worst = await forced(oracle(name).answer(turns, 8, 12), turns, spec(checkpoint(name)), monkeypatch)
+    print(f"{name}: logits of tokens within {worst[0]:.1e}, of codes within {max(worst[1], worst[2]):.1e}")
     assert max(worst.values()) <= 1e-4, worst
 
 

@@ -29,16 +29,21 @@ async def test_the_engine_says_what_the_reference_says(
     name: str, titles: tuple[str, ...], checkpoint: Folder, oracle: Reference
 ) -> None:
     """Every conversation on one checkpoint; on the others, whose sizes differ, those that have a bit of everything."""
-    reference = oracle(name)
+    reference, compared = oracle(name), list[tuple[int, int, float]]()
     async with Engine(spec(checkpoint(name), piece=40)) as engine:
         for title in titles:
             turns = PROMPTS[title]
             said = await ask(engine, request(title, turns))
             answer = reference.answer(turns, 8, 12)
             assert said.prompt == reference.inputs(turns)["input_ids"][0].tolist(), title
-            compare(said, answer, reference.sound(said.codes))
+            compared.append(compare(said, answer, reference.sound(said.codes)))
             assert len(said.ids) == 8
             assert len(said.codes) == 12
+    tokens, codes, farthest = zip(*compared, strict=True)
+    print(
+        f"{name}: {sum(tokens)} tokens and {sum(codes)} codes of {len(titles)} answers are the reference's, the sound "
+        f"within {max(farthest):.1e}"
+    )
 
 
 @pytest.mark.parametrize("title", VIDEOS)
@@ -48,7 +53,8 @@ async def test_videos_are_seen_as_the_reference_sees_them(title: str, checkpoint
     async with Engine(spec(checkpoint("plain"))) as engine:
         said = await ask(engine, request("t", turns, 6, 8))
     assert said.prompt == reference.inputs(turns)["input_ids"][0].tolist()
-    compare(said, answer, reference.sound(said.codes))
+    tokens, codes, farthest = compare(said, answer, reference.sound(said.codes))
+    print(f"{title}: {tokens} tokens and {codes} codes are the reference's, the sound within {farthest:.1e}")
     assert len(said.codes) > 4
 
 
@@ -92,7 +98,8 @@ async def test_a_long_answer_stays_with_the_reference(checkpoint: Folder, oracle
     answer = reference.answer(turns, 40, 160)
     async with Engine(spec(checkpoint("deep"))) as engine:
         said = await ask(engine, request("long", turns, 40, 160))
-    compare(said, answer, reference.sound(said.codes))
+    tokens, codes, farthest = compare(said, answer, reference.sound(said.codes))
+    print(f"long: {tokens} tokens and {codes} codes are the reference's, the sound within {farthest:.1e}")
     assert len(said.codes) == 160
     close = {kind: len(set(steps)) for kind, steps in answer.thoughts.close_calls().items()}
     assert close["text"] + close["codes"] <= 0.001 * (len(answer.ids) + len(answer.codes)), close
