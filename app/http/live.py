@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.http.trouble import ERRORS
+from app.http.trouble import ERRORS, body_of, refusal_of
 from app.telemetry import log
 
 T = TypeVar("T")
@@ -17,22 +19,28 @@ Write = Callable[[bytes], Awaitable[None]]
 
 SLOW_S = 30.0
 """A client that takes nothing for so long has left: a player that keeps its pace takes some every second."""
+QUIET_S = 15.0
+"""A stream of events that is silent for so long gets a comment, which no client reads, before a proxy on the way cuts
+it (WHATWG HTML, Server-sent events, Authoring notes: "every 15 seconds or so")."""
+COMMENT = b": keep-alive\n\n"
 
 
 class ClientGone(Exception):
     """Nobody waits for the answer any more."""
 
 
-async def while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``, which is cancelled when the client leaves; then raises ClientGone.
+async def while_there(receive: Receive, work: Coroutine[Any, Any, T], *beside: Coroutine[Any, Any, None]) -> T:
+    """The result of ``work``, which is cancelled when the client leaves; then raises ClientGone. What runs ``beside``
+    it ends with it.
 
     The request's body must have been read. What ``work`` raises comes out as it is.
     """
     try:
         async with asyncio.TaskGroup() as tasks:
-            watch = tasks.create_task(_until_gone(receive), name="http:watch")
+            watches = [tasks.create_task(one, name="http:watch") for one in (_until_gone(receive), *beside)]
             result = await work
-            watch.cancel()
+            for watch in watches:
+                watch.cancel()
     except BaseExceptionGroup as group:
         gone = [error for error in group.exceptions if isinstance(error, ClientGone)]
         raise (gone or group.exceptions)[0] from None
@@ -49,7 +57,8 @@ class Live(Response):
     """A body that ``produce`` writes piece by piece, at the pace of its reader.
 
     Until the first piece an error of ``ERRORS`` becomes an ordinary refusal; after it the connection breaks off, so
-    that no client takes a part for the whole.
+    that no client takes a part for the whole. A stream of events is kept alive by comments; an error behind nothing
+    but these is an event.
     """
 
     def __init__(
@@ -65,8 +74,9 @@ class Live(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = _Body(send, self)
+        beside = (body.comment(),) if self.media_type == "text/event-stream" else ()
         try:
-            await while_there(receive, self._produce(body.write))
+            await while_there(receive, self._work(body), *beside)
         except ClientGone as gone:
             log("http.left", path=scope["path"], reason=str(gone))
             await _cut(scope, receive)
@@ -77,6 +87,15 @@ class Live(Response):
             log("http.broken", path=scope["path"], error=type(error).__name__)
             return  # without the last piece, at which the server cuts the connection
         await body.end()
+
+    async def _work(self, body: _Body) -> None:
+        try:
+            await self._produce(body.write)
+        except ERRORS as error:
+            if body.told or not body.begun:
+                raise
+            event = {"type": "error", **body_of(refusal_of(error))}
+            await body.write(b"data: " + orjson.dumps(event) + b"\n\n")
 
 
 async def _cut(scope: Scope, receive: Receive) -> None:
@@ -89,20 +108,32 @@ async def _cut(scope: Scope, receive: Receive) -> None:
 
 
 class _Body:
-    """The part of a response that has been sent; its head leaves with the first piece."""
+    """The part of a response that has been sent; its head leaves with the first piece, or the first comment."""
 
     def __init__(self, send: Send, response: Response) -> None:
-        self.begun = False
+        self.begun = self.told = False
         self._send, self._response = send, response
+        self._turn, self._sent_s = asyncio.Lock(), time.monotonic()
 
     async def write(self, piece: bytes) -> None:
         """Raises ClientGone if nobody takes it."""
+        self.told = True
+        await self._write(piece)
+
+    async def comment(self) -> None:
+        """Send a comment whenever nothing was sent for QUIET_S."""
+        while True:
+            left_s = self._sent_s + QUIET_S - time.monotonic()
+            await (asyncio.sleep(left_s) if left_s > 0 else self._write(COMMENT))
+
+    async def _write(self, piece: bytes) -> None:
         try:
-            async with asyncio.timeout(SLOW_S):
+            async with asyncio.timeout(SLOW_S), self._turn:
                 await self._begin()
                 await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         except TimeoutError:
             raise ClientGone("the client does not read") from None
+        self._sent_s = time.monotonic()
 
     async def end(self) -> None:
         await self._begin()
@@ -110,6 +141,6 @@ class _Body:
 
     async def _begin(self) -> None:
         if not self.begun:
-            self.begun = True
             head = {"status": self._response.status_code, "headers": self._response.raw_headers}
             await self._send({"type": "http.response.start", **head})
+            self.begun = True
