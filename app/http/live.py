@@ -92,7 +92,7 @@ class Live(Response):
         try:
             await self._produce(body.write)
         except ERRORS as error:
-            if body.told or not body.begun:
+            if body.answering or not body.begun:
                 raise
             event = {"type": "error", **body_of(refusal_of(error))}
             await body.write(b"data: " + orjson.dumps(event) + b"\n\n")
@@ -111,13 +111,13 @@ class _Body:
     """The part of a response that has been sent; its head leaves with the first piece, or the first comment."""
 
     def __init__(self, send: Send, response: Response) -> None:
-        self.begun = self.told = False
+        self.begun = self.answering = False
         self._send, self._response = send, response
         self._turn, self._sent_s = asyncio.Lock(), time.monotonic()
 
     async def write(self, piece: bytes) -> None:
         """Raises ClientGone if nobody takes it."""
-        self.told = True
+        self.answering = True
         await self._write(piece)
 
     async def comment(self) -> None:
