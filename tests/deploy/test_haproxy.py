@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
@@ -21,7 +24,8 @@ from websockets.exceptions import InvalidStatus
 from tests.app.rig import TIMEOUT_S, Client
 from tests.app.transports.webrtc.caller import Caller
 from tests.deploy.clients import BEARER, SDP, Held, called, client_of, held, made, opens, owner, socket
-from tests.deploy.haproxy import PATIENCE_S, Fronts, free_port, fronts
+from tests.deploy.haproxy import KEY, PATIENCE_S, Fronts, free_port, fronts
+from tests.test_blocks import ALL
 
 pytestmark = [pytest.mark.haproxy, pytest.mark.asyncio(loop_scope="module")]
 
@@ -240,3 +244,38 @@ async def test_a_full_server_sends_its_clients_on_and_all_full_is_one_error(tmp_
 
 def _direct(two: Fronts, server: str) -> connect:
     return connect(f"{two.url(server, 'ws')}/v1/realtime", additional_headers=BEARER)
+
+
+SOCAT = """#!{python}
+import socket, sys
+with socket.socket(socket.AF_UNIX) as one:
+    one.connect(sys.argv[2])
+    one.sendall(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(one.makefile("rb").read())
+"""
+SYSTEMCTL = "#!/bin/sh\nkill -TERM {pid}\n"
+
+
+async def test_the_page_s_way_to_take_a_server_out_waits_for_its_sessions(two: Fronts, tmp_path: Path) -> None:
+    """Its addresses are the test's; of socat and systemctl, which are not everywhere, only what it asks of them."""
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not here")
+    (code,) = [one.code for one in ALL if one.kind == "drain"]
+    for written, here in (("http://10.0.0.3:8000", two.url("a")), ("/run/haproxy/parley.sock", str(two.admin))):
+        assert written in code
+        code = code.replace(written, here)
+    a = two.processes["a"].running
+    assert a is not None
+    for name, program in (("socat", SOCAT.format(python=sys.executable)), ("systemctl", SYSTEMCTL.format(pid=a.pid))):
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).write_text(program)
+        (tmp_path / "bin" / name).chmod(0o755)
+    env = {**os.environ, "KEY": KEY, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    async with connect(f"{two.url('a', 'ws')}/v1/realtime", additional_headers=BEARER):
+        taking_out = await asyncio.create_subprocess_exec("bash", "-euc", code, env=env)
+        await two.until("a", "DRAIN")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(taking_out.wait()), 1)
+        assert a.poll() is None
+    assert await asyncio.wait_for(taking_out.wait(), PATIENCE_S) == 0
+    assert await asyncio.to_thread(a.wait, PATIENCE_S) == 0
