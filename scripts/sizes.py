@@ -31,8 +31,6 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 FILE, FUNCTION = 300, 40
 """Lines that a file and a function may have."""
-AS_IT_RAN = {"engine/worker/kernels/decode_attention.py:stretches": 43}
-"""A kernel that ran on a GPU stays as it ran (tests/worker/kernels/ran.toml)."""
 _SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -154,8 +152,7 @@ def too_large(files: Sequence[Source], sizes: Mapping[Part, int]) -> list[str]:
     found = [f"{part.name}: {size} lines, {part.most} at most" for part, size in sizes.items() if size > part.most]
     for file in files:
         counts = {file.name: (file.lines, FILE)}
-        functions = {f"{file.name}:{name}": lines for name, lines in file.functions.items()}
-        counts |= {name: (lines, AS_IT_RAN.get(name, FUNCTION)) for name, lines in functions.items()}
+        counts |= {f"{file.name}:{name}": (lines, FUNCTION) for name, lines in file.functions.items()}
         for name, (lines, most) in counts.items():
             if lines > most:
                 found.append(f"{name}: {lines} lines, {most} at most")
