@@ -285,7 +285,7 @@ def thinker(file: Path) -> object:
 SAYS = {
     r"bench --serve .*--replicas": r"answers: failed +│ 0 ",
     r"bench --serve .*--url": r"voice +│(.|\n)*│ slt (.|\n)*answers: another's +│ 0 ",
-    r"bench --ablate": r"prefixes that are kept",
+    r"bench --ablate": r"saved by prefixes(.|\n)*of collections",
     r"benchmarks\.overhead": r"hand-over across processes, p50 +[\d.]+",
     r"benchmarks\.turns": r"Smart Turn alone, believed \| \d+ ms / \d+ ms \|",
     r"make_turns|tiny_qwen3_omni": r"",
