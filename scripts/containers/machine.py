@@ -48,10 +48,11 @@ def call_logged(command: Sequence[str | Path], log: Path, timeout_s: float = 60)
 
 
 def _done(command: Sequence[str | Path], timeout_s: float, more: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, timeout=timeout_s, cwd=ROOT,
-        env={**os.environ, **more},
-    )  # fmt: skip
+    words, env = [str(word) for word in command], {**os.environ, **more}
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=timeout_s, cwd=ROOT, env=env)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{' '.join(words[:3])} … took longer than {timeout_s:g} s, and was ended") from None
 
 
 def _checked(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
