@@ -15,7 +15,7 @@ import importlib.metadata as metadata
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -72,18 +72,27 @@ def make(python: str, folder: Path, pins: list[str]) -> None:
 
 
 def fitting(folder: Path, pins: list[str]) -> Iterator[str]:
-    """The lines of ``constraints.txt`` but those of packages that have another version here: one that is named, or one
-    that is needed by what is named."""
-    there = list(metadata.distributions(path=[str(site) for site in folder.glob("lib/python*/site-packages")]))
-    bounds = [Requirement(line) for one in there for line in one.requires or () if "extra ==" not in line]
-    bounds += map(Requirement, pins)
-    for line in (ROOT / "constraints.txt").read_text().splitlines():
-        if not line.startswith("#"):
-            pin = Requirement(line)
-            (version,) = (one.version for one in pin.specifier)
-            mine = (one.specifier for one in bounds if canonicalize_name(one.name) == canonicalize_name(pin.name))
-            if all(version in one for one in mine):
-                yield line
+    """The lines of ``constraints.txt`` but those of packages that keep another version: one that is named, or one that
+    something needs that keeps its own."""
+    found = metadata.distributions(path=[str(site) for site in folder.glob("lib/python*/site-packages")])
+    there = {str(canonicalize_name(one.name)): one for one in found}
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    kept = {_name(pin) for pin in pins} | (there.keys() - {_name(line) for line in lines})
+    theirs = [line for line in lines if _name(line) in there]
+    while more := {_name(line) for line in theirs if not _fits(line, kept, there)} - kept:
+        kept |= more
+    yield from (line for line in lines if _name(line) not in kept)
+
+
+def _fits(line: str, kept: set[str], there: Mapping[str, metadata.Distribution]) -> bool:
+    """Whether those that keep their versions allow this one of a package."""
+    needs = (need for name in kept & there.keys() for need in there[name].requires or () if "extra ==" not in need)
+    bounds = [one.specifier for one in map(Requirement, needs) if canonicalize_name(one.name) == _name(line)]
+    return all(pin.version in bound for bound in bounds for pin in Requirement(line).specifier)
+
+
+def _name(line: str) -> str:
+    return canonicalize_name(Requirement(line).name)
 
 
 if __name__ == "__main__":

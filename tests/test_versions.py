@@ -31,17 +31,21 @@ def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]
 
 def test_what_is_named_is_taken_and_all_else_as_it_is_pinned(commands: list[list[str]], tmp_path: Path) -> None:
     folder = tmp_path / "3.12-torch-2.11.0-transformers-5.17.0"
-    for name, needed in (("torch-2.11.0", "setuptools<82"), ("transformers-5.17.0", "huggingface_hub<2.0,>=1.5.0")):
+    for name, needed in (
+        ("torch-2.11.0", "setuptools<82"), ("setuptools-81.0.0", ""), ("nvidia_nccl-2.28.9", ""),
+        ("transformers-5.17.0", "huggingface_hub<2.0,>=1.5.0"), ("huggingface_hub-1.33.0", "pydantic>=2"),
+        ("pydantic-99.1", "pydantic-core==99.1"), ("pydantic_core-99.1", ""), ("numpy-99.0", ""),
+    ):  # fmt: skip
         there = folder / "lib" / "python3.12" / "site-packages" / f"{name}.dist-info"
         there.mkdir(parents=True)
-        head, more = f"Name: {name.split('-')[0]}\nVersion: {name.split('-')[1]}", 'numpy<1; extra == "old"'
-        (there / "METADATA").write_text(
-            f"Metadata-Version: 2.1\n{head}\nRequires-Dist: {needed}\nRequires-Dist: {more}\n"
-        )
+        head = "Metadata-Version: 2.1\nName: {}\nVersion: {}".format(*name.split("-"))
+        needs = f"Requires-Dist: {needed}\n" if needed else ""
+        (there / "METADATA").write_text(f'{head}\n{needs}Requires-Dist: numpy<1; extra == "old"\n')
     assert versions.main(["3.12", *reversed(PINS)]) == 5, "pytest's own"
     rest = (folder / "rest.txt").read_text().splitlines()
     names = {line.partition("==")[0] for line in rest}
     assert {"pytest", "compressed-tensors", "tokenizers", "numpy", "msgspec"} <= names
+    assert {"pydantic", "pydantic-core"} <= names, "what gives way itself holds nothing"
     assert not names & {"torch", "transformers", "setuptools", "huggingface-hub"}, "others of them are there"
     made, pinned, *_, tests = commands[:2] + commands[-1:]
     assert made[:3] == ["/python3.12", "-m", "venv"]

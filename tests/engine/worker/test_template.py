@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import transformers
 from jinja2 import TemplateError
+from packaging.version import Version
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from engine.worker.template import Template
@@ -57,9 +59,11 @@ def test_a_conversation_is_rendered_as_the_reference_does(text: str, tools: Any)
 )
 def test_what_the_reference_refuses_is_refused(text: str) -> None:
     with pytest.raises(TemplateError):
-        expected(text)
-    with pytest.raises(TemplateError):
         Template(text, NAMES).render(MESSAGES, None)
+    if "_a" in text and Version(transformers.__version__) < Version("5.23"):
+        pytest.skip("an older transformers lets names begin with an underscore")
+    with pytest.raises(TemplateError):
+        expected(text)
 
 
 def test_text_that_is_no_template_is_refused_with_its_line() -> None:
