@@ -38,7 +38,8 @@ def main(arguments: list[str]) -> int:
     names = {name for tool in args.without.split(",") for name in PROGRAMS.get(tool, (tool,)) if name}
     with tempfile.TemporaryDirectory() as folder, busy(args.loops):
         path = without(names, os.environ["PATH"], Path(folder))
-        return subprocess.run(["make", "--no-print-directory", *args.make], cwd=ROOT, env=os.environ | {"PATH": path}).returncode
+        command = ["make", "--no-print-directory", *args.make]
+        return subprocess.run(command, cwd=ROOT, env=os.environ | {"PATH": path}).returncode
 
 
 @contextmanager
