@@ -37,7 +37,7 @@ def ran_out(
 ) -> list[EngineError]:
     """Return what becomes of each request of a step for which there was too little memory: it begins again behind what
     it has given, or, where no remembered prompt could give way and it came last of all, it ends. ``beside`` are the
-    other stages on the device, whose remembered prompts give way as well."""
+    device's stages, this one among them or not: what they remember gives way as well."""
     name, again = stage.info.name, begins_again(stage)
     if _gave_way(stage, beside):
         return [again] * len(reqs)
@@ -52,7 +52,7 @@ def ran_out(
 
 def _gave_way(stage: Any, beside: Sequence[Any]) -> bool:
     """Whether prompts that the stages remembered gave their memory up."""
-    found = [getattr(one, "prefixes", None) for one in (stage, *beside)]
+    found = [getattr(one, "prefixes", None) for one in (stage, *(one for one in beside if one is not stage))]
     kept = [prefixes for prefixes in found if isinstance(prefixes, Prefixes) and prefixes.size]
     if not kept:
         return False

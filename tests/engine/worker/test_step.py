@@ -113,15 +113,17 @@ def test_of_several_whose_own_work_finds_no_room_the_one_that_came_last_ends(mon
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_what_another_stage_of_the_device_remembers_gives_way_as_well(own: bool) -> None:
+def test_what_another_stage_of_the_device_remembers_gives_way_too(own: bool, caplog: pytest.LogCaptureFixture) -> None:
     stage: Any = Full(most=0)
     other: Any = Full()
     reqs = asked(0.0, 1.0)
     if own:
         remember(stage)
     remember(other)
+    held = stage.prefixes.size + other.prefixes.size
     found = compute(stage, reqs, lambda: 0.0, (stage, other)).results
     assert [type(result) for result in found] == [OutOfMemory] * 2
+    assert f"{held} bytes of remembered prompts gave way" in caplog.text
     assert not stage.prefixes.size + other.prefixes.size
     found = compute(stage, reqs, lambda: 0.0, (stage, other)).results
     assert [type(result) for result in found] == [OutOfMemory, StageFailed]
