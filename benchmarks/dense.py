@@ -7,8 +7,9 @@ random weights; NAME is part of a line's name. All ways of a precision multiply 
 that ``parley quantize`` makes: 4 and 8 bits in groups of GROUP inputs, and 8 bits with one scale for an output.
 
 plain    the layer in full, in the stage's dtype
-ours     as the server computes it: the weight is written out, multiplied with, and forgotten
-torch    torch's own packed product (``_weight_int4pack_mm``, ``_weight_int8pack_mm``), for which torchao is not needed
+ours     the weight is written out, multiplied with, and forgotten
+torch    torch's own packed product (``_weight_int4pack_mm``, ``_weight_int8pack_mm``), for which torchao is not needed;
+         on a processor the server takes that of four bits in bfloat16 for few rows, and else computes as ``ours``
 torchao  torchao's tensor of that precision, not compiled
 
 Times are medians over the rounds, in each of which every way computes once. With one thread of a processor they are
@@ -37,7 +38,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from engine.worker.nn.quantized import QuantizedWeight, halves, in_halves, linear
+from engine.worker.nn.quantized import QuantizedWeight, halves, in_halves, linear, pairs
 from engine.worker.quantize import rounded
 
 GROUP = 128
@@ -69,14 +70,12 @@ def quantized(weight: Tensor, bits: int, group: int | None) -> QuantizedWeight:
 
 
 def packed(weight: QuantizedWeight) -> tuple[Tensor, Tensor]:
-    """Four bits as torch's product wants them on this device, and [groups, out, 2]: scales, and what the middle is."""
+    """Four bits as torch's product wants them on this device, and the scales."""
     ops: Any = torch.ops.aten
     numbers = halves(weight.numbers)
-    scales = weight.scales.to(weight.dtype)
-    pairs = torch.stack((scales, torch.zeros_like(scales)), -1).transpose(0, 1).contiguous()
     if weight.device.type == "cpu":
-        return ops._convert_weight_to_int4pack_for_cpu(numbers.to(torch.int32), 1), pairs
-    return ops._convert_weight_to_int4pack((numbers[:, ::2] << 4) | numbers[:, 1::2], 8), pairs
+        return ops._convert_weight_to_int4pack_for_cpu(numbers.to(torch.int32), 1), pairs(weight)
+    return ops._convert_weight_to_int4pack((numbers[:, ::2] << 4) | numbers[:, 1::2], 8), pairs(weight)
 
 
 def of_torch(weight: QuantizedWeight) -> Product | None:
@@ -84,9 +83,9 @@ def of_torch(weight: QuantizedWeight) -> Product | None:
     ops: Any = torch.ops.aten
     groups = weight.scales.shape[1]
     if weight.bits == 4:
-        numbers, pairs = packed(weight)
+        numbers, scales = packed(weight)
         product = ops._weight_int4pack_mm_for_cpu if weight.device.type == "cpu" else ops._weight_int4pack_mm
-        return lambda x: product(x, numbers, x.shape[1] // groups, pairs)
+        return lambda x: product(x, numbers, x.shape[1] // groups, scales)
     if groups > 1:
         return None
     signed, scales = _signed(weight), weight.scales[:, 0].to(weight.dtype)

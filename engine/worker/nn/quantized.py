@@ -111,7 +111,7 @@ class PackedWeight(QuantizedWeight):
 
     packed: Tensor
     pairs: Tensor
-    """[groups, out, 2]: scales, and what the middle of the numbers stands for, which is zero."""
+    """As ``pairs`` makes them."""
 
     @property
     def nbytes(self) -> int:
@@ -134,8 +134,14 @@ def packed(weight: QuantizedWeight) -> QuantizedWeight:
         return weight
     ops: Any = torch.ops.aten
     numbers = ops._convert_weight_to_int4pack_for_cpu(halves(weight.numbers).to(torch.int32), 1)
-    pairs = torch.stack((weight.scales, torch.zeros_like(weight.scales)), -1).transpose(0, 1).contiguous()
-    return PackedWeight(weight.numbers, weight.scales, None, None, 4, weight.dtype, numbers, pairs)
+    return PackedWeight(weight.numbers, weight.scales, None, None, 4, weight.dtype, numbers, pairs(weight))
+
+
+def pairs(weight: QuantizedWeight) -> Tensor:
+    """What torch's packed products take for scales [groups, out, 2]: each, and what the middle of the numbers stands
+    for, which is zero."""
+    scales = weight.scales.to(weight.dtype)
+    return torch.stack((scales, torch.zeros_like(scales)), -1).transpose(0, 1).contiguous()
 
 
 def _has_packed_product() -> bool:
