@@ -52,7 +52,7 @@ def main() -> None:
         print("| lead | sound | underruns by the server, an hour | by the listeners, an hour | longest gap |")
         print("|---|---|---|---|---|")
         for name, one in heard.items():
-            hours, count = one.seconds / 3600, underruns(servers[name])
+            hours, count = one.seconds / 3600, underruns(servers[name].url)
             row = f"{hours:.2f} h", f"{count / hours:.0f} ({count:.0f})", f"{len(one.gaps_s) / hours:.0f}"
             print(f"| {name} | {' | '.join(row)} | {1000 * max(one.gaps_s, default=0.0):.0f} ms |")
     load = f"load {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores"
@@ -82,9 +82,9 @@ async def _call(url: str, until_s: float, heard: Heard) -> None:
             await asyncio.sleep(BREATH_S)
 
 
-def underruns(server: Subject) -> float:
-    """The server's own count."""
-    with urlopen(server.url.replace("ws", "http", 1) + "/metrics", timeout=30) as page:
+def underruns(url: str) -> float:
+    """How often listeners ran dry by the server's own count."""
+    with urlopen(url.replace("ws", "http", 1) + "/metrics", timeout=30) as page:
         lines = page.read().decode().splitlines()
     return sum(float(line.split()[1]) for line in lines if line.startswith("parley_underruns_total"))
 

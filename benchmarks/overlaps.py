@@ -17,11 +17,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,8 +39,7 @@ from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, ModelInfo
 from engine.core import Pcm
 from engine.resampler import resample
 from engine.training.nano.eval_ears import hear
-from engine.training.nano.make_spoken import levelled
-from engine.training.nano.make_turns import VOICES, speak, trimmed
+from engine.training.nano.make_turns import VOICES, speak, synthesized, trimmed
 from engine.worker.models.nano.ears import Ears
 from engine.worker.stage import StageConfig
 
@@ -157,11 +154,7 @@ def live_options() -> Options:
 
 def speak_otherwise(text: str, voice: str) -> Any:
     """As make_turns' ``speak``, by espeak-ng."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "speech.wav"
-        subprocess.run(["espeak-ng", "-v", voice, "-w", path, text], check=True)
-        wave = levelled(path)
-    return trimmed(trimmed(wave[::-1])[::-1])
+    return trimmed(synthesized(lambda path: subprocess.run(["espeak-ng", "-v", voice, "-w", path, text], check=True)))
 
 
 CHOSEN_BY = Material(LISTENS, INTERRUPTS, VOICES, speak)

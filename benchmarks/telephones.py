@@ -24,7 +24,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 from rich.console import Console
 
@@ -38,6 +37,7 @@ from app.client.player import Player
 from app.realtime.protocol import Decoder, Encoder
 from app.realtime.protocol.audio_formats import samples_of
 from app.realtime.protocol.options import PcmaFormat, PcmuFormat
+from benchmarks import late_calls
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, loop
 from engine.core import Pcm
 from engine.resampler import resample
@@ -128,9 +128,9 @@ async def measure(url: str, ports: Reached, turns: int, calls: int) -> list[Figu
         beyond = (percentile([turn.ttfa_ms for turn in found], 50) or 0.0) - middle
         figures.append(Figure(name=f"{name}: beyond it, p50", value=beyond, unit="ms", bar=BEYOND_MS))
     for name, dial in DIALS.items():
-        before = await counted(url)
+        before = await asyncio.to_thread(late_calls.underruns, url)
         each = await asyncio.gather(*(over_telephone(dial, ports, pcm, 2) for _ in range(calls)))
-        told = await counted(url) - before
+        told = await asyncio.to_thread(late_calls.underruns, url) - before
         figures.append(underruns(f"{calls} calls at once by {name}", [turn for found in each for turn in found], told))
     return figures
 
@@ -143,13 +143,6 @@ def underruns(name: str, turns: list[Turn], told: float) -> Figure:
     late_ms = 1000 * max(turn.late_s for turn in turns)
     note = f"{longest_ms:.0f} ms at most; {told:.0f} by the server's count; the callers came {late_ms:.0f} ms late"
     return Figure(name=f"{name}: underruns", value=float(dry), unit="", bar=0, note=note)
-
-
-async def counted(url: str) -> float:
-    """Return how often listeners ran dry by the server's own count."""
-    async with httpx.AsyncClient() as http:
-        lines = (await http.get(f"{url.replace('ws', 'http', 1)}/metrics")).text.splitlines()
-    return sum(float(line.split()[1]) for line in lines if line.startswith("parley_underruns_total"))
 
 
 def g711_delays() -> list[Figure]:

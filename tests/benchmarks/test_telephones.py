@@ -42,12 +42,18 @@ def told(rate_hz: int) -> Pcm:
     return np.full(round(SPOKEN_S * rate_hz), 9000, np.int16)
 
 
-async def test_a_telephones_answer_is_counted_from_where_the_websockets_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def asked(monkeypatch: pytest.MonkeyPatch) -> tuple[Line, telephones.Turn]:
+    """A turn that a telephone has asked, and its line."""
     line = Line()
     monkeypatch.setattr(telephones, "time", line)
     monkeypatch.setattr(telephones, "asyncio", SimpleNamespace(sleep=line.sleep))
     turn = telephones.Turn(cast("Telephone", line))
     await turn.ask(told(8000))
+    return line, turn
+
+
+async def test_a_telephones_answer_is_counted_from_where_the_websockets_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    line, turn = await asked(monkeypatch)
     assert turn.ttfa_ms == pytest.approx(WAY_S * 1000)
 
     beside = Line()
@@ -58,11 +64,7 @@ async def test_a_telephones_answer_is_counted_from_where_the_websockets_is(monke
 
 
 async def test_a_caller_that_came_late_itself_is_told_beside_the_underruns(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Line()
-    monkeypatch.setattr(telephones, "time", line)
-    monkeypatch.setattr(telephones, "asyncio", SimpleNamespace(sleep=line.sleep))
-    turn = telephones.Turn(cast("Telephone", line))
-    await turn.ask(told(8000))
+    _, turn = await asked(monkeypatch)
     turn.player.receive(turn.player.ends_s + 0.025, np.full(2400, 0.5, np.float32))
     turn.late_s = 0.13
     figure = telephones.underruns("ten calls", [turn], 0.0)

@@ -22,7 +22,7 @@ import json
 import random
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -147,14 +147,18 @@ def sound_end(wave: Wave) -> int:
 
 def speak(text: str, voice: str) -> Wave:
     """The text as float32 [n] at MIC_RATE_HZ, at a peak of 0.5, with no silence before it."""
+    if voice == "hts":
+        return synthesized(lambda path: _festival(text, path))
+    return synthesized(lambda path: subprocess.run(["flite", "-voice", voice, "-t", text, "-o", path], check=True))
+
+
+def synthesized(write: Callable[[Path], object]) -> Wave:
+    """What a synthesizer writes into a file, at a peak of 0.5, with no silence before it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "speech.wav"
-        if voice == "hts":
-            _festival(text, path)
-        else:
-            subprocess.run(["flite", "-voice", voice, "-t", text, "-o", path], check=True)
+        write(path)
         wave = levelled(path)
-    return wave[len(wave) - sound_end(wave[::-1]) :]
+    return trimmed(wave[::-1])[::-1]
 
 
 def _festival(text: str, path: Path) -> None:
