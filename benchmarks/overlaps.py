@@ -1,6 +1,7 @@
 """Speech over an answer, through a session's input buffer: a listener's words, and interruptions.
 
-    python -m benchmarks.overlaps [--held-out] [--texts 25]
+    python -m benchmarks.overlaps [--held-out] [--texts 25] [--told]
+    python -m benchmarks.overlaps --dialogues FOLDER              # by the words alone; no sound
 
 A hundred of each, 25 texts by four synthetic voices, in white noise 20 and 10 dB below the voice. They go through the
 input buffer of a session with a Live session's own settings, as a microphone's pieces would while an answer plays, and
@@ -10,6 +11,11 @@ taken for a turn. *Not stopped*: an interruption was not. *Held*: how long the a
 The limits, and which words the ears know, were chosen with all of ``LISTENS`` and ``INTERRUPTS`` in sight, as the
 voices of make_turns say them (needs Debian's ``flite``, ``festival`` and ``festvox-us-slt-hts``). With ``--held-out``
 the texts are others, written before any was heard, and the voices (``espeak-ng``'s) neither taught nor tuned anything.
+With ``--told`` the ears are told the words: what is wrong then is the server's part of it.
+
+FOLDER has dialogues of people, one utterance a line as ``speaker|words|act``, in files *.txt: the Switchboard Dialogue
+Act Corpus, as github.com/NathanDuran/Switchboard-Corpus has it (folders train, val and test; on its authors' terms).
+The table says how much of each act is taken for a listener's words.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,12 +37,14 @@ from app.live.config import started
 from app.live.sound import OVERLAP_MS
 from app.realtime.input import InputAudioBuffer, OverlapStarted, TurnDropped, TurnEvent, TurnPaused, TurnStarted
 from app.realtime.input.endpointing import Sentences
+from app.realtime.input.overlap import is_back_channel
 from app.realtime.input.turn_detector import Silero
 from app.realtime.protocol.options import Options, session_options
 from app.realtime.session_context import SessionContext
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, ModelInfo
+from engine.chunk import Transcript
 from engine.core import Pcm
 from engine.resampler import resample
 from engine.training.nano.eval_ears import hear
@@ -69,6 +78,13 @@ OTHER_INTERRUPTS = (
 )  # fmt: skip
 OTHER_VOICES = ("en-us+f3", "en-gb-x-rp+m3", "en-gb-scotland+f2", "en-us+klatt2")
 """espeak-ng's, as it calls them: women and men by two ways of synthesis."""
+ACTS = {
+    "b": "back-channel", "bk": "acknowledges an answer", "ba": "appreciates", "aa": "agrees", "ny": "says yes",
+    "nn": "says no", "ad": "tells to do something", "qy": "asks yes or no", "qw": "asks what or who",
+    "qo": "asks openly", "sd": "states", "sv": "has an opinion", "ar": "rejects", "br": "did not hear",
+    "^h": "holds the turn",
+}  # fmt: skip
+"""Acts of the Switchboard Dialogue Act Corpus: a listener's first, then those that want an answer or go on."""
 LEVEL = 2000 / 32768
 PIECE = SPEAKER_RATE_HZ // 50
 HEARD = 6
@@ -119,8 +135,9 @@ def noisy(wave: Any, snr_db: float, seed: int) -> Pcm:
     return resample(pcm, MIC_RATE_HZ, SPEAKER_RATE_HZ).astype(np.int16)
 
 
-async def outcome(ears: Ears, text: str, voice: str, pcm: Pcm) -> Outcome:
-    """Say a recording over an answer, and return what the input buffer makes of it."""
+async def outcome(ears: Ears | None, text: str, voice: str, pcm: Pcm) -> Outcome:
+    """Say a recording over an answer, and return what the input buffer makes of it. Without ears it is told the
+    words."""
     events = list[TurnEvent]()
     context = SessionContext(Model(), Metrics(), Limits(), TurnSettings(), Silero, Sentences())
     buffer = InputAudioBuffer(context, live_options(), events.append, context.loop_time, OVERLAP_MS)
@@ -141,7 +158,7 @@ async def outcome(ears: Ears, text: str, voice: str, pcm: Pcm) -> Outcome:
                 case _:
                     due = None
         if due == number and said is not None:
-            for one in hear(ears, said.pcm)[0]:
+            for one in hear(ears, said.pcm)[0] if ears else [Transcript(text, final=True, confident=True)]:
                 said.understand(one.text, one.final, one.complete, one.confident)
     await context.decoding.close()
     return Outcome(text, voice, False, 0)
@@ -161,8 +178,7 @@ CHOSEN_BY = Material(LISTENS, INTERRUPTS, VOICES, speak)
 HELD_OUT = Material(OTHER_LISTENS, OTHER_INTERRUPTS, OTHER_VOICES, speak_otherwise)
 
 
-async def measure(material: Material, texts: int) -> None:
-    ears = Ears(StageConfig())
+async def measure(material: Material, texts: int, ears: Ears | None) -> None:
     table = Table("said", "noise below", "of", "wrong", "held, p50 / p95")
     for kind, listed in (("wrongly stopped", material.listens), ("not stopped", material.interrupts)):
         spoken = list(material.recordings(listed[:texts]))
@@ -177,12 +193,36 @@ async def measure(material: Material, texts: int) -> None:
     Console().print(table)
 
 
+def read(folder: Path) -> Iterator[tuple[str, str]]:
+    """What was said in dialogues of people, and as which act."""
+    for file in sorted(folder.glob("*.txt")):
+        for line in file.read_text().splitlines():
+            if len(parts := line.split("|")) == 3:
+                yield parts[1], parts[2]
+
+
+def count(folder: Path) -> None:
+    """Print how much of each act in dialogues of people is taken for a listener's words."""
+    table = Table("act", "of", "a listener's, in %")
+    said = list(read(folder))
+    for act, name in ACTS.items():
+        taken = [is_back_channel(words) for words, its in said if its == act]
+        table.add_row(name, str(len(taken)), f"{100 * sum(taken) / max(1, len(taken)):.1f}")
+    Console().print(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--held-out", action="store_true", help="texts and voices that chose nothing")
     parser.add_argument("--texts", type=int, default=25, help="of each kind, the first so many")
+    parser.add_argument("--told", action="store_true", help="the ears are told the words")
+    parser.add_argument("--dialogues", type=Path, metavar="FOLDER", help="judge the words of dialogues, without sound")
     args = parser.parse_args()
-    asyncio.run(measure(HELD_OUT if args.held_out else CHOSEN_BY, args.texts))
+    if args.dialogues:
+        count(args.dialogues)
+    else:
+        ears = None if args.told else Ears(StageConfig())
+        asyncio.run(measure(HELD_OUT if args.held_out else CHOSEN_BY, args.texts, ears))
 
 
 if __name__ == "__main__":

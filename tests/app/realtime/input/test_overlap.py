@@ -20,18 +20,33 @@ OVERLAP_MS = 192
 
 @pytest.mark.parametrize(
     "words",
-    ["Mm-hmm.", "mhm", "Uh-huh.", "Yeah.", "yeah, yeah", "Okay.", "Oh, I see.", "Right!", "That's right.", "wow"],
-)
+    [
+        "Mm-hmm.", "mhm", "Uh-huh.", "Yeah.", "yeah, yeah", "Okay.", "Oh, I see.", "Right!", "That's right.", "wow",
+        "...", "Oh, that’s really interesting.", "Uh, okay.", "it really is", "Well, that sounds good.", "Oh my gosh!",
+        "me too", "it is so good",
+    ],
+)  # fmt: skip
 def test_listeners_words(words: str) -> None:
     assert is_back_channel(words)
 
 
 @pytest.mark.parametrize(
     "words",
-    ["stop", "No.", "wait", "okay stop", "Yeah, but what about Rome?", "I see a cat", "what", "да", "right now"],
-)
+    [
+        "stop", "No.", "wait", "okay stop", "Yeah, but what about Rome?", "I see a cat", "what", "да", "right now",
+        "oh no", "that's enough", "that's wrong", "um", "yeah, um", "is that right side up", "go on to Rome",
+        "that's it", "too fast",
+    ],
+)  # fmt: skip
 def test_words_that_want_an_answer(words: str) -> None:
     assert not is_back_channel(words)
+
+
+def test_many_listeners_words_before_another_one_are_read_in_their_length() -> None:
+    """Were there two ways to read some of them, this would take for ever."""
+    said = "so good oh my gosh that's so very really true i know i do too well well uh huh it is "
+    assert is_back_channel(30 * said)
+    assert not is_back_channel(30 * said + "stop")
 
 
 def heard(words: str, whole: bool | None = None, confident: bool = True) -> Utterance:
