@@ -245,6 +245,8 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One sentence that says who gets what of a conversation that leaves this machine; empty where nothing does."""
     hears_for: str = ""
     """The thinker's model whose requests are all that these ears understand; empty for other ears."""
+    reduces_noise: bool = False
+    """Whether these ears take noise away by themselves: what was cleaned before them they understand less well."""
 
 
 class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -326,6 +328,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Languages that it speaks, as BCP 47; empty where it does not tell."""
     heard_languages: tuple[str, ...] = ()
     """Languages that it understands, as BCP 47."""
+    reduces_noise: bool = False
+    """Whether its ears take noise away by themselves."""
     abilities: frozenset[Ability] = frozenset()
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""

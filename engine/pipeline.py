@@ -71,6 +71,7 @@ class Pipeline:
             voices=_first(one.voices for one in facets) or (),
             languages=_first(one.languages for one in facets) or (),
             heard_languages=_first(one.heard_languages for one in facets) or (),
+            reduces_noise=any(one.reduces_noise for one in facets),
             abilities=self._abilities(),
             frame_s=_first(one.frame_s for one in facets) or unknown.frame_s,
             camera=_first(one.camera for one in facets) or unknown.camera,

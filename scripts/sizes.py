@@ -51,7 +51,7 @@ KERNELS = Part("engine/worker/kernels: what a GPU computes by kernels of our own
 TALKER = Part("engine/worker/talker", 510)
 TRANSITIONS = Part("engine/worker/transitions", 600)
 OMNI = Part("engine/worker/omni: what omni families share", 1_700)
-APP = Part("app", 20_960, 12_000)
+APP = Part("app", 20_980, 12_000)
 FAMILIES = {"nano": Part("nano", 2_357, 2_000)}
 FAMILY, STAGE = 1_500, 250
 """Lines that any other family may have, and a stage by itself."""

@@ -66,7 +66,7 @@ def log_mapped(context: SessionContext, session_id: str, options: Options, unkno
     model, voice = context.engine.model, name_of(options.audio.output.voice)
     if unknown:
         log("session.unknown_fields", session=session_id, fields=listed(unknown))
-    if options.audio.input.noise_reduction is not None and not noise_suppression_available():
+    if options.audio.input.noise_reduction and not (model.reduces_noise or noise_suppression_available()):
         log("session.no_noise_suppression", session=session_id, hint="install the extra noise")
     ears = options.audio.input.transcription
     if ears is not None and ears.model not in (None, model.name):

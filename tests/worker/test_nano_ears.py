@@ -197,6 +197,21 @@ def test_the_words_depend_on_the_samples_only(ears: Ears, request_spoken: Pcm, r
     assert hear(ears, [request_spoken], slot=2)[-1] == in_pieces
 
 
+def test_how_surely_something_was_heard_does_not_depend_on_who_was_heard_before(
+    ears: Ears, monkeypatch: pytest.MonkeyPatch, recordings: list[Recording]
+) -> None:
+    """pocketsphinx goes on with the noise that it has estimated, into the next utterance."""
+    margins = list[float]()
+    margin = ears._margin
+    monkeypatch.setattr(ears, "_margin", lambda *args: margins.append(margin(*args)) or margins[-1])
+    ears._free[:] = [ears._search()]
+    for pcm in (recordings[0].pcm, noise(2.0, 3000), recordings[0].pcm):
+        hear(ears, [pcm])
+    first, _, again = margins
+    assert math.isfinite(first)
+    assert again == first
+
+
 @pytest.mark.parametrize(("noise", "latest_ms", "share"), [(3, 0, 0.45), (400, 100, 0.8)])
 def test_no_search_starts_over_between_the_last_word_and_the_answer(
     recordings: list[Recording], noise: int, latest_ms: float, share: float

@@ -230,9 +230,12 @@ class InputAudioBuffer:
         self._detector.config = turn_config(self._options, self._context, self.speculation, moment, overlap_ms)
 
     def _reduce_noise(self) -> None:
-        """Clean what comes from now on as the session's settings say."""
+        """Clean what comes from now on as the session's settings say, but for ears that do so by themselves."""
         wanted = self._options.audio.input.noise_reduction
-        self._noise = cleaner(None) if wanted is None else cleaner(wanted.type, wanted.strength)
+        if wanted is None or self._context.engine.model.reduces_noise:
+            self._noise = cleaner(None)
+        else:
+            self._noise = cleaner(wanted.type, wanted.strength)
 
     def _add_step(self, pcm: Pcm, clean: Pcm) -> None:
         """Find turns in the sound as it is; the ears get as much of it cleaned."""

@@ -39,7 +39,8 @@ def _certainty(moment: Moment) -> float:
     """Return how certain it is that the turn is over: 1; that it will go on: -1."""
     match moment.whole:
         case True:
-            return 1.0
+            # One word may be the first of many.
+            return 1.0 if " " in moment.words else max(completeness(moment.words), NO_REQUEST)
         case False:
             return min(completeness(moment.words), NO_REQUEST)
         case None:
@@ -61,8 +62,8 @@ def completeness(words: str) -> float:
         return -0.8
     if text.endswith((".", "?", "!")):
         return 1.0
-    if spoken[0] in _ASKS and len(spoken) >= 3:
-        return 0.7
+    if spoken[0] in _ASKS and len(spoken) != 2:
+        return 0.7 if len(spoken) > 2 else NO_REQUEST
     return 0.8 if len(spoken) <= 3 and text in _WHOLE else 0.2 if len(spoken) >= 4 else 0.0
 
 

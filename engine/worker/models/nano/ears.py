@@ -75,8 +75,7 @@ class Search:
     def start(self, mean: str, hush: Hush) -> None:
         self.hush, self.user_audio = hush, []
         for decoder in (self.requests, self.phones):
-            decoder.set_cmn(mean)
-            decoder.start_utt()
+            _start(decoder, mean)
 
     def feed(self, piece: Pcm) -> None:
         self._hear(self.hush.feed(piece))
@@ -128,7 +127,8 @@ class Ears:
     def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
             takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=min(config.slots, SPEAKERS),
-            unfit="" if hears() else why(), facets=Facets(heard_languages=("en",), hears_for="nano", examples=EXAMPLES),
+            unfit="" if hears() else why(),
+            facets=Facets(heard_languages=("en",), hears_for="nano", reduces_noise=True, examples=EXAMPLES),
         )  # fmt: skip
 
     def __init__(self, config: StageConfig) -> None:
@@ -251,10 +251,16 @@ def _hear(req: StageRequest) -> None:
         utterance.end()
 
 
+def _start(decoder: Any, mean: str) -> None:
+    """Begin an utterance. Else the noise that its front end takes away would be that of who was heard before."""
+    decoder.reinit_feat()
+    decoder.set_cmn(mean)
+    decoder.start_utt()
+
+
 def _mean(decoder: Any, pcm: Pcm, before: str) -> str:
     """The cepstral mean of ``pcm``: what the decoder's running mean makes of it, without the mean it began with."""
-    decoder.set_cmn(before)
-    decoder.start_utt()
+    _start(decoder, before)
     decoder.process_raw(pcm.tobytes(), no_search=True)
     prior, mixed = (np.array([float(x) for x in text.split(",") if x]) for text in (before, decoder.get_cmn(True)))
     decoder.end_utt()

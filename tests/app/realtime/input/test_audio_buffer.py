@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -41,9 +42,9 @@ class Judge:
 class Listening:
     """A buffer with the context of a session, whose events are kept."""
 
-    def __init__(self, noise_reduction: Any = None, **detection: Any) -> None:
+    def __init__(self, noise_reduction: Any = None, engine: Any = None, **detection: Any) -> None:
         self.judge, self.events = Judge(), list[TurnEvent]()
-        context: SessionContext = dataclasses.replace(Talk(FakeEngine()).session._context, judge=self.judge)
+        context: SessionContext = dataclasses.replace(Talk(engine or FakeEngine()).session._context, judge=self.judge)
         input = {"turn_detection": detection or None, "noise_reduction": noise_reduction}
         options, _ = session_options(Options(), {"audio": {"input": input}})
         self.buffer = InputAudioBuffer(context, options, self.events.append, context.loop_time)
@@ -110,17 +111,25 @@ async def test_a_silence_that_its_session_refused_is_not_found_again_and_again()
 NEAR = {"type": "near_field"}
 
 
-@pytest.mark.parametrize("wanted", [None, NEAR])
-async def test_the_ears_hear_less_noise_where_that_is_asked_for(wanted: Any) -> None:
+class Reducing(FakeEngine):
+    model = msgspec.structs.replace(FakeEngine.model, reduces_noise=True)
+
+
+@pytest.mark.parametrize(("engine", "wanted", "less"), [
+    (FakeEngine, None, False), (FakeEngine, NEAR, True), (Reducing, NEAR, False),
+])  # fmt: skip
+async def test_ears_that_do_not_reduce_noise_hear_less_of_it_where_that_is_asked_for(
+    engine: Any, wanted: Any, less: bool
+) -> None:
     pytest.importorskip("webrtc_noise_gain")
-    listening = Listening(noise_reduction=wanted)  # the client ends the turn
+    listening = Listening(noise_reduction=wanted, engine=engine())  # the client ends the turn
     noise = np.random.default_rng(3).normal(0, 900, 3 * 24_000).astype(np.int16)
     await listening.append(*(noise[at : at + 480] for at in range(0, len(noise), 480)))
     listening.buffer.commit()
     (turn,) = [event.utterance for event in listening.events if isinstance(event, TurnCommitted)]
     assert turn.seconds == pytest.approx(3, abs=0.05)
     sent = float(np.square(noise.astype(float)).mean()) * 16 / 24  # what 16 kHz can carry of it
-    assert (float(np.square(turn.pcm[16_000:].astype(float)).mean()) < sent / 6) is (wanted is not None)
+    assert (float(np.square(turn.pcm[16_000:].astype(float)).mean()) < sent / 6) is less
 
 
 @pytest.mark.parametrize("wanted", [None, NEAR])

@@ -81,6 +81,15 @@ def test_ears_that_know_what_can_be_asked_are_believed(eagerness: Any) -> None:
     assert JUDGE.silence_ms(Moment("testing one and", 1.0, whole=False), eagerness) == longest
 
 
+@pytest.mark.parametrize("eagerness", ["low", "medium", "high"])
+def test_one_word_may_be_the_first_of_many_although_the_ears_know_it_as_a_request(eagerness: Any) -> None:
+    short, middle, longest = WAITS_MS[eagerness]
+    assert short < JUDGE.silence_ms(Moment("stop", whole=True), eagerness) < middle
+    assert JUDGE.silence_ms(Moment("again", whole=True), eagerness) == middle
+    assert middle < JUDGE.silence_ms(Moment("what", whole=True), eagerness) < longest / 2
+    assert middle < JUDGE.silence_ms(Moment("please", whole=True), eagerness) < longest / 2
+
+
 def test_a_voice_that_sinks_ends_nothing_while_the_ears_are_about_to_tell() -> None:
     """On a busy machine words come late: what is cut off by then can't be told from what is whole."""
     _, middle, _ = WAITS_MS["medium"]
@@ -113,6 +122,9 @@ def test_a_wait_is_never_longer_than_the_protocol_s(eagerness: Any) -> None:
         ("0.5", 0),
         ("", 0),
         ("banana", 0),
+        ("what", -1),
+        ("what?", 1),
+        ("are you", 0),
         ("it is five, ", -1),
     ],
 )
