@@ -352,6 +352,7 @@ async def test_llamacpp_goes_on_with_every_beginning_of_an_answer(monkeypatch: p
         return continued(body, before)
 
     monkeypatch.setattr(openai, "continued", counting)
+    monkeypatch.setattr("engine.control.membership.FIRST_PENALTY_S", 0.01)
     asked = request("list the months", wants=IN_WRITING, sampling=Sampling(greedy=True))
     with tiny_llm.served(tiny_llm.model_file()) as address:
         stages = (StageSpec(use="llm.openai", name="thinker", options={"url": address, "model": "tiny"}),)
