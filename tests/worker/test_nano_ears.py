@@ -119,6 +119,16 @@ def test_half_a_request_is_not_taken_for_a_whole_one(ears: Ears, request_spoken:
         assert hear(ears, list(pieces(np.concatenate([half, noise(0.15, 3)]))))[-1].complete is False
 
 
+def test_a_request_whose_last_word_is_not_drawn_out_is_not_taken_for_a_whole_one(
+    ears: Ears, request_spoken: Pcm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of "from" was heard as "eight", for 90 ms, where "eighteen" followed."""
+    assert hear(ears, list(pieces(request_spoken)))[-1].complete is True
+    monkeypatch.setattr(nano_ears, "LAST", 200)
+    last = hear(ears, list(pieces(request_spoken)))[-1]
+    assert (last.text, last.complete) == ("say the word garlic", False)
+
+
 def test_the_shortest_request_needs_no_silence_around_it(ears: Ears, recordings: list[Recording]) -> None:
     """Committed by hand, right after the last sample of the voice and before there was a first mean."""
     pcm = next(r.pcm for r in recordings if r.text == "okay bye")

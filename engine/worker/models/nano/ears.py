@@ -46,6 +46,9 @@ NATS = 1024.0  # pocketsphinx scores are logarithms divided by 2**10 (SENSCR_SHI
 REFUSAL = -210.0  # nats; set on the development recordings, see EARS.md
 DOUBT = -280.0  # between these two a request is only guessed at, and asked back
 CLEAR_DB, PER_DB, MOST = 30.0, 14.0, 40.0  # less clear speech fits worse: by so many nats a dB both limits are lowered
+LAST = (
+    10  # cepstra of a last word at least, 0.1 s: people draw it out, and one that is shorter was made of the one before
+)
 COVERAGE, STEADY_DB = 0.6, 3.0  # speech is covered wholly by its words, noise to a quarter; and it is louder and softer
 
 
@@ -99,6 +102,11 @@ class Search:
         best = self.requests.hyp()
         words = [re.sub(r"\(\d+\)$", "", word) for word in best.hypstr.split()] if best else []
         return " ".join(word for word in words if word[0] not in "<[")
+
+    def last(self) -> int:
+        """The length of the last word, in cepstra."""
+        said = [segment for segment in self.requests.seg() or () if segment.word[0] not in "<[("]
+        return said[-1].end_frame - said[-1].start_frame + 1 if said else 0
 
     def coverage(self) -> float:
         """Return how much of what is loud lies within the words, 0 to 1, after ``end``. Noise is loud beside them
@@ -188,14 +196,16 @@ class Ears:
         return [Transcript(text)]
 
     def _final(self, req: StageRequest) -> list[Chunk]:
-        text, so_far, confident, req.done = "", "", False, True
+        text, so_far, confident, drawn_out, req.done = "", "", False, False, True
         if search := self._held.get(req.slot):
             so_far = search.words()
             search.finish()
             self._release(req.slot)
             margin = self._margin(search, req.state) + req.state.allowance
             text, confident = search.words() if margin > DOUBT else "", margin > REFUSAL
-        complete = text == so_far if so_far else None  # else the search was made to end in a request that was not said
+            drawn_out = search.last() >= LAST
+        # Else the search was made to end in a request that was not said.
+        complete = text == so_far and drawn_out if so_far else None
         return [Transcript(text, final=True, understood=bool(text), confident=confident, complete=complete)]
 
     def _margin(self, search: Search, hearing: Hearing) -> float:
