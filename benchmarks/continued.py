@@ -39,7 +39,7 @@ from engine.worker.chat import Chat
 from tests.oracles import tiny_qwen3_omni as tiny
 from tests.oracles.qwen3_omni import Oracle
 
-AT_ONCE, TOKENS, FRAMES = 12, 120, 12
+AT_ONCE, TOKENS, FRAMES = 12, 160, 12
 RARE = 40
 JUDGED = 16  # answers that the reference reads together
 STEPS, ROWS = 150, 8
@@ -134,9 +134,9 @@ def taught(folder: Path) -> Path:
 
 
 def _lesson(chat: Chat, draw: random.Random) -> list[int]:
-    """An answer: some sentences, and behind every second a call."""
-    ids = chat.encode(" ".join(_sentence(draw) for _ in range(draw.randrange(2, 4))))
-    if draw.random() < 1 / 2:
+    """An answer: a sentence or two, and behind most a call."""
+    ids = chat.encode(" ".join(_sentence(draw) for _ in range(draw.randrange(1, 3))))
+    if draw.random() < 3 / 4:
         arguments = {"name": TOOL.name, "arguments": {"city": draw.choice(CITIES), "true": draw.randrange(100)}}
         ids += [chat.added["<tool_call>"], *chat.encode(f"\n{json.dumps(arguments)}\n"), chat.added["</tool_call>"]]
     return [*ids, chat.added["<|im_end|>"]]
