@@ -232,7 +232,8 @@ class TurnDetector:
 
 
 class Silero:
-    """Silero VAD version 5: one recurrent state per microphone, one network for all of them."""
+    """Silero VAD version 5: one recurrent state per microphone, one network for all of them. On 38 recordings of nano's
+    requests, version 6.2.3 lost a voice's end 32 to 64 ms later at 40, 5 and 0 dB (as late at 10), and took as long."""
 
     def __init__(self) -> None:
         self._network = _network()
