@@ -55,7 +55,7 @@ class Overlap:
 
 
 def is_back_channel(words: str) -> bool:
-    """Whether English words are what a listener says, and want no answer."""
+    """Whether words are what a listener says, and want no answer: many in English, some in other languages."""
     spoken = re.findall(r"[\w']+", words.lower().replace("-", "").replace("’", "'"))
     return _LISTENER.fullmatch(" ".join([*spoken, ""])) is not None
 
@@ -73,6 +73,11 @@ _SINGLE = _any(
     "m mm mmm mhm mmhm mmhmm umhum hm hmm hum uhhuh uhuh aha ah oh ooh huh wow gosh goodness gee jeez boy"
     " yeah yea yep yup yes ya okay ok right alright sure really indeed absolutely totally definitely certainly exactly"
     " precisely naturally obviously agreed understood gotcha well"
+)
+_OTHERS = _any(  # no corpus chose these
+    "ja jaja jo genau stimmt klar verstehe richtig achso oui ouais voilà exactement si sí claro vale ajá exacto sim"
+    " certo isso ecco esatto capisco klopt precies да ага угу понятно 네 응 음 맞아요 그렇군요"
+    " 嗯 嗯嗯 对 对对 是的 好的 哦 はい うん うんうん ええ そうですね なるほど"
 )
 _GOOD = _any(
     "true good great nice cool fine correct perfect neat interesting amazing awesome excellent lovely wonderful"
@@ -95,4 +100,4 @@ _PHRASE = "|".join(
         "all right", "of course", "keep going", "well done", f"my {_MY}",
     )
 )  # fmt: skip
-_LISTENER = re.compile(f"(?:(?:{_BEFORE} )*+(?>(?:{_PHRASE}|{_GOOD}|{_SINGLE}) ))*+")
+_LISTENER = re.compile(f"(?:(?:{_BEFORE} )*+(?>(?:{_PHRASE}|{_GOOD}|{_SINGLE}|{_OTHERS}) ))*+")

@@ -23,7 +23,8 @@ OVERLAP_MS = 192
     [
         "Mm-hmm.", "mhm", "Uh-huh.", "Yeah.", "yeah, yeah", "Okay.", "Oh, I see.", "Right!", "That's right.", "wow",
         "...", "Oh, that’s really interesting.", "Uh, okay.", "it really is", "Well, that sounds good.", "Oh my gosh!",
-        "me too", "it is so good",
+        "me too", "it is so good", "Ja, genau.", "Ah oui, exactement.", "Sí, claro.", "はい、そうですね。", "嗯,对。",
+        "네.",
     ],
 )  # fmt: skip
 def test_listeners_words(words: str) -> None:
@@ -33,9 +34,9 @@ def test_listeners_words(words: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "stop", "No.", "wait", "okay stop", "Yeah, but what about Rome?", "I see a cat", "what", "да", "right now",
+        "stop", "No.", "wait", "okay stop", "Yeah, but what about Rome?", "I see a cat", "what", "нет", "right now",
         "oh no", "that's enough", "that's wrong", "um", "yeah, um", "is that right side up", "go on to Rome",
-        "that's it", "too fast",
+        "that's it", "too fast", "Ja, aber warum?", "Attends.", "不对", "nein",
     ],
 )  # fmt: skip
 def test_words_that_want_an_answer(words: str) -> None:
