@@ -73,4 +73,5 @@ def test_a_call_s_codecs_start_no_thread() -> None:
     assert publicly(Encoder(), frames(1)[0])
     control = Encoder()
     publicly(control, frames(1)[0])
-    assert threads() > before  # what this is about: a thread for every core, as long as the encoder lives
+    # What this is about: a thread for every core, as long as the encoder lives, and none more where there is one core.
+    assert threads() > before or len(os.sched_getaffinity(0)) == 1
