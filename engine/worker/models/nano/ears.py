@@ -46,9 +46,7 @@ NATS = 1024.0  # pocketsphinx scores are logarithms divided by 2**10 (SENSCR_SHI
 REFUSAL = -210.0  # nats; set on the development recordings, see EARS.md
 DOUBT = -280.0  # between these two a request is only guessed at, and asked back
 CLEAR_DB, PER_DB, MOST = 30.0, 14.0, 40.0  # less clear speech fits worse: by so many nats a dB both limits are lowered
-LAST = (
-    10  # cepstra of a last word at least, 0.1 s: people draw it out, and one that is shorter was made of the one before
-)
+LAST = 10  # cepstra of a last word at least, 0.1 s: people draw it out, and a shorter one was made of the one before
 COVERAGE, STEADY_DB = 0.6, 3.0  # speech is covered wholly by its words, noise to a quarter; and it is louder and softer
 
 
