@@ -102,9 +102,9 @@ class Search:
         return " ".join(word for word in words if word[0] not in "<[")
 
     def last(self) -> int:
-        """The length of the last word, in cepstra."""
-        said = [segment for segment in self.requests.seg() or () if segment.word[0] not in "<[("]
-        return said[-1].end_frame - said[-1].start_frame + 1 if said else 0
+        """The length of the last word, in cepstra, after ``end``; there must be one."""
+        start, end = self._spans()[-1]
+        return end - start
 
     def coverage(self) -> float:
         """Return how much of what is loud lies within the words, 0 to 1, after ``end``. Noise is loud beside them
@@ -113,10 +113,14 @@ class Search:
         levels = loudness(pcm, CEPSTRUM)
         loud = levels > levels.max(initial=0) / 4
         within = np.zeros(len(loud), bool)
-        for segment in self.requests.seg() or ():
-            if segment.word[0] not in "<[(":
-                within[segment.start_frame : segment.end_frame + 1] = True
+        for start, end in self._spans():
+            within[start:end] = True
         return float((loud & within).sum() / max(1, loud.sum()))
+
+    def _spans(self) -> list[tuple[int, int]]:
+        """Where each word begins and has ended, in cepstra."""
+        segments = self.requests.seg() or ()
+        return [(one.start_frame, one.end_frame + 1) for one in segments if one.word[0] not in "<[("]
 
     def margin(self) -> float:
         """Return by how much the request explains the speech better than plain phones do, in nats, after ``end``."""
@@ -194,16 +198,15 @@ class Ears:
         return [Transcript(text)]
 
     def _final(self, req: StageRequest) -> list[Chunk]:
-        text, so_far, confident, drawn_out, req.done = "", "", False, False, True
+        text, confident, complete, req.done = "", False, None, True
         if search := self._held.get(req.slot):
             so_far = search.words()
             search.finish()
             self._release(req.slot)
             margin = self._margin(search, req.state) + req.state.allowance
             text, confident = search.words() if margin > DOUBT else "", margin > REFUSAL
-            drawn_out = search.last() >= LAST
-        # Else the search was made to end in a request that was not said.
-        complete = text == so_far and drawn_out if so_far else None
+            if so_far:  # else the search was made to end in a request that was not said
+                complete = text == so_far and search.last() >= LAST
         return [Transcript(text, final=True, understood=bool(text), confident=confident, complete=complete)]
 
     def _margin(self, search: Search, hearing: Hearing) -> float:
