@@ -87,11 +87,17 @@ class Gate:
         open_paths: frozenset[str],
     ) -> None:
         self._files = open_paths - OPEN_PATHS
-        self._app, self._open_paths, self._secrets, self._throttle = app, open_paths, secrets, throttle
-        self._shares, self._budgets = shares, budgets
+        self._app = app
+        self._open_paths = open_paths
+        self._secrets = secrets
+        self._throttle = throttle
+        self._shares = shares
+        self._budgets = budgets
         self._hosts = {name.lower() for name in ("localhost", settings.host, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
-        self._keys, self._metrics_keys, self._server = keys, metrics_keys, settings.name
+        self._keys = keys
+        self._metrics_keys = metrics_keys
+        self._server = settings.name
         if (twilio := settings.telephone.twilio_url) is not None:
             self._hosts.add(_host_name(urlsplit(twilio).netloc))
         if settings.metrics == "open":

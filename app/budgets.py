@@ -42,7 +42,8 @@ class Budgets:
     """The budgets of one server. ``now`` is monotonic seconds."""
 
     def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
-        self._limits, self._now = limits, now
+        self._limits = limits
+        self._now = now
         self._keys = dict[str, Budget]()
         self._addresses = OrderedDict[str, Budget]()
 

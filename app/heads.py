@@ -37,7 +37,8 @@ class Heads:
     """ASGI middleware around all others but the one that says where a request comes from."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self._app, self._own_certificate = app, settings.https == AUTO
+        self._app = app
+        self._own_certificate = settings.https == AUTO
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):

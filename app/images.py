@@ -81,10 +81,13 @@ def encode_frame(frame: VideoFrame, longest: int) -> tuple[NDArray[np.uint8], by
     width, height = (max(2, round(side * scale) // 2 * 2) for side in (frame.width, frame.height))
     pixels = cast("NDArray[np.uint8]", frame.to_ndarray(format="rgb24", width=width, height=height))
     encoder: Any = av.CodecContext.create("mjpeg", "w")
-    encoder.width, encoder.height, encoder.pix_fmt = width, height, "yuvj420p"
+    encoder.width = width
+    encoder.height = height
+    encoder.pix_fmt = "yuvj420p"
     encoder.time_base = Fraction(1, 1)
     small = frame.reformat(width, height, "yuvj420p")
-    small.pts, small.time_base = 0, Fraction(1, 1)
+    small.pts = 0
+    small.time_base = Fraction(1, 1)
     return pixels, b"".join(bytes(packet) for packet in [*encoder.encode(small), *encoder.encode(None)])
 
 

@@ -89,7 +89,8 @@ class Kept:
 
     def __init__(self, limits: Limits, server: str | None = None) -> None:
         self.server = server
-        self._most, self._most_bytes = limits.kept_responses, int(limits.kept_mb * 1e6)
+        self._most = limits.kept_responses
+        self._most_bytes = int(limits.kept_mb * 1e6)
         self._owners = dict[str, _OfOwner]()
 
     @property

@@ -125,12 +125,14 @@ class _File:
     """A file of keys that a server trusts, and what it looked like when it was read."""
 
     def __init__(self, path: Path, name: str) -> None:
-        self.name, self._path = name, path
+        self.name = name
+        self._path = path
         self._seen = self._look()
 
     def changed(self) -> bool:
         """Whether it is another one than it was at the last call."""
-        before, self._seen = self._seen, self._look()
+        before = self._seen
+        self._seen = self._look()
         return before != self._seen
 
     def read(self) -> tuple[Key, ...]:

@@ -40,8 +40,10 @@ class Memory:
     def __init__(
         self, most: int = 1 << 62, shares: Shares | None = None, trim: Callable[[], object] | None = None
     ) -> None:
-        self.most, self.held = most, 0
-        self._shares, self._trim = shares, trim or malloc_trim()
+        self.most = most
+        self.held = 0
+        self._shares = shares
+        self._trim = trim or malloc_trim()
         self._freed = 0  # since it was given back for the last time
         self._timer: asyncio.TimerHandle | None = None
 
@@ -79,7 +81,8 @@ class Memory:
             self._timer = loop.call_at(at_s, self._give_back)
 
     def _give_back(self) -> None:
-        self._freed, self._timer = 0, None
+        self._freed = 0
+        self._timer = None
         if self._trim is not None:
             asyncio.get_running_loop().run_in_executor(None, self._trim)
 
@@ -88,8 +91,10 @@ class Room:
     """The bytes that one session, or one request, of a caller's holds."""
 
     def __init__(self, memory: Memory | None = None, caller: Caller | None = None) -> None:
-        self._memory, self._caller = memory or Memory(), caller or Caller()
-        self.held, self._closed = 0, False
+        self._memory = memory or Memory()
+        self._caller = caller or Caller()
+        self.held = 0
+        self._closed = False
 
     def check(self, size: int) -> None:
         """Raises MemoryFull, or ShareTaken, where there is no room for so many bytes more."""
@@ -121,5 +126,6 @@ def malloc_trim() -> Callable[[], object] | None:
         trim = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):
         return None
-    trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
+    trim.argtypes = [ctypes.c_size_t]
+    trim.restype = ctypes.c_int
     return lambda: trim(0)

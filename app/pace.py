@@ -30,7 +30,8 @@ class Bucket:
     """
 
     def __init__(self, rate_s: float, burst: float) -> None:
-        self._rate_s, self._burst_s = rate_s, burst / rate_s
+        self._rate_s = rate_s
+        self._burst_s = burst / rate_s
         self._paid_s = float("-inf")  # when all that was taken is paid for
 
     def take(self, amount: float, now_s: float) -> None:

@@ -21,7 +21,8 @@ class Places:
     """``wait_s`` is how long one may wait for a place; ``share`` is the part of each stage's slots, one at least."""
 
     def __init__(self, wait_s: float, share: float) -> None:
-        self._wait_s, self._share = wait_s, share
+        self._wait_s = wait_s
+        self._share = share
         self._held = Counter[str]()
         self._line: deque[asyncio.Event] = deque()
 

@@ -18,7 +18,8 @@ class Refusal(Exception):
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
-        self.code, self.param = code, param
+        self.code = code
+        self.param = param
 
 
 class Broken(Refusal):

@@ -40,7 +40,10 @@ class Secrets:
         shares: Shares | None = None,
         server: str | None = None,
     ) -> None:
-        self._limit, self._now, self._shares, self._prefix = limit, now, shares, prefix(KIND, server)
+        self._limit = limit
+        self._now = now
+        self._shares = shares
+        self._prefix = prefix(KIND, server)
         # By digest: the time of a look-up tells something about digests, and nothing about the keys.
         self._alive: dict[bytes, Secret] = {}
 

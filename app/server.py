@@ -238,7 +238,8 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
         await service.stop()
 
     app = FastAPI(title="Parley", version=VERSION, description=ABOUT, docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.state.service, app.state.open_calls = service, open_calls
+    app.state.service = service
+    app.state.open_calls = open_calls
     app.add_middleware(
         Gate,
         settings=service.settings,

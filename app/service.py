@@ -82,7 +82,8 @@ class Closed(Exception):
 
     def __init__(self, code: str, message: str, status: int = 503) -> None:
         super().__init__(message)
-        self.code, self.status = code, status
+        self.code = code
+        self.status = status
 
 
 class Service:
@@ -116,7 +117,9 @@ class Service:
         self.draining = asyncio.Event()
         self.on_ready: Callable[[], None] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None
-        self._spec, self._make_engine, self._vad = spec, make_engine, vad
+        self._spec = spec
+        self._make_engine = make_engine
+        self._vad = vad
         self._engine: Serving | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

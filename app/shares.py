@@ -29,8 +29,10 @@ class Shares:
     """The places held, by kind. ``several`` tells whether there is another key to leave some for."""
 
     def __init__(self, limits: Limits, several: Callable[[], bool]) -> None:
-        self._limits, self._several = limits, several
-        self._keys, self._addresses = Counter[tuple[Kind, str]](), Counter[tuple[Kind, str]]()
+        self._limits = limits
+        self._several = several
+        self._keys = Counter[tuple[Kind, str]]()
+        self._addresses = Counter[tuple[Kind, str]]()
         self._holders = Counter[Caller]()
         self._refused = Counter[tuple[Kind, str]]()
 

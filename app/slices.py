@@ -72,11 +72,13 @@ class Slices:
     def __init__(
         self, now: Callable[[], float] = time.monotonic, worked: Callable[[], float] = time.thread_time
     ) -> None:
-        self.now, self.worked = now, worked
+        self.now = now
+        self.worked = worked
         self._line: list[tuple[float, bool, float, int, Callable[[], None]]] = []  # a heap; each client is in it once
         self._order = count()
         self._aside = asyncio.Semaphore(1)
-        self._granted_s, self._worked_s = float("-inf"), 0.0
+        self._granted_s = float("-inf")
+        self._worked_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._together = WeakValueDictionary[str, Bucket]()
 
@@ -131,7 +133,8 @@ class Slices:
     def _grant(self) -> None:
         self._timer = None
         if self.now() >= self._next_s:  # else more was worked meanwhile
-            self._granted_s, self._worked_s = self.now(), 0.0
+            self._granted_s = self.now()
+            self._worked_s = 0.0
             *_, go = heappop(self._line)
             go()
         if self._line and self._timer is None:
@@ -148,7 +151,8 @@ class LoopTime:
     """
 
     def __init__(self, slices: Slices, address: str = "", pace: Pace | None = None) -> None:
-        self.slices, self._pace = slices, pace
+        self.slices = slices
+        self._pace = pace
         self._mine = Bucket(FREE, AT_ONCE_S)
         self._ours = Bucket(1.0, 1.0)
         self.belong(address)
@@ -170,7 +174,8 @@ class LoopTime:
         """It is done. May be called twice."""
         if self._begun_s is None:
             return
-        work_s, self._begun_s = self.slices.worked() - self._begun_s, None
+        work_s = self.slices.worked() - self._begun_s
+        self._begun_s = None
         now_s = self.slices.now()
         self._mine.take(work_s, now_s)
         if self._slice_s > 0:
@@ -199,7 +204,8 @@ class LoopTime:
 
     def _granted(self) -> None:
         self._slice_s = SLICE_S
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for go in waiting:
             go()
 
@@ -239,7 +245,8 @@ class Counted(Generic[T]):
     """A coroutine's work for a client, counted step by step: awaited in its place, it gives what that gives."""
 
     def __init__(self, work: Coroutine[Any, Any, T], loop_time: LoopTime) -> None:
-        self._work, self._loop_time = work, loop_time
+        self._work = work
+        self._loop_time = loop_time
 
     def __await__(self) -> Generator[Any, Any, T]:
         step = partial(self._work.send, None)

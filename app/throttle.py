@@ -26,7 +26,8 @@ class Throttle:
     """``now`` is monotonic seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic, addresses: int = ADDRESSES) -> None:
-        self.now, self._most = now, addresses
+        self.now = now
+        self._most = addresses
         self._failures: OrderedDict[str, Bucket] = OrderedDict()  # each address's
 
     def wait_s(self, address: str) -> float:

@@ -50,7 +50,9 @@ class Serving:
     by what they hold."""
 
     def __init__(self, certificate: Certificate, context: ssl.SSLContext) -> None:
-        self._certificate, self._context, self._seen = certificate, context, _stamps(certificate)
+        self._certificate = certificate
+        self._context = context
+        self._seen = _stamps(certificate)
 
     def context(self) -> ssl.SSLContext:
         """Return the context for the next handshake. Files that can't be used, as while they are written, change

@@ -43,7 +43,9 @@ class Turn:
     ended_s = 0.0
 
     def __init__(self, seed: int, seconds: float, fps: float) -> None:
-        self._dice, self._seconds, self._fps = np.random.default_rng(seed), seconds, fps
+        self._dice = np.random.default_rng(seed)
+        self._seconds = seconds
+        self._fps = fps
 
     async def chunks(self) -> AsyncIterator[Chunk]:
         """Its words, and frames at their times; without frames where ``fps`` is 0."""

@@ -149,12 +149,15 @@ async def hear(engine: Engine, heard: Heard, hits: set[str]) -> None:
                 match chunk:
                     case Text(text, start, ids):
                         heard.gaps += start != len(heard.text)
-                        heard.text, heard.ids = heard.text + text, [*heard.ids, *ids]
+                        heard.text = heard.text + text
+                        heard.ids = [*heard.ids, *ids]
                     case ToolCall(_, _, arguments, ids):
                         heard.calls.append(arguments)
-                        heard.ids, heard.called = [*heard.ids, *ids], [*heard.called, *ids]
+                        heard.ids = [*heard.ids, *ids]
+                        heard.called = [*heard.called, *ids]
                     case Usage():
-                        heard.finish, heard.prompt = chunk.finish, list(chunk.prompt_ids) or heard.prompt
+                        heard.finish = chunk.finish
+                        heard.prompt = list(chunk.prompt_ids) or heard.prompt
                     case _:
                         pass
     except EngineError as error:

@@ -112,7 +112,8 @@ def planned(bench: Bench, folder: Path) -> None:
 
 def build(bench: Bench, folder: Path) -> dict[str, Any]:
     """The stages, by name; those for which there is too little memory are left out, and named."""
-    Random.device, Random.dtype = bench.device, bench.dtype
+    Random.device = bench.device
+    Random.dtype = bench.dtype
     source.Checkpoint = Random  # type: ignore[misc]
     config = place(bench, folder)
     stages: dict[str, Any] = {}

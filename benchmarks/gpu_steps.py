@@ -38,9 +38,11 @@ class Bench:
     """The options that were asked for, and the results so far."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
-        self.asked, self.device = asked, torch.device(asked.device)
+        self.asked = asked
+        self.device = torch.device(asked.device)
         self.dtype = torch.float32 if asked.tiny else torch.bfloat16
-        self.began_s, self.found = time.monotonic(), dict[str, Any]()
+        self.began_s = time.monotonic()
+        self.found = dict[str, Any]()
         self.line: list[Any] = []
         """The steps of a round: whose each was, when it began (s), how long it took (ms), of how many requests."""
 

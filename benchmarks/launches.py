@@ -76,7 +76,8 @@ def _tensors(thing: Any) -> Iterator[Tensor]:
 @contextmanager
 def counted(launches: Launches) -> Generator[None]:
     """Count kernels of Triton, too, in place of launching them; and have grouped products."""
-    before, moe.has_grouped = moe.has_grouped, lambda device, dtype: True  # type: ignore[assignment]
+    before = moe.has_grouped  # type: ignore[assignment]
+    moe.has_grouped = lambda device, dtype: True
     if find_spec("triton") is None:
         undo = lambda: None  # noqa: E731
     else:

@@ -51,7 +51,10 @@ class Direct:
     def __init__(self, model: Path) -> None:
         xllamacpp: Any = importlib.import_module("xllamacpp")
         params = xllamacpp.CommonParams()
-        params.model.path, params.n_ctx, params.n_parallel, params.verbosity = str(model), 4096, 2, -1
+        params.model.path = str(model)
+        params.n_ctx = 4096
+        params.n_parallel = 2
+        params.verbosity = -1
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = _threads()
         self._server: Any = xllamacpp.Server(params)
         self.url = str(self._server.listening_address)

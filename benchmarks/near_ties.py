@@ -113,7 +113,8 @@ class Recorder:
 
     def taken(self) -> dict[Key, Draw]:
         """Return the draws since the last call."""
-        draws, self.draws = self.draws, {}
+        draws = self.draws
+        self.draws = {}
         return draws
 
 

@@ -46,7 +46,10 @@ class _Pass(asyncio.Protocol):
     """Hands on what comes; with no ``onward`` it notes how long that took."""
 
     def __init__(self, onward: asyncio.Transport | None, gone: asyncio.Event, took: list[float]) -> None:
-        self._onward, self._gone, self._took, self._read = onward, gone, took, b""
+        self._onward = onward
+        self._gone = gone
+        self._took = took
+        self._read = b""
 
     def data_received(self, data: bytes) -> None:
         if self._onward is not None:

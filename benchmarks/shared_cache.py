@@ -92,7 +92,8 @@ def traffic(asked: Sequence[Asked], slots: int, positions: int, context: int) ->
             inside[req] = coming.popleft()
         for req, one in inside.items():
             if not one.written and room.take(req, one.need, whole=True):
-                one.written, had = one.prompt, had + one.need
+                one.written = one.prompt
+                had = had + one.need
         running = [(req, one) for req, one in inside.items() if one.written]
         at_once = max(at_once, len(running))
         if coming:

@@ -49,7 +49,10 @@ class RandomReader:
     """Hands out random weights, scaled by how many inputs each has, and counts their bytes."""
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self.device, self.dtype, self.size, self.kernels = CPU, dtype, 0, None
+        self.device = CPU
+        self.dtype = dtype
+        self.size = 0
+        self.kernels = None
         self._dice = torch.Generator().manual_seed(1)
 
     def below(self, name: str) -> RandomReader:

@@ -56,8 +56,12 @@ class Turn:
     """One spoken turn of a telephone, as its caller hears it."""
 
     def __init__(self, phone: Telephone) -> None:
-        self._phone, self.player, self.spoke_s = phone, Player(), 0.0
-        self._seen, self._due_s, self.late_s = len(phone.sound), 0.0, 0.0
+        self._phone = phone
+        self.player = Player()
+        self.spoke_s = 0.0
+        self._seen = len(phone.sound)
+        self._due_s = 0.0
+        self.late_s = 0.0
 
     async def ask(self, pcm: Pcm) -> None:
         """Speak int16 at 8 kHz, 20 ms every 20 ms, and stay silent until the answer has been heard."""

@@ -165,7 +165,8 @@ async def table(recordings: Sequence[tuple[Any, Pcm]], names: Sequence[str], cal
     print("|---|---|---|---|---|---|")
     async with serving(load_config(CONFIG)) as (service, url):
         for name in names:
-            service.judge.hides, before = ROWS[name].hides, service.in_vain
+            service.judge.hides = ROWS[name].hides
+            before = service.in_vain
             free = asyncio.Semaphore(callers)
             found[name] = await asyncio.gather(*(_asked(free, url, ROWS[name], one, pcm) for one, pcm in recordings))
             print(_line(name, found[name], service.in_vain - before), flush=True)

@@ -50,7 +50,8 @@ class Asked:
     """A worker with a voice: when each run's sound left it, and how much of it."""
 
     def __init__(self, stage: Any) -> None:
-        self.stage, self._runs = stage, 0
+        self.stage = stage
+        self._runs = 0
         self._came: dict[str, list[tuple[float, int]]] = {}
         self._over: dict[str, asyncio.Event] = {}
         self._sound: dict[str, asyncio.Event] = {}
@@ -67,7 +68,8 @@ class Asked:
             await asyncio.wait([task])
 
     def begin(self, text: str) -> str:
-        run, self._runs = f"r{self._runs}", self._runs + 1
+        run = f"r{self._runs}"
+        self._runs = self._runs + 1
         self._came[run], self._over[run], self._sound[run] = [], asyncio.Event(), asyncio.Event()
         request = Request(id=run, session=run, messages=(), say=text, max_audio_s=LONGEST_S)
         for message in (wire.Open(run, request, ("voice",), 1 << 20), wire.Feed(run, Text(text, 0)), wire.End(run)):
@@ -174,7 +176,8 @@ def true_pocket(folder: Path) -> Path:
     letters = [chr(code) for code in range(33, 127)] + ["▁"]
     names = ["<unk>", *letters, *(f"<{n}>" for n in range(table["n_bins"] - len(letters) - 1))]
     tokenizer: Any = Tokenizer(models.BPE({name: n for n, name in enumerate(names)}, [], unk_token="<unk>"))
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
     tokenizer.save(str(home / "tokenizer.json"))
     table["tokenizer_path"] = str(home / "tokenizer.json")
     for unset in ("weights_path", "weights_path_without_voice_cloning"):

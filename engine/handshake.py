@@ -33,7 +33,8 @@ class Doorkeeper:
     """The server's side. Send ``greeting``; ``feed`` what comes until ``done``."""
 
     def __init__(self, token: bytes) -> None:
-        self._token, self._ours = token, secrets.token_bytes(_RANDOM)
+        self._token = token
+        self._ours = secrets.token_bytes(_RANDOM)
         self._read = b""
         self._greeted = False
         self.greeting = GREETING + self._ours
@@ -60,7 +61,8 @@ class Visitor:
     """The worker's side. Send ``GREETING``; ``feed`` what comes until ``done``."""
 
     def __init__(self, token: bytes) -> None:
-        self._token, self._ours = token, secrets.token_bytes(_RANDOM)
+        self._token = token
+        self._ours = secrets.token_bytes(_RANDOM)
         self._theirs: bytes | None = None
         self._read = b""
         self.done = False

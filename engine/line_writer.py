@@ -26,7 +26,8 @@ class LineWriter(logging.Handler):
         super().__init__()
         self._descriptor = descriptor
         self._lines: queue.Queue[bytes | threading.Event | None] = queue.Queue(most)
-        self._left_out, self._closed = 0, False
+        self._left_out = 0
+        self._closed = False
         self._thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -47,7 +47,8 @@ class SocketLink(asyncio.Protocol):
     """
 
     def __init__(self, receive: Receive, lost: Lost, near: bool = False) -> None:
-        self._receive, self._lost = receive, lost
+        self._receive = receive
+        self._lost = lost
         self._shared = SharedMemory() if near and POSSIBLE else None
         self._codec = Codec(self._shared)
         self._splitter = Splitter(codec=self._codec)
@@ -106,7 +107,9 @@ class SocketLink(asyncio.Protocol):
             self._transport.abort()
 
     def _flush(self) -> None:
-        unsent, self._unsent, self._gathering = self._unsent, [], False
+        unsent = self._unsent
+        self._unsent = []
+        self._gathering = False
         if self._transport is not None and unsent:
             self._transport.write(b"".join(unsent))
 
@@ -115,7 +118,8 @@ class LocalLink:
     """One end of a link inside a process: the same frames, without the bytes."""
 
     def __init__(self, receive: Receive, lost: Lost) -> None:
-        self._receive, self._lost = receive, lost
+        self._receive = receive
+        self._lost = lost
         self._loop = asyncio.get_running_loop()
         self.peer: LocalLink | None = None
 
@@ -124,7 +128,8 @@ class LocalLink:
             self._loop.call_soon(self.peer._receive, message)
 
     def close(self) -> None:
-        peer, self.peer = self.peer, None
+        peer = self.peer
+        self.peer = None
         if peer is not None:
             peer.peer = None
             self._loop.call_soon(peer._lost)
@@ -136,7 +141,8 @@ class LocalLink:
 def local_pair(left: tuple[Receive, Lost], right: tuple[Receive, Lost]) -> tuple[LocalLink, LocalLink]:
     """Two ends that talk to each other."""
     one, two = LocalLink(*left), LocalLink(*right)
-    one.peer, two.peer = two, one
+    one.peer = two
+    two.peer = one
     return one, two
 
 

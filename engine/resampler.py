@@ -23,7 +23,9 @@ class Resampler(Generic[Sample]):
     """
 
     def __init__(self, from_hz: int, to_hz: int, dtype: type[Sample] = np.int16) -> None:
-        self._from_hz, self._to_hz, self._dtype = from_hz, to_hz, dtype
+        self._from_hz = from_hz
+        self._to_hz = to_hz
+        self._dtype = dtype
         self._format = _FORMATS[np.dtype(dtype).name]
         self._graph = None if from_hz == to_hz else _resampling(from_hz, to_hz, self._format)
 

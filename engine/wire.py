@@ -321,7 +321,9 @@ class Splitter:
     """Bytes in, messages out; sans I/O."""
 
     def __init__(self, max_bytes: int = MAX_FRAME_BYTES, codec: Codec = _PLAIN) -> None:
-        self._bytes, self._max_bytes, self._codec = bytearray(), max_bytes, codec
+        self._bytes = bytearray()
+        self._max_bytes = max_bytes
+        self._codec = codec
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that are complete by now. Raises WireError where the bytes stop making sense."""

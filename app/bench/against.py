@@ -75,7 +75,8 @@ class Process:
     """A peer in a process of its own."""
 
     def __init__(self, process: subprocess.Popen[bytes], name: str) -> None:
-        self._process, self._name = process, name
+        self._process = process
+        self._name = name
 
     def line(self) -> bytes:
         """Return its next line. Raises BenchError if it has ended instead."""

@@ -39,8 +39,10 @@ class Clients:
     def __init__(
         self, now: Callable[[], float] = time.monotonic, busy: Callable[[], float] = time.process_time
     ) -> None:
-        self._now, self._busy = now, busy
-        self._begun_s, self._before_s = now(), busy()
+        self._now = now
+        self._busy = busy
+        self._begun_s = now()
+        self._before_s = busy()
 
     @property
     def cores(self) -> float:

@@ -79,7 +79,9 @@ class Client:
     ) -> None:
         self.session: dict[str, Any] = {}
         """The settings in effect."""
-        self._channel, self._eagerness, self._now = channel, eagerness, now
+        self._channel = channel
+        self._eagerness = eagerness
+        self._now = now
         self._microphone = Microphone(channel, now)
         self._tools = {tool.name: tool for tool in tools}
         self._asked: dict[str, Response] = {}  # by our own name for them, until the server has given them an id
@@ -280,7 +282,8 @@ class Client:
         if answer is None:
             answer = Response(self._spoken_s or now_s)
             self._unasked.append(answer)
-        answer.id, answer.status = event.id, "in_progress"
+        answer.id = event.id
+        answer.status = "in_progress"
         self._answers[event.id] = answer
 
     async def _be_silent(self, longest_s: float) -> None:

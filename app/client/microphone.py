@@ -19,7 +19,8 @@ class Microphone:
     """A microphone for one voice at a time: a second speaker waits for the first."""
 
     def __init__(self, channel: Channel, now: Callable[[], float]) -> None:
-        self._channel, self._now = channel, now
+        self._channel = channel
+        self._now = now
         self._taken = asyncio.Lock()
         self._due_s = 0.0  # when the next piece is to leave
 

@@ -74,7 +74,8 @@ class Response:
             case CallDone():
                 self.calls.append(event)
             case ResponseDone(response=response):
-                self.status, self.response = event.status, response
+                self.status = event.status
+                self.response = response
                 self._ended.set()
 
     def fail(self, error: Exception) -> None:

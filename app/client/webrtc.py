@@ -90,13 +90,15 @@ class CallChannel:
     def __init__(self, connection: RTCPeerConnection) -> None:
         self._data_channel = connection.createDataChannel("oai-events")
         self._part: Pcm = np.empty(0, np.int16)  # of what is said: less than a packet, which waits for more
-        self._track, self._receiver = OpusTrack(time.monotonic), AudioReceiver(self._add_samples, SPEAKER_RATE_HZ)
+        self._track = OpusTrack(time.monotonic)
+        self._receiver = AudioReceiver(self._add_samples, SPEAKER_RATE_HZ)
         sound = connection.addTransceiver(self._track, "sendrecv")
         codecs = RTCRtpSender.getCapabilities("audio").codecs
         sound.setCodecPreferences([codec for codec in codecs if codec.mimeType == "audio/opus"])
         self._receiver.attach(sound.receiver)
         self._events: asyncio.Queue[Event | None] = asyncio.Queue(UNREAD)
-        self._open, self._lost = asyncio.Event(), False
+        self._open = asyncio.Event()
+        self._lost = False
         self._playing: str | None = None  # the response that is being played out
         self._early: deque[tuple[float, Pcm]] = deque(maxlen=EARLY_PACKETS)  # and when each came
         self._ended: ResponseDone | None = None  # its end, which waits for that of its sound
@@ -156,7 +158,8 @@ class CallChannel:
         if self._playing is not None:
             self._catch_up()
         if self._ended is not None and self._playing is None:
-            event, self._ended = self._ended, None
+            event = self._ended
+            self._ended = None
             self._put(event)
 
     def _add_samples(self, pcm: Pcm) -> None:

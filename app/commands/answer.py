@@ -55,7 +55,8 @@ async def answer(source: Source, request: Request, sink: Sink, show: Show, resul
     async with source.open(request) as chunks:
         async for chunk in chunks:
             await _take(chunk, chunks, result, sink, show)
-        result.ledger, result.marks_ms = chunks.ledger, chunks.marks_ms
+        result.ledger = chunks.ledger
+        result.marks_ms = chunks.marks_ms
 
 
 async def _take(chunk: Output, chunks: Answered, result: Answer, sink: Sink, show: Show) -> None:

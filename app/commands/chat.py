@@ -47,7 +47,10 @@ class Conversation:
 
     def __init__(self, source: Source, sink: Sink, voice: str | None, sampling: Sampling) -> None:
         self.messages: list[Message] = []
-        self._source, self._sink, self._voice, self._sampling = source, sink, voice, sampling
+        self._source = source
+        self._sink = sink
+        self._voice = voice
+        self._sampling = sampling
         self._session = new_id("sess")
 
     def command(self, line: str) -> bool:

@@ -105,7 +105,8 @@ class ServerAnswer:
     """The chunks of one answer, decoded from server-sent events as they come."""
 
     def __init__(self, response: httpx2.Response, decoder: Speech | Completion) -> None:
-        self._chunks, self._decoder = _chunks(response, decoder), decoder
+        self._chunks = _chunks(response, decoder)
+        self._decoder = decoder
         self.marks_ms: dict[str, float] = {}
 
     @property
@@ -159,7 +160,8 @@ def trust(strict: bool = True) -> ssl.SSLContext:
     """The system's authorities, and the certificate that a server of this user signed for itself; or anybody."""
     context = ssl.create_default_context()
     if not strict:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
         return context
     if (own := own_certificate()) is not None:
         context.load_verify_locations(own)

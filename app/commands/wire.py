@@ -72,7 +72,8 @@ class Speech:
             case "speech.audio.delta":
                 yield _sound(event["audio"])
             case "speech.audio.done":
-                self.ended, self.ledger = True, _ledger(event)
+                self.ended = True
+                self.ledger = _ledger(event)
             case _:
                 pass
 
@@ -166,9 +167,11 @@ def _picture(pixels: NDArray[np.uint8]) -> str:
 def _encoded(pixels: NDArray[np.uint8], codec: str, form: str) -> bytes:
     encoder: Any = av.CodecContext.create(codec, "w")
     encoder.height, encoder.width = pixels.shape[:2]
-    encoder.pix_fmt, encoder.time_base = form, Fraction(1, 1)
+    encoder.pix_fmt = form
+    encoder.time_base = Fraction(1, 1)
     frame = cast("Any", av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format=form))
-    frame.pts, frame.time_base = 0, Fraction(1, 1)
+    frame.pts = 0
+    frame.time_base = Fraction(1, 1)
     return b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)])
 
 

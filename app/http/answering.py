@@ -63,12 +63,15 @@ class Figures:
     def count(self, usage: Usage) -> None:
         """Note the thinker's part."""
         self.finish = usage.finish
-        self.input_tokens, self.text_tokens = usage.input_tokens, usage.output_tokens
-        self.audio_input_tokens, self.cached_tokens = usage.audio_tokens, usage.cached_tokens
+        self.input_tokens = usage.input_tokens
+        self.text_tokens = usage.output_tokens
+        self.audio_input_tokens = usage.audio_tokens
+        self.cached_tokens = usage.cached_tokens
 
     def add(self, other: Figures) -> None:
         """Note the next request of the same answer."""
-        self.finish, self.ledger = other.finish, self.ledger or other.ledger
+        self.finish = other.finish
+        self.ledger = self.ledger or other.ledger
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 

@@ -72,7 +72,9 @@ class _Bounded(Request):
 
     def __init__(self, request: Request, max_bytes: int) -> None:
         super().__init__(request.scope, _timed(request.receive))
-        self._untimed, self._max_bytes, self._size = request.receive, max_bytes, 0
+        self._untimed = request.receive
+        self._max_bytes = max_bytes
+        self._size = 0
         self._service = cast("Service", request.app.state.service)
 
     @property

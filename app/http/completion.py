@@ -28,7 +28,8 @@ class WholeCompletion:
     """Gathers an answer. ``format`` is that of its sound; None for a typed one."""
 
     def __init__(self, id: str, model: str, format: Format | None) -> None:
-        self._id, self._model = id, model
+        self._id = id
+        self._model = model
         self._format: Format | None = format
         self._text = ""
         self._waves: list[Wave] = []
@@ -74,7 +75,8 @@ class StreamedCompletion:
     """A writer of an answer as ``chat.completion.chunk`` events, and ``[DONE]`` after the last."""
 
     def __init__(self, write: Write, id: str, model: str, with_usage: bool, format: Format | None) -> None:
-        self._write, self._with_usage = write, with_usage
+        self._write = write
+        self._with_usage = with_usage
         self._head = {"id": id, "object": "chat.completion.chunk", "created": int(time.time()), "model": model}
         self._encoder: Encoder | None = encoder(format) if format is not None else None
         self._audio_id = new_id("audio")

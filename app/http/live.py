@@ -67,7 +67,8 @@ class Live(Response):
         media_type: str,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self.status_code, self.media_type = 200, media_type
+        self.status_code = 200
+        self.media_type = media_type
         self.background = None
         self.init_headers({"cache-control": "no-store", "x-accel-buffering": "no", **(headers or {})})
         self._produce = produce
@@ -112,8 +113,10 @@ class _Body:
 
     def __init__(self, send: Send, response: Response) -> None:
         self.begun = self.answering = False
-        self._send, self._response = send, response
-        self._turn, self._sent_s = asyncio.Lock(), time.monotonic()
+        self._send = send
+        self._response = response
+        self._turn = asyncio.Lock()
+        self._sent_s = time.monotonic()
 
     async def write(self, piece: bytes) -> None:
         """Raises ClientGone if nobody takes it."""

@@ -189,7 +189,10 @@ class _Room:
     """The bytes that decoded pictures and sounds may still take."""
 
     def __init__(self, most_mb: float, held: int, room: Room, path: str) -> None:
-        self._most_mb, self._left, self._room, self._path = most_mb, int(most_mb * 1e6) - held, room, path
+        self._most_mb = most_mb
+        self._left = int(most_mb * 1e6) - held
+        self._room = room
+        self._path = path
 
     def take(self, size: int) -> None:
         self._left -= size

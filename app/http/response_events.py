@@ -197,7 +197,8 @@ class GrowingResponse:
         """The server that was asked last has these tools, or does not say."""
         listing = self._items[-1]
         assert isinstance(listing, ToolListing)
-        listing.tools, listing.error = tools, None if error is None else str(error)
+        listing.tools = tools
+        listing.error = None if error is None else str(error)
         return self._numbered(self._close(listing))
 
     def approved(self, tool: HostedTool, arguments: str, request_id: str) -> list[Event]:

@@ -24,7 +24,10 @@ class ResponseTeller:
     """One answer, told as events where there is a ``write``; kept, where there is a ``keep``, before its last event."""
 
     def __init__(self, head: dict[str, Any], keep: Keep | None, asked: Asked, write: Write | None = None) -> None:
-        self._growing, self._keep, self._asked, self._write = GrowingResponse(head), keep, asked, write
+        self._growing = GrowingResponse(head)
+        self._keep = keep
+        self._asked = asked
+        self._write = write
 
     @property
     def begun(self) -> bool:

@@ -88,11 +88,13 @@ class _Raw:
         self._header = header
 
     def push(self, wave: Wave) -> bytes:
-        header, self._header = self._header, b""
+        header = self._header
+        self._header = b""
         return header + samples(wave)
 
     def end(self) -> bytes:
-        header, self._header = self._header, b""
+        header = self._header
+        self._header = b""
         return header
 
 
@@ -118,7 +120,8 @@ class _Compressed:
         if len(wave):
             pcm = np.frombuffer(samples(wave), "<i2")
             frame = av.AudioFrame.from_ndarray(pcm[None], format="s16", layout="mono")
-            frame.sample_rate, frame.pts = SPEAKER_RATE_HZ, self._at
+            frame.sample_rate = SPEAKER_RATE_HZ
+            frame.pts = self._at
             self._at += len(wave)
             self._file.mux(self._stream.encode(frame))
         return self._taken()
@@ -143,5 +146,6 @@ class _Bytes:
         return len(piece)
 
     def take(self) -> bytes:
-        pieces, self._pieces = self._pieces, []
+        pieces = self._pieces
+        self._pieces = []
         return b"".join(pieces)

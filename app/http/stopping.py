@@ -62,7 +62,9 @@ class Stops:
         self._text += words
         found = [(at + len(one), at) for one in self._strings if (at := self._text.find(one, self._known)) >= 0]
         if found:  # the one that is whole first, so that it does not matter how the text is cut
-            whole, self._text, self.ended = self._text, self._text[: min(found)[1]], True
+            whole = self._text
+            self._text = self._text[: min(found)[1]]
+            self.ended = True
             self._spoken = _last_word_end(whole, len(self._text))
             return self._leave(len(self._text))
         return self._leave(len(self._text) - self._beginning())
@@ -77,7 +79,8 @@ class Stops:
         return [] if self.ended else self._leave(len(self._text))
 
     def _leave(self, end: int) -> list[Output]:
-        piece, self._known = Text(self._text[self._known : end], self._known), end
+        piece = Text(self._text[self._known : end], self._known)
+        self._known = end
         if not self.ended:
             self._spoken = end
         return [piece] if piece.text else []

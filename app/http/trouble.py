@@ -27,7 +27,8 @@ class HttpRefusal(HTTPException):
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(status, message)
-        self.code, self.param = code, param
+        self.code = code
+        self.param = param
 
 
 class ErrorFields(BaseModel):

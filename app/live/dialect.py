@@ -79,9 +79,11 @@ class LiveDialect:
         self.muted = False
         """Whether the client has said last that its microphone is silent."""
         self._updates: dict[str, tuple[str | None, LiveConfig]] = {}  # those under way: the client's name, the outcome
-        self.timeline, self._start_id = timeline, start_id
+        self.timeline = timeline
+        self._start_id = start_id
         sound = CallSound(timeline)
-        self.reflect_input, self.reflect_output = sound.reflect_input, sound.reflect_output
+        self.reflect_input = sound.reflect_input
+        self.reflect_output = sound.reflect_output
         self._view: SessionView | None = None
         self._turns: dict[str, list[int]] = {}  # where a turn begins and ends, in ms
         self._spoken: dict[str, SpokenText] = {}  # by item
@@ -219,7 +221,8 @@ class LiveDialect:
         start_ms, end_ms = self._turns.pop(event.item_id, None) or [now_ms - round(event.seconds * 1000), now_ms]
         if not event.transcript:
             return []
-        begun, self._has_heard = self._has_heard, True
+        begun = self._has_heard
+        self._has_heard = True
         fragment = Fragment(after(event.transcript, begun), max(0, start_ms), max(0, start_ms, end_ms))
         return [transcript("input", fragment)]
 

@@ -117,7 +117,8 @@ class Misread(Exception):
 
     def __init__(self, refusal: Refusal, event_id: str | None) -> None:
         super().__init__(str(refusal))
-        self.refusal, self.event_id = refusal, event_id
+        self.refusal = refusal
+        self.event_id = event_id
 
 
 def _said(event: dict[str, Any]) -> Said:

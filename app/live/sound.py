@@ -39,7 +39,9 @@ class LiveSound:
     """``put`` takes an event's text and its seconds; ``format`` is the client's."""
 
     def __init__(self, timeline: Timeline, format: Format | None, put: Callable[[str, float], None]) -> None:
-        self._timeline, self._encoder, self._put = timeline, Encoder(format or SpeakerFormat()), put
+        self._timeline = timeline
+        self._encoder = Encoder(format or SpeakerFormat())
+        self._put = put
         self.last_seen_s = 0.0
         self.delay_s = FRAME_S  # a player that starts with the first silence is that far behind the clock
 

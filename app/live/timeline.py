@@ -19,7 +19,9 @@ class Timeline:
     """
 
     def __init__(self, now: Callable[[], float], filled: bool = True) -> None:
-        self._now, self._began_s, self._filled = now, now(), filled
+        self._now = now
+        self._began_s = now()
+        self._filled = filled
         self._samples = 0
         self.over = False
         """Whether the session has ended: nothing follows."""
@@ -52,7 +54,8 @@ class Timeline:
         """Note that so many samples leave; return where they begin and end, in ms."""
         if not self._filled:
             self._samples = max(self._samples, round(self.now_s * SPEAKER_RATE_HZ))
-        begin, self._samples = self._samples, self._samples + samples
+        begin = self._samples
+        self._samples = self._samples + samples
         return begin * 1000 / SPEAKER_RATE_HZ, self._samples * 1000 / SPEAKER_RATE_HZ
 
 
@@ -109,5 +112,7 @@ class SpokenText:
         if not text:
             return []
         text = after(text, self.begun and not self._told)
-        start_ms, self._told, self._told_ms = self._told_ms, characters, max(self._told_ms, at_ms)
+        start_ms = self._told_ms
+        self._told = characters
+        self._told_ms = max(self._told_ms, at_ms)
         return [Fragment(text, round(base_ms + start_ms), round(base_ms + self._told_ms))]

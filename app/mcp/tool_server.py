@@ -114,7 +114,9 @@ class ToolServer:
     """One server, for one client. Its address is resolved at the first visit, and stays."""
 
     def __init__(self, entry: ToolServerEntry, setting: McpServer, visits: Visits) -> None:
-        self.entry, self._setting, self._visits = entry, setting, visits
+        self.entry = entry
+        self._setting = setting
+        self._visits = visits
         self._address: str | None = None
 
     async def list_tools(self) -> tuple[HostedTool, ...]:

@@ -77,7 +77,8 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
     """
 
     def __init__(self, url: httpx2.URL, address: str) -> None:
-        self._url, self._address = url, address
+        self._url = url
+        self._address = address
         self._inner = httpx2.AsyncHTTPTransport(verify=trusted(), trust_env=False)
         self._left = MOST_BYTES
         self.failure: ToolServerError | None = None
@@ -135,7 +136,8 @@ class _Counted(httpx2.AsyncByteStream):
 
     def __init__(self, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream, transport: PinnedTransport) -> None:
         assert isinstance(stream, httpx2.AsyncByteStream)
-        self._stream, self._transport = stream, transport
+        self._stream = stream
+        self._transport = transport
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._stream:

@@ -80,7 +80,9 @@ class Session:
         profile: PlayoutProfile = SOCKET,
     ) -> None:
         self.id = new_id("sess")
-        self._context, self._emit, self._profile = context, emit, profile
+        self._context = context
+        self._emit = emit
+        self._profile = profile
         limits, model = context.limits, context.engine.model
         self._conversation = Conversation(new_id("conv"), limits.items, int(limits.conversation_mb * 1e6), context.room)
         self._options = opening_options(model, start or {}, asked_model)

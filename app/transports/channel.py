@@ -77,7 +77,9 @@ class Channel:
         opened: asyncio.Event | None = None,
         dialect: Dialect = REALTIME,
     ) -> None:
-        self.transport, self.sound, self.dialect = transport, sound, dialect
+        self.transport = transport
+        self.sound = sound
+        self.dialect = dialect
         self.outbox = Outbox(limits.unsent_s)
         self.opened = opened or asyncio.Event()
         if opened is None:
@@ -86,7 +88,8 @@ class Channel:
         """Set once the client has left, or has come back over another channel."""
         self.said_goodbye = False
         """Whether the client was not cut off: it won't come back."""
-        self._timeout_s, self._loop_time = limits.send_timeout_s, loop_time
+        self._timeout_s = limits.send_timeout_s
+        self._loop_time = loop_time
 
     def put(self, event: ServerEvent) -> None:
         """Send an event that is no session's. Never waits."""

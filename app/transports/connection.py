@@ -50,12 +50,16 @@ class Connection:
         self, service: Service, sessions: ResumableSessions, context: SessionContext, channel: Channel, opening: Opening
     ) -> None:
         self.resumable = resumable = ResumableSession(channel, opening.caller)
-        self._service, self._sessions, self._now, self._channel = service, sessions, context.now, channel
+        self._service = service
+        self._sessions = sessions
+        self._now = context.now
+        self._channel = channel
         profile = replace(opening.profile, new_resume_token=lambda: sessions.issue(resumable))
         if resumable.sound is not None:
             profile = replace(profile, lag_s=self._lag_s, set_delay=self._set_delay)
         self.session = Session(context, resumable.emit, opening.model, opening.settings, profile)
-        resumable.away, resumable.back = weakly(self.session.away), weakly(self.session.back)
+        resumable.away = weakly(self.session.away)
+        resumable.back = weakly(self.session.back)
         self._hung_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, kind: str = "session", **names: str) -> None:

@@ -24,7 +24,8 @@ class Disconnect(Exception):
 
     def __init__(self, code: int = 1000, reason: str = "the client left", how: How = "gone") -> None:
         super().__init__(reason)
-        self.code, self.reason = code, reason
+        self.code = code
+        self.reason = reason
         self.how: How = how
 
     @property

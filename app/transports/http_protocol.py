@@ -42,8 +42,11 @@ class HttpProtocol(H11Protocol):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._connection, self._upgraded, self._own = connection, False, own
-        self._loop_time, self._pace = LoopTime(shared, pace=pace), pace
+        self._connection = connection
+        self._upgraded = False
+        self._own = own
+        self._loop_time = LoopTime(shared, pace=pace)
+        self._pace = pace
         self._parser = self.conn = _Parser(h11.SERVER)
         self._intake = Intake(
             self._parse, self._ready, self._resume_reading, connection.close, pace, self._loop_time, self._piece_bytes
@@ -91,7 +94,8 @@ class HttpProtocol(H11Protocol):
         """Count the requests and chunks that were begun since the last piece: some of them after it, one by one."""
         super().data_received(data)
         self._watch()
-        begun, self._parser.begun = self._parser.begun, 0
+        begun = self._parser.begun
+        self._parser.begun = 0
         return begun
 
     def _ready(self) -> bool:

@@ -31,7 +31,8 @@ class Inbox:
 
     def __init__(self, pace: Pace, now: Callable[[], float] = time.monotonic) -> None:
         self.overflowed = asyncio.Event()
-        self._pace, self._now = pace, now
+        self._pace = pace
+        self._now = now
         self._waiting: deque[tuple[Received, int]] = deque()
         self._bytes = 0
         self._news = asyncio.Event()

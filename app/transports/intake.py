@@ -39,8 +39,14 @@ class Intake:
         loop_time: LoopTime,
         piece_bytes: Callable[[], int] = _piece_bytes,
     ) -> None:
-        self._parse, self._ready, self._resume, self._left = parse, ready, resume, left
-        self._pace, self._loop_time, self._now, self._piece_bytes = pace, loop_time, loop_time.now, piece_bytes
+        self._parse = parse
+        self._ready = ready
+        self._resume = resume
+        self._left = left
+        self._pace = pace
+        self._loop_time = loop_time
+        self._now = loop_time.now
+        self._piece_bytes = piece_bytes
         self._unread = memoryview(b"")
         self._timer: asyncio.TimerHandle | None = None
         self._waits = False  # for its pace, or for a slice
@@ -77,8 +83,12 @@ class Intake:
         Whom it called is forgotten: a connection that is over is then freed at once, and not by the collector, which
         would have tens of thousands of objects to look at, all in one turn of the loop.
         """
-        self._closed, self._unread = True, memoryview(b"")
-        self._parse, self._ready, self._resume, self._left = lambda data: 0, lambda: False, lambda: None, lambda: None
+        self._closed = True
+        self._unread = memoryview(b"")
+        self._parse = lambda data: 0
+        self._ready = lambda: False
+        self._resume = lambda: None
+        self._left = lambda: None
         self._piece_bytes = _piece_bytes
         if self._timer is not None:
             self._timer.cancel()
@@ -86,7 +96,8 @@ class Intake:
     def _take(self) -> None:
         self._loop_time.begin()
         size = self._piece_bytes()
-        piece, self._unread = bytes(self._unread[:size]), self._unread[size:]
+        piece = bytes(self._unread[:size])
+        self._unread = self._unread[size:]
         self._pace.spend(self._parse(piece), len(piece), self._now())
         self._loop_time.count()
         if self._pace.goes_on(self._now()) and not self._closed:

@@ -40,7 +40,10 @@ class Listener:
         make: Callable[[TcpConnection], asyncio.Protocol],
         backlog: int = 2048,
     ) -> None:
-        self._sock, self._tls, self._connections, self._make = sock, tls, connections, make
+        self._sock = sock
+        self._tls = tls
+        self._connections = connections
+        self._make = make
         sock.setblocking(False)
         sock.listen(backlog)
         self._task = asyncio.create_task(self._listen(), name="listener")

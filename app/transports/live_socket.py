@@ -67,7 +67,9 @@ class LiveTransport:
     """The socket of a session that was started; ``door`` is what it was started through."""
 
     def __init__(self, door: SocketTransport, service: Service, loop_time: LoopTime, dialect: LiveDialect) -> None:
-        self._door, self._dialect, self._history = door, dialect, dialect.config.history
+        self._door = door
+        self._dialect = dialect
+        self._history = dialect.config.history
         self._sound = LiveSound(dialect.timeline, dialect.config.format, self._put)
         self.channel = Channel(self, service.settings.limits, loop_time, sound=self._sound, dialect=dialect)
 
@@ -134,8 +136,11 @@ class _Opening:
         context: SessionContext,
         door: SocketTransport,
     ) -> None:
-        self._socket, self._service, self._sessions = socket, service, sessions
-        self._context, self._door = context, door
+        self._socket = socket
+        self._service = service
+        self._sessions = sessions
+        self._context = context
+        self._door = door
         self._loop_time = service.loop_time(caller_of(socket.scope))
 
     async def run(self) -> Connection:

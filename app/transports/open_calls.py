@@ -23,7 +23,10 @@ class Call:
     """
 
     def __init__(self, id: str, opening: Opening, inbox: Inbox, connection: Connection) -> None:
-        self.id, self.maker, self.inbox, self.connection = id, opening.caller, inbox, connection
+        self.id = id
+        self.maker = opening.caller
+        self.inbox = inbox
+        self.connection = connection
         for item in opening.history:
             inbox.put(Received(CreateItem(item)), 0)
 

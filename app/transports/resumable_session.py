@@ -38,7 +38,8 @@ class NoWayBack(Exception):
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
-        self.status, self.code = status, code
+        self.status = status
+        self.code = code
 
 
 class EventLog:
@@ -218,7 +219,8 @@ class ResumableSession:
         if self._channel is not None:
             self._channel.over.set()
         last_seen_s = None if self.sound is None else self.sound.last_seen_s
-        self._channel, self.sound = channel, channel.sound
+        self._channel = channel
+        self.sound = channel.sound
         self._attached.set()
         self.back(last_seen_s)
 

@@ -56,9 +56,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     ) -> None:
         super().__init__(*args, **kwargs)
         self._send_timeout_s = send_timeout_s
-        self._parsed, self._pongs = 0, b""
+        self._parsed = 0
+        self._pongs = b""
         self._silence: asyncio.TimerHandle | None = None
-        self._loop_time, self._own, self._pace = LoopTime(slices, pace=pace), own, pace
+        self._loop_time = LoopTime(slices, pace=pace)
+        self._own = own
+        self._pace = pace
         self._intake = Intake(self._parse, self._ready, self._resume_reading, self._cut_off, pace, self._loop_time)
 
     def connection_made(self, transport: BaseTransport) -> None:
@@ -159,7 +162,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._send_pongs()
 
     def _send_pongs(self) -> None:
-        pongs, self._pongs = self._pongs, b""
+        pongs = self._pongs
+        self._pongs = b""
         self.transport.write(pongs)
 
     def _parse(self, data: bytes) -> int:

@@ -81,7 +81,8 @@ class TcpConnection:
     def __init__(self, subscriber: str | None, cut: Callable[[], None], moved: Callable[[TcpConnection], None]) -> None:
         self.subscriber = subscriber
         self.state: State | None = None
-        self._cut, self._moved = cut, moved
+        self._cut = cut
+        self._moved = moved
         self._timer: asyncio.TimerHandle | None = None
         self._transport: Any = None
 
@@ -101,7 +102,8 @@ class TcpConnection:
             return
         if self._timer is not None:
             self._timer.cancel()
-        seconds, self.state = DEADLINES_S.get(state), state
+        seconds = DEADLINES_S.get(state)
+        self.state = state
         self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._expire)
         self._moved(self)
 
@@ -146,8 +148,11 @@ class TcpConnections:
         shared: Callable[[str], bool],
         count: Callable[[], None] = lambda: None,
     ) -> None:
-        self._most, self._idle, self._idle_per_address = most, idle, idle_per_address
-        self._shared, self._count = shared, count
+        self._most = most
+        self._idle = idle
+        self._idle_per_address = idle_per_address
+        self._shared = shared
+        self._count = count
         self._all: set[TcpConnection] = set()
         self._waiting: dict[TcpConnection, None] = {}  # first the one that has kept the server waiting for longest
         self._of: Counter[str | None] = Counter()  # of these, each subscriber's

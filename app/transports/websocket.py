@@ -85,7 +85,8 @@ class SocketTransport:
 
     def __init__(self, socket: WebSocket, service: Service) -> None:
         limits = service.settings.limits
-        self._socket, self._timeout_s = socket, limits.send_timeout_s
+        self._socket = socket
+        self._timeout_s = limits.send_timeout_s
         self._early = deque[str | bytes]()  # what came before there was a session
         self.channel = Channel(proxy(self), limits, service.loop_time(caller_of(socket.scope)))
 

@@ -15,7 +15,8 @@ class Changes:
     """Changes that may be asked of a fleet. Each method returns when its change is done."""
 
     def __init__(self, fleet: Fleet, workers: Sequence[WorkerSpec]) -> None:
-        self._fleet, self._workers = fleet, workers
+        self._fleet = fleet
+        self._workers = workers
         self._one = asyncio.Lock()  # two at a time would count each other's workers
 
     async def scale(self, stage: str, count: int) -> None:

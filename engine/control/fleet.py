@@ -36,7 +36,8 @@ class Fleet:
     def __init__(self, spec: EngineSpec, launcher: Launcher) -> None:
         self.pools: dict[str, Pool] = {}
         self.pipeline: Pipeline | None = None
-        self._spec, self._launcher = spec, launcher
+        self._spec = spec
+        self._launcher = launcher
         self._loop = asyncio.get_running_loop()
         self._membership = Membership(spec.heartbeat, self._loop.time)
         self.placements: dict[str, Placement] = {}

@@ -42,7 +42,10 @@ class Hops:
         self, chunks: Chunks, pools: Sequence[Pool], group: asyncio.TaskGroup, progress: Callable[[], None],
         route: Route,
     ) -> None:  # fmt: skip
-        self._chunks, self._pools, self._group, self._progress = chunks, pools, group, progress
+        self._chunks = chunks
+        self._pools = pools
+        self._group = group
+        self._progress = progress
         self._route = route
         self._recovery = Recovery(chunks, pools)
         self._committed = asyncio.Event()
@@ -195,7 +198,9 @@ class Hops:
         between = Stream()
         late = end == self._route.ears
         self._start(replace(hop, first=end, inputs=ReplayBuffer(between, BYTES_REPLAYED), near=near, late=late))
-        hop.end, hop.onward, hop.given = end, between, {}
+        hop.end = end
+        hop.onward = between
+        hop.given = {}
 
     async def _run(self, hop: Hop, replica: StageReplica) -> None:
         while True:

@@ -29,7 +29,8 @@ class JoiningWorker:
     """A worker that came over the network: a launcher of itself."""
 
     def __init__(self, join: wire.Join, transport: asyncio.Transport) -> None:
-        self.join, self._transport = join, transport
+        self.join = join
+        self._transport = transport
         self._taken = False
 
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
@@ -64,7 +65,8 @@ class JoinListener:
     """``open`` it, and every worker that knows the token becomes a JoiningWorker."""
 
     def __init__(self, token: bytes, admit: Callable[[JoiningWorker], None]) -> None:
-        self._token, self._admit = token, admit
+        self._token = token
+        self._admit = admit
         self._strangers: dict[_JoinConnection, str] = {}  # and where each comes from; the oldest is first
         self._server: asyncio.Server | None = None
 
@@ -100,7 +102,9 @@ class _JoinConnection(asyncio.Protocol):
     def __init__(
         self, keeper: Doorkeeper, strangers: dict[_JoinConnection, str], admit: Callable[[JoiningWorker], None]
     ) -> None:
-        self._keeper, self._strangers, self._admit = keeper, strangers, admit
+        self._keeper = keeper
+        self._strangers = strangers
+        self._admit = admit
         self._splitter = wire.Splitter(JOIN_BYTES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -156,7 +160,8 @@ class Cluster:
     """A deployment's listener and its token's file, as its configuration describes them."""
 
     def __init__(self, spec: ClusterSpec, admit: Callable[[JoiningWorker], None]) -> None:
-        self._spec, self._admit = spec, admit
+        self._spec = spec
+        self._admit = admit
         self._made: Path | None = None
         self.listener: JoinListener | None = None
 

@@ -81,7 +81,8 @@ class Membership:
     """The incarnations that live. ``look`` is to be called at ``due_s``: it tells who has been silent, or stuck."""
 
     def __init__(self, spec: HeartbeatSpec, now: Callable[[], float]) -> None:
-        self._spec, self._now = spec, now
+        self._spec = spec
+        self._now = now
         self._lives: dict[str, Life] = {}
         self._incarnations: Counter[str] = Counter()
         self._records: dict[str, _Record] = {}
@@ -123,8 +124,14 @@ class Membership:
         now_s = self._now()
         if beat.steps != life.steps or not any(beat.queues.values()):
             life.moved_s = now_s
-        life.last_seen_s, life.spent, life.excused_s, life.on_disk_s = now_s, spent, 0.0, 0.0
-        life.steps, life.queues, life.step_s, life.remembered = beat.steps, beat.queues, beat.step_s, beat.remembered
+        life.last_seen_s = now_s
+        life.spent = spent
+        life.excused_s = 0.0
+        life.on_disk_s = 0.0
+        life.steps = beat.steps
+        life.queues = beat.queues
+        life.step_s = beat.step_s
+        life.remembered = beat.remembered
         life.unavailable = beat.unavailable
         return life
 
@@ -185,7 +192,8 @@ class Membership:
         """Note that a place has lost its worker without having been asked to."""
         record = self._records.setdefault(name, _Record())
         steady = self._now() - record.last_s > STEADY_S + self._penalty_s(record)
-        record.losses, record.last_s = 1 if steady else record.losses + 1, self._now()
+        record.losses = 1 if steady else record.losses + 1
+        record.last_s = self._now()
 
     def penalty_s(self, name: str, lonely: bool) -> float:
         """Return how long a place stays empty now: nothing at first, then twice as long each time.

@@ -37,7 +37,8 @@ class Orchestrator:
     """The way of one request through all its stages at once. ``pools`` are the pipeline's stages, in its order."""
 
     def __init__(self, pools: Sequence[Pool], stall_s: float, pipeline: Pipeline | None = None) -> None:
-        self.pools, self._stall_s = pools, stall_s
+        self.pools = pools
+        self._stall_s = stall_s
         self._pipeline = pipeline or Pipeline([pool.info for pool in pools])
 
     @asynccontextmanager

@@ -48,7 +48,8 @@ class JoiningWorkers:
     placement again."""
 
     def __init__(self, workers: Sequence[WorkerSpec], placements: Mapping[str, Placement]) -> None:
-        self._workers, self._placements = workers, placements
+        self._workers = workers
+        self._placements = placements
         self._names: dict[str, str] = {}
 
     def placement(self, joining: JoiningWorker) -> Placement:

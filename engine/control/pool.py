@@ -148,8 +148,10 @@ class StagePool(Generic[R]):
         empty_s: float = 0.0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.info, self._now = info, now
-        self._queue, self.empty_s = queue, empty_s
+        self.info = info
+        self._now = now
+        self._queue = queue
+        self.empty_s = empty_s
         self._choose = policy(balance)
         self._members: dict[str, Member[R]] = {}
         self._waiters: list[_Waiter] = []  # in order of arrival
@@ -188,7 +190,9 @@ class StagePool(Generic[R]):
     def report(self, replica_id: str, queue: int, step_s: float) -> None:
         """Note a replica's load as its heartbeat reports it. Unknown ids are ignored."""
         if member := self._members.get(replica_id):
-            member.queue, member.step_s, member.counted = queue, step_s, tuple(member.leases)
+            member.queue = queue
+            member.step_s = step_s
+            member.counted = tuple(member.leases)
 
     def drain(self, replica_id: str) -> None:
         """Give no new leases on it; those that are out run to their end."""

@@ -29,7 +29,8 @@ class Recovery:
     """One request's recovery: what its stages checkpointed, and the rules by which a hop begins again."""
 
     def __init__(self, chunks: Chunks, pools: Sequence[Pool]) -> None:
-        self._chunks, self._pools = chunks, pools
+        self._chunks = chunks
+        self._pools = pools
         self._log = RecoveryLog()
 
     def store(self, chunk: Chunk) -> None:

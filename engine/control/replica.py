@@ -166,7 +166,8 @@ class RemoteWorker:
 
     def fence(self) -> None:
         """Give the worker up: nothing that it still sends counts."""
-        link, self.fenced = self.link, True
+        link = self.link
+        self.fenced = True
         self.lost()
         if link is not None:
             link.abort()

@@ -77,7 +77,8 @@ class Speller:
         word, begin = self._word, self._begin
         if not word:
             return NOTHING
-        self._word, self._begin = "", begin + len(word)
+        self._word = ""
+        self._begin = begin + len(word)
         magnitude = word.rstrip(CLOSING).lower()
         if self._money and magnitude in MAGNITUDES:
             released = self._release_money(magnitude, tail=pause(word))
@@ -85,7 +86,8 @@ class Speller:
             return released
         released = self._release_money("")
         if re.fullmatch(rf"[-+(]?[$€£¥](?:{NUMBER})", word):
-            self._money, self._before = (word, begin), word
+            self._money = (word, begin)
+            self._before = word
             return released
         said = released + self._say(speak(word, self._before), begin, len(word))
         self._before = word
@@ -94,7 +96,8 @@ class Speller:
     def _release_money(self, magnitude: str, tail: str = "") -> Said:
         if not self._money:
             return NOTHING
-        (word, begin), self._money = self._money, None
+        (word, begin) = self._money
+        self._money = None
         return self._say(money(word, magnitude) + tail, begin, len(word))
 
     def _say(self, spoken: str, begin: int, length: int) -> Said:

@@ -63,7 +63,8 @@ class Bare:
         return asyncio.run(self._first_sounds(question))
 
     async def _first_sounds(self, question: Question) -> Times:
-        self.spent_s, self._wake = 0.0, asyncio.Event()
+        self.spent_s = 0.0
+        self._wake = asyncio.Event()
         lines = [self._line(slot, question) for slot in range(question.count)]
         async with asyncio.TaskGroup() as adapters:
             tasks = [

@@ -26,7 +26,8 @@ class Ahead(AsyncIterator[T]):
     def __init__(self, items: AsyncGenerator[T], most: int, name: str) -> None:
         self.begun = asyncio.Event()
         """Set once there is an item, or the end."""
-        self._items, self._room = items, asyncio.Semaphore(most)
+        self._items = items
+        self._room = asyncio.Semaphore(most)
         self._read: asyncio.Queue[T | _End] = asyncio.Queue()  # bounded by the room
         self._task = asyncio.create_task(self._work(), name=name)
 

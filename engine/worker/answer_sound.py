@@ -30,7 +30,8 @@ class AnswerSound:
         """Whether there was any sound, and whether there was anything but marks to say."""
         self.letter_s = letter_s
         self._most = most
-        self._sound, self._rate_hz = ClauseSound(SPEAKER_RATE_HZ, samples, most), SPEAKER_RATE_HZ
+        self._sound = ClauseSound(SPEAKER_RATE_HZ, samples, most)
+        self._rate_hz = SPEAKER_RATE_HZ
         self._clause = Clause("", ())
         self._given = 0  # samples of the clause
         self._last = np.empty(0, np.float32)  # its last sample: the marks at its end are given with one
@@ -47,7 +48,9 @@ class AnswerSound:
 
     def begin(self, clause: Clause) -> None:
         """Begin a clause: what comes from now on is this clause's."""
-        self._clause, self._given, self._last = clause, 0, self._last[:0]
+        self._clause = clause
+        self._given = 0
+        self._last = self._last[:0]
         self.lettered = self.lettered or clause.lettered
 
     def push(self, wave: Wave, rate_hz: int) -> list[Audio]:
@@ -70,7 +73,8 @@ class AnswerSound:
 
     def _begin_sound(self, rate_hz: int) -> None:
         if rate_hz != self._rate_hz:
-            self._sound, self._rate_hz = ClauseSound(rate_hz, self._sound.samples, self._most), rate_hz
+            self._sound = ClauseSound(rate_hz, self._sound.samples, self._most)
+            self._rate_hz = rate_hz
         self._sound.begin(self._clause)
         self.sounded = True
 

@@ -153,7 +153,8 @@ class Pieces:
 
     def flush(self) -> tuple[str, list[int]]:
         """Return what is held, whole or not."""
-        ids, self._ids = self._ids, []
+        ids = self._ids
+        self._ids = []
         return self._chat.text(ids), ids
 
 

@@ -21,7 +21,8 @@ class ClauseSound:
     """The sound of one answer. ``samples`` of it have been given before, at SPEAKER_RATE_HZ; it ends at ``most``."""
 
     def __init__(self, rate_hz: int, samples: int = 0, most: int = 1 << 62) -> None:
-        self.samples, self._most = samples, most
+        self.samples = samples
+        self._most = most
         self._ratio = SPEAKER_RATE_HZ / rate_hz
         self._resampler = Resampler(rate_hz, SPEAKER_RATE_HZ, np.float32)
         self._begin = samples  # the first one of the clause
@@ -38,12 +39,15 @@ class ClauseSound:
 
     def begin(self, clause: Clause) -> None:
         """Begin a clause: what comes from now on is this clause's."""
-        self._clause, self._share = clause, 0.0
-        self._begin, self._taken = self.samples, 0
+        self._clause = clause
+        self._share = 0.0
+        self._begin = self.samples
+        self._taken = 0
 
     def push(self, wave: NDArray[Any], share: float) -> Iterator[Audio]:
         """Samples at the voice's rate, at whose end so much (0 to 1) of the clause has been said."""
-        begin, self._taken = self._taken, self._taken + len(wave)
+        begin = self._taken
+        self._taken = self._taken + len(wave)
         span = max(share - self._share, 1e-9)
         for at, characters in self._clause.words():
             if self._share < at <= share:
@@ -69,5 +73,6 @@ class ClauseSound:
             return
         self.samples += len(wave)
         due = tuple(mark for mark in self._marks if mark[0] <= self.samples)
-        self._marks, self._marked = self._marks[len(due) :], due[-1][1] if due else self._marked
+        self._marks = self._marks[len(due) :]
+        self._marked = due[-1][1] if due else self._marked
         yield Audio(wave, due)

@@ -107,7 +107,9 @@ class ClauseSpeaker:
     def _finish(self, speaking: Speaking) -> list[Audio]:
         """The clause is over."""
         assert speaking.clause is not None
-        speaking.said, speaking.count, speaking.pieces = speaking.clause.end, speaking.count + 1, None
+        speaking.said = speaking.clause.end
+        speaking.count = speaking.count + 1
+        speaking.pieces = None
         return speaking.sound.end()
 
     def _end(self, req: StageRequest) -> list[Chunk]:

@@ -84,7 +84,9 @@ class Clauses:
     """
 
     def __init__(self, words: ChunkSpec = WORDS, count: int = 0, until: int = 0) -> None:
-        self._lengths, self._count, self._until = words, count, until
+        self._lengths = words
+        self._count = count
+        self._until = until
         self._breaks = Breaks()
         self._text: list[str] = []
         self._sources: list[int] = []
@@ -153,9 +155,11 @@ class Clauses:
     def _take(self, place: _Place) -> Clause:
         clause = Clause("".join(self._text[: place.at]), tuple(self._sources[: place.at]))
         del self._text[: place.at], self._sources[: place.at]
-        self._words, self._letters = self._words - place.words, self._letters - place.letters
+        self._words = self._words - place.words
+        self._letters = self._letters - place.letters
         self._places.clear()
-        self._count, self._until = self._count + 1, 0
+        self._count = self._count + 1
+        self._until = 0
         return clause
 
 

@@ -16,7 +16,9 @@ class FewThreads:
     """At most so many of the event loop's own threads work on this at once; what waits for its turn holds none."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._working, self._lock = most, 0, threading.Lock()
+        self._most = most
+        self._working = 0
+        self._lock = threading.Lock()
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
 
     async def do(self, compute: Callable[[], T]) -> T:

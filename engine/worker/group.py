@@ -21,7 +21,8 @@ class Group:
     """One request at a stage in all its roles: ``reqs``, the main role's first."""
 
     def __init__(self, stage: Stage, reqs: Sequence[StageRequest]) -> None:
-        self.stage, self.reqs = stage, reqs
+        self.stage = stage
+        self.reqs = reqs
         self.guided = len(reqs) > 1 and stage.info.group == "guided"
         self.joined = len(reqs) > 1 and stage.info.group == "joined"
         self.stepping = reqs[:1] if self.guided else reqs

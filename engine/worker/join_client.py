@@ -67,7 +67,9 @@ class _Knock(asyncio.Protocol):
     def __init__(
         self, visitor: Visitor, shaken: asyncio.Future[links.SocketLink], make: Callable[[], links.SocketLink]
     ) -> None:
-        self._visitor, self._shaken, self._make = visitor, shaken, make
+        self._visitor = visitor
+        self._shaken = shaken
+        self._make = make
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance

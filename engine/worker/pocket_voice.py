@@ -177,7 +177,8 @@ class _Noise:
     """One answer's randomness. The library draws from torch's own source, of which each answer has a state."""
 
     def __init__(self, torch: Any, seed: int) -> None:
-        self._torch, self._state = torch, torch.Generator().manual_seed(seed).get_state()
+        self._torch = torch
+        self._state = torch.Generator().manual_seed(seed).get_state()
 
     @contextlib.contextmanager
     def drawn(self) -> Generator[None]:

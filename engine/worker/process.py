@@ -53,7 +53,10 @@ class Worker:
     ) -> None:  # fmt: skip
         self.stages = stages
         self.steps = 0
-        self._chunks, self._send, self._clock, self._device_answers = chunks, send, clock, device_answers
+        self._chunks = chunks
+        self._send = send
+        self._clock = clock
+        self._device_answers = device_answers
         most = {name: min(max_batch[name], stage.info.batch or max_batch[name]) for name, stage in stages.items()}
         self._scheduler = Scheduler(most, schedule)
         self._free = FreeSlots({name: stage.info.slots for name, stage in stages.items()})

@@ -89,7 +89,8 @@ class Recovery:
 
     def take_checkpoints(self) -> tuple[Chunk, ...]:
         """Take the checkpoints that the server is to store; they travel with a chunk that is sent anyway."""
-        unsent, self._unsent = tuple(self._unsent), []
+        unsent = tuple(self._unsent)
+        self._unsent = []
         return unsent
 
 

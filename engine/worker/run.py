@@ -37,12 +37,15 @@ class Run:
         self, id: str, request: Request, send: Send, credit: int, listener: Listener, wake: Callable[[], None],
         recovery: Recovery | None = None,
     ) -> None:  # fmt: skip
-        self.id, self.request = id, request
+        self.id = id
+        self.request = request
         self.listener = listener
         self.recovery = recovery or Recovery()
         self.groups: list[Group] = []
         self.inputs = Stream(depth=BETWEEN_STAGES)
-        self._send, self._credit, self._wake = send, credit, wake
+        self._send = send
+        self._credit = credit
+        self._wake = wake
         self._taken = 0
         self._over = asyncio.Event()
         self._error: EngineError | None = None
@@ -120,12 +123,14 @@ class Run:
                     req.consumed.clear()
                     await req.consumed.wait()
                 req.pending.append(item)
-                req.silent_steps, req.waits = 0, False
+                req.silent_steps = 0
+                req.waits = False
                 self._wake()
         while req.in_step:
             req.consumed.clear()
             await req.consumed.wait()
-        req.ended, req.waits = True, False
+        req.ended = True
+        req.waits = False
         self._wake()
 
     def ready(self, group: Group, req: StageRequest, now_s: float) -> bool:
@@ -230,12 +235,14 @@ class Run:
 
     def _send_marks(self) -> None:
         if self._marks:
-            marks, self._marks = self._marks, {}
+            marks = self._marks
+            self._marks = {}
             self._send(wire.Marks(self.id, marks))
 
     def _emit(self, chunk: Chunk, client: bool, onward: bool) -> None:
         self._credit -= 1
-        marks, self._marks = self._marks, {}
+        marks = self._marks
+        self._marks = {}
         self._send(wire.Emit(self.id, chunk, client, onward, self.recovery.take_checkpoints(), marks))
 
     def fail(self, error: EngineError) -> None:
@@ -259,7 +266,8 @@ class Run:
         """
         self.inputs.set_reader(None)
         for req in [req for group in self.groups for req in group.reqs if not req.in_step]:
-            req.state, req.group = None, ()
+            req.state = None
+            req.group = ()
 
     def feed(self, chunk: Chunk) -> None:
         """Take a chunk from the server; what comes after the first stage's end only gives its credit back."""
@@ -273,7 +281,8 @@ class Run:
         """The input has ended: from here the answer counts as awaited."""
         self.inputs.close()
         if not self.listener.committed:
-            self.listener.committed, self.listener.arrived_s = True, now_s
+            self.listener.committed = True
+            self.listener.arrived_s = now_s
         self._wake()
 
     def report(self, state: wire.PlayoutState, since_s: float) -> None:

@@ -34,10 +34,12 @@ class SoundBytes:
     def __init__(self, rate_hz: int, who: str, kind: str = "") -> None:
         self.rate_hz = rate_hz
         """The rate of the sound that ``feed`` gives."""
-        self._who, self._packed = who, (*_PACKED, *([b"\xff"] if kind in _FRAMED else []))
+        self._who = who
+        self._packed = (*_PACKED, *([b"\xff"] if kind in _FRAMED else []))
         self._held = b""
         self._in_header = True
-        self._dtype, self._channels = np.dtype("<i2"), 1
+        self._dtype = np.dtype("<i2")
+        self._channels = 1
         self._left: float = float("inf")  # bytes of samples that are still to come
 
     def feed(self, data: bytes) -> Wave:
@@ -48,7 +50,8 @@ class SoundBytes:
         size = self._dtype.itemsize * self._channels
         count = int(min(len(self._held), self._left)) // size * size
         self._left -= count
-        samples, self._held = self._held[:count], self._held[count:] if self._left else b""  # no more is its sound
+        samples = self._held[:count]  # no more is its sound
+        self._held = self._held[count:] if self._left else b""
         return self._mono(np.frombuffer(samples, self._dtype))
 
     def _read_header(self) -> bool:
@@ -71,7 +74,8 @@ class SoundBytes:
             if name == b"data":
                 self._understand(form)
                 self._left = size if 0 < size < 0x7FFF_0000 else float("inf")  # the size of a stream is unknown
-                self._held, self._in_header = self._held[at:], False
+                self._held = self._held[at:]
+                self._in_header = False
                 return True
             if len(self._held) >= at + size and name == b"fmt ":
                 form = self._held[at : at + size]
@@ -90,7 +94,9 @@ class SoundBytes:
             raise self._unreadable(f"its samples have {bits} bits, in format {code}")
         if not (SLOWEST_HZ <= rate_hz <= FASTEST_HZ and 1 <= channels <= MOST_CHANNELS):
             raise self._unreadable(f"it has {channels} channels at {rate_hz} Hz")
-        self.rate_hz, self._channels, self._dtype = rate_hz, channels, np.dtype(_DTYPES[code, bits])
+        self.rate_hz = rate_hz
+        self._channels = channels
+        self._dtype = np.dtype(_DTYPES[code, bits])
 
     def _mono(self, samples: NDArray[np.generic]) -> Wave:
         full = 1.0 if self._dtype.kind == "f" else float(np.iinfo(self._dtype).max) + 1

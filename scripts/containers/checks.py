@@ -85,7 +85,8 @@ def check_hidden(url: str = URL) -> Iterator[str]:
 
 def _anyone() -> ssl.SSLContext:
     context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return context
 
 

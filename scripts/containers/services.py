@@ -77,7 +77,9 @@ class Running:
     """One container that runs, and what it says."""
 
     def __init__(self, machine: Machine, container: Container, log: Path, wrapper: Sequence[str] = ()) -> None:
-        self.machine, self.name, self._log = machine, container.name, log
+        self.machine = machine
+        self.name = container.name
+        self._log = log
         options = [*machine.limits, "--network=host", f"--stop-timeout={STOP_S}", f"--add-host=parley:{INSIDE}"]
         run = ["run", "--rm", f"--name={container.name}", *options, *container.options, container.image]
         with log.open("wb") as file:

@@ -55,7 +55,9 @@ class Conversation:
     def __init__(self, id: str, limit: int, limit_bytes: int, room: Room | None = None) -> None:
         self.id = id
         self.revision = 0
-        self._limit, self._limit_bytes, self._room = limit, limit_bytes, room or Room()
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._room = room or Room()
         self._items: dict[str, Item] = {}
         self._sizes: dict[str, int] = {}
         self._held = 0  # the sum of the sizes

@@ -60,7 +60,9 @@ class Utterance:
         """The words that the ears came to in the end, sure or not, a request or not."""
         self.silence_ms: float | None = None
         """Milliseconds that its speaker had been silent when it was found to be over; None where that was not found."""
-        self._limit, self._camera, self._film = limit_samples, camera, film
+        self._limit = limit_samples
+        self._camera = camera
+        self._film = film
         self._blocks: list[Speech | Shown] = []
         self._shown: deque[int] = deque()  # which of them are frames
         self._next_frame = 0  # samples behind which the film takes one more
@@ -159,13 +161,21 @@ class Utterance:
 
     def resume(self) -> None:
         """The user goes on."""
-        self._end, self.words, self.final_words, self.whole, self.confident, self._so_far = None, "", "", None, None, ""
+        self._end = None
+        self.words = ""
+        self.final_words = ""
+        self.whole = None
+        self.confident = None
+        self._so_far = ""
 
     def understand(self, words: str, final: bool, whole: bool | None, confident: bool = True) -> None:
         """Take the ears' words: while they listen, or all of them. Where they are no request, ``words`` is ""."""
         if final:
-            self.confident, self.final_words = confident, words
-            self.words, self.whole, self._so_far = words if whole is not False else self._so_far, whole, ""
+            self.confident = confident
+            self.final_words = words
+            self.words = words if whole is not False else self._so_far
+            self.whole = whole
+            self._so_far = ""
         else:
             self._so_far = words
 

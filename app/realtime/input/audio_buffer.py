@@ -72,7 +72,10 @@ class InputAudioBuffer:
         loop_time: LoopTime,
         overlap_ms: int = 0,
     ) -> None:
-        self._context, self._options, self._emit, self._loop_time = context, options, emit, loop_time
+        self._context = context
+        self._options = options
+        self._emit = emit
+        self._loop_time = loop_time
         self.speculation = Speculation(context.turns.guess_ms)
         self.muted = False
         """Whether the microphone counts as silent."""
@@ -80,13 +83,15 @@ class InputAudioBuffer:
         self._overlap: Overlap | None = None  # what is said over an answer, until it is known whether it is a turn
         self._answer_plays = False  # whether the listener hears an answer
         model = context.engine.model
-        self._feed, self._film = model.camera, "video" in model.abilities
+        self._feed = model.camera
+        self._film = "video" in model.abilities
         self._camera = CameraBuffer(1 / context.camera.fps)
         self._limit = int(context.limits.audio_s * MIC_RATE_HZ)
         self._decoder = Decoder(options.audio.input.format)
         self._noise = cleaner(None)
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
-        self._recent, self._held = RecentAudio(), HeldTurn(self._limit)
+        self._recent = RecentAudio()
+        self._held = HeldTurn(self._limit)
         self._utterance: Utterance | None = None
         self._detector = TurnDetector(vad=context.vad())
         self._detector_start = 0  # the session's position at which the detector began to count
@@ -97,7 +102,8 @@ class InputAudioBuffer:
 
     def configure(self, options: Options) -> None:
         """Take new settings; turn detection that is switched on or off forgets the turn it was in."""
-        before, self._options = self._options, options
+        before = self._options
+        self._options = options
         format, detection = options.audio.input.format, options.audio.input.turn_detection
         if format != before.audio.input.format:
             self._decoder = Decoder(format)
@@ -331,7 +337,8 @@ class InputAudioBuffer:
     def _begin(self, start: int) -> None:
         """A turn begins, at that position of the session."""
         utterance = self._utterance = self._new_utterance(start)
-        self._falling, self._quiet_from = 0.0, None
+        self._falling = 0.0
+        self._quiet_from = None
         utterance.push(self._recent.since(start))
         self._show(utterance)
         if self._overlap_ms and self._answer_plays:
@@ -379,7 +386,8 @@ class InputAudioBuffer:
     def _drop_turn(self) -> None:
         self._overlap = None
         self._held.clear()
-        utterance, self._utterance = self._utterance, None
+        utterance = self._utterance
+        self._utterance = None
         if utterance is not None:
             self._emit(TurnDropped())
             utterance.close()

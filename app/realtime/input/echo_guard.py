@@ -25,7 +25,8 @@ class EchoGuard:
 
     def __init__(self, chunk: int) -> None:
         self._chunk = chunk
-        self._reach, self._ahead = round(_REACH_S * MIC_RATE_HZ), round(_AHEAD_S * MIC_RATE_HZ)
+        self._reach = round(_REACH_S * MIC_RATE_HZ)
+        self._ahead = round(_AHEAD_S * MIC_RATE_HZ)
         self._start = 0
         self._played: Wave = np.zeros(0, np.float32)  # from position _start on, the future included
 
@@ -37,7 +38,9 @@ class EchoGuard:
         """
         gap = position - self._start - len(self._played)
         if gap > self._reach:  # all that was played is out of reach
-            self._start, self._played, gap = position, self._played[:0], 0
+            self._start = position
+            self._played = self._played[:0]
+            gap = 0
         wave: Wave = np.divide(pcm, 32768, dtype=np.float32)
         self._played = np.concatenate([self._played, np.zeros(max(gap, 0), np.float32), wave])
         self._start -= max(0, self._start + len(self._played) - position - self._ahead)
@@ -45,7 +48,8 @@ class EchoGuard:
 
     def _forget(self, before: int) -> None:
         old = min(max(0, before - self._start), len(self._played))
-        self._start, self._played = self._start + old, self._played[old:]
+        self._start = self._start + old
+        self._played = self._played[old:]
 
     def stopped(self, position: int) -> None:
         self._played = self._played[: max(0, position - self._start)]

@@ -67,14 +67,17 @@ class WebRtcCleaner:
         lead = 0
         if not self._begun:  # the first frame begins before the sound does, so that it ends with it
             lead = -len(sound) % (2 * FRAME)
-            sound, self._begun = bytes(lead) + sound, True
+            sound = bytes(lead) + sound
+            self._begun = True
         whole = len(sound) - len(sound) % (2 * FRAME)
         frames = (sound[at : at + 2 * FRAME] for at in range(0, whole, 2 * FRAME))
         cleaned = b"".join(self._processor.Process10ms(frame).audio for frame in frames)
-        self._pending, self._ready = sound[whole:], self._ready + cleaned[lead:]
+        self._pending = sound[whole:]
+        self._ready = self._ready + cleaned[lead:]
         wanted = 2 * len(pcm)
         late = bytes(max(0, wanted - len(self._ready)))
-        out, self._ready = self._ready[: wanted - len(late)], self._ready[wanted - len(late) :]
+        out = self._ready[: wanted - len(late)]
+        self._ready = self._ready[wanted - len(late) :]
         return np.frombuffer(late + out, "<i2").astype(np.int16, copy=False)
 
 

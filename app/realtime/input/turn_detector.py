@@ -148,10 +148,14 @@ class TurnDetector:
 
     def reset(self) -> None:
         """Forget an open turn; the next one starts at the earliest here. Positions count on."""
-        self._speaking, self._paused, self._voiced, self._floor = False, False, 0, self.position
+        self._speaking = False
+        self._paused = False
+        self._voiced = 0
+        self._floor = self.position
 
     def _judge(self, pcm: Pcm) -> VoiceEvent | None:
-        start, self._judged = self._judged, self._judged + CHUNK
+        start = self._judged
+        self._judged = self._judged + CHUNK
         chunk: Wave = np.divide(pcm, 32768, dtype=np.float32)
         audible = self._sounds or self._echo.lets_through(chunk, start) or not self.config.echo_guard
         probability = self._vad.probability(chunk) if audible else 0.0
@@ -195,14 +199,17 @@ class TurnDetector:
         if not self._sounds or self._voiced < to_samples(self.config.overlap_ms):
             return None
         start = max(self._floor, self._judged - self._voiced - to_samples(self.config.prefix_padding_ms))
-        self._speaking, self._voiced, self._speech_end = True, 0, self._judged
+        self._speaking = True
+        self._voiced = 0
+        self._speech_end = self._judged
         self._loudest = self._hush = 0.0
         return VoiceStarted(to_ms(start))
 
     def _hear_voice(self, chunk: Wave, start: int) -> bool:
         """A chunk of speech: note where in it the voice ends, if it can be heard beside the rest of the turn."""
         power = _powers(chunk)
-        self._loudest, self._hush = max(self._loudest, float(power.max())), 0.0
+        self._loudest = max(self._loudest, float(power.max()))
+        self._hush = 0.0
         audible = np.flatnonzero(power > self._loudest * _INAUDIBLE)
         if len(audible):
             self._speech_end = start + (int(audible[-1]) + 1) * _BLOCK
@@ -223,7 +230,9 @@ class TurnDetector:
         if not self._speaking or silence < to_samples(min(self.config.pause_ms, self.config.silence_duration_ms)):
             return None
         if silence >= to_samples(self.config.silence_duration_ms):
-            self._speaking, self._paused, self._floor = False, False, position
+            self._speaking = False
+            self._paused = False
+            self._floor = position
             return VoiceStopped(to_ms(position), to_ms(self._speech_end))
         if self._paused:
             return None
@@ -244,7 +253,8 @@ class Silero:
     def probability(self, chunk: Wave) -> float:
         sound: NDArray[np.float32] = np.concatenate([self._context, chunk]).astype(np.float32)
         outputs = self._network.run(None, {"input": sound[None], "state": self._state, "sr": self._rate})
-        self._state, self._context = outputs[1], sound[-_CONTEXT:]
+        self._state = outputs[1]
+        self._context = sound[-_CONTEXT:]
         return float(outputs[0][0, 0])
 
 

@@ -64,7 +64,10 @@ class HostedTools:
     def __init__(
         self, session_id: str, servers: ToolServers, conversation: Conversation, emit: Callable[[ServerEvent], None]
     ) -> None:
-        self._session_id, self._servers, self._conversation, self._emit = session_id, servers, conversation, emit
+        self._session_id = session_id
+        self._servers = servers
+        self._conversation = conversation
+        self._emit = emit
         self._served: dict[str, _Served] = {}
         self._unserved: tuple[str, ...] = ()
         self._under_way: set[asyncio.Task[None]] = set()
@@ -85,7 +88,8 @@ class HostedTools:
         """Have these servers. One that is new, or has other settings, is asked for its tools by ``list_new``;
         ``unserved`` are labels of others, which that reports to have failed."""
         self._unserved = tuple(unserved)
-        before, self._served = self._served, {}
+        before = self._served
+        self._served = {}
         for server in servers:
             known = before.get(server.entry.server_label)
             same = known is not None and known.server.entry == server.entry
@@ -184,7 +188,9 @@ class HostedTools:
             item = replace(item, tools=tuple(tool.shown for tool in one.tools))
             self._conversation.check_room(sum(tool.size for tool in one.tools))
         except (ToolServerError, Refusal) as error:
-            one.tools, item, failed = (), replace(item, tools=()), True
+            one.tools = ()
+            item = replace(item, tools=())
+            failed = True
             log("session.mcp_failed", session=self._session_id, server=item.server_label, reason=str(error)[:200])
         self._conversation.put(item)
         self._emit(ToolListDone(item, previous, failed))

@@ -45,7 +45,10 @@ class Preparation:
         emit: Callable[[OutputEvent], None],
         ahead: bool,
     ) -> None:
-        self._maker, self._conversation, self._transcripts, self._emit = maker, conversation, transcripts, emit
+        self._maker = maker
+        self._conversation = conversation
+        self._transcripts = transcripts
+        self._emit = emit
         self._ahead = ahead
         self.task: ResponseTask | None = None
         """The answer that is prepared, if there is one; its turn may be committed by now."""
@@ -125,7 +128,8 @@ class Preparation:
 
     def take(self, utterance: Utterance) -> ResponseTask | None:
         """The answer to a turn that is in the conversation since this moment, if it still holds. It is settled."""
-        task, self.task = self.task, None
+        task = self.task
+        self.task = None
         if utterance.paused:
             self._emit(SpeculationSettled(right=True))
         if task is not None and not self._is_right(task, utterance):
@@ -142,7 +146,8 @@ class Preparation:
         if task.response.closed or not same or task.prompt_version != self._maker.prompt_version(task.utterance):
             self.drop_committed()
             return None
-        self.task, task.response.options = None, options
+        self.task = None
+        task.response.options = options
         if task.utterance.paused:
             self._emit(SpeculationSettled(right=True))
         return task

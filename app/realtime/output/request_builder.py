@@ -18,7 +18,8 @@ class RequestBuilder:
     """The builder of one session's requests."""
 
     def __init__(self, session_id: str, context: SessionContext) -> None:
-        self._session_id, self._context = session_id, context
+        self._session_id = session_id
+        self._context = context
         self.truncation = Truncation(context.engine.model)
 
     def build(

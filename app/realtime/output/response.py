@@ -70,7 +70,10 @@ class Response:
     ) -> None:
         self.id = new_id("resp")
         self._hosting = hosting
-        self._conversation, self._model, self._emit, self.profile = conversation, model, emit, profile
+        self._conversation = conversation
+        self._model = model
+        self._emit = emit
+        self.profile = profile
         self._playing = False
         self._encoder = Encoder(SpeakerFormat() if profile.plays else options.audio.output.format)
         self.frame_samples = model.frame_s * SPEAKER_RATE_HZ
@@ -180,7 +183,8 @@ class Response:
         """End it, once; later calls do nothing. ``heard_samples`` is how much an interrupted listener heard."""
         if self.closed:
             return
-        whole, self._unsent = outcome == "completed", 0
+        whole = outcome == "completed"
+        self._unsent = 0
         if outcome in ("cancelled", "failed"):
             self._fall_silent()
         if self._call is not None:
@@ -276,7 +280,8 @@ class Response:
         return previous
 
     def _close_call(self, status: Status, arguments: str) -> None:
-        call, self._call = self._call, None
+        call = self._call
+        self._call = None
         if call is None:
             return
         item = replace(call.item, arguments=arguments, status=status)
@@ -329,7 +334,8 @@ class _Message:
     """The message that is being said."""
 
     def __init__(self, ref: OutputItemRef, previous_id: str | None) -> None:
-        self.ref, self.previous_id = ref, previous_id
+        self.ref = ref
+        self.previous_id = previous_id
         self.text = ""
         self.ids: tuple[int, ...] = ()
 
@@ -338,7 +344,10 @@ class _Call:
     """The function call that is being made; ``arguments`` so far."""
 
     def __init__(self, ref: OutputItemRef, call_id: str, item: _CallItem, previous_id: str | None) -> None:
-        self.ref, self.call_id, self.item, self.previous_id = ref, call_id, item, previous_id
+        self.ref = ref
+        self.call_id = call_id
+        self.item = item
+        self.previous_id = previous_id
         self.arguments = ""
 
 

@@ -74,7 +74,10 @@ class ResponseTask:
         prompt_version: PromptVersion,
         now: Callable[[], float],
     ) -> None:
-        self.response, self.request, self.utterance, self.input_item_id = response, request, utterance, input_item_id
+        self.response = response
+        self.request = request
+        self.utterance = utterance
+        self.input_item_id = input_item_id
         self.prompt_version = prompt_version
         self.usual = True
         """Whether it is about the conversation as it stands, and is kept there."""
@@ -328,7 +331,8 @@ class ResponseTask:
     def _made(self, samples: int) -> None:
         self.timing.last_made_s = self._now()
         if self.timing.first_made_s is None:
-            self.timing.first_made_s, self.timing.first_made_samples = self.timing.last_made_s, samples
+            self.timing.first_made_s = self.timing.last_made_s
+            self.timing.first_made_samples = samples
 
     async def _pace(self, listener: Listener) -> None:
         """Send each packet when it is due; the first ones were sent as they came."""

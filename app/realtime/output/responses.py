@@ -66,8 +66,12 @@ class Responses:
         """The session's settings; answers under way keep those that they were begun with."""
         self.has_spoken = False
         """Whether the client has had any audio, after which its voice stays."""
-        self._session_id, self._context, self._conversation = session_id, context, conversation
-        self._profile, self._emit, self._notify = profile, emit, notify
+        self._session_id = session_id
+        self._context = context
+        self._conversation = conversation
+        self._profile = profile
+        self._emit = emit
+        self._notify = notify
         self._current: ResponseTask | None = None  # the conversation's latest, under way or over
         self._aside: set[ResponseTask] = set()  # responses that the conversation does not keep
         self._after: asyncio.Task[None] | None = None  # waits to answer a turn behind the answer that is under way

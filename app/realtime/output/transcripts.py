@@ -36,7 +36,10 @@ class Transcripts:
         emit: Callable[[ServerEvent], None],
     ) -> None:
         self.options = options
-        self._session_id, self._context, self._conversation, self._emit = session_id, context, conversation, emit
+        self._session_id = session_id
+        self._context = context
+        self._conversation = conversation
+        self._emit = emit
         self._running: dict[str, asyncio.Task[None]] = {}
         self._partial = ("", "")  # the item of the last partial words that were sent, and the words
 

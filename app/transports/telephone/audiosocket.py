@@ -51,7 +51,9 @@ class AudioSocketStream:
     made_up_s = 0.0
 
     def __init__(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.name, self._reader, self._writer = name, reader, writer
+        self.name = name
+        self._reader = reader
+        self._writer = writer
 
     async def received(self) -> AsyncGenerator[Pcm | str]:
         while True:

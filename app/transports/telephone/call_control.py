@@ -40,7 +40,8 @@ class CallControl:
     numbers."""
 
     def __init__(self, hang_up: bool, destinations: Mapping[str, str]) -> None:
-        self._hang_up, self._destinations = hang_up, destinations
+        self._hang_up = hang_up
+        self._destinations = destinations
         self.step: str | None = None
         self.mistaken_call = ""
         """The id of the last function call that named no destination."""
@@ -114,7 +115,8 @@ class CallControl:
         elif item.name == TRANSFER and self._destinations:
             self.step = self._destination(item.arguments)
             if self.step is None:
-                self.mistaken_call, self._has_result = item.call_id, True
+                self.mistaken_call = item.call_id
+                self._has_result = True
                 return "mistaken"
         return "goes on"
 

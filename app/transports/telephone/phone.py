@@ -52,13 +52,19 @@ class Phone:
         self, stream: MediaStream, service: Service, caller: Caller, control: CallControl, dialect: Dialect = REALTIME
     ) -> None:
         limits = service.settings.limits
-        self._stream, self.control, self._send_timeout_s = stream, control, limits.send_timeout_s
+        self._stream = stream
+        self.control = control
+        self._send_timeout_s = limits.send_timeout_s
         self.inbox = Inbox(service.pace(caller))
         self.channel = Channel(self, limits, service.loop_time(caller), sound=self, dialect=dialect)
-        self.delay_s, self.last_seen_s = HANDSET_S, time.monotonic()
-        self._up, self._down = Resampler(RATE_HZ, MIC_RATE_HZ), Resampler(SPEAKER_RATE_HZ, RATE_HZ)
+        self.delay_s = HANDSET_S
+        self.last_seen_s = time.monotonic()
+        self._up = Resampler(RATE_HZ, MIC_RATE_HZ)
+        self._down = Resampler(SPEAKER_RATE_HZ, RATE_HZ)
         self._waiting = deque[Pcm | None](maxlen=MOST_WAITING)  # None: what was sent before is to be thrown away
-        self._news, self._gone, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._news = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._over = asyncio.Event()
 
     @property
     def lag_s(self) -> float:

@@ -43,8 +43,12 @@ class RtpStream(asyncio.DatagramProtocol):
     """``began`` is called once the session takes the call. ``hosts`` are those whose packets are taken."""
 
     def __init__(self, name: str, offer: Offer, hosts: set[str], began: Callable[[], None]) -> None:
-        self.name, self.lead_s, self.way_s = name, LEAD_S, 0.02
-        self.offer, self._hosts, self._began = offer, hosts, began
+        self.name = name
+        self.lead_s = LEAD_S
+        self.way_s = 0.02
+        self.offer = offer
+        self._hosts = hosts
+        self._began = began
         self._place = (offer.host, offer.port)
         self._received = asyncio.Queue[Pcm | str | None](MOST_WAITING)
         self._receiver = AudioReceiver(self._add, RATE_HZ, self._decode, RATE_HZ)
@@ -52,8 +56,10 @@ class RtpStream(asyncio.DatagramProtocol):
         self._last: Pcm = np.zeros(FRAME, np.int16)
         self._key_s: int | None = None  # the timestamp of the last key: its packets come three times and more
         self._part: Pcm = np.empty(0, np.int16)
-        self._ssrc, self._sequence = random.getrandbits(32), random.getrandbits(15)
-        self._origin_s, self._ticks = time.monotonic(), 0
+        self._ssrc = random.getrandbits(32)
+        self._sequence = random.getrandbits(15)
+        self._origin_s = time.monotonic()
+        self._ticks = 0
         self._first_tick = random.getrandbits(31)
         self._staying: asyncio.TimerHandle | None = None
 
@@ -70,7 +76,8 @@ class RtpStream(asyncio.DatagramProtocol):
     def redirect(self, offer: Offer, hosts: set[str]) -> None:
         """Obey a later offer: sound goes to another place or in another law, or the call is put on hold, or goes on."""
         moved = (offer.host, offer.port) != (self.offer.host, self.offer.port)
-        self.offer, self._hosts = offer, hosts
+        self.offer = offer
+        self._hosts = hosts
         if moved:
             self._place = (offer.host, offer.port)
         if self._transport is None or self._transport.is_closing():
@@ -158,7 +165,8 @@ class RtpStream(asyncio.DatagramProtocol):
             return
         now, marker = self._now(), 0
         if now > self._ticks + FRAME:
-            self._ticks, marker = now, 1
+            self._ticks = now
+            marker = 1
         self._sequence = (self._sequence + 1) & 0xFFFF
         packet = RtpPacket(
             payload_type=self.offer.law,

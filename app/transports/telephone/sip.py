@@ -47,17 +47,21 @@ class Dialog:
     """One call, from its INVITE to its BYE."""
 
     def __init__(self, invite: Message, address: Any, sip: Sip) -> None:
-        self.invite, self.address, self._sip = invite, address, sip
+        self.invite = invite
+        self.address = address
+        self._sip = sip
         self.tag = secrets.token_hex(8)
         self.final: Message | None = None
         """The answer to the INVITE, once there is one; sent again whenever the INVITE is."""
         self.confirming: asyncio.Task[None] | None = None
         """The task that sends that answer until it is confirmed."""
-        self.confirmed, self.ended = asyncio.Event(), asyncio.Event()
+        self.confirmed = asyncio.Event()
+        self.ended = asyncio.Event()
         self.stream: RtpStream | None = None
         self._routes = invite.all("record-route")  # those of the first INVITE: later ones name none, and change none
         self._described: Offer | None = None  # the offer that was answered last
-        self._session, self._version = int(time.time()), 0
+        self._session = int(time.time())
+        self._version = 0
         self._number = 1
         self._answers: dict[int, asyncio.Future[int]] = {}
 
@@ -72,7 +76,8 @@ class Dialog:
         """Answer the INVITE with the place at which sound is taken."""
         assert self.stream is not None
         if offer != self._described:
-            self._described, self._version = offer, self._version + 1
+            self._described = offer
+            self._version = self._version + 1
         body = answer_to(offer, self._sip.host, self.stream.port, self._session, self._version)
         kind = ("content-type", "application/sdp")
         self.answer(200, "OK", ("contact", self._sip.contact), ("allow", METHODS), kind, body=body)
@@ -144,7 +149,9 @@ class Sip(asyncio.DatagramProtocol):
 
     def __init__(self, service: Service, telephones: Telephones, tasks: asyncio.TaskGroup) -> None:
         settings = service.settings
-        self._telephones, self._tasks, self._rtp_ports = telephones, tasks, settings.ice_ports
+        self._telephones = telephones
+        self._tasks = tasks
+        self._rtp_ports = settings.ice_ports
         self._public = settings.ice_address
         self._peers = [ipaddress.ip_network(one) for one in settings.telephone.sip_peers]
         self._dialogs: dict[str, Dialog] = {}
@@ -257,7 +264,8 @@ class Sip(asyncio.DatagramProtocol):
             return
         if invite.body:
             stream.redirect(offer, {offer.host, addr[0]})
-        dialog.invite, dialog.address = invite, addr
+        dialog.invite = invite
+        dialog.address = addr
         dialog.accept(offer)
 
     def _confirmed(self, ack: Message, dialog: Dialog) -> None:

@@ -42,7 +42,8 @@ class Telephones:
     """Made before the event loop runs. Raises ConfigError for settings that no session can have."""
 
     def __init__(self, service: Service, open_calls: OpenCalls) -> None:
-        self._service, self._open_calls = service, open_calls
+        self._service = service
+        self._open_calls = open_calls
         self._settings = service.settings.telephone
         self._sessions = ResumableSessions(service.settings.name)
         self._steps = OrderedDict[str, str]()

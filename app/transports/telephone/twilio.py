@@ -110,8 +110,12 @@ class TwilioStream:
     """One stream, once it has started."""
 
     def __init__(self, socket: WebSocket, start: _Start) -> None:
-        self._socket, self._stream, self.name = socket, start.streamSid, start.callSid
-        self.lead_s, self.way_s, self.made_up_s = LEAD_S, 0.05, 0.0
+        self._socket = socket
+        self._stream = start.streamSid
+        self.name = start.callSid
+        self.lead_s = LEAD_S
+        self.way_s = 0.05
+        self.made_up_s = 0.0
         self._ends_s = 0.0  # when what was sent would be over, were there no way
         self._marked_s: float | None = None  # the same for what stands before the mark that has not come back
         self._next_mark_s = 0.0
@@ -136,12 +140,14 @@ class TwilioStream:
         now_s = time.monotonic()
         self._ends_s = max(now_s, self._ends_s) + len(pcm) / RATE_HZ
         if self._marked_s is None and now_s >= self._next_mark_s:
-            self._marked_s, self._next_mark_s = self._ends_s, now_s + MARK_S
+            self._marked_s = self._ends_s
+            self._next_mark_s = now_s + MARK_S
             await self._put({"event": "mark", "streamSid": self._stream, "mark": {"name": "heard"}})
 
     async def stop(self) -> None:
         """A mark that comes back now has been thrown away, too."""
-        self._ends_s, self._marked_s = 0.0, None
+        self._ends_s = 0.0
+        self._marked_s = None
         await self._put({"event": "clear", "streamSid": self._stream})
 
     async def close(self, disconnect: Disconnect) -> None:

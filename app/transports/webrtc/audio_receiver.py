@@ -48,8 +48,11 @@ class AudioReceiver:
     ) -> None:
         self.made_up_s = 0.0
         """Seconds of silence among what was heard of which no packet came."""
-        self._on_samples, self._rate_hz, self._clock_hz = on_samples, rate_hz, clock_hz
-        self._jitter, self._decode_one = Jitter[Any](), decode or Decoder(rate_hz).decode
+        self._on_samples = on_samples
+        self._rate_hz = rate_hz
+        self._clock_hz = clock_hz
+        self._jitter = Jitter[Any]()
+        self._decode_one = decode or Decoder(rate_hz).decode
         self._ssrc: int | None = None
         self._quiet_s = 0.0
         self._next_ticks: int | None = None  # the timestamp of what follows the last packet
@@ -77,7 +80,10 @@ class AudioReceiver:
     def _take(self, packet: Any) -> None:
         now = asyncio.get_running_loop().time()
         if packet.ssrc != self._ssrc:  # another microphone: it counts from anew
-            self._ssrc, self._jitter, self._next_ticks, self._received_to_s = packet.ssrc, Jitter[Any](), None, now
+            self._ssrc = packet.ssrc
+            self._jitter = Jitter[Any]()
+            self._next_ticks = None
+            self._received_to_s = now
         self._received_to_s = min(self._received_to_s, now)
         self._decode(self._jitter.push(packet.sequence_number, packet))
         self._again_in(HELD_S if self._jitter.holds else QUIET_S)

@@ -27,8 +27,11 @@ class PeerCall(Call):
         maker, pace = opening.caller, service.pace(opening.caller)
         inbox = Inbox(pace, context.now)
         context = replace(context, loop_time=service.loop_time(maker, pace))
-        self._settings, self._loop_time, self._context = service.settings, context.loop_time, context
-        self.id, self.inbox = id, inbox
+        self._settings = service.settings
+        self._loop_time = context.loop_time
+        self._context = context
+        self.id = id
+        self.inbox = inbox
         self._dialect = opening.dialect
         self.peer = self.new_peer()
         profile = replace(CALL, lateness=service.lateness, overlap_ms=opening.profile.overlap_ms)

@@ -32,7 +32,8 @@ class Calls:
     def __init__(self, service: Service, open_calls: OpenCalls) -> None:
         self.server = service.settings.name
         """The server's name, which stands in the ids of its calls."""
-        self._service, self._open_calls = service, open_calls
+        self._service = service
+        self._open_calls = open_calls
         self._calls: dict[str, PeerCall] = {}
         self._offers = 0  # whose clients have not connected yet
         self._sessions = ResumableSessions(self.server)

@@ -51,13 +51,16 @@ class Camera:
     def __init__(
         self, feed: CameraFeed, add_frame: Callable[[CameraFrame], None], refuse: Callable[[str], None]
     ) -> None:
-        self._feed, self._add_frame, self._refuse = feed, add_frame, refuse
+        self._feed = feed
+        self._add_frame = add_frame
+        self._refuse = refuse
         self._packets = JitterBuffer(capacity=512, is_video=True)
         self._frames: deque[bytes] = deque()
         self._bytes = 0
         self._news = asyncio.Event()
         self._now = asyncio.get_running_loop().time
-        self._kind, self._codec = "VP8", _decoder("VP8")
+        self._kind = "VP8"
+        self._codec = _decoder("VP8")
         self._lost = True  # frames are missing: the next one that can be read is a key frame
         self._budget = Bucket(PIXELS_S, PIXELS_S)
         self._asked_s = self._next_s = self._now()
@@ -68,7 +71,8 @@ class Camera:
         inside.codecs = _of_one_kind(inside.codecs)
         self._kind = inside.codecs[0].name
         self._codec = _decoder(self._kind)
-        receiver.jitter_buffer, receiver.nack_generator = self, _Losses()
+        receiver.jitter_buffer = self
+        receiver.nack_generator = _Losses()
 
     def add(self, packet: Any) -> tuple[bool, None]:
         """One RTP packet; whether a key frame is to be asked for. Nothing is left for aiortc to decode."""
@@ -127,7 +131,8 @@ class Camera:
     def _lose(self) -> None:
         """Nothing can be read before the next key frame."""
         self._frames.clear()
-        self._bytes, self._lost = 0, True
+        self._bytes = 0
+        self._lost = True
 
     def _asks(self) -> bool:
         """Whether it is time to ask for a key frame."""
@@ -159,7 +164,8 @@ class _Losses(NackGenerator):
 
     def add(self, packet: Any) -> bool:
         if self.max_seq is not None and RTP_HISTORY_SIZE < (packet.sequence_number - self.max_seq & 0xFFFF) < 0x8000:
-            self.max_seq, self.missing = None, set()
+            self.max_seq = None
+            self.missing = set()
         return super().add(packet)
 
 

@@ -21,7 +21,8 @@ class DataChannel:
     """The client's data channel for text. A caller of ``send`` bounds how long the client may take nothing."""
 
     def __init__(self, channel: RTCDataChannel, dialect: Dialect = REALTIME) -> None:
-        self._channel, self._dialect = channel, dialect
+        self._channel = channel
+        self._dialect = dialect
         self._taken = asyncio.Event()
         channel.bufferedAmountLowThreshold = UNSENT_BYTES // 2
         channel.on("bufferedamountlow", self._taken.set)

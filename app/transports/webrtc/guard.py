@@ -63,7 +63,8 @@ def guard_datagrams(transport: Any, seen: Callable[[], None], loop_time: LoopTim
             loop_time.count()
             await loop_time.turn()
 
-    ice.recv, dtls.recv_next = received, taken
+    ice.recv = received
+    dtls.recv_next = taken
     _guard_router(dtls.rtp_router)
 
 
@@ -79,4 +80,5 @@ def _guard_router(router: Any) -> None:
         """Sound is not sent again, as the answer says: one report could ask for six thousand packets."""
         return set() if isinstance(packet, RtcpRtpfbPacket) else route_report(packet)
 
-    router.route_rtp, router.route_rtcp = routed, routed_report
+    router.route_rtp = routed
+    router.route_rtcp = routed_report

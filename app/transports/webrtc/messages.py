@@ -35,12 +35,18 @@ class _Bounds:
         self._refuse = refuse
         self._waiting = Waiting()
         self._refused = False
-        self._handle, self._receive_data = sctp.handle_data, sctp.receive_data_chunk
-        self._receive_sack, self._receive_message = sctp.receive_sack_chunk, sctp.data_channel_receive
-        sctp.handle_data, sctp.receive_data_chunk = self.handle, self.receive_data
-        sctp.receive_sack_chunk, sctp.data_channel_receive = self.receive_sack, self.receive_message
-        self._send, sctp.send_chunk = sctp.send_chunk, self.send
-        sctp.get_inbound_stream, sctp.mark_received = self.stream, self.mark_received
+        self._handle = sctp.handle_data
+        self._receive_data = sctp.receive_data_chunk
+        self._receive_sack = sctp.receive_sack_chunk
+        self._receive_message = sctp.data_channel_receive
+        sctp.handle_data = self.handle
+        sctp.receive_data_chunk = self.receive_data
+        sctp.receive_sack_chunk = self.receive_sack
+        sctp.data_channel_receive = self.receive_message
+        self._send = sctp.send_chunk
+        sctp.send_chunk = self.send
+        sctp.get_inbound_stream = self.stream
+        sctp.mark_received = self.mark_received
 
     async def handle(self, data: bytes) -> None:
         """One datagram; none after one that went too far."""

@@ -40,7 +40,8 @@ class OpusTrack(MediaStreamTrack):
 
     def __init__(self, now: Callable[[], float]) -> None:
         super().__init__()
-        self._now, self._encoder = now, Encoder()
+        self._now = now
+        self._encoder = Encoder()
         self._frames: deque[Pcm] = deque(maxlen=MOST_WAITING)
         self._silent = 0  # silent packets that may still follow
         self._origin_s: float | None = None  # when the first packet left
@@ -98,7 +99,8 @@ class OpusTrack(MediaStreamTrack):
             self._origin_s = self._now()
         self._ticks = max(self._ticks, round((self._now() - self._origin_s) * CLOCK_HZ))
         packet: Packet[Any] = Packet(self._encoder.encode(pcm))
-        packet.pts, packet.time_base = self._ticks, Fraction(1, CLOCK_HZ)
+        packet.pts = self._ticks
+        packet.time_base = Fraction(1, CLOCK_HZ)
         self._ticks += FRAME_TICKS
         return packet
 

@@ -57,8 +57,11 @@ class PeerConnection:
         self, id: str, settings: Settings, inbox: Inbox, loop_time: LoopTime, feed: CameraFeed,
         now: Callable[[], float] = time.monotonic, dialect: Dialect = REALTIME,
     ) -> None:  # fmt: skip
-        self._id, self._settings, self._loop_time = id, settings, loop_time
-        self._inbox, self._gone = inbox, asyncio.Event()
+        self._id = id
+        self._settings = settings
+        self._loop_time = loop_time
+        self._inbox = inbox
+        self._gone = asyncio.Event()
         self._send_timeout_s = settings.limits.send_timeout_s
         self._opened = asyncio.Event()
         self.channel = Channel(self, settings.limits, loop_time, sound=self, opened=self._opened, dialect=dialect)
@@ -66,7 +69,8 @@ class PeerConnection:
         self.connected: Callable[[], None] = lambda: None
         """Called when its client has connected."""
         self.delay_s = PLAYER_S
-        self._now, self.last_seen_s = now, now()
+        self._now = now
+        self.last_seen_s = now()
         self._way_s = 0.0
         self._track = OpusTrack(now)
         self._receiver = AudioReceiver(self._add_samples, clock_hz=CLOCK_HZ)
@@ -74,7 +78,9 @@ class PeerConnection:
         self._connection = RTCPeerConnection(_configuration(settings))
         guard_connecting(self._connection, id)
         self._data_channel: DataChannel | None = None
-        self._followed, self._connected, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._followed = asyncio.Event()
+        self._connected = asyncio.Event()
+        self._over = asyncio.Event()
         self._why = Disconnect()
         self._closing: asyncio.Task[None] | None = None
 

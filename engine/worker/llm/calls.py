@@ -49,7 +49,8 @@ class Calls:
         first = self._calls[0]
         if call is not first or not first.name:
             return []
-        piece, first.num_sent = first.arguments[first.num_sent :], len(first.arguments)
+        piece = first.arguments[first.num_sent :]
+        first.num_sent = len(first.arguments)
         return [ToolCallDelta(first.id, first.name, piece)] if piece else []
 
     def whole(self, cut: bool = False) -> list[ToolCall]:

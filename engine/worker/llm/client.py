@@ -55,7 +55,8 @@ class Client:
             try:
                 async with aclosing(self._answer(sent, Decoder(name, begun), patience)) as deltas:
                     async for delta in deltas:
-                        came, self._refused = True, self._refused | doubted
+                        came = True
+                        self._refused = self._refused | doubted
                         yield delta
                 return
             except Refusal as refusal:

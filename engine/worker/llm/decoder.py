@@ -82,10 +82,12 @@ class Decoder:
         """Characters of text, thoughts and arguments so far, as they came."""
         self._finish: str | None = None
         self._usage: _Usage | None = None
-        self._thoughts, self._calls = Thoughts(), Calls(name)
+        self._thoughts = Thoughts()
+        self._calls = Calls(name)
         self._written = 0
         """Characters of the text that were given."""
-        self._thought, self._spoke = False, begun
+        self._thought = False
+        self._spoke = begun
 
     @property
     def finished(self) -> bool:
@@ -139,7 +141,8 @@ class Decoder:
         if isinstance(piece, Thought):
             self._thought = True
             return piece
-        start, self._written = self._written, self._written + len(piece)
+        start = self._written
+        self._written = self._written + len(piece)
         self._spoke = self._spoke or bool(piece.strip())
         return Text(piece, start)
 

@@ -180,8 +180,12 @@ def _is_gpu(device: Mapping[str, Any]) -> bool:
 def _params(xllamacpp: Any, settings: LlamaSettings) -> Any:
     params = xllamacpp.CommonParams()
     params.model.path = str(settings.weights)
-    params.offline, params.ui, params.verbosity, params.endpoint_metrics = True, False, QUIET, True
-    params.n_parallel, params.n_ctx = settings.slots, settings.slots * settings.context
+    params.offline = True
+    params.ui = False
+    params.verbosity = QUIET
+    params.endpoint_metrics = True
+    params.n_parallel = settings.slots
+    params.n_ctx = settings.slots * settings.context
     params.n_batch = params.n_ubatch = BATCH
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings.threads
     params.n_gpu_layers = settings.gpu_layers

@@ -62,7 +62,8 @@ class LocalThinker(ChatThinker):
         self, config: StageConfig, options: ModelOptions, model: LocalModel, now: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(config, options)
-        self._model, self._now = model, now
+        self._model = model
+        self._now = now
 
     def open(self, req: StageRequest) -> None:
         """Take a place for an answer: where none is free, a prompt that is read ahead for another user gives its own

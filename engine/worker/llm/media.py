@@ -18,8 +18,11 @@ def image_url(pixels: NDArray[np.uint8]) -> str:
     """uint8 [height, width, 3] as a data URL. The same picture always becomes the same text: caches know it again."""
     encoder: Any = av.CodecContext.create("mjpeg", "w")
     encoder.height, encoder.width = pixels.shape[:2]
-    encoder.pix_fmt, encoder.time_base, encoder.options = "yuvj420p", Fraction(1, 1), _QUALITY
+    encoder.pix_fmt = "yuvj420p"
+    encoder.time_base = Fraction(1, 1)
+    encoder.options = _QUALITY
     frame: Any = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24").reformat(format="yuvj420p")
-    frame.pts, frame.time_base = 0, Fraction(1, 1)
+    frame.pts = 0
+    frame.time_base = Fraction(1, 1)
     jpeg = b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)])
     return "data:image/jpeg;base64," + pybase64.b64encode(jpeg).decode("ascii")

@@ -71,7 +71,8 @@ class SpokenText:
         """Return what can be said now."""
         for char in piece:
             self._machine.send(Sign(char, self._at, self._before))
-            self._at, self._before = self._at + 1, char
+            self._at = self._at + 1
+            self._before = char
         return self._emitted()
 
     def flush(self) -> list[VoiceText]:
@@ -82,7 +83,8 @@ class SpokenText:
 
     def _emitted(self) -> list[VoiceText]:
         """Return what was said since, in pieces without a gap."""
-        said, self._said = self._said, []
+        said = self._said
+        self._said = []
         pieces: list[tuple[list[str], int]] = []
         for sign in said:
             if pieces and pieces[-1][1] + len(pieces[-1][0]) == sign.at:
@@ -112,7 +114,8 @@ class SpokenText:
 
     def _new_line(self) -> None:
         """Marks that are still open were none, or are forgotten."""
-        self._first, self._code = True, 0
+        self._first = True
+        self._code = 0
         self._item = self._row = self._autolink = False
         self._formula = "" if self._formula == "$" else self._formula
         self._emphasis = {"*": [], "_": []}
@@ -133,7 +136,8 @@ class SpokenText:
         elif sign.char not in ("", "\n"):  # else the line has nothing but marks
             marks = _MARKS.match(text)
             assert marks is not None  # it matches nothing, too
-            self._item, self._row = bool(marks["item"]), self._row or bool(marks["cell"])
+            self._item = bool(marks["item"])
+            self._row = self._row or bool(marks["cell"])
             self._read.unread(*held[marks.end() :])
 
     def _fenced(self, fence: str) -> Scan:

@@ -31,7 +31,8 @@ class Thoughts:
 
     def flush(self) -> list[str | Thought]:
         """Return what was held back, at the end of the text."""
-        held, self._held = self._held, ""
+        held = self._held
+        self._held = ""
         if self._closing:
             return [Thought(held)] if held else []
         text = held.lstrip() if self._thought else held  # the blank lines behind a thought are none of the answer
@@ -41,7 +42,8 @@ class Thoughts:
         begun = self._held.lstrip()
         for tag in (*_OPENINGS, *_CLOSINGS):
             if begun.startswith(tag):
-                self._held, self._thought = begun.removeprefix(tag), True
+                self._held = begun.removeprefix(tag)
+                self._thought = True
                 if tag in _CLOSINGS:  # the prompt opened the thought, and there is none
                     return self._beginning()
                 self._closing = tag.replace("<", "</")
@@ -54,11 +56,13 @@ class Thoughts:
     def _thinking(self) -> list[str | Thought]:
         thought, closing, rest = self._held.partition(self._closing)
         if closing:
-            self._held, self._closing = rest, ""
+            self._held = rest
+            self._closing = ""
             found: list[str | Thought] = [Thought(thought)] if thought else []
             return found + self._beginning()  # a second thought may follow
         sure = len(self._held) - _overlap(self._held, self._closing)
-        thought, self._held = self._held[:sure], self._held[sure:]
+        thought = self._held[:sure]
+        self._held = self._held[sure:]
         return [Thought(thought)] if thought else []
 
 

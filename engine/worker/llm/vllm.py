@@ -34,7 +34,8 @@ class Vllm:
     def __init__(self, settings: VllmSettings, load: Callable[[VllmSettings], ChatEngine] = VllmEngine) -> None:
         self._settings = settings
         self._engine = load(settings)
-        self._under_way, self._count = 0, count()
+        self._under_way = 0
+        self._count = count()
 
     @property
     def free(self) -> int:

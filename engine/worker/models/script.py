@@ -171,7 +171,8 @@ class Thinker:
         if answer.words and answer.said < req.request.max_text_tokens:
             word = answer.words.popleft() + (" " if answer.words else "")
             text = Text(word, answer.characters, (1000 + sum(word.encode()) % 1000,))
-            answer.said, answer.characters = answer.said + 1, text.end
+            answer.said = answer.said + 1
+            answer.characters = text.end
             return [text]
         if answer.calls:
             return [_call(answer, req.request)]
@@ -187,7 +188,8 @@ def _call(answer: Answer, request: Request) -> Chunk:
         answer.written += len(piece)
         return ToolCallDelta(call_id, name, piece)
     answer.calls.popleft()
-    answer.called, answer.written = answer.called + 1, 0
+    answer.called = answer.called + 1
+    answer.written = 0
     return ToolCall(call_id, name, arguments)
 
 
@@ -288,10 +290,13 @@ class Talker:
         if not speech.left and req.pending:
             word: Text | VoiceText = req.pending.popleft()
             speech.words += 1
-            speech.left, speech.tone, speech.word_end = self._frames, sum(word.text.encode()) % TABLE_STEPS, word.end
+            speech.left = self._frames
+            speech.tone = sum(word.text.encode()) % TABLE_STEPS
+            speech.word_end = word.end
         chunks: list[Chunk] = []
         if speech.left and speech.frames < most:
-            speech.left, speech.frames = speech.left - 1, speech.frames + 1
+            speech.left = speech.left - 1
+            speech.frames = speech.frames + 1
             speech.text_end = speech.text_end if speech.left else speech.word_end
             chunks = [Codes(np.array([[speech.tone, speech.left]], np.int16), speech.text_end)]
             if state_due(speech.frames - 1, speech.frames):
@@ -339,7 +344,8 @@ class Code2Wav:
         advance = np.repeat(2 * math.pi * 220 * 2 ** (codes[:, 0] / 12) / SPEAKER_RATE_HZ, FRAME_SAMPLES)
         tone: Tone = req.state
         phase = tone.phase + np.cumsum(advance)
-        tone.phase, tone.frames = float(phase[-1]) % (2 * math.pi), tone.frames + len(codes)
+        tone.phase = float(phase[-1]) % (2 * math.pi)
+        tone.frames = tone.frames + len(codes)
         wave = (0.2 * np.sin(phase)).astype(np.float32).reshape(len(codes), FRAME_SAMPLES)
         wave[codes[:, 1] == 0, -GAP_SAMPLES:] = 0
         sound = Audio(wave.reshape(-1), window.marks)

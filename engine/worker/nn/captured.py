@@ -45,7 +45,8 @@ class Graphs(dict[Hashable, Any]):
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._name, self._clock = name, clock
+        self._name = name
+        self._clock = clock
         self._again_s: dict[Hashable, float] = {}
 
     def wanted(self, key: Hashable, capture: Callable[[], Any], what: str, ahead: bool) -> Any:
@@ -77,7 +78,9 @@ class Captured:
         self, name: str, compute: Callable[..., Sequence[Tensor]], idle: Callable[[Any], Sequence[Given]],
         device: torch.device, captures: bool = True,
     ) -> None:  # fmt: skip
-        self._compute, self._idle, self._device = compute, idle, device
+        self._compute = compute
+        self._idle = idle
+        self._device = device
         self._captures = captures and device.type == "cuda" and torch.cuda.is_available()
         self._graphs = Graphs(name)
         self._pool: Any = None  # graphs share their memory: one runs at a time

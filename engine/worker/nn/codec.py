@@ -43,7 +43,8 @@ class CodecDecoder:
     def __init__(self, read: Reader, config: Any, slots: int, front: Front, late: bool) -> None:
         if math.prod(config.upsampling_ratios) < 2:
             raise WeightsError("upsampling_ratios: without upsampling a first frame has no sound")
-        self.front, width = front, front.width
+        self.front = front
+        width = front.width
         self.widen = [
             (
                 CausalTransposedConv(read.below(f"upsample.{i}.0"), slots, width, width, ratio, ratio),
@@ -76,7 +77,9 @@ class MeanOfBooks:
     """The mean of a frame's vectors, through a windowed transformer (checkpoint tensor code_embedding)."""
 
     def __init__(self, read: Reader, config: Any, slots: int) -> None:
-        self.book, self.groups, self.width = config.codebook_size, config.num_quantizers, config.hidden_size
+        self.book = config.codebook_size
+        self.groups = config.num_quantizers
+        self.width = config.hidden_size
         self.codes = read("code_embedding.weight", self.book * self.groups, self.width)
         self.offsets = torch.arange(self.groups, device=read.device) * self.book
         self.decoder = WindowedDecoder(read.below("pre_transformer"), config, slots)

@@ -72,8 +72,10 @@ class CausalConv:
     def __init__(
         self, read: Reader, slots: int, into: int, out: int, kernel: int, dilation: int = 1, groups: int = 1
     ) -> None:
-        self.weight, self.bias = read("conv.weight", out, into // groups, kernel), read("conv.bias", out)
-        self.dilation, self.groups = dilation, groups
+        self.weight = read("conv.weight", out, into // groups, kernel)
+        self.bias = read("conv.bias", out)
+        self.dilation = dilation
+        self.groups = groups
         self._state = ConvState(slots, into, (kernel - 1) * dilation, read.device, read.dtype)
 
     def __call__(self, x: Tensor, piece: Piece, shaped: Shaped | None = None) -> Tensor:
@@ -93,8 +95,11 @@ class CausalTransposedConv:
     ) -> None:
         if kernel not in (stride, 2 * stride):
             raise ValueError(f"a kernel of {kernel} for a stride of {stride} is not of this kind")
-        self.weight, self.bias = read("conv.weight", into, out, kernel), read("conv.bias", out)
-        self.stride, self.trim, self.late = stride, kernel - stride, late
+        self.weight = read("conv.weight", into, out, kernel)
+        self.bias = read("conv.bias", out)
+        self.stride = stride
+        self.trim = kernel - stride
+        self.late = late
         self._state = ConvState(slots, into, 1 if self.trim else 0, read.device, read.dtype)
 
     def __call__(self, x: Tensor, piece: Piece, shaped: Shaped | None = None) -> Tensor:

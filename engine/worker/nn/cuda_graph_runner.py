@@ -44,8 +44,12 @@ class CudaGraphRunner:
         self, name: str, compute: Compute, slots: int, length: int, max_top_k: int, device: torch.device,
         bucketed: bool = True,
     ) -> None:  # fmt: skip
-        self.sizes, self.context_buckets = doubled(1, slots), doubled(SHORTEST, length) if bucketed else [length]
-        self._name, self._compute, self._max_top_k, self._device = name, compute, max_top_k, device
+        self.sizes = doubled(1, slots)
+        self.context_buckets = doubled(SHORTEST, length) if bucketed else [length]
+        self._name = name
+        self._compute = compute
+        self._max_top_k = max_top_k
+        self._device = device
         self._idle = DecodeInput(slots, 0, 0, 0, 0.0, SamplingParams(0))
         self._captures = device.type == "cuda" and torch.cuda.is_available()
         self._graphs = Graphs(name)

@@ -44,7 +44,10 @@ class Decoder:
     def __init__(self, read: Reader, config: Any) -> None:
         rope = config.rope_parameters
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self.config, self.device, self.dtype, self.kernels = config, read.device, read.dtype, read.kernels
+        self.config = config
+        self.device = read.device
+        self.dtype = read.dtype
+        self.kernels = read.kernels
         interleaved = rope.get("mrope_interleaved", True)
         self.rope = Rope(self.head_dim, rope["rope_theta"], read.device, rope.get("mrope_section"), interleaved)
         self.layers = [
@@ -144,7 +147,9 @@ class Layer:
     """One layer; projections that eat the same rows are one product."""
 
     def __init__(self, read: Reader, config: Any, head_dim: int, sparse: bool) -> None:
-        width, self.dim, self.eps = config.hidden_size, head_dim, config.rms_norm_eps
+        width = config.hidden_size
+        self.dim = head_dim
+        self.eps = config.rms_norm_eps
         self.heads = (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
         attention, names = read.below("self_attn"), ("q_proj", "k_proj", "v_proj")
         sizes = [n * head_dim for n in self.heads]
@@ -208,7 +213,8 @@ class Experts:
     def __init__(self, read: Reader, config: Any) -> None:
         width, inner, count = config.hidden_size, config.moe_intermediate_size, config.num_experts
         self.kernels = read.kernels
-        self.top_k, self.normalise = config.num_experts_per_tok, config.norm_topk_prob
+        self.top_k = config.num_experts_per_tok
+        self.normalise = config.norm_topk_prob
         self.router = read("gate.weight", count, width)
         if "experts.gate_up_proj" in read:
             self.gate_up: Weight = read("experts.gate_up_proj", count, 2 * inner, width)

@@ -49,7 +49,9 @@ class Conv:
     """A convolution that mirrors the signal at its ends; as many columns out as in."""
 
     def __init__(self, read: Reader, into: int, out: int, kernel: int, dilation: int = 1) -> None:
-        self.weight, self.bias, self.dilation = read("weight", out, into, kernel), read("bias", out), dilation
+        self.weight = read("weight", out, into, kernel)
+        self.bias = read("bias", out)
+        self.dilation = dilation
         self.pad = (kernel - 1) * dilation
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -36,7 +36,8 @@ class Linear:
     """A linear layer: rows [..., width] → [..., out]."""
 
     def __init__(self, read: Reader, width: int, out: int, biased: bool = True) -> None:
-        self.weight, self.bias = read("weight", out, width), read("bias", out) if biased else None
+        self.weight = read("weight", out, width)
+        self.bias = read("bias", out) if biased else None
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
@@ -46,7 +47,9 @@ class LayerNorm:
     """Rows with mean 0 and deviation 1, scaled and moved channel by channel."""
 
     def __init__(self, read: Reader, width: int, eps: float = 1e-5) -> None:
-        self.weight, self.bias, self.eps = read("weight", width), read("bias", width), eps
+        self.weight = read("weight", width)
+        self.bias = read("bias", width)
+        self.eps = eps
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
@@ -78,11 +81,13 @@ class AudioLayer:
 
     def __init__(self, read: Reader, config: Any, key_biased: bool) -> None:
         width, inner, attention = config.d_model, config.encoder_ffn_dim, read.below("self_attn")
-        self.heads, self.activate = config.encoder_attention_heads, activation(config.activation_function)
+        self.heads = config.encoder_attention_heads
+        self.activate = activation(config.activation_function)
         self.query, self.value = (Linear(attention.below(f"{name}_proj"), width, width) for name in "qv")
         self.key = Linear(attention.below("k_proj"), width, width, key_biased)
         self.out = Linear(attention.below("out_proj"), width, width)
-        self.up, self.down = Linear(read.below("fc1"), width, inner), Linear(read.below("fc2"), inner, width)
+        self.up = Linear(read.below("fc1"), width, inner)
+        self.down = Linear(read.below("fc2"), inner, width)
         self.before = LayerNorm(read.below("self_attn_layer_norm"), width)
         self.between = LayerNorm(read.below("final_layer_norm"), width)
 
@@ -134,7 +139,8 @@ class PlaneRope:
     def __init__(self, dim: int, theta: float, merge: int, device: torch.device) -> None:
         half = dim // 2
         self._rates = 1.0 / theta ** (torch.arange(0, half, 2, dtype=torch.float) / half)
-        self._merge, self._device = merge, device
+        self._merge = merge
+        self._device = device
 
     def __call__(self, grids: Sequence[Grid]) -> tuple[Tensor, Tensor]:
         """Cosine and sine [patches, 1, dim] of pictures, one behind another."""
@@ -155,8 +161,11 @@ class Merger:
     def __init__(
         self, read: Reader, norm: Callable[[Tensor], Tensor], width: int, out: int, late: bool = False
     ) -> None:
-        self.norm, self.width, self.late = norm, width, late
-        self.up, self.down = Linear(read.below("mlp.0"), width, width), Linear(read.below("mlp.2"), width, out)
+        self.norm = norm
+        self.width = width
+        self.late = late
+        self.up = Linear(read.below("mlp.0"), width, width)
+        self.down = Linear(read.below("mlp.2"), width, out)
 
     def __call__(self, x: Tensor) -> Tensor:
         cells = self.norm(x.view(-1, self.width)) if self.late else self.norm(x).view(-1, self.width)

@@ -41,8 +41,10 @@ class Predictor:
         self, read: Reader, config: Any, slots: int, stream: int, further: FurtherCodes = FURTHER,
         outer: int = 0,
     ) -> None:  # fmt: skip
-        self.stream, self.further = stream, further
-        self.groups, width = int(config.num_code_groups), int(config.hidden_size)
+        self.stream = stream
+        self.further = further
+        self.groups = int(config.num_code_groups)
+        width = int(config.hidden_size)
         outer = outer or width
         self.decoder = Decoder(read.below("model"), config)
         self.cache = self.decoder.cache(slots, self.groups + 1)

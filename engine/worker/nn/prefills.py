@@ -27,7 +27,9 @@ class Prefills:
     """Rows of a batch into a cache, whose last slot is nobody's where ``static``: see Decoder.append."""
 
     def __init__(self, name: str, decoder: Decoder, cache: KvSlots, tap: int, static: bool) -> None:
-        self._decoder, self._cache, self._tap = decoder, cache, tap
+        self._decoder = decoder
+        self._cache = cache
+        self._tap = tap
         self.sizes = doubled(FEWEST, MOST) if static and decoder.kernels is not None else []
         self._captured = Captured(name, self._compute, self._idle, decoder.device)
 

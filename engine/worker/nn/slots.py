@@ -31,7 +31,8 @@ class KvSlots:
         self, layers: int, slots: int, heads: int, length: int, dim: int, device: torch.device, dtype: torch.dtype,
         positions: int | None = None,
     ) -> None:  # fmt: skip
-        self.length, self.shared = length, positions is not None
+        self.length = length
+        self.shared = positions is not None
         self.extents = Extents(slots * length if positions is None else positions)
         nobodys = int(self.shared)  # a row for a slot that has no position
         self.keys = torch.zeros(layers, heads, self.extents.size + nobodys, dim, device=device, dtype=dtype)

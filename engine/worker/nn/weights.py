@@ -134,7 +134,10 @@ class Bar:
     """A bar that shows how much of something has been done, on a terminal's standard error; nowhere else."""
 
     def __init__(self, name: str, total: int, wide: int = 30) -> None:
-        self._name, self._total, self._wide, self._done = name, total, wide, 0
+        self._name = name
+        self._total = total
+        self._wide = wide
+        self._done = 0
 
     def advance(self) -> None:
         """One more is done; the line ends with the last."""
@@ -155,8 +158,12 @@ class Reader:
         self, checkpoint: Checkpoint, prefix: str, device: torch.device, dtype: torch.dtype,
         kernels: Kernels | None = None, static: bool = False,
     ) -> None:  # fmt: skip
-        self.checkpoint, self.prefix, self.device, self.dtype = checkpoint, prefix, device, dtype
-        self.kernels, self.static = kernels, static
+        self.checkpoint = checkpoint
+        self.prefix = prefix
+        self.device = device
+        self.dtype = dtype
+        self.kernels = kernels
+        self.static = static
 
     def below(self, name: str) -> Reader:
         """Return a reader of the same weights, some names deeper."""

@@ -22,7 +22,8 @@ class WindowedDecoder:
 
     def __init__(self, read: Reader, config: Any, slots: int) -> None:
         self.past = config.sliding_window - 1
-        self.eps, self.device = config.rms_norm_eps, read.device
+        self.eps = config.rms_norm_eps
+        self.device = read.device
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.rope = Rope(dim, config.rope_parameters["rope_theta"], read.device)
         self.layers = [_Layer(read.below(f"layers.{i}"), config, dim) for i in range(config.num_hidden_layers)]
@@ -54,7 +55,9 @@ class _Layer:
     """Attention and a gated part, each scaled channel by channel before it is added (Touvron et al. 2021)."""
 
     def __init__(self, read: Reader, config: Any, dim: int) -> None:
-        width, self.dim, self.eps = config.hidden_size, dim, config.rms_norm_eps
+        width = config.hidden_size
+        self.dim = dim
+        self.eps = config.rms_norm_eps
         self.heads = (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
         sizes, attention = [n * dim for n in self.heads], read.below("self_attn")
         names, biased = ("q_proj", "k_proj", "v_proj"), getattr(config, "attention_bias", False)

@@ -20,7 +20,10 @@ class AnswerWriter:
     was lost, and leaves what it needs for that."""
 
     def __init__(self, chat: Chat, feed: TalkerFeed, ends: Set[int], resumes: bool) -> None:
-        self._chat, self._feed, self.ends, self._resumes = chat, feed, ends, resumes
+        self._chat = chat
+        self._feed = feed
+        self.ends = ends
+        self._resumes = resumes
         self._calls = chat.added.get("<tool_call>"), chat.added.get("</tool_call>")
 
     def write(self, req: StageRequest, token: int) -> list[Chunk]:
@@ -44,7 +47,8 @@ class AnswerWriter:
             thought.call.append(token)
             return self._call(req) if token == closed else []
         if token == opened:
-            thought.call, thought.silent = [token], True
+            thought.call = [token]
+            thought.silent = True
             return [*thought.speak(), *self._silence(req, token)]
         chunks = self._text(thought, *thought.pieces.feed(token))
         if spoken and req.request.speaks and not thought.silent:
@@ -61,13 +65,15 @@ class AnswerWriter:
         return [*([begun] if self._resumes else []), Tensors.of(TextEnd())]
 
     def _text(self, thought: Thought, text: str, ids: list[int]) -> list[Chunk]:
-        start, thought.characters = thought.characters, thought.characters + len(text)
+        start = thought.characters
+        thought.characters = thought.characters + len(text)
         return [Text(text, start, tuple(ids))] if ids else []
 
     def _call(self, req: StageRequest) -> list[Chunk]:
         """A whole tool call (JSON between its marks); what is none is shown as the text it is."""
         thought: Thought = req.state
-        ids, thought.call = thought.call or [], None
+        ids = thought.call or []
+        thought.call = None
         before = self._text(thought, *thought.pieces.flush())
         try:
             call = json.loads(self._chat.text(ids[1:-1]))
@@ -79,7 +85,8 @@ class AnswerWriter:
 
     def _broken_off(self, thought: Thought) -> list[Chunk]:
         """A call that was not written to its end is shown as the text it is, too."""
-        ids, thought.call = thought.call or [], None
+        ids = thought.call or []
+        thought.call = None
         return self._text(thought, self._chat.text(ids), ids) if ids else []
 
     def _usage(self, req: StageRequest, token: int) -> Usage:

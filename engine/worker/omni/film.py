@@ -42,7 +42,10 @@ class Film:
     """
 
     def __init__(self, fps: float, positions: RopePositions, per_window: int, look: Look) -> None:
-        self.fps, self._positions, self._per_window, self._look = fps, positions, per_window, look
+        self.fps = fps
+        self._positions = positions
+        self._per_window = per_window
+        self._look = look
         self._slots: dict[int, Pixels] = {}
         self._pictures: dict[int, Picture] = {}
         self._done: list[Block] = []
@@ -114,7 +117,8 @@ class StreamingFilm:
     """A turn that is still spoken and shown. ``windows`` are known, ``whole`` is all of it once it is over."""
 
     def __init__(self, sound: StreamingMel, film: Film) -> None:
-        self._sound, self._film = sound, film
+        self._sound = sound
+        self._film = film
         self._given = 0
 
     @property

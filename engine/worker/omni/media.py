@@ -41,7 +41,9 @@ class MediaProcessor:
         self.frontend = MelFrontend(settings, audio)
         self._settings = settings
         self._eyes = PicturePatches(settings)
-        self.audio, self.positions, self.merge = audio, positions, merge
+        self.audio = audio
+        self.positions = positions
+        self.merge = merge
 
     @cached_property
     def _video_eyes(self) -> PicturePatches:

@@ -22,7 +22,9 @@ class RopePositions:
     """
 
     def __init__(self, marks: Marks, per_second: float, chunk: float = 0.0) -> None:
-        self.marks, self.per_second, self.chunk = marks, per_second, chunk
+        self.marks = marks
+        self.per_second = per_second
+        self.chunk = chunk
 
     def times(self, steps: int, step_s: float) -> tuple[float, ...]:
         """Return the position in time of each step of what is seen, from 0."""

@@ -20,7 +20,9 @@ class PromptCache:
     """The rows of requests in their slots, and of sessions in ``prefixes``; with each, what the talker takes of it."""
 
     def __init__(self, slots: KvSlots, prefixes: Prefixes[PrefixKV], feed: TalkerFeed) -> None:
-        self._slots, self._prefixes, self._feed = slots, prefixes, feed
+        self._slots = slots
+        self._prefixes = prefixes
+        self._feed = feed
 
     def rewind(self, thought: Thought, prompt: Prompt) -> None:
         """Give up computed rows that became others: a picture of the open stretch has its second frame by now."""
@@ -31,7 +33,8 @@ class PromptCache:
         end = int(others[0]) if len(others) else end
         if end < thought.num_computed_tokens:
             thought.hidden = [self._hidden(thought, prompt, end)]
-            thought.num_computed_tokens, thought.num_sent = end, min(thought.num_sent, end)
+            thought.num_computed_tokens = end
+            thought.num_sent = min(thought.num_sent, end)
 
     def recall(self, req: StageRequest, prompt: Prompt) -> None:
         """Take over what the session has of this prompt; of a whole one the last row is computed, for its logits."""

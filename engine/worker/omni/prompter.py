@@ -53,7 +53,9 @@ class Prompter:
     """Requests to prompts: template, placeholders, features, positions."""
 
     def __init__(self, source: Source) -> None:
-        self.source, self.chat, self.marks = source, Chat(source.folder), source.marks
+        self.source = source
+        self.chat = Chat(source.folder)
+        self.marks = source.marks
         settings = read_json(source.folder / "preprocessor_config.json")
         merge = source.config.thinker_config.vision_config.spatial_merge_size
         self.media_processor = MediaProcessor(settings, source.audio, source.positions, merge)

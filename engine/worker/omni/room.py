@@ -23,7 +23,8 @@ class Room:
     """
 
     def __init__(self, cache: KvSlots, give_up: Callable[[StageRequest], None]) -> None:
-        self._cache, self._give_up = cache, give_up
+        self._cache = cache
+        self._give_up = give_up
         self._holders: dict[int, StageRequest] = {}
         self._settled: set[int] = set()
         self._queue: list[StageRequest] = []

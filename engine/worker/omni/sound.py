@@ -59,9 +59,11 @@ class MelFrontend:
     """Samples to windows of features: the arithmetic of transformers' WhisperFeatureExtractor, frame for frame."""
 
     def __init__(self, settings: dict[str, Any], layout: AudioLayout) -> None:
-        self._size, self.hop = int(settings.get("n_fft", 400)), int(settings.get("hop_length", 160))
+        self._size = int(settings.get("n_fft", 400))
+        self.hop = int(settings.get("hop_length", 160))
         self._filters = mel_filters(int(settings.get("feature_size", 80)), self._size, MIC_RATE_HZ)
-        self.layout, self.window = layout, layout.window
+        self.layout = layout
+        self.window = layout.window
 
     @property
     def half_frame(self) -> int:

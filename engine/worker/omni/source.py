@@ -63,7 +63,8 @@ class Source(ABC):
         self.dtype = DTYPES[config.dtype]
         if unknown := sorted(config.options.keys() - self.options):
             raise ConfigError(f"options: {', '.join(unknown)}: unknown; there are {', '.join(sorted(self.options))}")
-        self.folder, self.slots = folder, config.slots
+        self.folder = folder
+        self.slots = config.slots
         self.context = int(config.options.get("context", min(CONTEXT, self.text.max_position_embeddings)))
         self.cache_tokens = self._cache_tokens(config.options.get("cache_tokens"))
         """Positions that all requests of the thinker share; None: each has a full context."""

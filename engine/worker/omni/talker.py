@@ -94,7 +94,8 @@ class Talker(stage.Talker[Net]):
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no talker; host the thinker alone")
         self.net = self.net_class(source)
-        self.piece, self.room = source.piece, Room(self.net.cache, _give_up)
+        self.piece = source.piece
+        self.room = Room(self.net.cache, _give_up)
         self.prefixes = Prefixes(source.remembered)
         generation = source.generation
         self.sampled = {
@@ -232,5 +233,6 @@ def _give_up(req: StageRequest) -> None:
     """Forget what was heard of a prompt: its pieces are taken in anew."""
     speech: Speech = req.state
     req.pending.extendleft(reversed(speech.pieces))
-    speech.pieces, speech.names = [], []
+    speech.pieces = []
+    speech.names = []
     speech.num_computed_tokens = speech.num_cached_tokens = 0

@@ -150,7 +150,10 @@ class Thinker:
         prompt: Prompt = req.pending.pop()
         req.pending.clear()  # an earlier state of it
         self.cache.rewind(thought, prompt)
-        thought.prompt, thought.embeddings, thought.deep, thought.fresh = prompt, None, [], True
+        thought.prompt = prompt
+        thought.embeddings = None
+        thought.deep = []
+        thought.fresh = True
         if prompt.whole:
             thought.limit = min(thought.limit, self.source.context - len(prompt.ids))
         if prompt.script is not None:
@@ -273,7 +276,9 @@ class Thinker:
         thought.hidden.append(hidden)
         thought.num_computed_tokens = piece.stop
         if thought.writing:
-            thought.embeddings, thought.deep, thought.seen = None, [], {}
+            thought.embeddings = None
+            thought.deep = []
+            thought.seen = {}
             thought.position = float(prompt.positions.max()) + 1
         elif not thought.reading and prompt.media_end == piece.stop and piece.start < prompt.num_final:
             self.cache.remember(req)  # the user's words so far: should they be answered anew, they are known

@@ -25,7 +25,8 @@ class ThinkerNet:
     """The checkpoint's thinker without its encoders."""
 
     def __init__(self, source: Source, read: Reader) -> None:
-        self.device, self.dtype = source.device, source.dtype
+        self.device = source.device
+        self.dtype = source.dtype
         size = source.text.vocab_size, source.text.hidden_size
         self.embed_tokens = read("model.embed_tokens.weight", *size)
         tied = source.config.thinker_config.tie_word_embeddings

@@ -104,8 +104,13 @@ class Thought:
 
     def give_up(self) -> None:
         """Forget what was computed of the prompt: it is computed anew."""
-        self.embeddings, self.deep, self.seen, self.hidden = None, [], {}, []
-        self.num_computed_tokens, self.num_sent, self.fresh = 0, 0, True
+        self.embeddings = None
+        self.deep = []
+        self.seen = {}
+        self.hidden = []
+        self.num_computed_tokens = 0
+        self.num_sent = 0
+        self.fresh = True
 
     @property
     def reading(self) -> bool:

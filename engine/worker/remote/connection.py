@@ -53,7 +53,8 @@ class Connection:
     """
 
     def __init__(self, options: ServerOptions, now: Callable[[], float] = time.monotonic) -> None:
-        self._options, self._now = options, now
+        self._options = options
+        self._now = now
         self.key = "" if options.key_file is None else read_key(options.key_file).value
         credentials = {"authorization": f"Bearer {self.key}"} if self.key else {}
         self._http = httpx2.AsyncClient(

@@ -20,7 +20,9 @@ class Patience:
     def __init__(self, first_s: float, stall_s: float, who: str, now: Callable[[], float]) -> None:
         self.left_s = first_s
         """Seconds until the next token is late."""
-        self._stall_s, self._who, self._now = stall_s, who, now
+        self._stall_s = stall_s
+        self._who = who
+        self._now = now
         self._late = f"{who} has not begun its answer within {first_s:g} s."
 
     def progress(self) -> None:

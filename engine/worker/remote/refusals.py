@@ -30,7 +30,10 @@ class Refusal(Exception):
 
     def __init__(self, status: int, said: str = "", kind: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(f"status {status}")  # a server's message may hold anything
-        self.status, self.said, self.kind, self.retry_after_s = status, said, kind, retry_after_s
+        self.status = status
+        self.said = said
+        self.kind = kind
+        self.retry_after_s = retry_after_s
 
 
 def as_engine_error(refusal: Refusal, options: ServerOptions, texts: Iterable[str], key: str = "") -> EngineError:

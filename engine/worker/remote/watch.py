@@ -24,7 +24,9 @@ class Watch:
     ) -> None:
         self.unavailable = ""
         """The reason why the server cannot be asked for now, as a sentence; empty while it can."""
-        self._who, self._probe, self._sleep = who, probe, sleep
+        self._who = who
+        self._probe = probe
+        self._sleep = sleep
         self._down = asyncio.Event()
 
     async def run(self) -> None:

@@ -60,7 +60,9 @@ class Code2Wav:
         self, info: StageInfo, net: CodecDecoder, device: torch.device, graphs: bool, rounds: bool = False
     ) -> None:
         """``rounds``: a GPU rounds what its convolutions multiply to ten bits, as in float16 (tfloat32)."""
-        self.info, self.net, self._rounds = info, net, rounds
+        self.info = info
+        self.net = net
+        self._rounds = rounds
         self.planned = device.type != "cpu"
         """Whether every shape is planned anew, so that there are to be few."""
         self._captured = Captured("code2wav", self._computed, self._idle, device, graphs)

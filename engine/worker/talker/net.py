@@ -60,8 +60,12 @@ class TalkerNet(ABC):
     def __init__(
         self, read: Reader, shape: TalkerShape, room: int, slots: int, static: bool, positions: int | None = None
     ) -> None:
-        self.shape, self.room, decoder = shape, room, shape.decoder
-        self.device, self.dtype, self.width = read.device, read.dtype, int(decoder.hidden_size)
+        self.shape = shape
+        self.room = room
+        decoder = shape.decoder
+        self.device = read.device
+        self.dtype = read.dtype
+        self.width = int(decoder.hidden_size)
         self.head = read("codec_head.weight", decoder.vocab_size, self.width)
         self.decoder = Decoder(read.below("model"), decoder)
         own = slots + static  # of the last one, and of its row below, nobody's steps are

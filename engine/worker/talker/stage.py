@@ -172,7 +172,8 @@ class Talker(Generic[Net]):
     def _decode_input(self, req: StageRequest, text: int) -> DecodeInput:
         speech: Speech = req.state
         start, position = speech.num_computed_tokens, speech.position
-        speech.num_computed_tokens, speech.position = start + 1, position + 1
+        speech.num_computed_tokens = start + 1
+        speech.position = position + 1
         return DecodeInput(req.slot, start, text, speech.answered, position, speech.params)
 
     def _begin(

@@ -86,7 +86,9 @@ class Stream:
     def __init__(self, chunk: int = 25, most: int = 100, growth: int = 2, ahead: int = 3) -> None:
         if min(chunk, most, growth) < 1 or ahead < 0:
             raise ConfigError(f"CosyVoice3: windows of {chunk} tokens to {most}, times {growth}, {ahead} ahead")
-        self._chunk, self._most, self._growth = chunk, max(chunk, most), growth
+        self._chunk = chunk
+        self._most = max(chunk, most)
+        self._growth = growth
         self._steps = Accumulator(Tokens)
         self._windows = Windows(_none(), self._size, ALL, ahead)
         self._given = False
@@ -106,7 +108,8 @@ class Stream:
         return size if count else size + -self._voice.speech_token.shape[1] % self._chunk
 
     def _speech(self, window: Window) -> Speech:
-        voice, self._given = None if self._given else self._voice, True
+        voice = None if self._given else self._voice
+        self._given = True
         return Speech(window.frames, window.context, voice, window.finished)
 
     @property

@@ -41,7 +41,8 @@ class Whole(Generic[S, P]):
     """A transition that gives one payload: ``rule`` of all the steps, which are of ``struct``."""
 
     def __init__(self, struct: type[S], rule: Callable[[S], P]) -> None:
-        self._struct, self._rule = struct, rule
+        self._struct = struct
+        self._rule = rule
         self._steps = Accumulator(struct)
 
     def add(self, chunk: Chunk) -> Iterable[P]:

@@ -74,7 +74,8 @@ class Search:
     user_audio: list[Pcm] = field(default_factory=list[Pcm])
 
     def start(self, mean: str, hush: Hush) -> None:
-        self.hush, self.user_audio = hush, []
+        self.hush = hush
+        self.user_audio = []
         for decoder in (self.requests, self.phones):
             _start(decoder, mean)
 
@@ -198,7 +199,10 @@ class Ears:
         return [Transcript(text)]
 
     def _final(self, req: StageRequest) -> list[Chunk]:
-        text, confident, complete, req.done = "", False, None, True
+        text = ""
+        confident = False
+        complete = None
+        req.done = True
         if search := self._held.get(req.slot):
             so_far = search.words()
             search.finish()
@@ -218,8 +222,10 @@ class Ears:
         """Search again from the first sample, with the cepstral mean of what has been heard."""
         self._release(req.slot)
         search = self._held[req.slot] = self._free.pop() if self._free else self._search()
-        hearing.searched, utterance = 0, hearing.utterance
-        utterance.stale, pcm = False, utterance.pcm()
+        hearing.searched = 0
+        utterance = hearing.utterance
+        utterance.stale = False
+        pcm = utterance.pcm()
         noise = noise_of(pcm)
         voices = through(Voices(self._net, noise), pcm)
         left = noise_of(voices)

@@ -69,7 +69,8 @@ class Hush:
     """
 
     def __init__(self, net: ort.InferenceSession, noise: Power, left: Power) -> None:
-        self._voices, self._steady = Voices(net, noise), Wiener(left)
+        self._voices = Voices(net, noise)
+        self._steady = Wiener(left)
 
     def feed(self, pcm: Pcm) -> Pcm:
         """The samples that no later one changes."""
@@ -89,7 +90,9 @@ class Voices:
     """The net's part. Samples are taken in blocks from the first one on, and each is judged with the next in view."""
 
     def __init__(self, net: ort.InferenceSession, noise: Power) -> None:
-        self._net, self._floor, self._deaf = net, SHARES @ noise, not noise.any()
+        self._net = net
+        self._floor = SHARES @ noise
+        self._deaf = not noise.any()
         self._state = np.zeros((LAYERS, 1, HIDDEN), np.float32)
         self._waiting = np.zeros(WIDTH - HOP, np.float32)  # the samples before the next frame's newest
         self._before = np.zeros((BLOCK, WIDTH // 2 + 1), np.complex64)  # the block whose gains come next

@@ -31,7 +31,8 @@ class Source:
         self._samples = 0
         self._phase = 0.0
         self._f0_hz: float | None = None
-        self._pulses, self._noise = np.zeros(HOP), np.zeros(HOP)
+        self._pulses = np.zeros(HOP)
+        self._noise = np.zeros(HOP)
         self._remainder = np.zeros(FFT // HOP * HOP)
 
     @property

@@ -91,7 +91,8 @@ class Talker:
 
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)
-        self._text, self._frame = session(config, "talker_text"), session(config, "talker_step")
+        self._text = session(config, "talker_text")
+        self._frame = session(config, "talker_step")
         self._rings = np.full((config.slots, LAYERS, 2, HEADS, RING, HEAD), 0, np.float32)
 
     def warm_up(self) -> None:
@@ -104,7 +105,9 @@ class Talker:
         voice_of(req.request)
         speech = req.state = Speech()
         if req.role == "main" and (left := req.checkpoint) is not None:
-            speech.frames, speech.latent, self._rings[_slots(req)] = left["frames"], left["latent"], left["rings"]
+            speech.frames = left["frames"]
+            speech.latent = left["latent"]
+            self._rings[_slots(req)] = left["rings"]
 
     def _checkpoint(self, req: StageRequest) -> Checkpoint:
         """Return what the next frame depends on beside the text."""
@@ -143,7 +146,9 @@ class Talker:
             speech.hear(req.pending.popleft())
         speech.complete = req.ended and len(speech.letters) > 1
         if req.ended and len(speech.letters) == 1:
-            speech.complete, speech.letters, speech.sources = True, [], []
+            speech.complete = True
+            speech.letters = []
+            speech.sources = []
         begin, end = speech.undecided()
         if end <= begin:
             return
@@ -162,7 +167,8 @@ class Talker:
         codes, latents, new = run(self._frame, ("codes", "latent", "new"), inputs)
         self._rings[slots, :, :, :, inputs["position"] % RING] = new
         for req, latent in zip(reqs, latents[: len(reqs)], strict=True):
-            req.state.latent, req.state.frames = latent, req.state.frames + 1
+            req.state.latent = latent
+            req.state.frames = req.state.frames + 1
         return codes[: len(reqs)]
 
     def _inputs(self, reqs: Sequence[StageRequest]) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:

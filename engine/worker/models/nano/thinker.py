@@ -304,7 +304,8 @@ def _called(req: StageRequest, name: str, filled: dict[str, Any]) -> list[Chunk]
 def _say(thought: Thought, text: str, ids: Sequence[int] = ()) -> list[Chunk]:
     """The text as it stands, in place of an answer; in the conversation ``ids`` stand for it, if there are any."""
     words = re.findall(r"\S+\s*", text)
-    thought.output_ids, thought.pending = [], []
+    thought.output_ids = []
+    thought.pending = []
     thought.script = deque((word, [] if n else list(ids)) for n, word in enumerate(words))
     return []
 
@@ -328,7 +329,8 @@ def _flush(thought: Thought) -> list[Text]:
     if not text:
         return []
     new = Text(text, thought.num_sent_characters, tuple(thought.output_ids[thought.num_sent :]))
-    thought.num_sent_characters, thought.num_sent = new.end, len(thought.output_ids)
+    thought.num_sent_characters = new.end
+    thought.num_sent = len(thought.output_ids)
     return [new]
 
 
@@ -347,7 +349,8 @@ def _recite(req: StageRequest) -> list[Chunk]:
         return _finish(req, "stop")
     word, ids = thought.script.popleft()
     text = Text(word, thought.num_sent_characters, tuple(ids))
-    thought.num_output_tokens, thought.num_sent_characters = thought.num_output_tokens + 1, text.end
+    thought.num_output_tokens = thought.num_output_tokens + 1
+    thought.num_sent_characters = text.end
     full = thought.prompt and thought.script and thought.num_output_tokens >= req.request.max_text_tokens
     return [text, *_finish(req, "length")] if full else [text]
 

@@ -100,11 +100,13 @@ class Utterance:
 
     def end(self) -> None:
         """Nothing follows. May be called twice."""
-        rest, self._rest = self._rest, self._rest[:0]
+        rest = self._rest
+        self._rest = self._rest[:0]
         if self._behind <= AFTER and len(rest):
             self._keep(rest, float(_levels(rest[None])[0]))
         if self.voice_end and not self.basis and not self.too_long:  # so short that no mean was taken yet
-            self.basis, self.stale = self.voice_end, True
+            self.basis = self.voice_end
+            self.stale = True
 
     @property
     def _floor(self) -> float:
@@ -136,14 +138,16 @@ class Utterance:
         if self._clear >= LASTS:
             if self._behind > AFTER:
                 self._resume()
-            self._behind, self._between = 0, 0.0
+            self._behind = 0
+            self._between = 0.0
         else:
             self._behind += 1
         if self._behind <= AFTER:
             while self._recent:
                 self._keep(*self._recent.popleft())
         if self._outgrown:
-            self.basis, self.stale = self.voice_end, True
+            self.basis = self.voice_end
+            self.stale = True
 
     @property
     def _outgrown(self) -> bool:
@@ -216,7 +220,8 @@ class Utterance:
         self._ranked = sorted(self._levels)
         voiced = np.flatnonzero(np.array(self._levels) > self._voice_level)
         self.voice_end = (int(voiced[-1]) + 1) * FRAME if len(voiced) else 0
-        self.basis, self.stale = 0, False
+        self.basis = 0
+        self.stale = False
 
 
 def _levels(frames: NDArray[np.int16]) -> NDArray[np.floating]:

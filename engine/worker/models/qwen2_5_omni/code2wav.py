@@ -99,7 +99,8 @@ class Code2Wav:
         read, sizes = source.reader("token2wav.", torch.float32), source.config.token2wav_config
         self.dit = Dit(read.below("code2wav_dit_model"), sizes.dit_config)
         self.vocoder = Vocoder(read.below("code2wav_bigvgan_model"), sizes.bigvgan_config)
-        self.block, self.book = self.dit.block // self.dit.repeats, int(sizes.dit_config.num_embeds)
+        self.block = self.dit.block // self.dit.repeats
+        self.book = int(sizes.dit_config.num_embeds)
         talker = source.config.talker_config
         self.silent = {talker.tts_codec_start_token_id, talker.tts_codec_pad_token_id, talker.tts_codec_end_token_id}
         with torch.inference_mode():
@@ -175,7 +176,8 @@ class Code2Wav:
         waves = self.vocoder(whole)[:, start * self.vocoder.samples : (start + count) * self.vocoder.samples]
         for sound, cut, row in zip(sounds, cuts, whole, strict=True):
             sound.mel = row[: start + count][-LOOK_BACK:]
-            sound.blocks, sound.steps = -(-cut.last // self.block), sound.steps + 1
+            sound.blocks = -(-cut.last // self.block)
+            sound.steps = sound.steps + 1
         return list(waves.float().cpu().numpy())
 
     def _marks(self, sound: Sound, cut: Cut) -> tuple[tuple[int, int], ...]:

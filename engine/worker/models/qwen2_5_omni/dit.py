@@ -33,8 +33,11 @@ class Dit:
     """The checkpoint's diffusion transformer (code2wav_dit_model)."""
 
     def __init__(self, read: Reader, config: Any) -> None:
-        self.block, self.repeats, self.mel_width = config.block_size, config.repeats, config.mel_dim
-        self.device, width = read.device, config.hidden_size
+        self.block = config.block_size
+        self.repeats = config.repeats
+        self.mel_width = config.mel_dim
+        self.device = read.device
+        width = config.hidden_size
         self.codes = read("text_embed.codec_embed.weight", config.num_embeds + 1, config.emb_dim)
         sizes = [config.mel_dim, config.enc_dim, config.emb_dim, config.enc_emb_dim]
         whole = read("input_embed.proj.weight", width, sum(sizes))
@@ -115,7 +118,8 @@ class _Layer:
     """Attention and a feed-forward part, both scaled and shifted by the time (Peebles and Xie 2023)."""
 
     def __init__(self, read: Reader, config: Any, back: bool, ahead: bool) -> None:
-        self.looks, self.heads = (back, ahead), config.num_attention_heads
+        self.looks = (back, ahead)
+        self.heads = config.num_attention_heads
         width, inner = config.hidden_size, config.num_attention_heads * config.head_dim
         names, sizes = ("to_q", "to_k", "to_v"), (inner, inner, inner)
         attention, feed = read.below("attn"), int(width * config.ff_mult)

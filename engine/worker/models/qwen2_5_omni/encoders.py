@@ -28,7 +28,9 @@ class AudioEncoder:
     """Pieces of 2 ``n_window`` frames know nothing of each other; two rows of a sound become one."""
 
     def __init__(self, read: Reader, config: Any) -> None:
-        width, mels, self.piece = config.d_model, config.num_mel_bins, 2 * config.n_window
+        width = config.d_model
+        mels = config.num_mel_bins
+        self.piece = 2 * config.n_window
         self.first = read("conv1.weight", width, mels, 3), read("conv1.bias", width)
         self.second = read("conv2.weight", width, width, 3), read("conv2.bias", width)
         self.times = encoder.sinusoids(config.max_source_positions, width, read.device)
@@ -36,10 +38,8 @@ class AudioEncoder:
             encoder.AudioLayer(read.below(f"layers.{i}"), config, key_biased=False)
             for i in range(config.encoder_layers)
         ]
-        self.norm, self.out = (
-            LayerNorm(read.below("ln_post"), width),
-            Linear(read.below("proj"), width, config.output_dim),
-        )
+        self.norm = LayerNorm(read.below("ln_post"), width)
+        self.out = Linear(read.below("proj"), width, config.output_dim)
 
     def __call__(self, mel: Tensor, lengths: Sequence[int]) -> Tensor:
         """Rows [rows, width] of sounds, whose frames [mels, frames] of such lengths lie one behind another."""
@@ -68,7 +68,8 @@ class VisionEncoder:
     """Patches see those of their own window, and in some layers all of their picture."""
 
     def __init__(self, read: Reader, config: Any) -> None:
-        width, self.merge = config.hidden_size, config.spatial_merge_size
+        width = config.hidden_size
+        self.merge = config.spatial_merge_size
         self.window = config.window_size // self.merge // config.patch_size  # in cells
         patch = config.in_channels, config.temporal_patch_size, config.patch_size, config.patch_size
         self.enter = read("patch_embed.proj.weight", width, *patch)
@@ -111,10 +112,13 @@ class _Layer:
     """Attention and a gated feed-forward part, each behind a norm."""
 
     def __init__(self, read: Reader, config: Any) -> None:
-        width, inner, self.heads = config.hidden_size, config.intermediate_size, config.num_heads
+        width = config.hidden_size
+        inner = config.intermediate_size
+        self.heads = config.num_heads
         self.before, self.between = (read(f"norm{i}.weight", width) for i in (1, 2))
         self.query, self.key, self.value = (Linear(read.below(f"attn.{name}"), width, width) for name in "qkv")
-        self.out, self.activate = Linear(read.below("attn.proj"), width, width), encoder.activation(config.hidden_act)
+        self.out = Linear(read.below("attn.proj"), width, width)
+        self.activate = encoder.activation(config.hidden_act)
         self.gate, self.up = (Linear(read.below(f"mlp.{name}_proj"), width, inner) for name in ("gate", "up"))
         self.down = Linear(read.below("mlp.down_proj"), inner, width)
 

@@ -57,7 +57,8 @@ class Feed(TalkerFeed):
     kinds = kinds(PromptRows, PromptEnd, ReplyRow)
 
     def __init__(self, marks: Marks, speaks: bool) -> None:
-        self.marks, self.speaks = marks, speaks
+        self.marks = marks
+        self.speaks = speaks
 
     def chosen(
         self, ids: Sequence[int], positions: NDArray[np.float32], names: NDArray[np.int64], blocks: Sequence[Block]

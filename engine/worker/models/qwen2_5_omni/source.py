@@ -46,7 +46,8 @@ class Source(source.Source):
     def __init__(self, config: StageConfig) -> None:
         super().__init__(config)
         for decoder in (self.text, self.config.talker_config):  # Qwen2's layers, which the config does not tell
-            decoder.qkv_bias, decoder.head_norms = True, False
+            decoder.qkv_bias = True
+            decoder.head_norms = False
             decoder.rope_parameters = {**decoder.rope_parameters, "mrope_interleaved": False}
 
     @cached_property

@@ -55,7 +55,8 @@ class Thinker(thinker.Thinker):
             room = self.source.context - len(thought.prompt.ids) - 1
             if len(thought.script) > room:
                 raise ContextOverflow(f"the text has {len(thought.script)} tokens; there is room for {room}")
-            thought.kept, thought.script = deque([*thought.script, next(iter(self.ends))]), None
+            thought.kept = deque([*thought.script, next(iter(self.ends))])
+            thought.script = None
 
     def _write(self, reqs: Sequence[StageRequest]) -> list[int]:
         tokens = super()._write(reqs)

@@ -52,8 +52,10 @@ class Vocoder:
 
 class _Conv:
     def __init__(self, read: Reader, wide: int, out: int, kernel: int, dilation: int = 1) -> None:
-        self.weight, self.bias = read("weight", out, wide, kernel), read("bias", out)
-        self.padding, self.dilation = (kernel - 1) * dilation // 2, dilation
+        self.weight = read("weight", out, wide, kernel)
+        self.bias = read("bias", out)
+        self.padding = (kernel - 1) * dilation // 2
+        self.dilation = dilation
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.conv1d(x, self.weight, self.bias, padding=self.padding, dilation=self.dilation)
@@ -63,8 +65,10 @@ class _Up:
     """A transposed convolution that multiplies the rate, and halves the channels."""
 
     def __init__(self, read: Reader, wide: int, kernel: int, rate: int) -> None:
-        self.weight, self.bias = read("weight", wide, wide // 2, kernel), read("bias", wide // 2)
-        self.rate, self.padding = rate, (kernel - rate) // 2
+        self.weight = read("weight", wide, wide // 2, kernel)
+        self.bias = read("bias", wide // 2)
+        self.rate = rate
+        self.padding = (kernel - rate) // 2
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.conv_transpose1d(x, self.weight, self.bias, self.rate, self.padding)
@@ -74,8 +78,10 @@ class _Activation:
     """A snake of two parameters a channel, at twice the rate, so that its harmonics do not fold."""
 
     def __init__(self, read: Reader, wide: int, taps: Tensor) -> None:
-        self.alpha, beta = read("alpha", wide).exp()[:, None], read("beta", wide).exp()[:, None]
-        self.scale, self.taps = 1 / (beta + TINY), taps.expand(wide, 1, -1)
+        self.alpha = read("alpha", wide).exp()[:, None]
+        beta = read("beta", wide).exp()[:, None]
+        self.scale = 1 / (beta + TINY)
+        self.taps = taps.expand(wide, 1, -1)
 
     def __call__(self, x: Tensor) -> Tensor:
         wide, side, cut = len(self.taps), TAPS // 2 - 1, 3 * (TAPS // 2 - 1)

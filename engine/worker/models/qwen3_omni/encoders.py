@@ -33,7 +33,8 @@ class AudioEncoder:
     """Pieces of 2 ``n_window`` frames go through convolutions; rows see those of ``n_window_infer`` frames."""
 
     def __init__(self, read: Reader, config: Any) -> None:
-        self.piece, self.batch = 2 * config.n_window, config.conv_chunksize
+        self.piece = 2 * config.n_window
+        self.batch = config.conv_chunksize
         self.window = config.n_window_infer // self.piece  # in pieces
         width, channels = config.d_model, config.downsample_hidden_size
         into = (1, channels, channels)
@@ -47,14 +48,10 @@ class AudioEncoder:
         self.layers = [
             encoder.AudioLayer(read.below(f"layers.{i}"), config, key_biased=True) for i in range(config.encoder_layers)
         ]
-        self.norm, self.activate = (
-            LayerNorm(read.below("ln_post"), width),
-            encoder.activation(config.activation_function),
-        )
-        self.up, self.out = (
-            Linear(read.below("proj1"), width, width),
-            Linear(read.below("proj2"), width, config.output_dim),
-        )
+        self.norm = LayerNorm(read.below("ln_post"), width)
+        self.activate = encoder.activation(config.activation_function)
+        self.up = Linear(read.below("proj1"), width, width)
+        self.out = Linear(read.below("proj2"), width, config.output_dim)
         self._shape = int(config.num_mel_bins), read.dtype
         self.filled = read.device.type != "cpu"
         """Whether windows are filled up to one length: then they are one attention, and one graph for each size."""
@@ -131,7 +128,8 @@ class VisionEncoder:
     """Every patch sees all of its picture; some layers give rows that deepstack adds to the thinker's first ones."""
 
     def __init__(self, read: Reader, config: Any) -> None:
-        width, self.merge = config.hidden_size, config.spatial_merge_size
+        width = config.hidden_size
+        self.merge = config.spatial_merge_size
         self.side = int(config.num_position_embeddings**0.5)
         self.table = read("pos_embed.weight", config.num_position_embeddings, width)
         patch = config.in_channels, config.temporal_patch_size, config.patch_size, config.patch_size
@@ -183,10 +181,13 @@ class _Layer:
     """Attention and a feed-forward part, each behind a norm."""
 
     def __init__(self, read: Reader, config: Any) -> None:
-        width, inner, self.heads = config.hidden_size, config.intermediate_size, config.num_heads
+        width = config.hidden_size
+        inner = config.intermediate_size
+        self.heads = config.num_heads
         self.before, self.between = (LayerNorm(read.below(f"norm{i}"), width, NORM_EPS) for i in (1, 2))
         self.qkv = Linear(read.below("attn.qkv"), width, 3 * width)
-        self.out, self.activate = Linear(read.below("attn.proj"), width, width), encoder.activation(config.hidden_act)
+        self.out = Linear(read.below("attn.proj"), width, width)
+        self.activate = encoder.activation(config.hidden_act)
         self.up = Linear(read.below("mlp.linear_fc1"), width, inner)
         self.down = Linear(read.below("mlp.linear_fc2"), inner, width)
 

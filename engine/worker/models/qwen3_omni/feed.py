@@ -26,7 +26,8 @@ class Feed(TalkerFeed):
     kinds = kinds(UserTurns, Lead, TextToken)
 
     def __init__(self, marks: Marks, positions: RopePositions, tap: int) -> None:
-        self.marks, self.tap = marks, tap
+        self.marks = marks
+        self.tap = tap
         self.positions = TalkerPositions(marks, positions.per_second)
 
     def chosen(

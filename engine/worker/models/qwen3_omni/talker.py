@@ -37,7 +37,8 @@ class Talker(talker.Talker[TalkerNet]):
 
     def __init__(self, config: StageConfig) -> None:
         super().__init__(config)
-        self.end, self.pad = self.source.marks.end, self.source.marks.pad
+        self.end = self.source.marks.end
+        self.pad = self.source.marks.pad
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Yield what the thinker says, as it is. Raises StageFailed where it does not belong together."""

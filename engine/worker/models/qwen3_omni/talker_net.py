@@ -24,7 +24,9 @@ class TalkerNet(rvq_net.TalkerNet):
 
     def __init__(self, source: Source) -> None:
         self.config = config = source.config.talker_config
-        read, text, self._marks = source.reader("talker."), config.text_config, source.marks
+        read = source.reader("talker.")
+        text = config.text_config
+        self._marks = source.marks
         text.shared_expert_intermediate_size = text.shared_expert_intermediate_size or 0
         shape = TalkerShape(
             decoder=text, predictor=config.code_predictor_config, text_width=config.thinker_hidden_size,

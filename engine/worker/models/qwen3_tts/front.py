@@ -20,7 +20,9 @@ class ResidualBooks:
     """
 
     def __init__(self, read: Reader, config: Any, slots: int) -> None:
-        self.book, self.groups, self.width = config.codebook_size, config.num_quantizers, config.latent_dim
+        self.book = config.codebook_size
+        self.groups = config.num_quantizers
+        self.width = config.latent_dim
         quantizer, inner = read.below("quantizer"), config.codebook_dim
         books = [_book(quantizer.below("rvq_first.vq.layers.0"), self.book, inner // 2)]
         rest = range(self.groups - 1)

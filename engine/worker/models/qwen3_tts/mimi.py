@@ -91,8 +91,11 @@ class _Conv:
     def __init__(
         self, read: Reader, into: int, out: int, kernel: int, stride: int = 1, dilation: int = 1, biased: bool = True
     ) -> None:
-        self.weight, self.bias = read("conv.weight", out, into, kernel), read("conv.bias", out) if biased else None
-        self.stride, self.dilation, self.before = stride, dilation, (kernel - 1) * dilation + 1 - stride
+        self.weight = read("conv.weight", out, into, kernel)
+        self.bias = read("conv.bias", out) if biased else None
+        self.stride = stride
+        self.dilation = dilation
+        self.before = (kernel - 1) * dilation + 1 - stride
 
     def __call__(self, x: Tensor, mode: str = "constant") -> Tensor:
         x = F.pad(x, (self.before, -x.shape[-1] % self.stride), mode)
@@ -116,7 +119,8 @@ class _Layer:
 
     def __init__(self, read: Reader, sizes: Any, dim: int) -> None:
         width, inner, attention = sizes.hidden_size, sizes.intermediate_size, read.below("self_attn")
-        self.dim, self.activate = dim, activation(sizes.hidden_act)
+        self.dim = dim
+        self.activate = activation(sizes.hidden_act)
         heads = {"q": sizes.num_attention_heads, "k": sizes.num_key_value_heads, "v": sizes.num_key_value_heads}
         self.query, self.key, self.value = (
             Linear(attention.below(f"{name}_proj"), width, count * dim, biased=False) for name, count in heads.items()

@@ -36,7 +36,8 @@ class Source:
 
     def __init__(self, config: StageConfig) -> None:
         torch.set_num_threads(config.threads)
-        self.folder, self.slots = find(config.weights), config.slots
+        self.folder = find(config.weights)
+        self.slots = config.slots
         self.checkpoint = Checkpoint(self.folder, ARCHITECTURE)
         self.config = namespace(self.checkpoint.config)
         self.options = Options.of(config.options)

@@ -82,7 +82,8 @@ class Talker(stage.Talker[TalkerNet]):
 
     def __init__(self, config: StageConfig) -> None:
         self.source = source = Source(config)
-        self.info, self._ids = self._info(source), TextIds(source.folder)
+        self.info = self._info(source)
+        self._ids = TextIds(source.folder)
         talker = source.config.talker_config
         table = source.checkpoint.tensor(
             "talker.model.text_embedding.weight", (talker.text_vocab_size, talker.text_hidden_size)
@@ -91,11 +92,9 @@ class Talker(stage.Talker[TalkerNet]):
         self.net = TalkerNet(read, _shape(source), table, context, source.slots, source.static)
         self._prompts = VoicePrompts(source, self.net, self._ids)
         self._voices = self._prompts.all()
-        self.piece, self.end, self.pad = (
-            source.options.piece,
-            source.config.tts_eos_token_id,
-            source.config.tts_pad_token_id,
-        )
+        self.piece = source.options.piece
+        self.end = source.config.tts_eos_token_id
+        self.pad = source.config.tts_pad_token_id
         self.streams = source.options.layout == "streaming"
         generation = source.generation
         self.sampled = {
@@ -163,7 +162,8 @@ class Talker(stage.Talker[TalkerNet]):
             self._check(speech, len(item.ids))
             speech.characters = item.characters
             speech.prompt = self._prompts.whole([*item.ids])
-        embeddings, speech.prompt = speech.prompt[: self.piece], speech.prompt[self.piece :]
+        embeddings = speech.prompt[: self.piece]
+        speech.prompt = speech.prompt[self.piece :]
         self.add_on(req, batch, embeddings)
         if not len(speech.prompt):
             req.pending.popleft()

@@ -49,7 +49,8 @@ class StreamingText:
 
     def __init__(self, ids: TextIds) -> None:
         self._ids = ids
-        self._text, self._sources = "", list[int]()
+        self._text = ""
+        self._sources = list[int]()
         self._lettered = False
 
     def feed(self, text: str, start: int) -> Iterator[TextToken]:
@@ -88,7 +89,8 @@ class StreamingText:
 
     def _taken(self, count: int) -> Iterator[TextToken]:
         text, sources = self._text[:count], self._sources[:count]
-        self._text, self._sources = self._text[count:], self._sources[count:]
+        self._text = self._text[count:]
+        self._sources = self._sources[count:]
         found = self._ids.encoded(text)
         ends = [end for _, end in found.offsets[:-1]] + [count]  # the last mark over a letter is no token's
         for id, end in zip(found.ids, ends, strict=True):

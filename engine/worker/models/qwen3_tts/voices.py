@@ -39,7 +39,9 @@ class VoicePrompts:
     """The maker of the prompts of a checkpoint's voices, as the vendor's package lays them out."""
 
     def __init__(self, source: Source, net: TalkerNet, ids: TextIds) -> None:
-        self._source, self._net, self._ids = source, net, ids
+        self._source = source
+        self._net = net
+        self._ids = ids
         self._talker = source.config.talker_config
 
     def all(self) -> Mapping[str, VoicePrompt]:

@@ -76,7 +76,8 @@ class Hearing:
     def take(self) -> Pcm:
         """The next block that waits, or what there is."""
         whole = np.concatenate([*self.waiting, np.empty(0, np.int16)])
-        self.waiting, self.samples = [whole[BLOCK:]], max(0, len(whole) - BLOCK)
+        self.waiting = [whole[BLOCK:]]
+        self.samples = max(0, len(whole) - BLOCK)
         return whole[:BLOCK]
 
     def read(self, result: Any) -> None:
@@ -90,8 +91,10 @@ class Hearing:
 
     def settle(self) -> None:
         """The line is over."""
-        self.settled, self.settled_samples = self.spoken, self.settled_samples + self.line
-        self.line, self.loudest = 0, 0.0
+        self.settled = self.spoken
+        self.settled_samples = self.settled_samples + self.line
+        self.line = 0
+        self.loudest = 0.0
 
 
 class Ears:

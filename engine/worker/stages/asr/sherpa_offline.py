@@ -71,8 +71,11 @@ class Clip:
     def settle(self, samples: int) -> None:
         """Settle so many samples: they are not heard again."""
         rest = self.sound()[samples:]
-        self.pieces, self.samples, self.decoded_samples = [rest], len(rest), 0
-        self.settled, self.settled_samples = self.latest, self.settled_samples + samples
+        self.pieces = [rest]
+        self.samples = len(rest)
+        self.decoded_samples = 0
+        self.settled = self.latest
+        self.settled_samples = self.settled_samples + samples
 
 
 class Ears:

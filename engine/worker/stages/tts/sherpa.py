@@ -81,7 +81,8 @@ class Speaker:
         return voice_info(config, voice.voices, options.voice, voice.languages)
 
     def __init__(self, config: StageConfig) -> None:
-        self.info, self._options = self.describe(config), _options(config.options)
+        self.info = self.describe(config)
+        self._options = _options(config.options)
         self._voice = sherpa_voice(config.weights, self._options.language, self._options.clones)
         self._references = [reference_sound(clone, self._voice.rate_hz) for clone in self._options.clones]
         self._words = ChunkSpec(
@@ -122,7 +123,8 @@ class Speaker:
         clause: Clause = req.pending.popleft()
         state = {"samples": speaking.sound.samples, "said": speaking.said, "count": speaking.count, "until": clause.end}
         sound = self._sound(req, clause)
-        speaking.said, speaking.count = clause.end, speaking.count + 1
+        speaking.said = clause.end
+        speaking.count = speaking.count + 1
         speaking.sounded = speaking.sounded or bool(sound)
         speaking.lettered = speaking.lettered or clause.lettered
         req.done = speaking.sound.full
@@ -164,11 +166,14 @@ class Speaker:
     def _wanted(self, number: int, speed: float) -> Any:
         """Return how the library is to say it: in which voice, and how fast."""
         wanted = self._library.GenerationConfig()
-        wanted.sid, wanted.speed = number, speed
+        wanted.sid = number
+        wanted.speed = speed
         if self._references:
-            wanted.reference_audio, wanted.reference_sample_rate = self._references[number], self._voice.rate_hz
+            wanted.reference_audio = self._references[number]
+            wanted.reference_sample_rate = self._voice.rate_hz
         if self._voice.family == "zipvoice":
-            wanted.reference_text, wanted.num_steps = on_one_line(self._options.clones[number].text), STEPS
+            wanted.reference_text = on_one_line(self._options.clones[number].text)
+            wanted.num_steps = STEPS
         return wanted
 
 
