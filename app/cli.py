@@ -165,10 +165,16 @@ def ask(
             raise typer.BadParameter("--max-frames is --max-seconds now: give the longest answer in seconds of speech")
         flags.only_here(url, dump=dump is not None, max_seconds=max_seconds != _DEFAULT.max_audio_s)
         question = speak.Question(
-            text=text, audio=audio, images=tuple(image or ()), system=system, voice=voice,
-            sampling=Sampling(greedy=greedy, seed=seed), max_text_tokens=max_text_tokens, max_audio_s=max_seconds,
+            text=text,
+            audio=audio,
+            images=tuple(image or ()),
+            system=system,
+            voice=voice,
+            sampling=Sampling(greedy=greedy, seed=seed),
+            max_text_tokens=max_text_tokens,
+            max_audio_s=max_seconds,
             dump=dump is not None,
-        )  # fmt: skip
+        )
         speak.ask(flags.target(url, key_file, config, model, weights), question, output, dump)
 
 

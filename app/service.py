@@ -180,10 +180,18 @@ class Service:
         limits, turns, camera_every_s = settings.limits, settings.turns, settings.camera_every_s
         room = Room(self.memory, caller)
         return SessionContext(
-            self._engine, self.metrics, limits, turns, self._vad, Sentences(), camera_every_s,
-            loop_time=self.loop_time(caller or Caller()), room=room, decoding=self.decoding,
+            self._engine,
+            self.metrics,
+            limits,
+            turns,
+            self._vad,
+            Sentences(),
+            camera_every_s,
+            loop_time=self.loop_time(caller or Caller()),
+            room=room,
+            decoding=self.decoding,
             tool_servers=self.tool_servers,
-        )  # fmt: skip
+        )
 
     def pace(self, caller: Caller | None = None) -> Pace:
         """Return the pace of one client; of a connection the caller is known once it has asked for something."""

@@ -68,9 +68,15 @@ class Turn:
 async def behind_commit_ms(engine: Engine, id: str, turn: Turn, camera: bool, settled: Settled | None) -> float:
     """Milliseconds of the processor from the commit to the first sound."""
     request = Request(
-        id=id, session=id, messages=(), live=True, camera=camera, sampling=Sampling(greedy=True), max_text_tokens=4,
+        id=id,
+        session=id,
+        messages=(),
+        live=True,
+        camera=camera,
+        sampling=Sampling(greedy=True),
+        max_text_tokens=4,
         max_audio_s=0.5,
-    )  # fmt: skip
+    )
     async with engine.open(request, turn.until_commit(settled)) as chunks:
         async for chunk in chunks:
             if isinstance(chunk, Audio):

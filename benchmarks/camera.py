@@ -46,9 +46,15 @@ async def first_sound_ms(engine: Engine, id: str, seconds: float, side: int, fps
     """Milliseconds from the commit to the first sound."""
     ended: list[float] = []
     request = Request(
-        id=id, session=id, messages=(), live=True, camera=fps > 0, sampling=Sampling(greedy=True),
-        max_text_tokens=4, max_audio_s=0.5,
-    )  # fmt: skip
+        id=id,
+        session=id,
+        messages=(),
+        live=True,
+        camera=fps > 0,
+        sampling=Sampling(greedy=True),
+        max_text_tokens=4,
+        max_audio_s=0.5,
+    )
     async with engine.open(request, turn(seconds, side, fps, ended)) as chunks:
         async for chunk in chunks:
             if isinstance(chunk, Audio):

@@ -94,9 +94,15 @@ def question(n: int) -> Request:
     draw = random.Random(n)
     said = Message("user", (TextPart(_sentence(draw)),))
     return Request(
-        id=f"{n}", session=f"{n}", messages=(said,), tools=(TOOL,), dump=True, max_text_tokens=TOKENS,
-        max_audio_s=0.08 * FRAMES, sampling=Sampling(seed=n, temperature=1.0),
-    )  # fmt: skip
+        id=f"{n}",
+        session=f"{n}",
+        messages=(said,),
+        tools=(TOOL,),
+        dump=True,
+        max_text_tokens=TOKENS,
+        max_audio_s=0.08 * FRAMES,
+        sampling=Sampling(seed=n, temperature=1.0),
+    )
 
 
 def _sentence(draw: random.Random) -> str:
@@ -293,8 +299,9 @@ async def main(folder: Path, answers: int) -> int:
         result, calls = found[name][1], sum(len(one.calls) for one in hit)
         print(
             f"{name}: {len(hit)} answers, {calls} calls, {result.tokens} tokens, {result.rare} of rank > {RARE} "
-            f"(worst {result.worst}), {len(result.broken)} broken; {time.monotonic() - began_s:.0f} s", flush=True,
-        )  # fmt: skip
+            f"(worst {result.worst}), {len(result.broken)} broken; {time.monotonic() - began_s:.0f} s",
+            flush=True,
+        )
     return verdict(found)
 
 

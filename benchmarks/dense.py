@@ -115,8 +115,10 @@ def _signed(weight: QuantizedWeight) -> Tensor:
 
 
 WAYS: dict[str, Callable[[QuantizedWeight], Product | None]] = {
-    "ours": lambda weight: partial(linear, weight=weight), "torch": of_torch, "torchao": of_torchao,
-}  # fmt: skip
+    "ours": lambda weight: partial(linear, weight=weight),
+    "torch": of_torch,
+    "torchao": of_torchao,
+}
 
 
 def medians(computes: Sequence[Callable[[], object]], rounds: int, device: torch.device) -> list[float]:

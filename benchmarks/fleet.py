@@ -280,8 +280,12 @@ def said(name: str, value: float, sense: str, bar: float, unit: str) -> bool:
 
 
 BENCHES: dict[str, Callable[[bool], Awaitable[bool]]] = {
-    "sessions": sessions, "spread": spread, "process": process, "arrays": arrays, "nano": nano,
-}  # fmt: skip
+    "sessions": sessions,
+    "spread": spread,
+    "process": process,
+    "arrays": arrays,
+    "nano": nano,
+}
 
 
 async def main() -> int:

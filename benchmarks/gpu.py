@@ -219,10 +219,14 @@ async def crowd(
         id = f"{title}-{count}-{i}"
         asked.append(
             Request(
-                id=id, session=id, messages=(Message("user", (AudioPart(pcm),)),), max_text_tokens=40,
-                sampling=Sampling(seed=i, temperature=0.7), max_audio_s=0.08 * bench.asked.frames,
+                id=id,
+                session=id,
+                messages=(Message("user", (AudioPart(pcm),)),),
+                max_text_tokens=40,
+                sampling=Sampling(seed=i, temperature=0.7),
+                max_audio_s=0.08 * bench.asked.frames,
             )
-        )  # fmt: skip
+        )
     waits = later_s or [0.0] * count
     return await asyncio.gather(*(one_user(engine, one, wait_s) for one, wait_s in zip(asked, waits, strict=True)))
 

@@ -78,10 +78,15 @@ async def stalls(bench: Bench, crowd: Crowd, kinds: Kinds, seconds: float) -> No
         own = {kind: times for kind, times in kinds.took.items() if kind[0] == name}
         medians = {kind: statistics.median(times) for kind, times in own.items() if len(times) >= KNOWN}
         late = sorted(
-            ((one / median, one, kind, round(kinds.when[kind][i], 1))
-             for kind, median in medians.items() for i, one in enumerate(own[kind]) if one > MANY * median),
-            reverse=True, key=lambda found: found[0],
-        )  # fmt: skip
+            (
+                (one / median, one, kind, round(kinds.when[kind][i], 1))
+                for kind, median in medians.items()
+                for i, one in enumerate(own[kind])
+                if one > MANY * median
+            ),
+            reverse=True,
+            key=lambda found: found[0],
+        )
         firsts = [own[kind][0] / median for kind, median in medians.items()]
         rare = max((max(times) for kind, times in own.items() if kind not in medians), default=0.0)
         row: dict[str, Any] = {"stage": name, "seconds": seconds, "answers": answers}

@@ -147,17 +147,27 @@ def main() -> int:
     needs = [one.need for one in first]
     cases = {
         f"{asked.slots} of {min(mixed)} to {max(mixed)} positions": (
-            QWEN3 | {"num_hidden_layers": 2}, mixed, needs, max(positions, sum(needs)), asked.context,
+            QWEN3 | {"num_hidden_layers": 2},
+            mixed,
+            needs,
+            max(positions, sum(needs)),
+            asked.context,
         ),
         f"one of {LONG} beside {asked.slots - 1} of {SHORT}": (
-            NARROW | {"num_hidden_layers": 1}, [LONG, *[SHORT] * (asked.slots - 1)],
-            [LONG + 1, *[SHORT + 1] * (asked.slots - 1)], LONG + (SHORT + 2) * asked.slots, LONG + 768,
+            NARROW | {"num_hidden_layers": 1},
+            [LONG, *[SHORT] * (asked.slots - 1)],
+            [LONG + 1, *[SHORT + 1] * (asked.slots - 1)],
+            LONG + (SHORT + 2) * asked.slots,
+            LONG + 768,
         ),
         f"{asked.slots} of 400 positions each, a control": (
-            QWEN3 | {"num_hidden_layers": 2}, [400] * asked.slots, [500 + one.limit for one in first],
-            max(positions, asked.slots * 800), asked.context,
+            QWEN3 | {"num_hidden_layers": 2},
+            [400] * asked.slots,
+            [500 + one.limit for one in first],
+            max(positions, asked.slots * 800),
+            asked.context,
         ),
-    }  # fmt: skip
+    }
     missed = found.at_once < asked.slots or found.unused > MOST_UNUSED
     for title, case in cases.items():
         ours_s, full_s, ratio = steps_s(*case, asked.rounds)

@@ -37,12 +37,21 @@ from engine.worker.nn.slots import CachePositions
 CPU = torch.device("cpu")
 PAST = 500  # rows that a decode step looks back at: a short conversation
 QWEN3: dict[str, Any] = {
-    "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-6,
-    "intermediate_size": 3072, "rope_parameters": {"rope_theta": 1e6},
-}  # fmt: skip
+    "hidden_size": 1024,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "intermediate_size": 3072,
+    "rope_parameters": {"rope_theta": 1e6},
+}
 TINY: dict[str, Any] = QWEN3 | {
-    "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96,
-}  # fmt: skip
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 96,
+}
 
 
 class RandomReader:

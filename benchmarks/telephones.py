@@ -190,9 +190,11 @@ def main() -> int:
         free = [_free_port(kind) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)]
         token = keys_file(Path(folder), TOKEN, name="token")
         telephone: dict[str, Any] = {
-            "twilio_url": URL, "twilio_token_file": token, "audiosocket": f"127.0.0.1:{free[0]}",
+            "twilio_url": URL,
+            "twilio_token_file": token,
+            "audiosocket": f"127.0.0.1:{free[0]}",
             "sip": f"127.0.0.1:{free[1]}",
-        }  # fmt: skip
+        }
         with running(None, changes={f"server.telephone.{name}": value for name, value in telephone.items()}) as server:
             ports = Reached(int(server.url.rpartition(":")[2]), *free, limit_s=600.0)
             figures = g711_delays() + loop.run(measure(server.url, ports, args.turns, args.calls))

@@ -198,8 +198,10 @@ async def kills(times: int, launcher: str) -> bool:
                 async with Engine(whole) as engine:
                     for n in range(done, min(times, done + A_FLEET)):
                         await _killed(engine, server, f"k{n}", draw.uniform(0.0, 0.7), found)
-    print_(f"{times} kills ({launcher}): {found.ended} answers ended with one error behind a beginning of one answer, "
-           f"{found.whole} were whole, {len(found.wrong)} wrong")  # fmt: skip
+    print_(
+        f"{times} kills ({launcher}): {found.ended} answers ended with one error behind a beginning of one answer, "
+        f"{found.whole} were whole, {len(found.wrong)} wrong"
+    )
     for one in found.wrong:
         print_(f"  {one}")
     return not found.wrong
@@ -237,8 +239,10 @@ async def prepare(rounds: int, speech_s: float) -> bool:
     for ahead, name in ((False, "when the turn is over"), (True, "while the user speaks")):
         times = [ms for ms, _ in found[ahead]]
         usage = found[ahead][-1][1]
-        print_(f"prompt read {name:22} first token p50 {statistics.median(times):7.0f} ms   "
-               f"({usage.cached_tokens} of {usage.input_tokens} tokens were read before)")  # fmt: skip
+        print_(
+            f"prompt read {name:22} first token p50 {statistics.median(times):7.0f} ms   "
+            f"({usage.cached_tokens} of {usage.input_tokens} tokens were read before)"
+        )
     ratio = statistics.median([ms for ms, _ in found[False]]) / statistics.median([ms for ms, _ in found[True]])
     print_(f"sooner: {ratio:.1f} x (bar {SOONER:g} x), {rounds} conversations each, {speech_s:g} s of speech")
     cold = all(usage.cached_tokens < 100 and usage.input_tokens > HISTORY for _, usage in found[False])

@@ -314,8 +314,10 @@ def judged(recordings: Sequence[tuple[Any, Pcm]], smart_turn: Path | None) -> No
     for name, wait in _waits(finished is not None).items():
         ends = [wait(one) for one in silences if one.is_end]
         pauses = [one for one in silences if not one.is_end]
-        cut = {half: [wait(one) < one.script["pause_s"] * 1000 for one in pauses if one.script["chosen"] is half]
-               for half in (True, False)}  # fmt: skip
+        cut = {
+            half: [wait(one) < one.script["pause_s"] * 1000 for one in pauses if one.script["chosen"] is half]
+            for half in (True, False)
+        }
         cuts = " / ".join(f"{sum(half)} of {len(half)}" for half in cut.values())
         print(f"| {name} | {_ms(ends, 50)} / {_ms(ends, 95)} | {cuts} |")
 

@@ -51,9 +51,14 @@ async def _asked(python: str) -> str:
     """Return the interpreter's answer to the question, from either of its outputs."""
     try:
         process = await asyncio.create_subprocess_exec(
-            python, "-c", _QUESTION, env=spawn.environment(),
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
+            python,
+            "-c",
+            _QUESTION,
+            env=spawn.environment(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
     except OSError as error:
         raise ConfigError(f"workers[].python: {python} cannot be started: {error.strerror}") from None
     assert process.stdout is not None

@@ -240,9 +240,27 @@ class Task(Frame, frozen=True, tag="task"):
 
 
 Message = (
-    Open | Prepare | Feed | End | Emit | Marks | Grant | Failed | Trying | Close | Playout  # a run's
-    | Task | Hello | Refused | Beat | Blocking | Join | Leave | Mapped | Stop  # a worker's
-)  # fmt: skip
+    Open
+    | Prepare
+    | Feed
+    | End
+    | Emit
+    | Marks
+    | Grant
+    | Failed
+    | Trying
+    | Close
+    | Playout  # a run's
+    | Task
+    | Hello
+    | Refused
+    | Beat
+    | Blocking
+    | Join
+    | Leave
+    | Mapped
+    | Stop  # a worker's
+)
 
 
 class Codec:

@@ -106,9 +106,17 @@ def make(folder: Path) -> list[Path]:
     extras = brought_by_extras(installed / "python")
     sbom, licences = folder / "sbom.json", folder / "LICENCES.md"
     run(
-        tools / "cyclonedx-py", "environment", installed / "python", "--pyproject", ROOT / "pyproject.toml",
-        "--output-reproducible", "--output-format", "JSON", "--output-file", sbom,
-    )  # fmt: skip
+        tools / "cyclonedx-py",
+        "environment",
+        installed / "python",
+        "--pyproject",
+        ROOT / "pyproject.toml",
+        "--output-reproducible",
+        "--output-format",
+        "JSON",
+        "--output-file",
+        sbom,
+    )
     listed = run(tools / "pip-licenses", "--python", installed / "python", "--format", "csv", "--with-urls")
     packages = sorted(csv.DictReader(io.StringIO(listed)), key=lambda one: one["Name"].lower())
     strange = not_permissive(packages)

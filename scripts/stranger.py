@@ -163,8 +163,11 @@ def container(folder: Path) -> Iterator[Step]:
 
 
 WAYS: dict[str, Callable[[Path], Iterator[Step]]] = {
-    "clone": clone, "wheel": in_debian, "laptop": laptop, "container": container
-}  # fmt: skip
+    "clone": clone,
+    "wheel": in_debian,
+    "laptop": laptop,
+    "container": container,
+}
 
 
 def timed(what: str, work: Callable[[], str | Fetched]) -> Step:

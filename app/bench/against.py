@@ -177,9 +177,13 @@ async def _one(engine: Engine, question: Question, begun_s: float) -> tuple[floa
     """Return when the first samples of an answer were here and when the last, and how many frames they make."""
     id = new_id("bench")
     request = Request(
-        id=id, session=id, messages=(Message("user", (TextPart(question.text),)),), sampling=Sampling(greedy=True),
-        max_text_tokens=question.tokens, max_audio_s=question.frames * engine.model.frame_s,
-    )  # fmt: skip
+        id=id,
+        session=id,
+        messages=(Message("user", (TextPart(question.text),)),),
+        sampling=Sampling(greedy=True),
+        max_text_tokens=question.tokens,
+        max_audio_s=question.frames * engine.model.frame_s,
+    )
     first_s, samples = None, 0
     async with engine.open(request) as chunks:
         async for chunk in chunks:
@@ -220,11 +224,14 @@ def _overhead(pairs: Sequence[Pair], unrest: Sequence[Pair]) -> list[Figure]:
     note = f"{len(pairs)} pairs; the bare forwards take {bare_s * 1e3:.1f} ms"
     return [
         Figure(
-            name=f"first audio {name} the bare forwards, p{percent}", value=percentile(ours, percent), unit=unit,
-            bar=bar, note=f"{note}, of themselves {percentile(theirs, percent) or 0.0:.2f} {unit}",
+            name=f"first audio {name} the bare forwards, p{percent}",
+            value=percentile(ours, percent),
+            unit=unit,
+            bar=bar,
+            note=f"{note}, of themselves {percentile(theirs, percent) or 0.0:.2f} {unit}",
         )
         for percent, bar in zip((50, 95), bars, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _more(pair: Pair, short: bool) -> float:
@@ -258,18 +265,27 @@ def _crowd(point: Point, rounds: int, asked: int) -> list[Figure]:
     came = f"{asked} came, p95 {point.open_p95_s * 1e3:.0f} ms"
     return [
         Figure(
-            name=f"first audio of {point.count} at once over the ideal", value=point.p95_s / point.ideal_s, unit="",
-            bar=1.25, note=note,
+            name=f"first audio of {point.count} at once over the ideal",
+            value=point.p95_s / point.ideal_s,
+            unit="",
+            bar=1.25,
+            note=note,
         ),
         Figure(
-            name=f"{point.count} at once over the ideal's p95", value=point.p95_s / point.ideal_p95_s, unit="",
-            bar=1.25, note=alike,
+            name=f"{point.count} at once over the ideal's p95",
+            value=point.p95_s / point.ideal_p95_s,
+            unit="",
+            bar=1.25,
+            note=alike,
         ),
         Figure(
-            name=f"{point.count} listening on average (Poisson) over it", value=point.open_p95_s / point.ideal_s,
-            unit="", bar=1.25, note=came,
+            name=f"{point.count} listening on average (Poisson) over it",
+            value=point.open_p95_s / point.ideal_s,
+            unit="",
+            bar=1.25,
+            note=came,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _ratio(name: str, values: Sequence[float], bar: float, note: str) -> Figure:

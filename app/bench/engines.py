@@ -66,16 +66,23 @@ async def real_time_factor(spec: EngineSpec, rounds: int) -> Figure:
             took_s, audio_s = await _spoken(engine, text)
             ratios.append(took_s / audio_s)
     return Figure(
-        name="RTF of talker + code2wav, one thread", value=median(ratios), unit="", bar=0.12,
+        name="RTF of talker + code2wav, one thread",
+        value=median(ratios),
+        unit="",
+        bar=0.12,
         note=f"median of {len(ratios)} texts",
-    )  # fmt: skip
+    )
 
 
 async def _spoken(engine: Engine, text: str) -> tuple[float, float]:
     """Have a text spoken: the seconds that took, and those that it lasts."""
     request = Request(
-        id=new_id("bench"), session="bench", messages=(), say=text, max_audio_s=LONGEST_S,
-    )  # fmt: skip
+        id=new_id("bench"),
+        session="bench",
+        messages=(),
+        say=text,
+        max_audio_s=LONGEST_S,
+    )
     samples = 0
     begun_s = last_s = time.monotonic()
     async with engine.open(request) as chunks:

@@ -78,11 +78,9 @@ class Plan:
         conversation's."""
         said = tuple(Request(id="", session="", messages=(), say=text) for text in SAID)
         asked = tuple(
-            Request(
-                id="", session="", messages=(Message("user", (TextPart(text),)),), sampling=Sampling(seed=number)
-            )
+            Request(id="", session="", messages=(Message("user", (TextPart(text),)),), sampling=Sampling(seed=number))
             for number, text in enumerate(ASKED)
-        )  # fmt: skip
+        )
         voices = [
             Kind(f"voice {name}", tuple(structs.replace(one, voice=name) for one in said)) for name in self.voices
         ]

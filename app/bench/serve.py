@@ -75,9 +75,12 @@ class Report:
         )
         name = f"{len(answers)} answers"
         words = Figure(
-            name=f"{self.transcribed} texts said: not heard back", value=float(len(self.misunderstood)), unit="", bar=0,
+            name=f"{self.transcribed} texts said: not heard back",
+            value=float(len(self.misunderstood)),
+            unit="",
+            bar=0,
             note="; ".join(self.misunderstood),
-        )  # fmt: skip
+        )
         return [
             Figure(name=f"{name}: failed", value=float(len(failed)), unit="", bar=0, note=counted(failed)),
             Figure(name=f"{name}: another's sound", value=leaked, unit="", bar=0),
@@ -95,16 +98,30 @@ class Report:
     def show(self, console: Console) -> None:
         """A table on the console, a load a line."""
         table = Table(
-            "asked", "replicas", "load", "answers / s", "sound s / s", "first sound, ms", "whole answer, s", "RTF",
-            title="parley bench --serve", caption="mean / p50 / p99",
-        )  # fmt: skip
+            "asked",
+            "replicas",
+            "load",
+            "answers / s",
+            "sound s / s",
+            "first sound, ms",
+            "whole answer, s",
+            "RTF",
+            title="parley bench --serve",
+            caption="mean / p50 / p99",
+        )
         for load in self.loads:
             figures = numbers(load)
             first, whole, factor = (figures[name] for name in ("first_ms", "whole_s", "rtf"))
             table.add_row(
-                load.kind.name, str(load.replicas), load.name, f"{load.rate:.2f}", f"{load.sound_s:.1f}",
-                _shown(first, ".0f"), _shown(whole, ".2f"), _shown(factor, ".2f"),
-            )  # fmt: skip
+                load.kind.name,
+                str(load.replicas),
+                load.name,
+                f"{load.rate:.2f}",
+                f"{load.sound_s:.1f}",
+                _shown(first, ".0f"),
+                _shown(whole, ".2f"),
+                _shown(factor, ".2f"),
+            )
         console.print(table)
 
 

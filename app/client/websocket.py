@@ -40,9 +40,14 @@ async def opened(
     headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
     try:
         socket = await connect(
-            address, additional_headers=headers, ssl=trust, compression=None, proxy=None, max_size=MAX_EVENT_BYTES,
+            address,
+            additional_headers=headers,
+            ssl=trust,
+            compression=None,
+            proxy=None,
+            max_size=MAX_EVENT_BYTES,
             ping_timeout=silence_s,
-        )  # fmt: skip
+        )
     except InvalidStatus as refused:
         raise _refusal(refused) from None
     except (OSError, WebSocketException, ValueError) as error:

@@ -76,9 +76,15 @@ def _show(answer: Any) -> None:
     table = Table("stage", "replica", "state", "load", "waiting", "step", "incarnation", "up for")
     for row in answer["workers"]:
         table.add_row(
-            row["stage"], row["replica"], row["state"], f"{row['leased']}/{row['slots']}", str(row["queue"]),
-            f"{row['step_ms']:.1f} ms", str(row["incarnation"]), f"{row['age_s']:.0f} s",
-        )  # fmt: skip
+            row["stage"],
+            row["replica"],
+            row["state"],
+            f"{row['leased']}/{row['slots']}",
+            str(row["queue"]),
+            f"{row['step_ms']:.1f} ms",
+            str(row["incarnation"]),
+            f"{row['age_s']:.0f} s",
+        )
     Console(emoji=False).print(table)
 
 

@@ -90,9 +90,12 @@ class Conversation:
 
     async def _answer(self, said: Answer) -> None:
         request = Request(
-            id=new_id("chat"), session=self._session, messages=tuple(self.messages), voice=self._voice,
+            id=new_id("chat"),
+            session=self._session,
+            messages=tuple(self.messages),
+            voice=self._voice,
             sampling=self._sampling,
-        )  # fmt: skip
+        )
         await answer(self._source, request, self._sink, Show(text=terminal.say_piece), said)
         terminal.say_piece("\n")
         terminal.whisper(terminal.ledger_line(said.ledger))

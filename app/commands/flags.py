@@ -20,11 +20,13 @@ Config = Annotated[
 Output = Annotated[
     str | None,
     typer.Option(
-        "-o", "--output", metavar="FILE",
+        "-o",
+        "--output",
+        metavar="FILE",
         help="Write the sound to this file (.wav, .mp3, .flac, .ogg, .opus or .aac); "
         "- writes raw 16-bit mono samples at 24 kHz to standard output.",
     ),
-]  # fmt: skip
+]
 Voice = Annotated[str | None, typer.Option(help="A voice of the model; `parley voices` lists them.")]
 Greedy = Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")]
 Model = Annotated[str | None, typer.Option(help="Another model than the one that the configuration names.")]
@@ -94,9 +96,13 @@ def parts(thinker: str | None, key_file: str | None, ears: str | None = None, vo
 
 
 def target(
-    url: str | None, key_file: str | None, config: str | None, model: str | None = None, weights: str | None = None,
+    url: str | None,
+    key_file: str | None,
+    config: str | None,
+    model: str | None = None,
+    weights: str | None = None,
     named: Parts | None = None,
-) -> Target:  # fmt: skip
+) -> Target:
     """Return the engine or the server that a command asks. Raises EngineError."""
     if url is None:
         if key_file is not None:
@@ -104,9 +110,13 @@ def target(
         return deployment(config, model, weights, named)
     named = named or Parts()
     only_here(
-        url, config=config is not None, model=model is not None, weights=weights is not None,
-        thinker=named.thinker is not None, thinker_key_file=named.thinker_key_file is not None,
-    )  # fmt: skip
+        url,
+        config=config is not None,
+        model=model is not None,
+        weights=weights is not None,
+        thinker=named.thinker is not None,
+        thinker_key_file=named.thinker_key_file is not None,
+    )
     return Address(url, key_file)
 
 

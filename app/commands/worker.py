@@ -33,10 +33,23 @@ class Offer:
 
     def command(self, replica: int, key: str) -> list[str]:
         return [
-            *spawn.worker(), "--join", self.join, "--token-file", self.token_file,
-            "--stages", self.stages, "--device", self.devices[replica % len(self.devices)], "--key", key,
-            "--address", self.address, "--wait", str(self.wait_s), "--tied",
-        ]  # fmt: skip
+            *spawn.worker(),
+            "--join",
+            self.join,
+            "--token-file",
+            self.token_file,
+            "--stages",
+            self.stages,
+            "--device",
+            self.devices[replica % len(self.devices)],
+            "--key",
+            key,
+            "--address",
+            self.address,
+            "--wait",
+            str(self.wait_s),
+            "--tied",
+        ]
 
 
 def run_workers(offer: Offer) -> bool:
@@ -64,9 +77,11 @@ class _Workers:
         key = secrets.token_hex(16)  # by which the server knows it again
         while not self._leaving:
             process = await asyncio.create_subprocess_exec(
-                *self._offer.command(replica, key), stdin=asyncio.subprocess.PIPE, env=spawn.environment(),
+                *self._offer.command(replica, key),
+                stdin=asyncio.subprocess.PIPE,
+                env=spawn.environment(),
                 start_new_session=True,  # a Ctrl-C is ours to pass on
-            )  # fmt: skip
+            )
             self._running.add(process)
             if self._leaving and process.returncode is None:  # the signal came while it was started
                 process.send_signal(signal.SIGTERM)

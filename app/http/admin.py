@@ -43,7 +43,7 @@ def admin(service: Service) -> APIRouter:
         tags=["Admin"],
         responses=RESPONSES,
         dependencies=[Depends(_gate(service))],
-    )  # fmt: skip
+    )
 
     @router.get("/workers", summary="Every replica of every stage, and how it gets on")
     async def workers() -> Workers:  # pyright: ignore[reportUnusedFunction]

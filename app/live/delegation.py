@@ -27,9 +27,14 @@ class DelegatedResponse:
         self.called = False
         """Whether it calls a function, so that a continuation follows."""
         head = {
-            "id": view.id, "object": "response", "created_at": int(time.time()), "model": model,
-            "parallel_tool_calls": True, "tool_choice": view.options.tool_choice, **_EMPTY,
-        }  # fmt: skip
+            "id": view.id,
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": model,
+            "parallel_tool_calls": True,
+            "tool_choice": view.options.tool_choice,
+            **_EMPTY,
+        }
         self._growing = GrowingResponse(head)
 
     def begin(self) -> list[Event]:

@@ -56,8 +56,10 @@ T = TypeVar("T")
 Reason = Literal["close_requested", "expired", "remote_hangup", "connection_lost"]
 
 ENDS: dict[str, Reason] = {
-    "session_expired": "expired", "server_shutting_down": "connection_lost", "key_withdrawn": "connection_lost"
-}  # fmt: skip
+    "session_expired": "expired",
+    "server_shutting_down": "connection_lost",
+    "key_withdrawn": "connection_lost",
+}
 """The reason that a client is given, by the code with which the server ends its session."""
 
 LEFT: dict[Ended, Reason] = {"closed": "close_requested", "left": "remote_hangup", "lost": "connection_lost"}
@@ -322,8 +324,11 @@ class LiveDialect:
         assert self._view is not None
         self.timeline.over = True
         return {
-            "type": "session.closed", "reason": reason, "session": self._session(self._view), "usage": self._usage()
-        }  # fmt: skip
+            "type": "session.closed",
+            "reason": reason,
+            "session": self._session(self._view),
+            "usage": self._usage(),
+        }
 
     def _usage(self) -> Wire:
         return {"seconds": round(self.timeline.now_s, 3)}

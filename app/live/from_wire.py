@@ -81,10 +81,19 @@ Said = Plain | Start | Update | Commentary | Thinking | Instructions
 _KINDS: dict[str, type[Struct]] = {
     str(kind.__struct_config__.tag): kind
     for kind in (
-        Start, Update, Append, Mute, Unmute,
-        Commentary, Thinking, Instructions, CreateItem, CreateResponse, Close,
+        Start,
+        Update,
+        Append,
+        Mute,
+        Unmute,
+        Commentary,
+        Thinking,
+        Instructions,
+        CreateItem,
+        CreateResponse,
+        Close,
     )
-}  # fmt: skip
+}
 
 _NOT_SERVED = {
     "session.output_audio.fixture.play": "Audio fixtures are",

@@ -17,9 +17,21 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _VALUE = re.compile(r"[\t\x20-\x7e]{0,8192}")
 _MOST_HEADERS = 32
 _OURS = {
-    "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect", "host",
-    "keep-alive", "last-event-id", "te", "trailer", "transfer-encoding", "upgrade",
-}  # fmt: skip
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}
 """Headers by which the transport works: a client does not set them."""
 _THEIR_PREFIXES = ("mcp-", "proxy-")
 

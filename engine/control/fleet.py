@@ -133,8 +133,13 @@ class Fleet:
         worker = RemoteWorker(self._membership.issue(placement.name))
         whole = self._spec
         task = wire.Task(
-            worker.id, whole.stages, placement.spec, placement.device, whole.chunks, whole.heartbeat.interval_s,
-        )  # fmt: skip
+            worker.id,
+            whole.stages,
+            placement.spec,
+            placement.device,
+            whole.chunks,
+            whole.heartbeat.interval_s,
+        )
         limit = asyncio.timeout(self._spec.start_s)
         try:
             async with limit:
@@ -303,8 +308,10 @@ class Fleet:
         """Give a worker nothing more, let it end what it has for ``drain_s`` at most, and have it go."""
         held = [
             (pool, member.replica.id)
-            for pool in self.pools.values() for member in pool.members() if member.replica.host is worker
-        ]  # fmt: skip
+            for pool in self.pools.values()
+            for member in pool.members()
+            if member.replica.host is worker
+        ]
         worker.retired = True
         for pool, id in held:
             pool.drain(id)
@@ -321,10 +328,15 @@ class Fleet:
         name, _, number = id.rpartition("#")
         life = self._membership.life(id)
         return ReplicaInfo(
-            stage=pool.info.name, replica=name, incarnation=int(number),
-            state="draining" if member.draining else "up", leased=len(member.leases), slots=member.slots,
-            queue=member.queue, step_ms=member.step_s * 1000,
+            stage=pool.info.name,
+            replica=name,
+            incarnation=int(number),
+            state="draining" if member.draining else "up",
+            leased=len(member.leases),
+            slots=member.slots,
+            queue=member.queue,
+            step_ms=member.step_s * 1000,
             age_s=self._loop.time() - life.joined_s if life else 0.0,
             remembered=life.remembered.get(pool.info.name) if life else None,
             unavailable=life.unavailable.get(pool.info.name, "") if life else "",
-        )  # fmt: skip
+        )

@@ -39,9 +39,13 @@ class Hops:
     """One request's hops. They share the client's stream, the timeline, the deadline, and the checkpoints."""
 
     def __init__(
-        self, chunks: Chunks, pools: Sequence[Pool], group: asyncio.TaskGroup, progress: Callable[[], None],
+        self,
+        chunks: Chunks,
+        pools: Sequence[Pool],
+        group: asyncio.TaskGroup,
+        progress: Callable[[], None],
         route: Route,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._chunks = chunks
         self._pools = pools
         self._group = group

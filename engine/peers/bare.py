@@ -84,9 +84,13 @@ class Bare:
     def _line(self, slot: int, question: Question) -> Line:
         id = f"bare-{next(self._ids)}"  # a session of its own: nothing of it is known
         request = Request(
-            id=id, session=id, messages=(Message("user", (TextPart(question.text),)),),
-            sampling=Sampling(greedy=True), max_text_tokens=question.tokens, max_audio_s=question.frames * self.frame_s,
-        )  # fmt: skip
+            id=id,
+            session=id,
+            messages=(Message("user", (TextPart(question.text),)),),
+            sampling=Sampling(greedy=True),
+            max_text_tokens=question.tokens,
+            max_audio_s=question.frames * self.frame_s,
+        )
         self.stages = [stage for stage in self.stages if not stage.info.hears_only]  # nobody speaks
         stages = self.stages
         line = Line([StageRequest(request, slot, OneFrame()) for _ in stages], [Stream(DEPTH) for _ in stages])

@@ -40,10 +40,14 @@ class Transformers:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it warns of its own defaults
             _, wave = self.model.generate(
-                input_ids=ids, attention_mask=torch.ones_like(ids), thinker_max_new_tokens=question.tokens,
-                talker_max_new_tokens=question.frames + 1, thinker_do_sample=False, talker_do_sample=False,
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                thinker_max_new_tokens=question.tokens,
+                talker_max_new_tokens=question.frames + 1,
+                thinker_do_sample=False,
+                talker_do_sample=False,
                 thinker_eos_token_id=self.model.config.im_end_token_id,
-            )  # fmt: skip
+            )
         took_s = time.perf_counter() - begun_s
         return Times(first_s=(took_s,), whole_s=took_s, frames=round(wave.shape[-1] / self._samples))
 

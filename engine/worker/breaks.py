@@ -150,9 +150,14 @@ def is_ideograph(character: str) -> bool:
     """Whether it is of a script that is written without blanks: Chinese characters, kana, Thai, Lao, Khmer, Burmese."""
     code = ord(character)
     return (
-        0x3040 <= code <= 0x30FF or 0x3400 <= code <= 0x9FFF or 0xF900 <= code <= 0xFAFF or 0x20000 <= code <= 0x3FFFF
-        or 0x0E00 <= code <= 0x0EFF or 0x1000 <= code <= 0x109F or 0x1780 <= code <= 0x17FF
-    )  # fmt: skip
+        0x3040 <= code <= 0x30FF
+        or 0x3400 <= code <= 0x9FFF
+        or 0xF900 <= code <= 0xFAFF
+        or 0x20000 <= code <= 0x3FFFF
+        or 0x0E00 <= code <= 0x0EFF
+        or 0x1000 <= code <= 0x109F
+        or 0x1780 <= code <= 0x17FF
+    )
 
 
 @lru_cache(4096)
@@ -167,8 +172,10 @@ def _extends(character: str) -> bool:
     code = ord(character)
     return (
         unicodedata.category(character) in ("Mn", "Me", "Mc")
-        or code == 0x200D or 0x1F3FB <= code <= 0x1F3FF or 0xE0020 <= code <= 0xE007F
-    )  # fmt: skip
+        or code == 0x200D
+        or 0x1F3FB <= code <= 0x1F3FF
+        or 0xE0020 <= code <= 0xE007F
+    )
 
 
 def _joined(before: str, character: str) -> bool:

@@ -98,10 +98,15 @@ class ClauseSpeaker:
         speaking.sound.begin(clause)
         speaking.clause = clause
         speaking.pieces = self.pieces(text, speaking.voice, seed) if sayable else iter(())
-        speaking.left = Checkpoint({
-            "samples": speaking.sound.samples, "letter_s": speaking.sound.letter_s,
-            "said": speaking.said, "count": speaking.count, "until": clause.end,
-        })  # fmt: skip
+        speaking.left = Checkpoint(
+            {
+                "samples": speaking.sound.samples,
+                "letter_s": speaking.sound.letter_s,
+                "said": speaking.said,
+                "count": speaking.count,
+                "until": clause.end,
+            }
+        )
         return speaking.pieces
 
     def _finish(self, speaking: Speaking) -> list[Audio]:

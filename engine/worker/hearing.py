@@ -38,9 +38,13 @@ def ears_options(options: Mapping[str, Any]) -> EarsOptions:
 def ears_info(config: StageConfig, languages: tuple[str, ...], slots: int | None = None) -> StageInfo:
     """Describe such a stage; it takes ``slots`` users at most."""
     return StageInfo(
-        takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), blocking=True,
-        slots=min(config.slots, slots or config.slots), facets=Facets(heard_languages=languages),
-    )  # fmt: skip
+        takes=kinds(Speech),
+        emits=kinds(Transcript),
+        feeds=kinds(Transcript),
+        blocking=True,
+        slots=min(config.slots, slots or config.slots),
+        facets=Facets(heard_languages=languages),
+    )
 
 
 async def pcm_of(inputs: AsyncIterator[Chunk], longest: int = 1 << 62) -> AsyncGenerator[Pcm]:

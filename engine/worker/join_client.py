@@ -49,8 +49,10 @@ async def _connect(call: Call, receive: links.Receive, lost: links.Lost) -> link
     local = (call.join.address, 0) if call.join.address else None
     transport, _ = await loop.create_connection(
         lambda: _Knock(Visitor(call.token), shaken, lambda: links.SocketLink(receive, lost)),
-        call.host, call.port, local_addr=local,
-    )  # fmt: skip
+        call.host,
+        call.port,
+        local_addr=local,
+    )
     links.endure(transport)
     try:
         link = await shaken

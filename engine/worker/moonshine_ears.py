@@ -18,8 +18,14 @@ from engine.worker.weights_folder import unloadable, weights_folder
 USE = "asr.moonshine"
 _CONFIG = "streaming_config.json"
 _FILES = (
-    _CONFIG, "tokenizer.bin", "frontend.ort", "encoder.ort", "adapter.ort", "cross_kv.ort", "decoder_kv.ort",
-)  # fmt: skip
+    _CONFIG,
+    "tokenizer.bin",
+    "frontend.ort",
+    "encoder.ort",
+    "adapter.ort",
+    "cross_kv.ort",
+    "decoder_kv.ort",
+)
 _TIMES = "decoder_kv_with_attention.ort"
 """The network that gives the time of each word, beside those."""
 _SIZES = ("tiny", "base", "small", "medium")

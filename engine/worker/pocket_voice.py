@@ -27,8 +27,14 @@ from engine.worker.pocket_library import PACKAGE, pocket_library
 from engine.worker.weights_folder import unloadable, weights_folder
 
 LANGUAGES = {
-    "dutch": "nl", "english": "en", "french": "fr", "german": "de", "italian": "it", "portuguese": "pt", "spanish": "es"
-}  # fmt: skip
+    "dutch": "nl",
+    "english": "en",
+    "french": "fr",
+    "german": "de",
+    "italian": "it",
+    "portuguese": "pt",
+    "spanish": "es",
+}
 """Languages as BCP 47, by the beginnings of the names of the package's models."""
 NOTHING: Wave = np.empty(0, np.float32)
 
@@ -121,9 +127,12 @@ class PocketVoice:
         """Yield the sound of a text, a codec frame at a time; between its parts, an empty one."""
         model, noise = self._model, _Noise(self._torch, seed)
         form = (
-            model.pad_with_spaces_for_short_inputs, model.remove_semicolons, model.append_terminal_punctuation,
-            model.capitalize_first_letter, model.replace_characters,
-        )  # fmt: skip
+            model.pad_with_spaces_for_short_inputs,
+            model.remove_semicolons,
+            model.append_terminal_punctuation,
+            model.capitalize_first_letter,
+            model.replace_characters,
+        )
         limits = importlib.import_module(f"{PACKAGE}.default_parameters")
         tokenizer = model.flow_lm.conditioner.tokenizer
         for sentence in self._chunking.split_into_best_sentences(tokenizer, text, limits.MAX_TOKEN_PER_CHUNK, *form):

@@ -47,10 +47,15 @@ class Worker:
     """
 
     def __init__(
-        self, stages: Mapping[str, Stage], chunks: ChunkSpec, max_batch: Mapping[str, int], send: Send,
-        clock: Callable[[], float] = time.monotonic, schedule: Schedule = "urgency",
+        self,
+        stages: Mapping[str, Stage],
+        chunks: ChunkSpec,
+        max_batch: Mapping[str, int],
+        send: Send,
+        clock: Callable[[], float] = time.monotonic,
+        schedule: Schedule = "urgency",
         device_answers: Callable[[], bool] = lambda: True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.stages = stages
         self.steps = 0
         self._chunks = chunks
@@ -263,11 +268,18 @@ class Worker:
         )
         reqs = [
             StageRequest(
-                run.request, slot, pace, role, kept=kept, info=info, listener=run.listener,
-                alone=run.recovery.alone, whole=run.recovery.whole,
+                run.request,
+                slot,
+                pace,
+                role,
+                kept=kept,
+                info=info,
+                listener=run.listener,
+                alone=run.recovery.alone,
+                whole=run.recovery.whole,
             )
             for role, slot in slots.items()
-        ]  # fmt: skip
+        ]
         run.host(stage, reqs)
         for req in reqs:
             stage.open(req)

@@ -42,5 +42,8 @@ def lead() -> None:
         os.setpgid(0, 0)
     subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _WATCHMAN, str(os.getpid())],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    )

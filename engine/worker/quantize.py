@@ -165,15 +165,23 @@ def packed(numbers: Tensor, bits: int) -> Tensor:
 def _described(bits: int, group: int) -> dict[str, Any]:
     groups = {"group_0": _group(LAYERS, bits, group), "group_1": _group(HEADS, 8, group)}
     return {
-        "quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed",
-        "config_groups": groups, "ignore": [],
-    }  # fmt: skip
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "quantization_status": "compressed",
+        "config_groups": groups,
+        "ignore": [],
+    }
 
 
 def _group(layers: str, bits: int, group: int) -> dict[str, Any]:
     weights = {
-        "num_bits": bits, "type": "int", "symmetric": True, "strategy": "group", "group_size": group, "dynamic": False,
-    }  # fmt: skip
+        "num_bits": bits,
+        "type": "int",
+        "symmetric": True,
+        "strategy": "group",
+        "group_size": group,
+        "dynamic": False,
+    }
     return {"targets": [f"re:{layers}"], "weights": weights, "input_activations": None}
 
 

@@ -34,9 +34,15 @@ class Run:
     """A request in a worker. ``work`` is its task: when it ends, in whatever way, nothing of the run is left."""
 
     def __init__(
-        self, id: str, request: Request, send: Send, credit: int, listener: Listener, wake: Callable[[], None],
+        self,
+        id: str,
+        request: Request,
+        send: Send,
+        credit: int,
+        listener: Listener,
+        wake: Callable[[], None],
         recovery: Recovery | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.id = id
         self.request = request
         self.listener = listener

@@ -17,11 +17,22 @@ from engine.worker.speaking import named
 
 STEPS = 4
 """Steps of ZipVoice's decoder for a sound: as its project recommends for the distilled one."""
-_ZIPVOICE = {"encoder": "encoder*.onnx", "decoder": "decoder*.onnx", "vocoder": "vocos*.onnx", "tokens": "tokens.txt",
-             "lexicon": "lexicon.txt"}  # fmt: skip
-_POCKET = {"lm_main": "lm_main*.onnx", "lm_flow": "lm_flow*.onnx", "encoder": "encoder*.onnx",
-           "decoder": "decoder*.onnx", "text_conditioner": "text_conditioner*.onnx", "vocab_json": "vocab.json",
-           "token_scores_json": "token_scores.json"}  # fmt: skip
+_ZIPVOICE = {
+    "encoder": "encoder*.onnx",
+    "decoder": "decoder*.onnx",
+    "vocoder": "vocos*.onnx",
+    "tokens": "tokens.txt",
+    "lexicon": "lexicon.txt",
+}
+_POCKET = {
+    "lm_main": "lm_main*.onnx",
+    "lm_flow": "lm_flow*.onnx",
+    "encoder": "encoder*.onnx",
+    "decoder": "decoder*.onnx",
+    "text_conditioner": "text_conditioner*.onnx",
+    "vocab_json": "vocab.json",
+    "token_scores_json": "token_scores.json",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,23 @@ WHOLE_CLIPS = ("EncDec", "whisper", "sense_voice", "paraformer")
 """Beginnings of the kinds that hear whole clips."""
 
 _ZIPFORMER = (
-    "encoder_dims", "query_head_dims", "value_head_dims", "num_heads", "num_encoder_layers", "cnn_module_kernels",
-    "left_context_len", "decode_chunk_len",
-)  # fmt: skip
+    "encoder_dims",
+    "query_head_dims",
+    "value_head_dims",
+    "num_heads",
+    "num_encoder_layers",
+    "cnn_module_kernels",
+    "left_context_len",
+    "decode_chunk_len",
+)
 _PARAFORMER = (
-    "vocab_size", "lfr_window_size", "lfr_window_shift", "encoder_output_size", "decoder_num_blocks",
+    "vocab_size",
+    "lfr_window_size",
+    "lfr_window_shift",
+    "encoder_output_size",
+    "decoder_num_blocks",
     "decoder_kernel_size",
-)  # fmt: skip
+)
 _PARAFORMER_TAIL_S = 1.3
 """It looks at 0.6 s at a time, and takes the end of each with the next."""
 

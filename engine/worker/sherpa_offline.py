@@ -164,12 +164,18 @@ def _qwen3(folder: Path, languages: Sequence[str]) -> OfflineEars:
     one = _one_of(_QWEN3_LANGUAGES, languages)
     names = {code: name.capitalize() for name, code in LANGUAGES.items()}
     return OfflineEars(
-        folder, "from_qwen3_asr",
-        {**{part: str(path) for part, path in files.items()}, "tokenizer": str(tokenizer),
-         "max_new_tokens": QWEN3_TOKENS},
-        tuple(languages) or _QWEN3_LANGUAGES, longest_s=QWEN3_LONGEST_S, invents=True,
+        folder,
+        "from_qwen3_asr",
+        {
+            **{part: str(path) for part, path in files.items()},
+            "tokenizer": str(tokenizer),
+            "max_new_tokens": QWEN3_TOKENS,
+        },
+        tuple(languages) or _QWEN3_LANGUAGES,
+        longest_s=QWEN3_LONGEST_S,
+        invents=True,
         options={"language": names[one]} if one in names else {},
-    )  # fmt: skip
+    )
 
 
 def _check_json(path: Path) -> None:
@@ -180,9 +186,14 @@ def _check_json(path: Path) -> None:
 
 
 def _made(
-    folder: Path, factory: str, files: Mapping[str, Path], languages: Sequence[str], count: int = 0,
-    invents: bool = False, **settings: Any,
-) -> OfflineEars:  # fmt: skip
+    folder: Path,
+    factory: str,
+    files: Mapping[str, Path],
+    languages: Sequence[str],
+    count: int = 0,
+    invents: bool = False,
+    **settings: Any,
+) -> OfflineEars:
     """Ears with a table of tokens, ``count`` of them."""
     tokens = tokens_of(folder, count)
     arguments = {**{name: str(path) for name, path in files.items()}, "tokens": str(tokens), **settings}

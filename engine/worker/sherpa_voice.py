@@ -109,9 +109,16 @@ def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone
     lexicons = _lexicons(folder, chosen)
     spoken = tuple(dict.fromkeys((chosen, *languages))) if chosen else languages
     return SherpaVoice(
-        folder, family, model, vocoder, lexicons, _rules(folder, chosen), int(metadata["sample_rate"]),
-        _voices(family, metadata, spoken), spoken,
-    )  # fmt: skip
+        folder,
+        family,
+        model,
+        vocoder,
+        lexicons,
+        _rules(folder, chosen),
+        int(metadata["sample_rate"]),
+        _voices(family, metadata, spoken),
+        spoken,
+    )
 
 
 def _cloning(folder: Path, cloner: Cloner, language: str, clones: Sequence[Clone]) -> SherpaVoice:
@@ -119,9 +126,17 @@ def _cloning(folder: Path, cloner: Cloner, language: str, clones: Sequence[Clone
     languages = tuple(dict.fromkeys((chosen, *cloner.languages)))
     model = cloner.networks["decoder"]
     return SherpaVoice(
-        folder, cloner.family, model, None, (), _rules(folder, chosen), cloner.rate_hz,
-        cloner.voices(clones, folder), languages, cloner.networks,
-    )  # fmt: skip
+        folder,
+        cloner.family,
+        model,
+        None,
+        (),
+        _rules(folder, chosen),
+        cloner.rate_hz,
+        cloner.voices(clones, folder),
+        languages,
+        cloner.networks,
+    )
 
 
 def _networks(folder: Path) -> tuple[Path, Mapping[str, str], Path | None]:

@@ -34,9 +34,14 @@ def voice_info(config: StageConfig, voices: Sequence[Voice], first: str, languag
         raise ConfigError(f"options.voice: there is no {first!r:.80} ({nearest(first, ids)})")
     ordered = tuple(sorted(voices, key=lambda voice: voice.id != first))
     return StageInfo(
-        takes=kinds(Text, VoiceText), emits=kinds(Audio), slots=config.slots, batch=1, blocking=True,
-        max_pending=CLAUSES_AHEAD, facets=Facets(voices=ordered, languages=languages),
-    )  # fmt: skip
+        takes=kinds(Text, VoiceText),
+        emits=kinds(Audio),
+        slots=config.slots,
+        batch=1,
+        blocking=True,
+        max_pending=CLAUSES_AHEAD,
+        facets=Facets(voices=ordered, languages=languages),
+    )
 
 
 def asked_voice(asked: str | None, voices: Sequence[Voice]) -> str:

@@ -45,8 +45,11 @@ def _environment() -> jinja2.Environment:
     )
     made.filters["tojson"] = _to_json
     functions: dict[str, Any] = {
-        "raise_exception": _refuse, "strftime_now": _now, "dict": _Dict(), "namespace": _Namespace,
-    }  # fmt: skip
+        "raise_exception": _refuse,
+        "strftime_now": _now,
+        "dict": _Dict(),
+        "namespace": _Namespace,
+    }
     made.globals |= functions
     return made
 
@@ -93,9 +96,12 @@ def _check(name: Any) -> None:
 
 
 def _to_json(
-    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: tuple[str, str] | None = None,
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """Jinja's own filter would write HTML's marks as escapes."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 

@@ -32,8 +32,10 @@ class Spoken:
 
     def after(self, other: Spoken, offset_s: float) -> Spoken:
         """Both, one behind the other: this one was said ``offset_s`` later. No times where one of them has none."""
-        moved = tuple(Word(word.text, _round(word.start_s + offset_s), _round(word.end_s + offset_s), word.logprob)
-                      for word in self.words)  # fmt: skip
+        moved = tuple(
+            Word(word.text, _round(word.start_s + offset_s), _round(word.end_s + offset_s), word.logprob)
+            for word in self.words
+        )
         timed = bool(self.words or not self.text) and bool(other.words or not other.text)
         return Spoken(joined(other.text, self.text), (*other.words, *moved) if timed else ())
 
@@ -48,9 +50,12 @@ def joined(first: str, second: str) -> str:
 
 
 def words_of(
-    text: str, tokens: Sequence[str], starts_s: Sequence[float], durations_s: Sequence[float] = (),
+    text: str,
+    tokens: Sequence[str],
+    starts_s: Sequence[float],
+    durations_s: Sequence[float] = (),
     logprobs: Sequence[float] = (),
-) -> tuple[Word, ...]:  # fmt: skip
+) -> tuple[Word, ...]:
     """The words of a text, by its tokens in their order. () where they do not tell their times, or not all of it."""
     if not tokens or len(starts_s) != len(tokens):
         return ()

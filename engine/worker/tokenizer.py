@@ -65,10 +65,12 @@ def _backend(folder: Path) -> Tokenizer:
     bytepairs: Any = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
     made: Any = Tokenizer(bytepairs)
     made.normalizer = normalizers.NFC()
-    made.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])  # fmt: skip
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     made.decoder = decoders.ByteLevel()
     return made
 

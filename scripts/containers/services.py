@@ -84,9 +84,11 @@ class Running:
         run = ["run", "--rm", f"--name={container.name}", *options, *container.options, container.image]
         with log.open("wb") as file:
             self.process = subprocess.Popen(
-                [*wrapper, *machine.podman, *run, *container.command], stdin=subprocess.DEVNULL, stdout=file,
+                [*wrapper, *machine.podman, *run, *container.command],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
                 stderr=subprocess.STDOUT,
-            )  # fmt: skip
+            )
 
     @property
     def said(self) -> str:

@@ -29,8 +29,16 @@ WHERE = "server.telephone.audiosocket"
 END, NAME, KEY, SOUND, ERROR = 0x00, 0x01, 0x03, 0x10, 0xFF
 """Kinds of messages."""
 
-OTHER_RATES_HZ = {0x11: 12_000, 0x12: 16_000, 0x13: 24_000, 0x14: 32_000, 0x15: 44_100, 0x16: 48_000, 0x17: 96_000,
-                  0x18: 192_000}  # fmt: skip
+OTHER_RATES_HZ = {
+    0x11: 12_000,
+    0x12: 16_000,
+    0x13: 24_000,
+    0x14: 32_000,
+    0x15: 44_100,
+    0x16: 48_000,
+    0x17: 96_000,
+    0x18: 192_000,
+}
 """Kinds of sound at rates that no telephone here has: newer versions of Asterisk know them."""
 
 START_S = 5.0

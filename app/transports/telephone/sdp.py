@@ -25,13 +25,19 @@ KEYS = f"telephone-event/{RATE_HZ}"
 Direction = Literal["sendrecv", "sendonly", "recvonly", "inactive"]
 
 _MIRRORED: dict[Direction, Direction] = {
-    "sendrecv": "sendrecv", "sendonly": "recvonly", "recvonly": "sendonly", "inactive": "inactive",
-}  # fmt: skip
+    "sendrecv": "sendrecv",
+    "sendonly": "recvonly",
+    "recvonly": "sendonly",
+    "inactive": "inactive",
+}
 """What this side does then (RFC 3264, 6.1)."""
 
 _DEAF: dict[Direction, Direction] = {
-    "sendrecv": "sendonly", "sendonly": "sendonly", "recvonly": "inactive", "inactive": "inactive",
-}  # fmt: skip
+    "sendrecv": "sendonly",
+    "sendonly": "sendonly",
+    "recvonly": "inactive",
+    "inactive": "inactive",
+}
 """What a side does whose address is none: an older way of saying that it takes no sound (RFC 3264, 8.4)."""
 
 _TYPE = re.compile(r"[0-9]{1,2}|1[01][0-9]|12[0-7]")

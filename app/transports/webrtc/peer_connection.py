@@ -54,9 +54,15 @@ class PeerConnection:
     monotonic seconds."""
 
     def __init__(
-        self, id: str, settings: Settings, inbox: Inbox, loop_time: LoopTime, feed: CameraFeed,
-        now: Callable[[], float] = time.monotonic, dialect: Dialect = REALTIME,
-    ) -> None:  # fmt: skip
+        self,
+        id: str,
+        settings: Settings,
+        inbox: Inbox,
+        loop_time: LoopTime,
+        feed: CameraFeed,
+        now: Callable[[], float] = time.monotonic,
+        dialect: Dialect = REALTIME,
+    ) -> None:
         self._id = id
         self._settings = settings
         self._loop_time = loop_time

@@ -75,9 +75,15 @@ class Launcher:
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
-                    *spawn.worker(python), "--socket", str(theirs.fileno()), "--wire", VERSION,
-                    env=spawn.environment(), stdin=asyncio.subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
-                )  # fmt: skip
+                    *spawn.worker(python),
+                    "--socket",
+                    str(theirs.fileno()),
+                    "--wire",
+                    VERSION,
+                    env=spawn.environment(),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                )
             self._processes[worker.id] = process
             worker.processor_time = lambda: processor_time(process.pid)
             worker.crashed = lambda: crashed(process)

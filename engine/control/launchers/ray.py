@@ -71,15 +71,25 @@ class Launcher:
         """Wait until an actor has started the process: for ever, if no node has what it needs."""
         wanted = dict(task.worker.resources)
         options: dict[str, Any] = {
-            "name": f"{self._run}.{worker.id}", "namespace": NAMESPACE, "max_restarts": 0,
-            "num_cpus": wanted.pop("num_cpus", 0), "num_gpus": wanted.pop("num_gpus", 0), "resources": wanted,
-        }  # fmt: skip
+            "name": f"{self._run}.{worker.id}",
+            "namespace": NAMESPACE,
+            "max_restarts": 0,
+            "num_cpus": wanted.pop("num_cpus", 0),
+            "num_gpus": wanted.pop("num_gpus", 0),
+            "resources": wanted,
+        }
         actor = cast("Any", ray.remote(_place())).options(**options).remote()
         self._actors[worker.id] = actor
         offer = [
-            *spawn.WORKER, "--join", "{}:{}".format(*address), "--stages", ",".join(task.worker.stages),
-            "--device", task.device, "--tied",
-        ]  # fmt: skip
+            *spawn.WORKER,
+            "--join",
+            "{}:{}".format(*address),
+            "--stages",
+            ",".join(task.worker.stages),
+            "--device",
+            task.device,
+            "--tied",
+        ]
         started = actor.start.remote(task.worker.python, offer, spawn.DEFAULTS, token)
         await asyncio.wrap_future(started.future())
 
@@ -99,8 +109,10 @@ def _place() -> type:
             os.close(write)
             self._process = subprocess.Popen(
                 [python or sys.executable, "-P", *offer, "--token-file", f"/dev/fd/{read}"],
-                stdin=subprocess.PIPE, pass_fds=(read,), env=defaults | os.environ,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                pass_fds=(read,),
+                env=defaults | os.environ,
+            )
             os.close(read)
             return self._process.pid
 

@@ -23,11 +23,33 @@ BLOCK = 64  # positions of one product
 FEWEST = 16  # rows and columns that a product of a GPU's tensor cores has at least
 
 
-# fmt: off
 @triton.jit
-def stretches(query, keys, values, begins, lengths, mixed, sums, out, scale, query_row, query_head, key_head, key_at,
-    value_head, value_at, GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
-    BLOCK: tl.constexpr, SPLIT: tl.constexpr, ALONE: tl.constexpr, TYPE: tl.constexpr, BY_HAND: tl.constexpr):
+def stretches(
+    query,
+    keys,
+    values,
+    begins,
+    lengths,
+    mixed,
+    sums,
+    out,
+    scale,
+    query_row,
+    query_head,
+    key_head,
+    key_at,
+    value_head,
+    value_at,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    DIM: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SPLIT: tl.constexpr,
+    ALONE: tl.constexpr,
+    TYPE: tl.constexpr,
+    BY_HAND: tl.constexpr,
+):
     """One stretch of one row, for all queries that share a head: its sum [GROUP, DIM], not yet divided; the largest
     score and the sum of weights [GROUP, 2]. Where no row has another one (ALONE), it is the answer."""
     row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -67,14 +89,21 @@ def stretches(query, keys, values, begins, lengths, mixed, sums, out, scale, que
             tl.store(mixed + line * DIM + column[None, :], found, mask=real)
             tl.store(sums + (number.to(tl.int64) * GROUP + own) * 2, best, mask=own < GROUP)
             tl.store(sums + (number.to(tl.int64) * GROUP + own) * 2 + 1, whole, mask=own < GROUP)
-# fmt: on
 
 
 @triton.jit
 def joined(
-    mixed, sums, lengths, out, splits,
-    GROUP: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, SPLIT: tl.constexpr, BY_HAND: tl.constexpr,
-):  # fmt: skip
+    mixed,
+    sums,
+    lengths,
+    out,
+    splits,
+    GROUP: tl.constexpr,
+    DIM: tl.constexpr,
+    WIDE: tl.constexpr,
+    SPLIT: tl.constexpr,
+    BY_HAND: tl.constexpr,
+):
     """The stretches of one query as one: each has weights that are relative to its own largest score."""
     row, head, own = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     length = tl.load(lengths + row).to(tl.int32)
@@ -106,11 +135,31 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, begins: Tensor, lengths:
     sums = torch.empty(batch, shared, splits, group, 2, device=query.device, dtype=torch.float32)
     out = torch.empty(batch, heads, 1, dim, device=query.device, dtype=query.dtype)
     stretches[batch, shared, splits](
-        query, keys, values, begins, lengths, mixed, sums, out, dim**-0.5,
-        query.stride(0), query.stride(1), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
-        GROUP=group, ROWS=max(FEWEST, triton.next_power_of_2(group)), DIM=dim, WIDE=wide, BLOCK=BLOCK, SPLIT=SPLIT,
-        ALONE=splits == 1, TYPE=product_type(keys.dtype), BY_HAND=by_hand(),
-    )  # fmt: skip
+        query,
+        keys,
+        values,
+        begins,
+        lengths,
+        mixed,
+        sums,
+        out,
+        dim**-0.5,
+        query.stride(0),
+        query.stride(1),
+        keys.stride(0),
+        keys.stride(1),
+        values.stride(0),
+        values.stride(1),
+        GROUP=group,
+        ROWS=max(FEWEST, triton.next_power_of_2(group)),
+        DIM=dim,
+        WIDE=wide,
+        BLOCK=BLOCK,
+        SPLIT=SPLIT,
+        ALONE=splits == 1,
+        TYPE=product_type(keys.dtype),
+        BY_HAND=by_hand(),
+    )
     if splits > 1:
         joined[batch, shared, group](
             mixed, sums, lengths, out, splits, GROUP=group, DIM=dim, WIDE=wide, SPLIT=SPLIT, BY_HAND=by_hand()

@@ -48,9 +48,21 @@ def as_likely(keys, weights, enough):
 
 @triton.jit
 def drawn(
-    logits, seeds, greedy, heats, top_ks, top_ps, steps, out, ids, stage, codebook,
-    WIDE: tl.constexpr, BITS: tl.constexpr, FAILED: tl.constexpr,
-):  # fmt: skip
+    logits,
+    seeds,
+    greedy,
+    heats,
+    top_ks,
+    top_ps,
+    steps,
+    out,
+    ids,
+    stage,
+    codebook,
+    WIDE: tl.constexpr,
+    BITS: tl.constexpr,
+    FAILED: tl.constexpr,
+):
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDE)
     there = column < ids
     given = tl.load(logits + row * ids + column, mask=there, other=float("-inf")).to(tl.float32)
@@ -87,8 +99,19 @@ def draw(logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor,
     batch, ids = logits.shape
     out = torch.empty(batch, device=logits.device, dtype=torch.int64)
     drawn[batch,](
-        logits.contiguous(), params.seeds, params.greedy, params.temperature, params.top_k, params.top_p, steps, out,
-        ids, signed(GOLDEN * (stage + 1)), signed(GOLDEN * (codebook + 1)),
-        WIDE=triton.next_power_of_2(ids), BITS=BITS, FAILED=FAILED,
-    )  # fmt: skip
+        logits.contiguous(),
+        params.seeds,
+        params.greedy,
+        params.temperature,
+        params.top_k,
+        params.top_p,
+        steps,
+        out,
+        ids,
+        signed(GOLDEN * (stage + 1)),
+        signed(GOLDEN * (codebook + 1)),
+        WIDE=triton.next_power_of_2(ids),
+        BITS=BITS,
+        FAILED=FAILED,
+    )
     return out

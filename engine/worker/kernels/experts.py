@@ -50,9 +50,22 @@ LAYOUTS = (
 
 @triton.jit
 def gated_products(
-    x, order, weights, out, experts, firsts, ends, inner, width, top_k,
-    TYPE: tl.constexpr, BY_HAND: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
-):  # fmt: skip
+    x,
+    order,
+    weights,
+    out,
+    experts,
+    firsts,
+    ends,
+    inner,
+    width,
+    top_k,
+    TYPE: tl.constexpr,
+    BY_HAND: tl.constexpr,
+    ROWS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
+):
     """SiLU(gate) · value of one block, for some of an expert's ``inner`` columns."""
     block = tl.program_id(0)
     first, end = tl.load(firsts + block), tl.load(ends + block)
@@ -76,15 +89,29 @@ def gated_products(
         found = gate * (tl.where(gate < 0, small, 1.0) / (1.0 + small)) * value
         tl.store(
             out + row.to(tl.int64)[:, None] * inner + column[None, :],
-            rounded(found, out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty), mask=real[:, None] & there[None, :],
-        )  # fmt: skip
+            rounded(found, out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty),
+            mask=real[:, None] & there[None, :],
+        )
 
 
 @triton.jit
 def shared_products(
-    x, weights, shares, order, out, experts, firsts, ends, outputs, width,
-    TYPE: tl.constexpr, BY_HAND: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
-):  # fmt: skip
+    x,
+    weights,
+    shares,
+    order,
+    out,
+    experts,
+    firsts,
+    ends,
+    outputs,
+    width,
+    TYPE: tl.constexpr,
+    BY_HAND: tl.constexpr,
+    ROWS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
+):
     """Some outputs of one block, times each answer's share, at the answers' places."""
     block = tl.program_id(0)
     first, end = tl.load(firsts + block), tl.load(ends + block)
@@ -104,8 +131,9 @@ def shared_products(
         found = found * tl.load(shares + place, mask=real, other=0).to(tl.float32)[:, None]
         tl.store(
             out + place[:, None] * outputs + column[None, :],
-            rounded(found, out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty), mask=real[:, None] & there[None, :],
-        )  # fmt: skip
+            rounded(found, out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty),
+            mask=real[:, None] & there[None, :],
+        )
 
 
 def answers(
@@ -136,6 +164,8 @@ def layout_for(each: float) -> Layout:
 def tiles(one: Tiles, inputs: int) -> dict[str, int]:
     """What a launch wants of tiles over so many inputs."""
     return {
-        "OUTPUTS": one.outputs, "INPUTS": min(one.inputs, max(LEAST, triton.next_power_of_2(inputs))),
-        "num_warps": one.warps, "num_stages": one.stages,
-    }  # fmt: skip
+        "OUTPUTS": one.outputs,
+        "INPUTS": min(one.inputs, max(LEAST, triton.next_power_of_2(inputs))),
+        "num_warps": one.warps,
+        "num_stages": one.stages,
+    }

@@ -29,11 +29,29 @@ def put(target, low, high, HALF: tl.constexpr, WIDE: tl.constexpr, BY_HAND: tl.c
 
 @triton.jit(do_not_specialize=["count", "angles"])
 def placed(
-    heads, query_norm, key_norm, cos, sin, at, query, keys, values, eps, count, angles,
-    key_head, key_at, value_head, value_at,
-    QUERIES: tl.constexpr, SHARED: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
-    NORMS: tl.constexpr, BY_HAND: tl.constexpr,
-):  # fmt: skip
+    heads,
+    query_norm,
+    key_norm,
+    cos,
+    sin,
+    at,
+    query,
+    keys,
+    values,
+    eps,
+    count,
+    angles,
+    key_head,
+    key_at,
+    value_head,
+    value_at,
+    QUERIES: tl.constexpr,
+    SHARED: tl.constexpr,
+    HALF: tl.constexpr,
+    WIDE: tl.constexpr,
+    NORMS: tl.constexpr,
+    BY_HAND: tl.constexpr,
+):
     """One head of one row: a query goes out, a key and a value go to the row's position of the cache. Each slot has
     ``count``; the first of so many ``angles`` are anew those of the next slots."""
     row, head = tl.program_id(0), tl.program_id(1)
@@ -65,9 +83,14 @@ def placed(
 
 
 def place(
-    heads: Tensor, norms: tuple[Tensor, Tensor] | None, eps: float, angles: tuple[Tensor, Tensor], at: Tensor,
-    keys: Tensor, values: Tensor,
-) -> Tensor:  # fmt: skip
+    heads: Tensor,
+    norms: tuple[Tensor, Tensor] | None,
+    eps: float,
+    angles: tuple[Tensor, Tensor],
+    at: Tensor,
+    keys: Tensor,
+    values: Tensor,
+) -> Tensor:
     """See Kernels.place."""
     batch, count, both, dim = heads.shape
     cos, sin = angles
@@ -76,9 +99,28 @@ def place(
     query = torch.empty(batch, queries, count, dim, device=heads.device, dtype=heads.dtype)
     query_norm, key_norm = norms or (heads, heads)
     placed[batch * count, both](
-        heads.contiguous(), query_norm, key_norm, cos, sin, at, query, keys, values, eps, count, cos.numel() // dim,
-        keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
-        QUERIES=queries, SHARED=shared, HALF=half, WIDE=triton.next_power_of_2(half),
-        NORMS=norms is not None, BY_HAND=by_hand(), num_warps=1,
-    )  # fmt: skip
+        heads.contiguous(),
+        query_norm,
+        key_norm,
+        cos,
+        sin,
+        at,
+        query,
+        keys,
+        values,
+        eps,
+        count,
+        cos.numel() // dim,
+        keys.stride(0),
+        keys.stride(1),
+        values.stride(0),
+        values.stride(1),
+        QUERIES=queries,
+        SHARED=shared,
+        HALF=half,
+        WIDE=triton.next_power_of_2(half),
+        NORMS=norms is not None,
+        BY_HAND=by_hand(),
+        num_warps=1,
+    )
     return query

@@ -63,9 +63,15 @@ class Launched:
         return norm.add_norm(x, more, weight, eps)
 
     def place(
-        self, heads: Tensor, norms: tuple[Tensor, Tensor] | None, eps: float, angles: tuple[Tensor, Tensor],
-        at: Tensor, keys: Tensor, values: Tensor,
-    ) -> Tensor:  # fmt: skip
+        self,
+        heads: Tensor,
+        norms: tuple[Tensor, Tensor] | None,
+        eps: float,
+        angles: tuple[Tensor, Tensor],
+        at: Tensor,
+        keys: Tensor,
+        values: Tensor,
+    ) -> Tensor:
         return place(heads, norms, eps, angles, at, keys, values)
 
     def route(self, logits: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:

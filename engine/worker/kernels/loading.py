@@ -67,9 +67,15 @@ class Kernels(Protocol):
         ...
 
     def place(
-        self, heads: Tensor, norms: tuple[Tensor, Tensor] | None, eps: float, angles: tuple[Tensor, Tensor],
-        at: Tensor, keys: Tensor, values: Tensor,
-    ) -> Tensor:  # fmt: skip
+        self,
+        heads: Tensor,
+        norms: tuple[Tensor, Tensor] | None,
+        eps: float,
+        angles: tuple[Tensor, Tensor],
+        at: Tensor,
+        keys: Tensor,
+        values: Tensor,
+    ) -> Tensor:
         """Queries [batch, heads, rows, dim] of heads [batch, rows, queries + keys + values, dim]; their keys and values
         go to positions ``at`` [batch, rows] of one layer's cache [key heads, positions, dim].
 

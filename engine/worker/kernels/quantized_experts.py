@@ -24,10 +24,19 @@ LEAST = 16  # inputs of a product at least; halves of bytes are two products
 
 @triton.jit
 def written(
-    held, half, scales, zeros, where, there,
-    BITS: tl.constexpr, MIDDLE: tl.constexpr, ZEROS: tl.constexpr, SCALE: tl.constexpr, WEIGHT: tl.constexpr,
+    held,
+    half,
+    scales,
+    zeros,
+    where,
+    there,
+    BITS: tl.constexpr,
+    MIDDLE: tl.constexpr,
+    ZEROS: tl.constexpr,
+    SCALE: tl.constexpr,
+    WEIGHT: tl.constexpr,
     BY_HAND: tl.constexpr,
-):  # fmt: skip
+):
     """Weights of the numbers in some bytes, or in one half of each, rounded just as ``QuantizedWeight.dense`` does."""
     number = (((held >> 4) if half else (held & 15)) if BITS == 4 else held).to(tl.float32)
     if ZEROS:
@@ -41,12 +50,35 @@ def written(
 
 @triton.jit
 def product(
-    x, order, numbers, scales, zeros, table, shares, out,
-    experts, firsts, ends, outputs, width, groups, each, top_k,
-    BITS: tl.constexpr, MIDDLE: tl.constexpr, ZEROS: tl.constexpr, TABLE: tl.constexpr, ANSWERS: tl.constexpr,
-    SCALE: tl.constexpr, WEIGHT: tl.constexpr, TYPE: tl.constexpr,
-    BY_HAND: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
-):  # fmt: skip
+    x,
+    order,
+    numbers,
+    scales,
+    zeros,
+    table,
+    shares,
+    out,
+    experts,
+    firsts,
+    ends,
+    outputs,
+    width,
+    groups,
+    each,
+    top_k,
+    BITS: tl.constexpr,
+    MIDDLE: tl.constexpr,
+    ZEROS: tl.constexpr,
+    TABLE: tl.constexpr,
+    ANSWERS: tl.constexpr,
+    SCALE: tl.constexpr,
+    WEIGHT: tl.constexpr,
+    TYPE: tl.constexpr,
+    BY_HAND: tl.constexpr,
+    ROWS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
+):
     """Some outputs of one block. ``each`` inputs in a row share a scale, unless TABLE tells the group of each. They are
     made of the rows of ``x``, each of which has ``top_k`` answers; or of what has been made of those, and are the
     ANSWERS, times their shares, where they belong."""
@@ -66,8 +98,9 @@ def product(
             inside = byte < width // packed
             held = tl.load(
                 numbers + weight_line[:, None] * (width // packed) + byte[None, :],
-                mask=there[:, None] & inside[None, :], other=0,
-            )  # fmt: skip
+                mask=there[:, None] & inside[None, :],
+                other=0,
+            )
             for half in tl.static_range(packed):
                 at = byte * packed + half
                 group = tl.load(table + at, mask=inside, other=0) if TABLE else at // each
@@ -81,8 +114,9 @@ def product(
         place = (answer if ANSWERS else row.to(tl.int64)) * outputs
         tl.store(
             out + place[:, None] + output[None, :],
-            rounded(found, out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty), mask=real[:, None] & there[None, :],
-        )  # fmt: skip
+            rounded(found, out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty),
+            mask=real[:, None] & there[None, :],
+        )
 
 
 def multiplied(
@@ -96,16 +130,35 @@ def multiplied(
     unsigned = weight.numbers.dtype == torch.uint8
     inputs = min(INPUTS, max(LEAST, triton.next_power_of_2(width // packed)))
     product[len(sorted_.experts), triton.cdiv(outputs, OUTPUTS)](
-        x.contiguous(), sorted_.order, weight.numbers, weight.scales,
+        x.contiguous(),
+        sorted_.order,
+        weight.numbers,
+        weight.scales,
         weight.scales if weight.zeros is None else weight.zeros,
         sorted_.order if weight.groups is None else weight.groups,
-        x if shares is None else shares, out,
-        sorted_.experts, sorted_.firsts, sorted_.ends, outputs, width, groups, width // groups, top_k,
-        BITS=weight.bits, MIDDLE=1 << (weight.bits - 1) if unsigned and weight.zeros is None else 0,
-        ZEROS=weight.zeros is not None, TABLE=weight.groups is not None, ANSWERS=shares is not None,
-        SCALE=TYPES[weight.scales.dtype], WEIGHT=TYPES[weight.dtype], TYPE=product_type(x.dtype),
-        BY_HAND=by_hand(), ROWS=sorted_.rows, OUTPUTS=OUTPUTS, INPUTS=inputs,
-    )  # fmt: skip
+        x if shares is None else shares,
+        out,
+        sorted_.experts,
+        sorted_.firsts,
+        sorted_.ends,
+        outputs,
+        width,
+        groups,
+        width // groups,
+        top_k,
+        BITS=weight.bits,
+        MIDDLE=1 << (weight.bits - 1) if unsigned and weight.zeros is None else 0,
+        ZEROS=weight.zeros is not None,
+        TABLE=weight.groups is not None,
+        ANSWERS=shares is not None,
+        SCALE=TYPES[weight.scales.dtype],
+        WEIGHT=TYPES[weight.dtype],
+        TYPE=product_type(x.dtype),
+        BY_HAND=by_hand(),
+        ROWS=sorted_.rows,
+        OUTPUTS=OUTPUTS,
+        INPUTS=inputs,
+    )
     return out
 
 

@@ -17,9 +17,16 @@ LARGEST = tl.constexpr(3e38)
 
 @triton.jit
 def chosen(
-    logits, experts, shares, count,
-    TOP_K: tl.constexpr, PLACES: tl.constexpr, WIDE: tl.constexpr, NORMALISE: tl.constexpr, BY_HAND: tl.constexpr,
-):  # fmt: skip
+    logits,
+    experts,
+    shares,
+    count,
+    TOP_K: tl.constexpr,
+    PLACES: tl.constexpr,
+    WIDE: tl.constexpr,
+    NORMALISE: tl.constexpr,
+    BY_HAND: tl.constexpr,
+):
     """One row's experts, the largest first; of two that are as large, the first. A row that is no number has shares
     that are none, and experts that there are: nobody reads weights that lie elsewhere."""
     row, column, place = tl.program_id(0).to(tl.int64), tl.arange(0, WIDE), tl.arange(0, PLACES)
@@ -49,7 +56,14 @@ def route(logits: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:
     experts = torch.empty(batch, top_k, device=logits.device, dtype=torch.int64)
     shares = torch.empty(batch, top_k, device=logits.device, dtype=logits.dtype)
     chosen[batch,](
-        logits, experts, shares, count, TOP_K=top_k, PLACES=triton.next_power_of_2(top_k),
-        WIDE=triton.next_power_of_2(count), NORMALISE=normalise, BY_HAND=by_hand(),
-    )  # fmt: skip
+        logits,
+        experts,
+        shares,
+        count,
+        TOP_K=top_k,
+        PLACES=triton.next_power_of_2(top_k),
+        WIDE=triton.next_power_of_2(count),
+        NORMALISE=normalise,
+        BY_HAND=by_hand(),
+    )
     return experts, shares

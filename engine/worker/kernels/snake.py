@@ -21,9 +21,21 @@ COLUMNS = 1024  # of a signal that one program takes
 
 @triton.jit
 def snaked(
-    x, alpha, inverse, past, slots, out, channels, before, count, row, line,
-    PAST: tl.constexpr, COLUMNS: tl.constexpr, BY_HAND: tl.constexpr,
-):  # fmt: skip
+    x,
+    alpha,
+    inverse,
+    past,
+    slots,
+    out,
+    channels,
+    before,
+    count,
+    row,
+    line,
+    PAST: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BY_HAND: tl.constexpr,
+):
     """Some columns of one channel of one signal."""
     which = tl.program_id(0).to(tl.int64)
     signal, channel = which // channels, which % channels
@@ -48,7 +60,19 @@ def snake(x: Tensor, alpha: Tensor, inverse: Tensor, past: Tensor | None, slots:
     out = torch.empty(batch, channels, before + count, device=x.device, dtype=x.dtype)
     columns = min(COLUMNS, triton.next_power_of_2(before + count))
     snaked[batch * channels, triton.cdiv(before + count, columns)](
-        x, alpha, inverse, x if past is None else past, slots, out, channels, before, count, x.stride(0), x.stride(1),
-        PAST=past is not None and before > 0, COLUMNS=columns, BY_HAND=by_hand(),
-    )  # fmt: skip
+        x,
+        alpha,
+        inverse,
+        x if past is None else past,
+        slots,
+        out,
+        channels,
+        before,
+        count,
+        x.stride(0),
+        x.stride(1),
+        PAST=past is not None and before > 0,
+        COLUMNS=columns,
+        BY_HAND=by_hand(),
+    )
     return out

@@ -38,10 +38,27 @@ def cut(begins: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> 
 
 @triton.jit
 def looked(
-    query, keys, values, blocks, out, scale, query_head, query_row, key_head, key_at, value_head, value_at, out_head,
-    GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
-    TYPE: tl.constexpr, BY_HAND: tl.constexpr,
-):  # fmt: skip
+    query,
+    keys,
+    values,
+    blocks,
+    out,
+    scale,
+    query_head,
+    query_row,
+    key_head,
+    key_at,
+    value_head,
+    value_at,
+    out_head,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    DIM: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TYPE: tl.constexpr,
+    BY_HAND: tl.constexpr,
+):
     """One block of one piece, for one head of queries."""
     block, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     first, end = tl.load(blocks + block * 4), tl.load(blocks + block * 4 + 1)
@@ -83,10 +100,25 @@ def varlen(query: Tensor, keys: Tensor, values: Tensor, blocks: Tensor) -> Tenso
         query = query.contiguous()
     out = torch.empty(1, heads, count, dim, device=query.device, dtype=query.dtype)
     looked[len(blocks), heads](
-        query, keys, values, blocks, out, dim**-0.5, query.stride(1), query.stride(2),
-        keys.stride(0), keys.stride(1), values.stride(0), values.stride(1), out.stride(1),
-        GROUP=heads // keys.shape[0], ROWS=ROWS, DIM=dim, WIDE=max(FEWEST, triton.next_power_of_2(dim)),
+        query,
+        keys,
+        values,
+        blocks,
+        out,
+        dim**-0.5,
+        query.stride(1),
+        query.stride(2),
+        keys.stride(0),
+        keys.stride(1),
+        values.stride(0),
+        values.stride(1),
+        out.stride(1),
+        GROUP=heads // keys.shape[0],
+        ROWS=ROWS,
+        DIM=dim,
+        WIDE=max(FEWEST, triton.next_power_of_2(dim)),
         BLOCK=BLOCK // keys.element_size(),
-        TYPE=product_type(keys.dtype), BY_HAND=by_hand(),
-    )  # fmt: skip
+        TYPE=product_type(keys.dtype),
+        BY_HAND=by_hand(),
+    )
     return out

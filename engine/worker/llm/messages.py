@@ -206,8 +206,11 @@ def _assistant(parts: Sequence[Part], results: Mapping[str, deque[str]]) -> Iter
     Servers refuse a call without a result right behind it, so a call that has none is left out.
     """
     text = "\n".join(filter(None, map(_words, parts)))
-    made = [(part, results[part.call_id].popleft())
-            for part in parts if isinstance(part, ToolCallPart) and results.get(part.call_id)]  # fmt: skip
+    made = [
+        (part, results[part.call_id].popleft())
+        for part in parts
+        if isinstance(part, ToolCallPart) and results.get(part.call_id)
+    ]
     if made:
         yield {"role": "assistant", "content": text or None, "tool_calls": [_call(part) for part, _ in made]}
     elif text:

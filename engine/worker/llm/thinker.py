@@ -120,12 +120,16 @@ def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = Tr
     """Describe such a thinker; ``leaving`` says who gets what of a conversation."""
     sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
     return StageInfo(
-        takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
-        answers=True, slots=config.slots, prepares=prepares,
+        takes=kinds(Transcript),
+        emits=kinds(Text, ToolCallDelta, ToolCall, Usage),
+        feeds=kinds(VoiceText),
+        answers=True,
+        slots=config.slots,
+        prepares=prepares,
         replay="never" if options.thinking else "continue",  # its thoughts are not kept, and go before every answer
         checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
         facets=Facets(model=options.model, sees=sees, context=options.context, leaving=leaving),
-    )  # fmt: skip
+    )
 
 
 @dataclass(slots=True, eq=False)

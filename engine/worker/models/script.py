@@ -81,9 +81,12 @@ class Ears:
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
-            takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=config.slots,
+            takes=kinds(Speech),
+            emits=kinds(Transcript),
+            feeds=kinds(Transcript),
+            slots=config.slots,
             facets=Facets(heard_languages=("en",)),
-        )  # fmt: skip
+        )
 
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)
@@ -130,10 +133,14 @@ class Thinker:
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
-            takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(Text),
-            checkpoints=kinds(Text), answers=True, slots=config.slots,
+            takes=kinds(Transcript),
+            emits=kinds(Text, ToolCallDelta, ToolCall, Usage),
+            feeds=kinds(Text),
+            checkpoints=kinds(Text),
+            answers=True,
+            slots=config.slots,
             facets=Facets(model="script", tokenizer="script", examples=("say: one two three", "long 12")),
-        )  # fmt: skip
+        )
 
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)
@@ -258,9 +265,12 @@ class Talker:
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
-            takes=kinds(Text, VoiceText), feeds=kinds(Codes), slots=config.slots, checkpoints=kinds(Codes),
+            takes=kinds(Text, VoiceText),
+            feeds=kinds(Codes),
+            slots=config.slots,
+            checkpoints=kinds(Codes),
             facets=Facets(voices=(Voice("tone", "Tone, a whistle"),), languages=("en",)),
-        )  # fmt: skip
+        )
 
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)

@@ -75,9 +75,13 @@ class Captured:
     """
 
     def __init__(
-        self, name: str, compute: Callable[..., Sequence[Tensor]], idle: Callable[[Any], Sequence[Given]],
-        device: torch.device, captures: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        compute: Callable[..., Sequence[Tensor]],
+        idle: Callable[[Any], Sequence[Given]],
+        device: torch.device,
+        captures: bool = True,
+    ) -> None:
         self._compute = compute
         self._idle = idle
         self._device = device

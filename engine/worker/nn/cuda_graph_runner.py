@@ -41,9 +41,15 @@ class CudaGraphRunner:
     """
 
     def __init__(
-        self, name: str, compute: Compute, slots: int, length: int, max_top_k: int, device: torch.device,
+        self,
+        name: str,
+        compute: Compute,
+        slots: int,
+        length: int,
+        max_top_k: int,
+        device: torch.device,
         bucketed: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.sizes = doubled(1, slots)
         self.context_buckets = doubled(SHORTEST, length) if bucketed else [length]
         self._name = name

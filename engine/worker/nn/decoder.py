@@ -122,9 +122,14 @@ class Decoder:
         return self.fused(x, angles, where, cache)[0].view_as(x)
 
     def fused(
-        self, x: Tensor, angles: tuple[Tensor, Tensor], where: InPlace, cache: KvSlots, tap: int = -1,
+        self,
+        x: Tensor,
+        angles: tuple[Tensor, Tensor],
+        where: InPlace,
+        cache: KvSlots,
+        tap: int = -1,
         added: Sequence[Tensor] = (),
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:
         """What ``forward`` gives, as rows [batch · rows, width], by kernels; so are ``added``."""
         assert self.kernels is not None
         kernels, eps, shape = self.kernels, self.config.rms_norm_eps, x.shape

@@ -21,8 +21,10 @@ from engine.worker.nn.rope import rotate
 from engine.worker.nn.weights import Reader
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu, "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"), "silu": F.silu,
-}  # fmt: skip
+    "gelu": F.gelu,
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:

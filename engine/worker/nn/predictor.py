@@ -38,9 +38,14 @@ class Predictor:
     they are projected on their way in (tensor small_to_mtp_projection)."""
 
     def __init__(
-        self, read: Reader, config: Any, slots: int, stream: int, further: FurtherCodes = FURTHER,
+        self,
+        read: Reader,
+        config: Any,
+        slots: int,
+        stream: int,
+        further: FurtherCodes = FURTHER,
         outer: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.stream = stream
         self.further = further
         self.groups = int(config.num_code_groups)

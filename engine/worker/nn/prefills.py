@@ -69,9 +69,10 @@ class Prefills:
         nobody = self._cache.begin(len(self._cache.begins) - 1)
         return (
             torch.zeros(size, width, device=self._decoder.device, dtype=self._decoder.dtype),
-            np.zeros((size, AXES), np.float32), np.full(size, nobody),
+            np.zeros((size, AXES), np.float32),
+            np.full(size, nobody),
             np.zeros((size // PER_BLOCK + self._most_pieces, 4), np.int64),
-        )  # fmt: skip
+        )
 
     def _compute(self, size: int, x: Tensor, positions: Tensor, at: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:
         kernels = self._decoder.kernels

@@ -229,5 +229,8 @@ def _groups(found: Tensor, width: int, count: int) -> Tensor | None:
 
 
 _READ: Mapping[str, Callable[[Quantization, Scheme, Layer, int, int], _Parts]] = {
-    "awq": _awq, "gptq": _gptq, "compressed-tensors": _compressed, "fp8": _plain,
-}  # fmt: skip
+    "awq": _awq,
+    "gptq": _gptq,
+    "compressed-tensors": _compressed,
+    "fp8": _plain,
+}

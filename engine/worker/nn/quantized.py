@@ -201,9 +201,13 @@ def _together(parts: Sequence[QuantizedWeight], join: Callable[[list[Tensor]], T
     first = parts[0]
     zeros = join([part.zeros for part in parts if part.zeros is not None]) if first.zeros is not None else None
     return QuantizedWeight(
-        join([part.numbers for part in parts]), join([part.scales for part in parts]), zeros, first.groups,
-        first.bits, first.dtype,
-    )  # fmt: skip
+        join([part.numbers for part in parts]),
+        join([part.scales for part in parts]),
+        zeros,
+        first.groups,
+        first.bits,
+        first.dtype,
+    )
 
 
 def _kind(part: QuantizedWeight) -> tuple[Any, ...]:

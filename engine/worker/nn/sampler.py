@@ -125,9 +125,13 @@ def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
 
 
 def draw(
-    logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor, codebook: int = 0,
+    logits: Tensor,
+    params: BatchSamplingParams,
+    stage: int,
+    steps: Tensor,
+    codebook: int = 0,
     kernels: Kernels | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """One id for each row of ``logits`` [batch, ids]; FAILED where a row holds NaN."""
     if kernels is not None and logits.shape[1] <= kernels.most_ids:
         return kernels.draw(logits, params, stage, steps, codebook)

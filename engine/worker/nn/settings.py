@@ -11,9 +11,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 ALIASES = {
-    "num_local_experts": "num_experts", "audio_token_id": "audio_token_index", "image_token_id": "image_token_index",
+    "num_local_experts": "num_experts",
+    "audio_token_id": "audio_token_index",
+    "image_token_id": "image_token_index",
     "video_token_id": "video_token_index",
-}  # fmt: skip
+}
 """Second names of fields, and the names that the families ask for."""
 SECTION = "_config"
 """The end of the name of a field that holds fields of its own."""

@@ -28,9 +28,16 @@ class KvSlots:
     """
 
     def __init__(
-        self, layers: int, slots: int, heads: int, length: int, dim: int, device: torch.device, dtype: torch.dtype,
+        self,
+        layers: int,
+        slots: int,
+        heads: int,
+        length: int,
+        dim: int,
+        device: torch.device,
+        dtype: torch.dtype,
         positions: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.length = length
         self.shared = positions is not None
         self.extents = Extents(slots * length if positions is None else positions)
@@ -242,9 +249,13 @@ class PiecesInPlace:
 
 
 def pieces_in_place(
-    cache: KvSlots, slots: Sequence[int], starts: Sequence[int], counts: Sequence[int], kernels: Kernels,
+    cache: KvSlots,
+    slots: Sequence[int],
+    starts: Sequence[int],
+    counts: Sequence[int],
+    kernels: Kernels,
     idle: int = 0,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Positions of the cache [rows], and the blocks of which kernels make one attention. ``idle`` rows behind the
     pieces' are nobody's: they see nothing, and the last slot is theirs."""
     begins = [cache.begin(slot) for slot in slots]

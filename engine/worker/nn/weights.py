@@ -155,9 +155,14 @@ class Reader:
     where they are ``static``, they may be captured as graphs."""
 
     def __init__(
-        self, checkpoint: Checkpoint, prefix: str, device: torch.device, dtype: torch.dtype,
-        kernels: Kernels | None = None, static: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        checkpoint: Checkpoint,
+        prefix: str,
+        device: torch.device,
+        dtype: torch.dtype,
+        kernels: Kernels | None = None,
+        static: bool = False,
+    ) -> None:
         self.checkpoint = checkpoint
         self.prefix = prefix
         self.device = device

@@ -33,9 +33,12 @@ class Encoders:
     """The networks that a family names, with the checkpoint's weights."""
 
     def __init__(
-        self, source: Source, read: Reader, ears: Callable[[Reader, Any], AudioEncoder],
+        self,
+        source: Source,
+        read: Reader,
+        ears: Callable[[Reader, Any], AudioEncoder],
         eyes: Callable[[Reader, Any], VisionEncoder],
-    ) -> None:  # fmt: skip
+    ) -> None:
         config = source.config.thinker_config
         self._source = source
         self.ears = ears(read.below("audio_tower"), config.audio_config)

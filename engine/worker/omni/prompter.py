@@ -103,9 +103,11 @@ class Prompter:
         given = [part for one in messages if one.role != "assistant" and not one.ids_of(known) for part in one.parts]
         parts = [part for part in given if part is not _UNSPOKEN and part is not _UNSHOWN]
         return Draft(
-            self.chat.prompt(messages, request.offers), self.media_processor.blocks(parts), longest_sound(parts),
+            self.chat.prompt(messages, request.offers),
+            self.media_processor.blocks(parts),
+            longest_sound(parts),
             None if script is None else self.chat.encode(script),
-        )  # fmt: skip
+        )
 
     def prompt(
         self, draft: Draft, spoken: Sequence[Block] = (), whole: bool = True, ahead: tuple[Picture, ...] = ()

@@ -83,10 +83,15 @@ class Talker(stage.Talker[Net]):
     @classmethod
     def _info(cls, source: Source) -> StageInfo:
         return StageInfo(
-            takes=cls.takes | kinds(TextEnd, Usage), emits=kinds(Usage), feeds=kinds(Codes), slots=source.slots,
-            max_pending=MAX_PENDING, checkpoints=kinds(Codes), replay=replay_of(source.dtype, source.device),
+            takes=cls.takes | kinds(TextEnd, Usage),
+            emits=kinds(Usage),
+            feeds=kinds(Codes),
+            slots=source.slots,
+            max_pending=MAX_PENDING,
+            checkpoints=kinds(Codes),
+            replay=replay_of(source.dtype, source.device),
             facets=Facets(voices=tuple(Voice(id, id.capitalize()) for id in source.voices)),
-        )  # fmt: skip
+        )
 
     def __init__(self, config: StageConfig) -> None:
         self.source = source = self.source_class(config)

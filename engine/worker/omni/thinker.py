@@ -57,16 +57,26 @@ class Thinker:
     @classmethod
     def _info(cls, source: Source) -> StageInfo:
         facets = Facets(
-            model=source.family, sees=frozenset({"image", "video"}), camera=CAMERA, context=source.context,
-            cost=TokenCost(), tokenizer=tokenizer_of(source.folder),
-        )  # fmt: skip
+            model=source.family,
+            sees=frozenset({"image", "video"}),
+            camera=CAMERA,
+            context=source.context,
+            cost=TokenCost(),
+            tokenizer=tokenizer_of(source.folder),
+        )
         replay = replay_of(source.dtype, source.device)
         return StageInfo(
-            takes=kinds(Speech, VideoFrame), emits=kinds(Text, ToolCall, Usage),
-            feeds=source.talker_feed.kinds | kinds(TextEnd, Usage), answers=True, says=True, slots=source.slots,
-            max_pending=MAX_PENDING, facets=facets,
-            replay=replay, checkpoints=frozenset() if replay == "exact" else kinds(Text, ToolCall),
-        )  # fmt: skip
+            takes=kinds(Speech, VideoFrame),
+            emits=kinds(Text, ToolCall, Usage),
+            feeds=source.talker_feed.kinds | kinds(TextEnd, Usage),
+            answers=True,
+            says=True,
+            slots=source.slots,
+            max_pending=MAX_PENDING,
+            facets=facets,
+            replay=replay,
+            checkpoints=frozenset() if replay == "exact" else kinds(Text, ToolCall),
+        )
 
     def __init__(self, config: StageConfig) -> None:
         self.source = source = self.source_class(config)

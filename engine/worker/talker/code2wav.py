@@ -33,8 +33,11 @@ MOST_FRAMES = 400
 RAMP = (16, 8, 4, 2, 1)
 """Frames that are decoded at once where every shape is planned anew; a window of others is cut into such."""
 DTYPES = {
-    "float32": torch.float32, "tfloat32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
-}  # fmt: skip
+    "float32": torch.float32,
+    "tfloat32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
 
 @dataclass(slots=True)
@@ -174,6 +177,9 @@ def sound_dtype(wanted: Any) -> torch.dtype:
 def code2wav_info(config: StageConfig, *takes: Any) -> StageInfo:
     """Describe such a stage, which takes these kinds of chunks."""
     return StageInfo(
-        takes=kinds(*takes), emits=kinds(Audio), slots=config.slots, max_pending=MAX_PENDING,
+        takes=kinds(*takes),
+        emits=kinds(Audio),
+        slots=config.slots,
+        max_pending=MAX_PENDING,
         facets=Facets(frame_s=FRAME_S),
-    )  # fmt: skip
+    )

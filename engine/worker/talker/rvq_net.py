@@ -41,9 +41,15 @@ class TalkerNet(net.TalkerNet):
     """
 
     def __init__(
-        self, read: Reader, shape: TalkerShape, embed_tokens: Tensor, room: int, slots: int, static: bool,
+        self,
+        read: Reader,
+        shape: TalkerShape,
+        embed_tokens: Tensor,
+        room: int,
+        slots: int,
+        static: bool,
         positions: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(read, shape, room, slots, static, positions)
         codes = int(shape.decoder.vocab_size)
         self.embed_tokens = embed_tokens if self.device.type == "cpu" else embed_tokens.to(self.device, self.dtype)

@@ -137,10 +137,13 @@ class Ears:
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
-            takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=min(config.slots, SPEAKERS),
+            takes=kinds(Speech),
+            emits=kinds(Transcript),
+            feeds=kinds(Transcript),
+            slots=min(config.slots, SPEAKERS),
             unfit="" if hears() else why(),
             facets=Facets(heard_languages=("en",), hears_for="nano", reduces_noise=True, examples=EXAMPLES),
-        )  # fmt: skip
+        )
 
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)
@@ -252,9 +255,16 @@ class Ears:
         model, files = Path(pocketsphinx.get_model_path()) / "en-us" / "en-us", self._folder / language
         try:
             return pocketsphinx.Decoder(
-                hmm=str(model), dict=f"{files}.dict", fsg=f"{files}.fsg", lm=None, loglevel="FATAL",
-                bestpath=False, beam=beam, pbeam=beam, wbeam=beam**0.75,
-            )  # fmt: skip
+                hmm=str(model),
+                dict=f"{files}.dict",
+                fsg=f"{files}.fsg",
+                lm=None,
+                loglevel="FATAL",
+                bestpath=False,
+                beam=beam,
+                pbeam=beam,
+                wbeam=beam**0.75,
+            )
         except RuntimeError as error:
             raise WeightsError(f"{files}.dict or {files}.fsg is missing or damaged") from error
 

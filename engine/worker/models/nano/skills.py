@@ -40,28 +40,37 @@ _UNITS = _words("unit units")
 _CLOCK = _words("seconds second minutes minute hours hour sec secs min mins")
 SKILLS = (
     Skill(
-        "timer", _words("timer timers countdown"), _words("set start create add make new a the for kitchen"),
-        {"time": _words("time duration length amount value") | _CLOCK,
-         "unit": _UNITS},
+        "timer",
+        _words("timer timers countdown"),
+        _words("set start create add make new a the for kitchen"),
+        {"time": _words("time duration length amount value") | _CLOCK, "unit": _UNITS},
     ),
     Skill(
-        "light", _words("light lights lamp lamps bulb lighting"),
+        "light",
+        _words("light lights lamp lamps bulb lighting"),
         _words("set turn switch control change update toggle state color colour the a smart room home"),
-        {"state": _words("state on power status action mode command switch enabled value"),
-         "color": _words("color colour"), "room": _words("room location area where place lamp light name device zone")},
+        {
+            "state": _words("state on power status action mode command switch enabled value"),
+            "color": _words("color colour"),
+            "room": _words("room location area where place lamp light name device zone"),
+        },
     ),
     Skill(
-        "weather", _words("weather forecast"),
+        "weather",
+        _words("weather forecast"),
         _words("get current check show fetch lookup look up find the in for at city report today local now"),
         {"place": _words("city location place town where q query region"), "day": _words("day date when")},
     ),
     Skill(
-        "volume", _words("volume loudness"),
+        "volume",
+        _words("volume loudness"),
         _words("set change adjust control update turn the audio sound speaker output"),
-        {"level": _words("level volume percent percentage value amount loudness"),
-         "step": _words("direction change action step adjustment up")},
+        {
+            "level": _words("level volume percent percentage value amount loudness"),
+            "step": _words("direction change action step adjustment up"),
+        },
     ),
-)  # fmt: skip
+)
 
 
 def declared(tools: Sequence[Tool]) -> dict[str, Tool]:

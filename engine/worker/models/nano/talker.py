@@ -84,10 +84,13 @@ class Talker:
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
-            takes=kinds(Text, VoiceText), feeds=kinds(Codes), slots=config.slots, group="guided",
+            takes=kinds(Text, VoiceText),
+            feeds=kinds(Codes),
+            slots=config.slots,
+            group="guided",
             checkpoints=kinds(Codes),
             facets=Facets(voices=tuple(Voice(id, *WHO[id]) for id in VOICES), languages=("en",)),
-        )  # fmt: skip
+        )
 
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)

@@ -127,13 +127,23 @@ class Thinker:
         # words, a picture is one mark. No instructions.
         cost = TokenCost(character=0.6, instruction=0.0, audio_s=10.0, image=1.0, message=3.0)
         return StageInfo(
-            takes=kinds(Transcript), emits=kinds(Text, ToolCall, Usage), feeds=kinds(Text), checkpoints=kinds(Text),
-            answers=True, slots=config.slots, prepares=True,
+            takes=kinds(Transcript),
+            emits=kinds(Text, ToolCall, Usage),
+            feeds=kinds(Text),
+            checkpoints=kinds(Text),
+            answers=True,
+            slots=config.slots,
+            prepares=True,
             facets=Facets(
-                model="nano", sees=frozenset({"image"}), camera=CameraFeed(), context=CONTEXT, cost=cost,
-                tokenizer=TOKENIZER, examples=EXAMPLES,
+                model="nano",
+                sees=frozenset({"image"}),
+                camera=CameraFeed(),
+                context=CONTEXT,
+                cost=cost,
+                tokenizer=TOKENIZER,
+                examples=EXAMPLES,
             ),
-        )  # fmt: skip
+        )
 
     def __init__(
         self, config: StageConfig, now: Callable[[], datetime] = datetime.now, sight: Looking | None = None

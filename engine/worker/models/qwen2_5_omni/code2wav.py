@@ -87,9 +87,12 @@ class Code2Wav:
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
-            takes=kinds(Codes), emits=kinds(Audio), slots=config.slots, max_pending=MAX_PENDING,
+            takes=kinds(Codes),
+            emits=kinds(Audio),
+            slots=config.slots,
+            max_pending=MAX_PENDING,
             facets=Facets(frame_s=CODE_S, own_chunks=True),
-        )  # fmt: skip
+        )
 
     def __init__(self, config: StageConfig) -> None:
         self.source = source = Source(config)

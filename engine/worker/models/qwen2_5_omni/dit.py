@@ -46,10 +46,14 @@ class Dit:
         self._encoder = Ecapa(read.below("input_embed.spk_encoder"), config)
         self.times = _Times(read.below("time_embed.time_mlp"), width)
         self.layers = [
-            _Layer(read.below(f"transformer_blocks.{i}"), config, i in config.look_backward_layers,
-                   i in config.look_ahead_layers)
+            _Layer(
+                read.below(f"transformer_blocks.{i}"),
+                config,
+                i in config.look_backward_layers,
+                i in config.look_ahead_layers,
+            )
             for i in range(config.num_hidden_layers)
-        ]  # fmt: skip
+        ]
         self.norm_out = read("norm_out.linear.weight", 2 * width, width), read("norm_out.linear.bias", 2 * width)
         self.out = read("proj_out.weight", config.mel_dim, width), read("proj_out.bias", config.mel_dim)
         self.rope = Rope(config.head_dim, config.rope_parameters["rope_theta"], read.device)
@@ -86,8 +90,9 @@ class Dit:
         apart = blocks - blocks[:, None]
         return {
             (back, ahead): (apart >= -int(back)) & (apart <= int(ahead))
-            for back in (False, True) for ahead in (False, True)
-        }  # fmt: skip
+            for back in (False, True)
+            for ahead in (False, True)
+        }
 
     def _forward(
         self, mel: Tensor, known: Tensor, time: Tensor, angles: tuple[Tensor, Tensor], masks: dict[Any, Tensor]

@@ -72,9 +72,12 @@ class Source(source.Source):
         """Asked for at every step."""
         thinker = self.config.thinker_config
         return Marks(
-            audio=thinker.audio_token_index, image=thinker.image_token_index, video=thinker.video_token_index,
-            audio_start=thinker.audio_start_token_id, audio_end=thinker.audio_end_token_id,
-        )  # fmt: skip
+            audio=thinker.audio_token_index,
+            image=thinker.image_token_index,
+            video=thinker.video_token_index,
+            audio_start=thinker.audio_start_token_id,
+            audio_end=thinker.audio_end_token_id,
+        )
 
     @cached_property
     def positions(self) -> PairedPositions:

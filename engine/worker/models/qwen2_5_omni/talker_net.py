@@ -35,9 +35,12 @@ class TalkerNet(net.TalkerNet):
         self.config = config = source.config.talker_config
         read, wide, generation = source.reader("talker."), int(config.embedding_size), source.generation
         shape = TalkerShape(
-            decoder=config, begin=config.tts_codec_start_token_id, end=config.tts_codec_end_token_id,
-            penalty=generation.get("talker_repetition_penalty", 1.05), top_k=generation.get("talker_top_k", 40),
-        )  # fmt: skip
+            decoder=config,
+            begin=config.tts_codec_start_token_id,
+            end=config.tts_codec_end_token_id,
+            penalty=generation.get("talker_repetition_penalty", 1.05),
+            top_k=generation.get("talker_top_k", 40),
+        )
         room = source.context + ANSWER_FRAMES
         super().__init__(read, shape, room, source.slots, source.static, source.shared(room))
         projection = read.below("thinker_to_talker_proj")

@@ -33,10 +33,12 @@ class Vocoder:
             wide = first // 2**i
             self.ups.append(_Up(read.below(f"ups.{i}.0"), wide, kernel, rate))
             numbers = range(i * len(kinds), (i + 1) * len(kinds))
-            self.blocks.append([
-                _Block(read.below(f"resblocks.{n}"), wide // 2, *kind, taps)
-                for n, kind in zip(numbers, kinds, strict=True)
-            ])  # fmt: skip
+            self.blocks.append(
+                [
+                    _Block(read.below(f"resblocks.{n}"), wide // 2, *kind, taps)
+                    for n, kind in zip(numbers, kinds, strict=True)
+                ]
+            )
         last = first // 2 ** len(self.ups)
         self.activation = _Activation(read.below("activation_post.act"), last, taps)
         self.post = read("conv_post.weight", 1, last, 7)

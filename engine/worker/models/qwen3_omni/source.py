@@ -44,11 +44,17 @@ class Source(source.Source):
         whole = self.config
         thinker = whole.thinker_config
         return Marks(
-            turn=whole.im_start_token_id, user=whole.user_token_id, audio=thinker.audio_token_id,
-            image=thinker.image_token_id, video=thinker.video_token_id, audio_start=thinker.audio_start_token_id,
-            audio_end=thinker.audio_end_token_id, pad=whole.tts_pad_token_id, begin=whole.tts_bos_token_id,
+            turn=whole.im_start_token_id,
+            user=whole.user_token_id,
+            audio=thinker.audio_token_id,
+            image=thinker.image_token_id,
+            video=thinker.video_token_id,
+            audio_start=thinker.audio_start_token_id,
+            audio_end=thinker.audio_end_token_id,
+            pad=whole.tts_pad_token_id,
+            begin=whole.tts_bos_token_id,
             end=whole.tts_eos_token_id,
-        )  # fmt: skip
+        )
 
     @cached_property
     def positions(self) -> RopePositions:

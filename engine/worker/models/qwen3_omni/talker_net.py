@@ -29,11 +29,15 @@ class TalkerNet(rvq_net.TalkerNet):
         self._marks = source.marks
         text.shared_expert_intermediate_size = text.shared_expert_intermediate_size or 0
         shape = TalkerShape(
-            decoder=text, predictor=config.code_predictor_config, text_width=config.thinker_hidden_size,
-            text_inner=text.intermediate_size, begin=config.codec_bos_id, end=config.codec_eos_token_id,
+            decoder=text,
+            predictor=config.code_predictor_config,
+            text_width=config.thinker_hidden_size,
+            text_inner=text.intermediate_size,
+            begin=config.codec_bos_id,
+            end=config.codec_eos_token_id,
             penalty=source.generation.get("talker_repetition_penalty", 1.05),
             top_k=source.generation.get("talker_top_k", 50),
-        )  # fmt: skip
+        )
         table = source.checkpoint.tensor(
             "thinker.model.embed_tokens.weight", (source.text.vocab_size, source.text.hidden_size)
         )

@@ -20,14 +20,36 @@ from engine.worker.nn.settings import settings_of
 from engine.worker.nn.weights import Reader
 
 DEFAULTS: dict[str, Any] = {
-    "sampling_rate": 24_000, "audio_channels": 1, "hidden_size": 512, "num_filters": 64, "num_residual_layers": 1,
-    "upsampling_ratios": (8, 6, 5, 4), "kernel_size": 7, "last_kernel_size": 3, "residual_kernel_size": 3,
-    "dilation_growth_rate": 2, "use_causal_conv": True, "pad_mode": "constant", "compress": 2, "codebook_size": 2048,
-    "codebook_dim": 256, "use_conv_shortcut": False, "vector_quantization_hidden_dimension": 256,
-    "num_semantic_quantizers": 1, "num_hidden_layers": 8, "intermediate_size": 2048, "num_attention_heads": 8,
-    "num_key_value_heads": 8, "head_dim": None, "hidden_act": "gelu", "norm_eps": 1e-5, "sliding_window": 250,
-    "attention_bias": False, "rope_parameters": {"rope_theta": 1e4}, "frame_rate": 12.5,
-}  # fmt: skip
+    "sampling_rate": 24_000,
+    "audio_channels": 1,
+    "hidden_size": 512,
+    "num_filters": 64,
+    "num_residual_layers": 1,
+    "upsampling_ratios": (8, 6, 5, 4),
+    "kernel_size": 7,
+    "last_kernel_size": 3,
+    "residual_kernel_size": 3,
+    "dilation_growth_rate": 2,
+    "use_causal_conv": True,
+    "pad_mode": "constant",
+    "compress": 2,
+    "codebook_size": 2048,
+    "codebook_dim": 256,
+    "use_conv_shortcut": False,
+    "vector_quantization_hidden_dimension": 256,
+    "num_semantic_quantizers": 1,
+    "num_hidden_layers": 8,
+    "intermediate_size": 2048,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "head_dim": None,
+    "hidden_act": "gelu",
+    "norm_eps": 1e-5,
+    "sliding_window": 250,
+    "attention_bias": False,
+    "rope_parameters": {"rope_theta": 1e4},
+    "frame_rate": 12.5,
+}
 """The fields of the encoder's configuration, with the values of those that a file leaves out."""
 UNREAD = ("audio_channels", "use_causal_conv", "use_conv_shortcut", "attention_bias", "pad_mode")
 """Fields of which one value alone is served, the default."""

@@ -23,9 +23,17 @@ ARCHITECTURE, CODEC = "Qwen3TTSForConditionalGeneration", "Qwen3TTSTokenizerV2Mo
 TOKENIZER = "qwen3_tts_tokenizer_12hz"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 LANGUAGES = {
-    "chinese": "zh", "english": "en", "french": "fr", "german": "de", "italian": "it", "japanese": "ja",
-    "korean": "ko", "portuguese": "pt", "russian": "ru", "spanish": "es",
-}  # fmt: skip
+    "chinese": "zh",
+    "english": "en",
+    "french": "fr",
+    "german": "de",
+    "italian": "it",
+    "japanese": "ja",
+    "korean": "ko",
+    "portuguese": "pt",
+    "russian": "ru",
+    "spanish": "es",
+}
 """Languages as BCP 47, by the names that checkpoints have for them."""
 WANTS = {"custom_voice": "", "voice_design": "designs", "base": "clones"}
 """The kinds of checkpoints, and the option that gives each its voices."""

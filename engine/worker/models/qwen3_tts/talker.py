@@ -75,10 +75,14 @@ class Talker(stage.Talker[TalkerNet]):
     @classmethod
     def _info(cls, source: Source) -> StageInfo:
         return StageInfo(
-            takes=kinds(Text, VoiceText), feeds=kinds(Codes, Recording), slots=source.slots, max_pending=MAX_PENDING,
-            checkpoints=kinds(Codes, Recording), replay=replay_of(source.dtype, source.device),
+            takes=kinds(Text, VoiceText),
+            feeds=kinds(Codes, Recording),
+            slots=source.slots,
+            max_pending=MAX_PENDING,
+            checkpoints=kinds(Codes, Recording),
+            replay=replay_of(source.dtype, source.device),
             facets=Facets(voices=source.voices, languages=source.languages),
-        )  # fmt: skip
+        )
 
     def __init__(self, config: StageConfig) -> None:
         self.source = source = Source(config)
@@ -98,19 +102,23 @@ class Talker(stage.Talker[TalkerNet]):
         self.streams = source.options.layout == "streaming"
         generation = source.generation
         self.sampled = {
-            "temperature": generation.get("temperature", 0.9), "top_k": self.net.shape.top_k,
+            "temperature": generation.get("temperature", 0.9),
+            "top_k": self.net.shape.top_k,
             "top_p": generation.get("top_p", 1.0),
-        }  # fmt: skip
+        }
 
     def open(self, req: StageRequest) -> None:
         asked = req.request.sampling
         voice = self._voices[asked_voice(req.request.voice, self.info.facets.voices)]
         again = stage.spoken_before(req, self.net.groups)
         req.state = Speech(
-            params=SamplingParams(asked.seed, asked.greedy, **self.sampled), voice=voice, prompt=voice.lead,
-            spoken=np.concatenate((voice.frames, again)) if len(voice.frames) else again, given=len(voice.frames),
+            params=SamplingParams(asked.seed, asked.greedy, **self.sampled),
+            voice=voice,
+            prompt=voice.lead,
+            spoken=np.concatenate((voice.frames, again)) if len(voice.frames) else again,
+            given=len(voice.frames),
             announced=not len(voice.frames),
-        )  # fmt: skip
+        )
         self.net.open(req.slot)
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
@@ -202,12 +210,19 @@ class Talker(stage.Talker[TalkerNet]):
 def _shape(source: Source) -> TalkerShape:
     talker, generation = source.config.talker_config, source.generation
     further = FurtherCodes(
-        generation.get("subtalker_temperature", 0.9), generation.get("subtalker_top_k", 50),
+        generation.get("subtalker_temperature", 0.9),
+        generation.get("subtalker_top_k", 50),
         generation.get("subtalker_top_p", 1.0),
-    )  # fmt: skip
+    )
     return TalkerShape(
-        decoder=talker, predictor=talker.code_predictor_config, text_width=talker.text_hidden_size,
-        text_inner=talker.text_hidden_size, begin=talker.codec_bos_id, end=talker.codec_eos_token_id,
-        penalty=generation.get("repetition_penalty", 1.05), top_k=generation.get("top_k", 50), further=further,
+        decoder=talker,
+        predictor=talker.code_predictor_config,
+        text_width=talker.text_hidden_size,
+        text_inner=talker.text_hidden_size,
+        begin=talker.codec_bos_id,
+        end=talker.codec_eos_token_id,
+        penalty=generation.get("repetition_penalty", 1.05),
+        top_k=generation.get("top_k", 50),
+        further=further,
         fewest=FEWEST,
-    )  # fmt: skip
+    )

@@ -34,12 +34,16 @@ class Ears(Streamed):
     def describe(cls, config: StageConfig) -> StageInfo:
         options = transcription_options(config.options)
         return StageInfo(
-            takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=config.slots, replay="never",
+            takes=kinds(Speech),
+            emits=kinds(Transcript),
+            feeds=kinds(Transcript),
+            slots=config.slots,
+            replay="never",
             facets=Facets(
                 heard_languages=(options.language,) if options.language else (),
                 leaving=leaving(options.url, text=False, audio=True),
             ),
-        )  # fmt: skip
+        )
 
     def __init__(self, config: StageConfig, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         super().__init__(config)

@@ -173,6 +173,8 @@ def _check_memory(settings: LlamaSettings) -> None:
     files = [settings.weights, *([settings.projector] if settings.projector else [])]
     cache = read_header(settings.weights).cache_bytes(settings.context, CACHE_BYTES[settings.cache_type])
     check_memory(
-        settings.weights, sum(read_header(file).size for file in files), cache * settings.slots,
+        settings.weights,
+        sum(read_header(file).size for file in files),
+        cache * settings.slots,
         f"{settings.slots} conversations of {settings.context} tokens",
-    )  # fmt: skip
+    )

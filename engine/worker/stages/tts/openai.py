@@ -39,11 +39,14 @@ class Speaker(Streamed):
         options = speech_options(config.options)
         voices = tuple(Voice(name, name, options.language) for name in options.names)
         return StageInfo(
-            takes=kinds(Text, VoiceText), emits=kinds(Audio), slots=config.slots, replay="never",
+            takes=kinds(Text, VoiceText),
+            emits=kinds(Audio),
+            slots=config.slots,
+            replay="never",
             facets=Facets(
                 voices=voices, languages=(options.language,) if options.language else (), leaving=leaving(options.url)
             ),
-        )  # fmt: skip
+        )
 
     def __init__(self, config: StageConfig, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         super().__init__(config)
