@@ -12,7 +12,7 @@ HTTPS ?=
 EXTRA ?= $(or $(shell sed -n 's/^\# extra: //p' "$(CONFIG)" 2>/dev/null),base)
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
 
-.PHONY: help serve demo test check words bench doctor docs format web npm wheel slow chaos soak gpu kernels conformance media ray attacks transitions constraints release vllm containers clean
+.PHONY: help serve demo test check bench doctor docs format web npm wheel slow chaos soak gpu kernels conformance media ray attacks transitions constraints release vllm containers clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -26,15 +26,11 @@ demo: $(VENV)/demo.stamp  ## the same with a Gradio page at /gradio beside the p
 test: $(VENV)/dev.stamp  ## every test that a laptop can run, and a table of what ran, what took longest and what was missing
 	@$(BIN)/python -m scripts.suites
 
-check: $(VENV)/dev.stamp  ## ruff, pyright, import-linter, and no identifier in a word that was given up
+check: $(VENV)/dev.stamp  ## run ruff, pyright and import-linter
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
-	@$(BIN)/python scripts/words.py --check
-
-words: $(VENV)/dev.stamp  ## which identifiers bear a word that was given up for the field's own (scripts/words.toml)
-	@$(BIN)/python scripts/words.py
 
 bench: $(VENV)/base.stamp  ## measure this machine: first audio, real-time factor, hand-over, underruns
 	@$(BIN)/parley bench --config $(CONFIG)

@@ -41,6 +41,7 @@ def test_every_fault_has_a_test_and_no_test_names_another() -> None:
 # --- mutants
 
 
+@pytest.mark.slow
 def test_every_statement_has_a_mutant_which_still_applies_and_tests() -> None:
     known, proofs = seeds.statements(), seeds.proofs()
     for mutant in mutants.mutants():

@@ -17,7 +17,7 @@ import pytest
 from app.callers import Caller
 from app.transports.disconnect import Disconnect
 from app.transports.resumable_session import ResumableSession
-from scripts.sizes import read
+from benchmarks.code_size import read
 from tests.app.realtime.test_session import check_order
 from tests.app.rig import TIMEOUT_S, Event, Running, check_event, eventually, silence, tone
 from tests.app.transports import phone_line
