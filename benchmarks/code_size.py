@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import re
-import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +23,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PARTS = {"app": ("app",), "engine without training": ("engine",), "benchmarks + scripts": ("benchmarks", "scripts")}
 FLAT = ("app", "engine", "engine/worker")
 SKIPPED = {"training", "node_modules"}
-SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 MODEL_FAMILY = re.compile(r"engine/worker/models/\w+/")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -49,23 +46,28 @@ class Source:
 def read(text: str, name: str) -> Source:
     """Count the code of one file."""
     tree = ast.parse(text)
-    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    code = {line for one in tokens if one.type not in SILENT for line in range(one.start[0], one.end[0] + 1)}
-    code -= set(docstring_lines(tree))
+    code = code_lines(text, tree)
     return Source(
         name,
         lines=len(code),
         functions={where: len(code & set().union(*map(span, one.body))) for where, one in functions(tree)},
         classes=frozenset(one.name for one in tree.body if isinstance(one, ast.ClassDef) and one.name[0] != "_"),
         packed=sum(is_packed(one) for one in ast.walk(tree)),
-        unformatted=sum(one.type == tokenize.COMMENT and "fmt: skip" in one.string for one in tokens),
+        unformatted=len(re.findall(r"# fmt: skip$", text, re.MULTILINE)),
     )
 
 
-def docstring_lines(tree: ast.AST) -> Iterator[int]:
+def code_lines(text: str, tree: ast.AST) -> set[int]:
+    """Return the numbers of the lines that hold code; a blank line within a string is code, one in a docstring not."""
+    lines = enumerate(text.splitlines(), start=1)
+    code = {number for number, line in lines if line.strip() and not line.lstrip().startswith("#")}
+    docstrings = set[int]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield from span(node)
+            docstrings |= span(node)
+        elif isinstance(node, ast.Constant | ast.JoinedStr):
+            code |= span(node)
+    return code - docstrings
 
 
 def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, Function]]:
@@ -76,7 +78,7 @@ def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, Function]]
         yield from functions(child, f"{within}{child.name}." if named else within)
 
 
-def span(node: ast.stmt) -> set[int]:
+def span(node: ast.stmt | ast.expr) -> set[int]:
     return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
 
 
