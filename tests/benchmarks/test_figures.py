@@ -1,0 +1,32 @@
+"""FIGURES.md is what figures.json gives, in short cells, and its commands exist."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks.figures import DATA, PAGE, Figure, page, read
+from tests.test_blocks import known
+
+ROOT = DATA.parent.parent
+FIGURES = [figure for group in read() for figure in group.figures]
+MOST_WORDS = 15
+
+
+def test_the_page_is_what_the_data_give() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(read()), "run python -m benchmarks.figures"
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_a_figure_is_short_and_its_command_exists(figure: Figure) -> None:
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", figure.date)
+    for cell in (figure.name, figure.value, figure.bar, figure.machine):
+        assert len([word for word in cell.split() if re.search(r"\w", word)]) <= MOST_WORDS
+    assert known(figure.command.split()) is not False
+    assert [path for path in re.findall(r"tests/[\w/]+\.py", figure.command) if not (ROOT / path).is_file()] == []
+
+
+def test_a_value_that_misses_its_bar_is_bold() -> None:
+    figure = Figure(name="a", value="2", bar="≤ 1", machine="any", date="2026-11-27", command="make x", missed=True)
+    assert figure.row() == "| a | **2** | ≤ 1 | any | 2026-11-27 | `make x` |"
