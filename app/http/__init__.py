@@ -1,0 +1,1 @@
+"""The HTTP routes: OpenAI's API, client secrets, calls and administration."""

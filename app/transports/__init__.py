@@ -1,0 +1,1 @@
+"""Transports between clients and sessions: WebSockets, WebRTC and telephone calls."""

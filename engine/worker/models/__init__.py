@@ -1,0 +1,1 @@
+"""Model families, one module or package each, exporting STAGES."""

@@ -1,0 +1,1 @@
+"""Stages that belong to no model family, one file each, exporting STAGE."""
