@@ -34,7 +34,7 @@ class Source:
     name: str
     lines: int
     functions: Mapping[str, int]
-    """Code lines of each function's body, by its qualified name."""
+    """Code lines of each function's body, by its qualified name; see ``body_lines``."""
     classes: frozenset[str]
     """Public classes at the top level."""
     packed: int
@@ -46,26 +46,27 @@ class Source:
 def read(text: str, name: str) -> Source:
     """Count the code of one file."""
     tree = ast.parse(text)
-    code = code_lines(text, tree)
+    nodes = list(ast.walk(tree))
+    code = code_lines(text, nodes)
     return Source(
         name,
         lines=len(code),
-        functions={where: len(code & set().union(*map(span, one.body))) for where, one in functions(tree)},
+        functions={where: body_lines(one, code) for where, one in functions(tree)},
         classes=frozenset(one.name for one in tree.body if isinstance(one, ast.ClassDef) and one.name[0] != "_"),
-        packed=sum(is_packed(one) for one in ast.walk(tree)),
+        packed=sum(is_packed(one) for one in nodes),
         unformatted=len(re.findall(r"# fmt: skip$", text, re.MULTILINE)),
     )
 
 
-def code_lines(text: str, tree: ast.AST) -> set[int]:
+def code_lines(text: str, nodes: Sequence[ast.AST]) -> set[int]:
     """Return the numbers of the lines that hold code; a blank line within a string is code, one in a docstring not."""
     lines = enumerate(text.splitlines(), start=1)
     code = {number for number, line in lines if line.strip() and not line.lstrip().startswith("#")}
     docstrings = set[int]()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             docstrings |= span(node)
-        elif isinstance(node, ast.Constant | ast.JoinedStr):
+        elif isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
             code |= span(node)
     return code - docstrings
 
@@ -74,8 +75,19 @@ def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, Function]]
     for child in ast.iter_child_nodes(node):
         if isinstance(child, Function):
             yield within + child.name, child
-        named = isinstance(child, Function | ast.ClassDef)
-        yield from functions(child, f"{within}{child.name}." if named else within)
+        if isinstance(child, Function | ast.ClassDef):
+            yield from functions(child, f"{within}{child.name}.")
+        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from functions(child, within)
+
+
+def body_lines(function: Function, code: set[int]) -> int:
+    """Count the lines of a body; of one that is a single ``match`` only the longest case, as it reads like a table."""
+    match [one for one in function.body if code & span(one)]:
+        case [ast.Match(cases=cases)]:
+            return max(len(code & set().union(*map(span, case.body))) for case in cases)
+        case statements:
+            return len(code & set().union(*map(span, statements)))
 
 
 def span(node: ast.stmt | ast.expr) -> set[int]:

@@ -56,3 +56,8 @@ def test_a_class_name_may_repeat_once_per_model_family() -> None:
         for name in names
     ]
     assert repeated_classes(files) == {"Offer": ["app/a.py", "app/b.py"]}
+
+
+def test_a_function_that_is_one_match_has_the_lines_of_its_longest_case() -> None:
+    cases = "".join(f"        case {n}:\n            print()\n            return {n}\n" for n in range(30))
+    assert read(f"def kind(x: int) -> int:\n    match x:\n{cases}", "app/a.py").functions == {"kind": 2}
