@@ -36,7 +36,7 @@ from tests.test_readme import PAGES, ROOT
 
 HELD = {
     "bash": {"run", "install", "serve", "start", "measure", "resume", "join", "drain"},
-    "python": {"run", "serve", "key"},
+    "python": {"run", "serve", "key", "extend"},
     "html": {"web"},
     "nginx": {"proxy"},
     "yaml": {""},
