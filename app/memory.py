@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Callable
 
 from app.callers import Caller
+from app.refusal import Closed
 from app.shares import Shares
 
 MUCH_BYTES = 16_000_000
@@ -25,10 +26,11 @@ LITTLE_BYTES, LATER_S = 1_000_000, 60.0
 conversations would hold what lies between them, too, for minutes, or for good where nobody else comes."""
 
 
-class MemoryFull(Exception):
-    """The server holds as much for its clients as it may."""
+class MemoryFull(Closed):
+    """The server holds as many bytes for its clients as ``limits.held_mb`` allows."""
 
-    code = "server_full"
+    def __init__(self, message: str) -> None:
+        super().__init__("server_full", message)
 
 
 class Memory:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from typing import Any, Literal
 
+from app.addresses import check_proxies
 from app.ids import NAME
-from app.proxies import check_proxies
 from engine import ConfigError
 from engine.config import address_of, build
 

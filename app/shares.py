@@ -13,16 +13,18 @@ from typing import Any, Literal
 
 from app.addresses import is_local, subscriber
 from app.callers import Caller
+from app.refusal import Closed
 from app.settings import Limits
 
 Kind = Literal["sessions", "calls", "offers", "waiting", "answers", "secrets", "bytes"]
 """``bytes`` are those that the server holds for a client: conversations, bodies of requests and what is in them."""
 
 
-class ShareTaken(Exception):
-    """The key, or the address, holds as many places as it may; the others' are no concern of its."""
+class ShareTaken(Closed):
+    """The key or the address has used up its quota."""
 
-    code = "share_full"
+    def __init__(self, message: str) -> None:
+        super().__init__("share_full", message, 429)
 
 
 class Shares:

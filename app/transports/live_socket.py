@@ -24,8 +24,8 @@ from app.live.to_wire import error_text
 from app.realtime.protocol import Received
 from app.realtime.protocol.client_events import CreateItem, InputSamples
 from app.realtime.session_context import SessionContext
-from app.refusal import Refusal
-from app.service import Closed, Service
+from app.refusal import Closed, Refusal
+from app.service import Service
 from app.slices import LoopTime
 from app.telemetry import log
 from app.transports.channel import Channel
@@ -48,7 +48,7 @@ START_S = 120.0
 async def live(socket: WebSocket, service: Service, sessions: ResumableSessions) -> None:
     """One socket, from the handshake to the close."""
     try:
-        with service.admit(caller_of(socket.scope)) as context:
+        with service.admission.admit(caller_of(socket.scope)) as context:
             await accept(socket)
             door = SocketTransport(socket, service)
             try:
@@ -185,7 +185,7 @@ async def _opened(opening: _Opening, service: Service) -> Connection:
     """The connection of a session that is started in time. Raises Disconnect."""
     try:
         async with asyncio.timeout(START_S), Tasks() as tasks:
-            watch = tasks.create_task(end_with_server(service), name="watch")
+            watch = tasks.create_task(end_with_server(service.engine_host.draining), name="watch")
             connection = await opening.run()
             watch.cancel()
     except* Disconnect as disconnects:

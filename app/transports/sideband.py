@@ -14,7 +14,8 @@ from fastapi import WebSocket
 from app.auth import caller_of
 from app.ids import elsewhere
 from app.realtime.protocol.dialect import Dialect
-from app.service import Closed, Service
+from app.refusal import Closed
+from app.service import Service
 from app.telemetry import audit
 from app.transports.disconnect import Disconnect, first
 from app.transports.open_calls import Call, OpenCalls

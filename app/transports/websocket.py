@@ -22,8 +22,8 @@ from app.pace import MESSAGE_BYTES
 from app.realtime.protocol import beta
 from app.realtime.protocol.server_events import Error, QueueUpdated
 from app.realtime.protocol.to_wire import encode
-from app.refusal import Broken
-from app.service import Closed, Service
+from app.refusal import Broken, Closed
+from app.service import Service
 from app.telemetry import log
 from app.transports.channel import Channel
 from app.transports.connection import Connection, Opening
@@ -52,10 +52,10 @@ async def realtime(socket: WebSocket, service: Service, sessions: ResumableSessi
             await accept(socket)
             transport = SocketTransport(socket, service)
             await resumable.come_back(transport.channel, after)
-        elif service.full and socket.query_params.get("wait") == "true":
+        elif service.admission.full and socket.query_params.get("wait") == "true":
             await _wait(socket, service, sessions)
         else:
-            with service.admit(caller) as context:
+            with service.admission.admit(caller) as context:
                 await accept(socket)
                 transport = SocketTransport(socket, service)
                 await Connection(service, sessions, context, transport.channel, _opening(socket)).run()
@@ -156,11 +156,11 @@ async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions
     transport, caller = SocketTransport(socket, service), caller_of(socket.scope)
     channel = transport.channel
     with ExitStack() as session, ExitStack() as place:
-        waiter = place.enter_context(service.waiting(lambda place: channel.put(QueueUpdated(place)), caller))
+        waiter = place.enter_context(service.admission.waiting(lambda place: channel.put(QueueUpdated(place)), caller))
         await accept(socket)
         try:
             await _in_line(transport, service, waiter)
-            context = session.enter_context(service.admit(caller, waiter))
+            context = session.enter_context(service.admission.admit(caller, waiter))
             place.close()
             await Connection(service, sessions, context, channel, _opening(socket)).run()
         except Closed as closed:
@@ -178,7 +178,7 @@ async def _in_line(transport: SocketTransport, service: Service, waiter: Waiter)
             others = [
                 tasks.create_task(transport.channel.write(), name="write"),
                 tasks.create_task(transport.collect(), name="collect"),
-                tasks.create_task(end_with_server(service), name="watch"),
+                tasks.create_task(end_with_server(service.engine_host.draining), name="watch"),
             ]
             await waiter.called.wait()
             for task in others:
@@ -189,6 +189,7 @@ async def _in_line(transport: SocketTransport, service: Service, waiter: Waiter)
         raise Closed("server_full", f"No session became free within {wait_s:g} s.") from None
 
 
-async def end_with_server(service: Service) -> None:
-    await service.draining.wait()
+async def end_with_server(draining: asyncio.Event) -> None:
+    """Raise Disconnect once the server drains."""
+    await draining.wait()
     raise Disconnect(GOING_AWAY, "the server is shutting down", "goodbye")

@@ -60,7 +60,7 @@ class Telephones:
         where it was served."""
         caller, control = Caller(self._settings.key), self._control()
         id, opening = self._opening(caller, control)
-        with self._service.share("calls", caller), self._service.admit(caller) as context:
+        with self._service.admission.share("calls", caller), self._service.admission.admit(caller) as context:
             phone = Phone(stream, self._service, caller, control, opening.dialect)
             lateness = self._service.lateness
             profile = replace(opening.profile, lead_s=stream.lead_s, reserve_s=RESERVE_S, lateness=lateness)
@@ -92,7 +92,7 @@ class Telephones:
         """A call's id, and its terms: the call's own functions are among its tools. Raises Refusal."""
         server = self._service.settings.name
         if self._settings.protocol == "live":
-            engine = self._service.engine
+            engine = self._service.engine_host.engine
             session = {"model": engine.model.name if engine else "", **self._settings.session}
             id, config = new_id("live", server), started(session, media=True, own_tools=tuple(control.tools))
             opening = opening_of(caller, config, id)
