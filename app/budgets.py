@@ -7,12 +7,12 @@ budget holds is read more slowly, in turn with the others who share it; who only
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from app.addresses import is_local, subscriber
 from app.callers import Caller
+from app.limits.lru_table import LruTable
 from app.pace import BURST_S, Bucket, Pace
 from app.settings import Limits
 
@@ -45,7 +45,7 @@ class Budgets:
         self._limits = limits
         self._now = now
         self._keys = dict[str, Budget]()
-        self._addresses = OrderedDict[str, Budget]()
+        self._addresses = LruTable[str, Budget](MOST)
 
     def charge(self, pace: Pace, caller: Caller) -> None:
         """Charge to its caller what a connection at this pace sends from now on."""
@@ -66,10 +66,8 @@ class Budgets:
         return self._keys[owner]
 
     def _of_address(self, address: str) -> Budget:
-        budget = self._addresses.pop(address, None) or _budget(self._limits.address_received_mb_s)
+        budget = self._addresses.get(address) or _budget(self._limits.address_received_mb_s)
         self._addresses[address] = budget
-        if len(self._addresses) > MOST:
-            self._addresses.popitem(last=False)
         return budget
 
 

@@ -44,7 +44,7 @@ class Memory:
     ) -> None:
         self.most = most
         self.held = 0
-        self._shares = shares
+        self._shares = shares or Shares()
         self._trim = trim or malloc_trim()
         self._freed = 0  # since it was given back for the last time
         self._timer: asyncio.TimerHandle | None = None
@@ -53,14 +53,12 @@ class Memory:
         """Raises MemoryFull, or ShareTaken, where there is no room for so many bytes more."""
         if self.held + size > self.most:
             raise MemoryFull(f"The server holds {self.most / 1e6:g} MB for its clients already; try again later.")
-        if self._shares is not None:
-            self._shares.check("bytes", caller, size)
+        self._shares.check("bytes", caller, size)
 
     def count(self, change: int, caller: Caller) -> None:
         """The caller has so many bytes more held than before, or fewer."""
         self.held += change
-        if self._shares is not None:
-            self._shares.count("bytes", caller, change)
+        self._shares.count("bytes", caller, change)
         if change < 0:
             self._free(-change)
 

@@ -30,8 +30,8 @@ class ShareTaken(Closed):
 class Shares:
     """The places held, by kind. ``several`` tells whether there is another key to leave some for."""
 
-    def __init__(self, limits: Limits, several: Callable[[], bool]) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits | None = None, several: Callable[[], bool] = lambda: False) -> None:
+        self._limits = limits or Limits()
         self._several = several
         self._keys = Counter[tuple[Kind, str]]()
         self._addresses = Counter[tuple[Kind, str]]()

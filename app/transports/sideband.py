@@ -44,7 +44,7 @@ async def _follow(transport: SocketTransport, call: Call) -> None:
     why, channel = Disconnect(), transport.channel
     audit("sideband.opened", call=call.id)
     try:
-        async with Tasks() as tasks, aclosing(transport.messages()) as messages:
+        async with Tasks() as tasks, aclosing(transport.frames()) as messages:
             tasks.create_task(channel.write(), name=f"sideband:{call.id}")
             tasks.create_task(_end_with(call), name=f"sideband-end:{call.id}")
             async for message in messages:

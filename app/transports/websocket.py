@@ -19,7 +19,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from app.auth import caller_of, error_body
 from app.pace import MESSAGE_BYTES
-from app.realtime.protocol import beta
+from app.realtime.protocol import Received, beta
 from app.realtime.protocol.server_events import Error, QueueUpdated
 from app.realtime.protocol.to_wire import encode
 from app.refusal import Broken, Closed
@@ -90,7 +90,11 @@ class SocketTransport:
         self._early = deque[str | bytes]()  # what came before there was a session
         self.channel = Channel(proxy(self), limits, service.loop_time(caller_of(socket.scope)))
 
-    async def messages(self) -> AsyncGenerator[str | bytes]:
+    def messages(self) -> AsyncGenerator[str | bytes | Received]:
+        return self.frames()
+
+    async def frames(self) -> AsyncGenerator[str | bytes]:
+        """Yield what the client sends, until it says goodbye. Raises Disconnect where the connection is lost."""
         while self._early:
             yield self._early.popleft()
         while (message := await self._socket.receive())["type"] != "websocket.disconnect":
@@ -112,7 +116,7 @@ class SocketTransport:
         """Keep what a waiting client says, up to a bound; the rest waits in the socket. Raises Disconnect."""
         early, room = deque[str | bytes](), EARLY_BYTES
         try:
-            async with aclosing(self.messages()) as messages:
+            async with aclosing(self.frames()) as messages:
                 async for message in messages:
                     early.append(message)
                     room -= len(message) + MESSAGE_BYTES
