@@ -35,7 +35,8 @@ def test_no_number_of_seconds_or_megabytes_is_without_end() -> None:
     assert {"session_s", "held_mb", "kept_mb"} <= numbers
     for value in (math.inf, math.nan):
         for name in numbers:
-            with pytest.raises(ConfigError, match=rf"server\.limits\.{name}: must be (a positive, finite|greater than 0)"):
+            problem = rf"server\.limits\.{name}: must be (a positive, finite|greater than 0)"
+            with pytest.raises(ConfigError, match=problem):
                 settings_of({"limits": {name: value}})
         for name in ("camera_every_s", "drain_s"):
             with pytest.raises(ConfigError, match=rf"server\.{name}: must"):

@@ -75,8 +75,9 @@ def check_version(library: str, *read: str) -> None:
     """Fail where another version is installed than was read."""
     installed = version(library)
     assert installed in read, (
-        f"{library} {installed} is installed, and {' or '.join(read)} was read. Read in {installed} what these tables name and "
-        f"what calls it; run tests/app/transports, tests/web and tests/attacks; set READ in {library}_compat.py."
+        f"{library} {installed} is installed, and {' or '.join(read)} was read. Read in {installed} what these "
+        f"tables name and what calls it; run tests/app/transports, tests/web and tests/attacks; "
+        f"set READ in {library}_compat.py."
     )
 
 
