@@ -127,7 +127,7 @@ class Gate:
                 try:
                     places.enter_context(self._shares.hold("answers", caller_of(scope)))
                 except ShareTaken as taken:
-                    return 429, taken.code, str(taken)
+                    return taken.status, taken.code, str(taken)
             await self._app(scope, receive, send)
         return None
 
@@ -223,7 +223,7 @@ def owner_of(scope: Scope) -> str:
 
 
 def address_of(scope: Scope) -> str:
-    """Return the address of a request, as far as ``app/proxies.py`` believes it."""
+    """Return the address of a request, as far as ``app/addresses.py`` believes it."""
     client = scope.get("client")
     return client[0] if client else ""
 

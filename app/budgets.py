@@ -1,36 +1,36 @@
-"""Budgets of bytes a second, with a burst: one for all clients of a key, one for all of an address.
+"""Shared bandwidth limits: one token bucket for all clients of a key, and one for all clients of an address.
 
-Each connection has its own pace (``pace``); many of them would be as many times that. Whoever sends more than the
-budget holds is read more slowly, in turn with the others who share it; who only talks is not. Knows no socket.
+They bound the sum of many connections, each of which has its own rate limiter (``pace``). Clients beyond the shared
+limit are read more slowly, in turn; clients that only talk are not slowed.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from app.addresses import is_local, subscriber
 from app.callers import Caller
+from app.limits.lru_table import LruTable
 from app.pace import BURST_S, Bucket, Pace
 from app.settings import Limits
 
 MOST = 4096
-"""Addresses that are remembered; the oldest is forgotten."""
+"""Addresses that the table holds at most."""
 
 
 @dataclass(slots=True, eq=False)
 class Budget:
-    """The budget of one key, or of one address, in bytes; and what was received for it so far."""
+    """The bandwidth limit of one key or address, and the bytes received for it so far."""
 
     bucket: Bucket
     received: int = 0
     slowed: int = 0
-    """The number of times that something came when nothing of it was left."""
+    """How often bytes arrived while the bucket was overdrawn."""
 
     def take(self, size: int, now_s: float) -> float:
-        """Count so many bytes that came, and return the seconds until they are paid for."""
+        """Charge received bytes. Returns the seconds until the bucket is no longer overdrawn."""
         self.received += size
         self.bucket.take(size, now_s)
         wait_s = self.bucket.wait_s(now_s)
@@ -39,24 +39,24 @@ class Budget:
 
 
 class Budgets:
-    """The budgets of one server. ``now`` is monotonic seconds."""
+    """The bandwidth limits of one server. ``now`` returns monotonic seconds."""
 
     def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._now = now
         self._keys = dict[str, Budget]()
-        self._addresses = OrderedDict[str, Budget]()
+        self._addresses = LruTable[str, Budget](MOST)
 
     def charge(self, pace: Pace, caller: Caller) -> None:
-        """Charge to its caller what a connection at this pace sends from now on."""
+        """Charge everything that a connection sends from now on to its caller's key and address."""
         budgets = [self._of_key(caller.owner)]
-        # This machine's own user may take all of it. A proxy here that no setting names is taken for that user.
+        # This machine's own address has no limit. A local proxy that ``trusted_proxies`` omits counts as that address.
         if caller.address and not is_local(caller.address):
             budgets.append(self._of_address(subscriber(caller.address)))
         pace.share(budgets, self._now())
 
     def received(self) -> Iterator[tuple[str, int, int]]:
-        """Yield for each key its name, the bytes that came, and how often a client was made to wait."""
+        """Yield each key's name, the bytes received, and how often a client had to wait."""
         for owner, budget in self._keys.items():
             yield owner, budget.received, budget.slowed
 
@@ -66,10 +66,8 @@ class Budgets:
         return self._keys[owner]
 
     def _of_address(self, address: str) -> Budget:
-        budget = self._addresses.pop(address, None) or _budget(self._limits.address_received_mb_s)
+        budget = self._addresses.get(address) or _budget(self._limits.address_received_mb_s)
         self._addresses[address] = budget
-        if len(self._addresses) > MOST:
-            self._addresses.popitem(last=False)
         return budget
 
 

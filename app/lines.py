@@ -5,8 +5,7 @@ Lines that are left out are counted, and the next line about the same client tel
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
+from app.limits.lru_table import LruTable
 from app.pace import Bucket
 
 EACH_S, EACH_AT_ONCE = 1.0, 20
@@ -37,16 +36,15 @@ class Lines:
 
     def __init__(self) -> None:
         self._all = Bucket(10 * ALL_S, 10 * ALL_AT_ONCE)
-        self._each: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
-        self._left_out: OrderedDict[str, int] = OrderedDict()
+        self._each = LruTable[tuple[str, str], Bucket](MOST)
+        self._left_out = LruTable[str, int](MOST)
 
     def admit(self, event: str, subject: str, now_s: float) -> int | None:
         """Whether such a line may be written: how many about this subject were left out before it, or None for no."""
         self._forget_rested(now_s)
         each = self._bucket(event, subject)
         if each.free(now_s) < 1 or self._all.free(now_s) < 1:
-            self._left_out[subject] = self._left_out.pop(subject, 0) + 1
-            _forget(self._left_out)
+            self._left_out[subject] = self._left_out.get(subject, 0) + 1
             return None
         each.take(1, now_s)
         self._all.take(1, now_s)
@@ -62,19 +60,13 @@ class Lines:
             del self._each[oldest]
 
     def _bucket(self, event: str, subject: str) -> Bucket:
-        bucket = self._each.pop((event, subject), None)
+        bucket = self._each.get((event, subject))
         if bucket is None:
             bucket = Bucket(EACH_S, EACH_AT_ONCE) if subject else Bucket(ALL_S, ALL_AT_ONCE)
         self._each[event, subject] = bucket
-        _forget(self._each)
         return bucket
 
 
 def subject_of(fields: dict[str, object]) -> str:
     """Return the client that a line is about; "" for none."""
     return next((str(fields[name]) for name in SUBJECTS if fields.get(name, NOBODY) not in (NOBODY, "", None)), "")
-
-
-def _forget(table: OrderedDict[tuple[str, str], Bucket] | OrderedDict[str, int]) -> None:
-    if len(table) > MOST:
-        table.popitem(last=False)

@@ -1,7 +1,6 @@
-"""The bytes that clients have a server hold: bounded for all of them together, and given back to the system afterwards.
+"""The memory budget: a bound on the bytes held for all clients, and the return of freed memory to the system.
 
-An allocator keeps freed memory for itself. Unless it is asked to give that back, a server stays as large as its largest
-sessions were. Knows no session and no request.
+The C allocator keeps freed memory. Without ``malloc_trim`` a server would stay as large as its largest sessions were.
 """
 
 from __future__ import annotations
@@ -11,30 +10,31 @@ import ctypes
 from collections.abc import Callable
 
 from app.callers import Caller
+from app.refusal import Closed
 from app.shares import Shares
 
 MUCH_BYTES = 16_000_000
-"""The bytes let go from which on they are given back soon: a conversation of some pictures."""
+"""Freed bytes that are returned soon, within EVERY_S: a conversation with some pictures."""
 
 EVERY_S = 5.0
-"""Seconds between two times at the least: it takes some milliseconds in a thread, and an allocation may have to wait
-for it."""
+"""Seconds until then, since trimming takes some milliseconds in a thread and may delay allocations."""
 
 LITTLE_BYTES, LATER_S = 1_000_000, 60.0
-"""From so few bytes on, which are some seconds of speech, they are given back after a minute. Else a server of short
-conversations would hold what lies between them, too, for minutes, or for good where nobody else comes."""
+"""Fewer freed bytes, from a few seconds of speech on, are returned after a minute. Otherwise a server with only short
+conversations would never return them."""
 
 
-class MemoryFull(Exception):
-    """The server holds as much for its clients as it may."""
+class MemoryFull(Closed):
+    """The server holds as many bytes for its clients as ``limits.held_mb`` allows."""
 
-    code = "server_full"
+    def __init__(self, message: str) -> None:
+        super().__init__("server_full", message)
 
 
 class Memory:
-    """The memory of one server: ``most`` bytes at a time, and of these each key and each address its share.
+    """The memory of one server: at most ``most`` bytes, with quotas for each key and each address.
 
-    ``trim`` gives free memory back to the system; it runs in a thread.
+    ``trim`` returns freed memory to the system; it runs in a thread.
     """
 
     def __init__(
@@ -42,28 +42,26 @@ class Memory:
     ) -> None:
         self.most = most
         self.held = 0
-        self._shares = shares
+        self._shares = shares or Shares()
         self._trim = trim or malloc_trim()
-        self._freed = 0  # since it was given back for the last time
+        self._freed = 0  # bytes freed since the last trim
         self._timer: asyncio.TimerHandle | None = None
 
     def check(self, size: int, caller: Caller) -> None:
-        """Raises MemoryFull, or ShareTaken, where there is no room for so many bytes more."""
+        """Raise MemoryFull or ShareTaken if there is no room for ``size`` more bytes."""
         if self.held + size > self.most:
             raise MemoryFull(f"The server holds {self.most / 1e6:g} MB for its clients already; try again later.")
-        if self._shares is not None:
-            self._shares.check("bytes", caller, size)
+        self._shares.check("bytes", caller, size)
 
     def count(self, change: int, caller: Caller) -> None:
-        """The caller has so many bytes more held than before, or fewer."""
+        """Change the number of bytes held for a caller."""
         self.held += change
-        if self._shares is not None:
-            self._shares.count("bytes", caller, change)
+        self._shares.count("bytes", caller, change)
         if change < 0:
             self._free(-change)
 
     def close(self) -> None:
-        """Nothing is given back any more. May be called twice."""
+        """Stop trimming. May be called twice."""
         self._trim = None
         if self._timer is not None:
             self._timer.cancel()
@@ -88,7 +86,7 @@ class Memory:
 
 
 class Room:
-    """The bytes that one session, or one request, of a caller's holds."""
+    """The memory account of one session or one request."""
 
     def __init__(self, memory: Memory | None = None, caller: Caller | None = None) -> None:
         self._memory = memory or Memory()
@@ -97,30 +95,30 @@ class Room:
         self._closed = False
 
     def check(self, size: int) -> None:
-        """Raises MemoryFull, or ShareTaken, where there is no room for so many bytes more."""
+        """Raise MemoryFull or ShareTaken if there is no room for ``size`` more bytes."""
         self._memory.check(size, self._caller)
 
     def take(self, size: int) -> None:
-        """Hold so many bytes more. Raises MemoryFull, or ShareTaken; then nothing was taken."""
+        """Hold ``size`` more bytes. Raises MemoryFull or ShareTaken, and then holds nothing more."""
         self.check(size)
         self.count(size)
 
     def count(self, change: int) -> None:
-        """Count so many bytes more, or fewer, whether there was room for them or not."""
+        """Change the number of held bytes without checking for room."""
         if not self._closed:
             self.held += change
             self._memory.count(change, self._caller)
 
     def close(self) -> None:
-        """Nothing is held any more, and nothing is counted. May be called twice."""
+        """Release all bytes, and ignore later changes. May be called twice."""
         self.count(-self.held)
         self._closed = True
 
 
 def malloc_trim() -> Callable[[], object] | None:
-    """Return the call that gives free memory back to the system; None where the C library has none (glibc has).
+    """Return the function that returns freed memory to the system, or None if the C library has none (glibc has).
 
-    It does not hold Python's lock meanwhile.
+    It runs without Python's global lock.
     """
     try:
         trim = ctypes.CDLL(None).malloc_trim

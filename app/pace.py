@@ -1,5 +1,4 @@
-"""The amount that a client may send: so much at once, then so much a second. Knows no clock, no socket and no
-session."""
+"""Rate limits on what a client sends: token buckets for messages and bytes. The clock is an argument."""
 
 from __future__ import annotations
 
@@ -7,24 +6,23 @@ from collections.abc import Sequence
 from typing import Protocol
 
 BURST_S = 10.0
-"""Seconds of its budget that a client may use at once: a history, a minute of sound that waited in a laptop."""
+"""Size of each burst in seconds of the rate: a long history, or a minute of audio that a laptop had buffered."""
 
 PATIENCE_S = 60.0
-"""Seconds that a client may go on sending more than its budget: it is slowed all the time, and left after that."""
+"""Seconds that a client may exceed its message rate. It is slowed meanwhile, and disconnected afterwards."""
 
 MESSAGE_BYTES = 64
-"""The cost of a message beside its bytes where it waits: an empty one takes room, too."""
+"""Memory overhead of a queued message, in addition to its own bytes."""
 
 
 TALK_BYTES_S = 400_000
-"""Bytes a second of one who talks, and a quarter of them at once: speech of 24 kHz in base64 has 64,000, and two
-pictures a second of a camera the rest. They wait for no budget that is shared, and do not make their sender one who is
-ahead: whoever talks waits neither behind megabytes that somebody else of the same key or address sends, nor behind
-their parsing."""
+"""Bytes per second of a client that only talks, with a burst of a quarter second: 24 kHz speech in base64 needs 64,000,
+and two camera pictures per second need the rest. A client within this rate never waits for a shared budget, so uploads
+from the same key or address do not delay speech."""
 
 
 class Bucket:
-    """``burst`` at once, then ``rate_s`` a second. More may be taken, and is then owed.
+    """A token bucket: ``burst`` at once, then ``rate_s`` per second. It may be overdrawn.
 
     Source of the arithmetic: the generic cell rate algorithm (ITU-T I.371). Times are monotonic seconds.
     """
@@ -32,65 +30,65 @@ class Bucket:
     def __init__(self, rate_s: float, burst: float) -> None:
         self._rate_s = rate_s
         self._burst_s = burst / rate_s
-        self._paid_s = float("-inf")  # when all that was taken is paid for
+        self._paid_s = float("-inf")  # when the bucket is full again
 
     def take(self, amount: float, now_s: float) -> None:
-        """Take so much, whether it is there or not."""
+        """Take tokens, even if that overdraws the bucket."""
         self._paid_s = max(now_s, self._paid_s) + amount / self._rate_s
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until nothing is owed; 0: there is something left."""
+        """Return the seconds until the bucket is no longer overdrawn; 0 if it is not."""
         # To the microsecond: sums of fractions are a little above or below the exact sum.
         return max(0.0, round(self._paid_s - now_s - self._burst_s, 6))
 
     def owed_s(self, now_s: float) -> float:
-        """Seconds until all that was taken is paid for, and everything is there again."""
+        """Return the seconds until the bucket is full."""
         return max(0.0, self._paid_s - now_s)
 
     def free(self, now_s: float) -> float:
-        """Return how much may be taken now without owing anything."""
+        """Return how many tokens are left; negative if the bucket is overdrawn."""
         return min(self._burst_s, self._burst_s - (self._paid_s - now_s)) * self._rate_s
 
 
 class Shared(Protocol):
-    """A budget of bytes that several clients share."""
+    """A budget of bytes that several clients share, such as all clients of one key."""
 
     def take(self, size: int, now_s: float) -> float:
-        """Take so much, whether it is there or not; the seconds until that is paid for."""
+        """Take bytes, even beyond the budget. Returns the seconds until the budget is no longer overdrawn."""
         ...
 
 
 class Pace:
-    """One client's budget of messages and bytes. A frame without content is a message, and so are pings and pongs.
+    """The rate limiter of one client, for messages and bytes. Empty frames, pings and pongs count as messages.
 
-    A client that shares a budget with others waits for the bytes that it sent itself, behind those that were sent
-    before: in turn. It does not while it sends no more than one who talks.
+    Clients that share a budget wait in turn: each for its own bytes and those sent before. A client that sends no more
+    than TALK_BYTES_S does not wait for it.
     """
 
     def __init__(self, messages_s: float, bytes_s: float) -> None:
         self._messages_s = messages_s
         self._messages = Bucket(messages_s, messages_s * BURST_S)
         self._bytes = Bucket(bytes_s, bytes_s * BURST_S)
-        self._slowed_s: float | None = None  # since when it has sent more than it may
+        self._slowed_s: float | None = None  # since when it exceeds its message rate
         self._talk = Bucket(TALK_BYTES_S, TALK_BYTES_S / 4)
         self._shared: Sequence[Shared] = ()
-        self._nobodys = 0  # bytes that came before anybody shared
-        self._turn_s = float("-inf")  # when it is its turn among those it shares with
+        self._nobodys = 0  # bytes received before a budget was shared
+        self._turn_s = float("-inf")  # when its turn in the shared budget comes
 
     def share(self, budgets: Sequence[Shared], now_s: float) -> None:
-        """Count for these, too, what is taken in from now on, and what came before anybody knew whose it is."""
+        """Charge these budgets too, including the bytes received before the client was known."""
         if list(budgets) != list(self._shared):
             self._shared = budgets
             self._take_shared(0, now_s)
 
     def spend(self, messages: int, size: int, now_s: float) -> None:
-        """Count so many messages of so many bytes in all that were taken in."""
+        """Charge received messages, ``size`` bytes in all."""
         self._messages.take(messages, now_s)
         self._bytes.take(size, now_s)
         self._talk.take(size, now_s)
         self._take_shared(size, now_s)
         free = self._messages.free(now_s)
-        if free >= self._messages_s:  # it has rested for a second
+        if free >= self._messages_s:  # a second's worth has been refilled
             self._slowed_s = None
         elif free < 0 and self._slowed_s is None:
             self._slowed_s = now_s
@@ -103,14 +101,16 @@ class Pace:
             self._nobodys = 0
 
     def wait_s(self, now_s: float) -> float:
-        """Return how long nothing more is to be taken in; 0: go on."""
+        """Return the seconds to wait before reading more; 0 to read now."""
         return max(self._messages.wait_s(now_s), self._bytes.wait_s(now_s), self._turn_s - now_s, 0.0)
 
     def ahead_s(self, now_s: float) -> float:
-        """Seconds that the client would have to be silent to have sent no more messages than it may, at their rate (up
-        to BURST_S, and beyond that it waits), and no more bytes than one who talks."""
+        """Return the seconds of silence that would bring the client back to its message rate and to TALK_BYTES_S.
+
+        The scheduler of the event loop serves clients with a small value first.
+        """
         return max(self._messages.owed_s(now_s), self._talk.wait_s(now_s))
 
     def goes_on(self, now_s: float) -> bool:
-        """Whether the client has sent more messages than it may for PATIENCE_S: more bytes alone are only slow."""
+        """Return whether the client has exceeded its message rate for PATIENCE_S. Excess bytes only slow it down."""
         return self._slowed_s is not None and now_s - self._slowed_s > PATIENCE_S

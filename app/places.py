@@ -1,8 +1,7 @@
-"""The engine's slots that answers over HTTP may hold: a share of each stage's. The others are left for who is talking.
+"""The fraction of each stage's slots that answers over HTTP may use. The rest stays free for sessions.
 
-An answer over HTTP is made as fast as the engine can, and one is followed by the next; a session needs a slot the
-moment its user stops speaking. So HTTP waits in a line, first come first served, and sessions do not wait for it.
-Knows no route and no engine.
+HTTP answers run as fast as the engine can, one after the other, while a session needs a slot the moment its user stops
+speaking. So HTTP requests wait in a queue, first come, first served, and sessions never wait for them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ now."""
 
 
 class Places:
-    """``wait_s`` is how long one may wait for a place; ``share`` is the part of each stage's slots, one at least."""
+    """``wait_s`` bounds the wait; ``share`` is the fraction of each stage's slots, at least one slot."""
 
     def __init__(self, wait_s: float, share: float) -> None:
         self._wait_s = wait_s
@@ -28,16 +27,18 @@ class Places:
 
     @property
     def waiting(self) -> int:
-        """The number of requests in the line."""
+        """The number of requests in the queue."""
         return len(self._line)
 
     @asynccontextmanager
     async def hold(self, slots: Slots, patient: bool = False) -> AsyncGenerator[None]:
-        """A place at every stage that ``slots`` names, while the block lasts. Raises TimeoutError for one who is not
-        ``patient``."""
+        """Hold a slot at every stage that ``slots`` names, while the block lasts.
+
+        Raises TimeoutError unless the request is ``patient``.
+        """
         stages = await self._turn(slots, None if patient else self._wait_s)
         self._held.update(stages)
-        self._call()  # there may be room for the next one, too
+        self._call()  # the next request may also find room
         try:
             yield
         finally:
@@ -45,7 +46,7 @@ class Places:
             self._call()
 
     async def _turn(self, slots: Slots, wait_s: float | None) -> tuple[str, ...]:
-        """Wait until it is ours, and there is room at each stage; which those are."""
+        """Wait until this request is first and each stage has room. Returns the stages."""
         turn = asyncio.Event()
         self._line.append(turn)
         try:
@@ -56,12 +57,12 @@ class Places:
             return tuple(found)
         finally:
             self._line.remove(turn)
-            self._call()  # its turn, if it did not take it, goes to the next
+            self._call()  # if this request gave up, the next one is first
 
     def _room(self, slots: Mapping[str, int]) -> bool:
         return all(self._held[stage] < max(1, int(self._share * number)) for stage, number in slots.items())
 
     def _call(self) -> None:
-        """Have the first in line look whether it is its turn."""
+        """Wake the first request in the queue, which then checks for room."""
         if self._line:
             self._line[0].set()

@@ -26,3 +26,15 @@ class Broken(Refusal):
     """The server failed, not the client."""
 
     kind = "server_error"
+
+
+class Closed(Exception):
+    """A session or request that the server does not admit now.
+
+    ``status`` is the HTTP status: 503, or 429 where the caller has used up its quota.
+    """
+
+    def __init__(self, code: str, message: str, status: int = 503) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status

@@ -14,6 +14,7 @@ from typing import Any
 
 from app.callers import Caller, Secret
 from app.ids import prefix
+from app.refusal import Closed
 from app.shares import Shares, ShareTaken
 
 KIND = "ek"
@@ -23,8 +24,11 @@ LIFETIMES_S = (10, 7200)
 """The lifetimes that the protocol lets a client ask for, and its default above."""
 
 
-class TooManySecrets(Exception):
-    """The error where as many are alive as the server keeps, or as the share of their maker."""
+class TooManySecrets(Closed):
+    """As many secrets are valid as the server, or the quota of their maker, allows."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("too_many_client_secrets", message, 429)
 
 
 class Secrets:
@@ -42,7 +46,7 @@ class Secrets:
     ) -> None:
         self._limit = limit
         self._now = now
-        self._shares = shares
+        self._shares = shares or Shares()
         self._prefix = prefix(KIND, server)
         # By digest: the time of a look-up tells something about digests, and nothing about the keys.
         self._alive: dict[bytes, Secret] = {}
@@ -53,11 +57,10 @@ class Secrets:
         maker = maker or Caller()
         if len(self._alive) >= self._limit:
             raise TooManySecrets(f"{self._limit} client secrets are alive, as many as there may be.")
-        if self._shares is not None:
-            try:
-                self._shares.take("secrets", maker)
-            except ShareTaken as taken:
-                raise TooManySecrets(str(taken)) from None
+        try:
+            self._shares.take("secrets", maker)
+        except ShareTaken as taken:
+            raise TooManySecrets(str(taken)) from None
         secret = Secret(self._prefix + secrets.token_hex(32), session, self._now() + lifetime_s, maker)
         self._alive[_digest(secret.value)] = secret
         return secret
@@ -81,8 +84,7 @@ class Secrets:
         ended = {digest: one for digest, one in self._alive.items() if which(one)}
         for digest, one in ended.items():
             del self._alive[digest]
-            if self._shares is not None:
-                self._shares.give("secrets", one.maker)
+            self._shares.give("secrets", one.maker)
         return list(ended.values())
 
 

@@ -25,6 +25,7 @@ from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from app import descriptors
+from app.addresses import Peers, shared_by
 from app.auth import OPEN_PATHS, Gate, error_body
 from app.heads import REQUEST_ID, Heads
 from app.http.admin import admin
@@ -41,7 +42,6 @@ from app.http.transcriptions import transcriptions
 from app.http.trouble import add_errors
 from app.live import LiveDialect
 from app.pages import add_pages, page_paths
-from app.proxies import Peers, shared_by
 from app.realtime.protocol.dialect import Realtime
 from app.realtime.protocol.from_wire import MAX_MESSAGE_BYTES
 from app.rehearsal import rehearse
@@ -112,21 +112,22 @@ def serve(spec: EngineSpec, on_ready: OnReady = lambda *ready: None, extend: Ext
 def _serve(service: Service, on_ready: OnReady, extend: Extend) -> None:
     listener = _bind(service.settings.host, service.settings.port)
     url = _url(service.certificate, service.settings.host, listener.getsockname()[1])
+    host = service.engine_host
 
     def ready() -> None:
         loop.settle()
-        assert service.engine is not None
-        on_ready(url, service.engine.model, service.certificate)
+        assert host.engine is not None
+        on_ready(url, host.engine.model, service.certificate)
 
-    service.on_ready = ready
+    host.on_ready = ready
     log("server.listening", url=url, keys=len(service.keys))
     if not service.keys and not is_loopback(service.settings.host):
         log("server.open_to_all", host=service.settings.host, hint="set server.keys_file")
     config = config_of(service, extend)
     rehearse(cast("FastAPI", config.app))
     Server(config, service).run(sockets=[listener])
-    if service.failure is not None:
-        raise service.failure
+    if host.failure is not None:
+        raise host.failure
 
 
 def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
@@ -143,7 +144,7 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
         log_config=None,
         log_level="error",  # its warnings repeat each request that is not HTTP
         access_log=False,
-        proxy_headers=False,  # app/proxies.py believes those that the settings name
+        proxy_headers=False,  # app/addresses.py believes those that the settings name
         server_header=False,
         date_header=False,
         ssl_certfile=service.certificate.path if service.certificate is not None else None,
@@ -176,7 +177,7 @@ class Server(uvicorn.Server):
         )
         service.metrics.connections.set_function(lambda: len(self.connections))
         service.metrics.idle.set_function(lambda: self.connections.idle)
-        service.on_failure = self.leave
+        service.engine_host.on_failure = self.leave
 
     def leave(self) -> None:
         """Begin to drain. May be called twice."""
@@ -247,7 +248,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
         metrics_keys=service.metrics_keys,
         secrets=service.secrets,
         throttle=service.throttle,
-        shares=service.shares,
+        shares=service.admission.shares,
         budgets=service.budgets,
         open_paths=OPEN_PATHS | page_paths(),
     )
@@ -317,10 +318,10 @@ def _add_operations(app: FastAPI, service: Service) -> None:
 
     @app.get("/health", summary="Green once every stage is warm, and while each has a replica", responses={503: {}})
     async def health() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
-        engine = service.engine
+        state, engine = service.engine_host.state, service.engine_host.engine
         body: dict[str, Any] = {
-            "status": service.state,
-            "ready": service.state == "ready" and engine is not None and not engine.unavailable,
+            "status": state,
+            "ready": state == "ready" and engine is not None and not engine.unavailable,
             "model": engine.model.name if engine else None,
             "version": VERSION,
         }
@@ -328,7 +329,7 @@ def _add_operations(app: FastAPI, service: Service) -> None:
             body["missing"] = ", ".join(engine.missing)  # stages without a replica; lost ones are being started again
         if engine and engine.unavailable:
             body["unavailable"] = dict(engine.unavailable)  # stages that ask a server which is down, and why
-        return JSONResponse(body, 200 if service.state == "ready" else 503)
+        return JSONResponse(body, 200 if state == "ready" else 503)
 
     @app.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:  # pyright: ignore[reportUnusedFunction]

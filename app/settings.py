@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from typing import Any, Literal
 
+from app.addresses import check_proxies
 from app.ids import NAME
-from app.proxies import check_proxies
 from engine import ConfigError
 from engine.config import address_of, build
 
@@ -24,95 +24,91 @@ ICE_URL = re.compile(r"(stuns?|turns?):[^?:\s]+(:\d+)?(\?transport=(udp|tcp))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of one client, and of all of them together."""
+    """Limits on one client, and on all clients together."""
 
     sessions: int = 64
-    """Open sessions; one more is refused with 503 before the upgrade."""
+    """Open sessions. Further clients are refused with status 503 before the upgrade."""
     calls: int = 16
-    """The most WebRTC calls among the sessions: one takes 0.04 of a core for its sound, beside what its answers
-    take."""
+    """WebRTC calls among the sessions. The audio of one call uses about 0.04 of a CPU core."""
     offers: int = 8
-    """The most calls whose client has not connected yet, so that offers which nobody follows never take all calls."""
+    """Calls whose client has not connected yet, so that unanswered offers never occupy all calls."""
     sidebands: int = 8
-    """Further sockets on one call; a backend needs one, and each of them is told every event."""
+    """Additional sockets on one call. Each receives every event; a backend needs one."""
     waiting: int = 16
-    """Clients that wait for a session (``?wait=true``); one more is refused."""
+    """Clients in the admission queue (``?wait=true``). Further ones are refused."""
     wait_s: float = 60.0
-    """Seconds that a client may wait for a session, or for a place among the answers over HTTP: a person gives up
-    sooner."""
+    """Seconds that a client may wait for a session, or an HTTP request for a free slot."""
     session_s: float = 3600.0
-    """Seconds that a session may last, as at the hosted service."""
+    """Maximum length of a session in seconds, as at the hosted service."""
     audio_s: float = 300.0
-    """Seconds of the longest turn, and of the longest recording: some minutes more than anyone says in one."""
+    """Maximum length of a turn or of an uploaded recording in seconds."""
     answer_s: float = 300.0
-    """Seconds of speech in one answer; an answer that is cut there ends as incomplete."""
+    """Maximum seconds of speech in one answer. A longer answer ends as incomplete."""
     answer_tokens: int = 4096
-    """Tokens of text in one answer, as far as the model's context goes: the protocol lets a client ask for so many."""
+    """Maximum text tokens in one answer, as far as the model's context allows."""
     items: int = 2000
     """Items of one conversation."""
     conversation_mb: float = 64.0
-    """Megabytes of one conversation: half an hour of speech (older speech stays as its words), or one large picture."""
+    """Megabytes of one conversation: half an hour of speech, or one large picture. Older speech is kept as text
+    only."""
     held_mb: float = 1024.0
-    """Megabytes of all conversations, request bodies, and what is decoded of them; beyond, 503. Where users send
-    pictures, a tenth of the machine's memory or more is a good figure."""
+    """Megabytes of all conversations, request bodies and decoded media. Beyond it, requests get status 503. For users
+    who send pictures, set at least a tenth of the machine's memory."""
     kept_responses: int = 1000
-    """Responses of ``/v1/responses`` that are kept for each key, so that ``previous_response_id`` finds them: a day of
-    conversations of one application. The one that was used longest ago goes first."""
+    """Responses of ``/v1/responses`` stored for each key, for ``previous_response_id``. The least recently used one is
+    dropped first."""
     kept_mb: float = 256.0
-    """Megabytes of the kept responses of all keys, beside ``held_mb``. The key that holds the most loses its oldest.
-    The default is four conversations as large as ``conversation_mb``, or some thousands of text."""
+    """Megabytes of the stored responses of all keys, in addition to ``held_mb``. The key that stores the most loses its
+    oldest response. The default holds four conversations of the maximum size."""
     responses: int = 4
-    """Responses of one session at a time, those outside its conversation included."""
+    """Concurrent responses of one session, including out-of-band responses."""
     answers: int = 16
-    """Answers over HTTP at a time, apart from the sessions; one more is refused with 503."""
+    """Concurrent answers over HTTP, apart from the sessions. Further requests are refused with status 503."""
     answers_share: float = 0.5
-    """The part of each stage's slots that those answers hold at most, so that a session finds one; the others wait for
-    ``wait_s``. ``1``: all, for a server without sessions."""
+    """Fraction of each stage's slots that HTTP may use, so that sessions find a free slot. Other HTTP requests wait up
+    to ``wait_s``. Set ``1`` on a server without sessions."""
     secrets: int = 1000
-    """Client secrets alive at a time: a page needs one for each call, and each holds at most 64 kB of settings."""
+    """Valid client secrets. A page needs one for each call; each holds at most 64 kB of settings."""
     key_share: float = 0.5
-    """The part of the sessions, calls, offers, waiting places, HTTP answers, client secrets and memory that one key may
-    hold where there are several keys: at least one of each. ``1``: all."""
+    """Fraction of the sessions, calls, offers, queue places, HTTP answers, client secrets and memory that one key may
+    use, at least one of each. It applies where there are several keys. ``1`` removes the limit."""
     address_share: float = 0.75
-    """The same part for one address, or one IPv6 network of 64 bits. This machine's own address is not bounded. Name a
-    reverse proxy in ``trusted_proxies``, or all its clients are one address."""
+    """The same fraction for one IP address, or one IPv6 /64 network. This machine's own address is exempt. List reverse
+    proxies in ``trusted_proxies``; otherwise all their clients count as one address."""
     idle_connections: int = 1024
-    """Connections that wait for their client: for a request, in a handshake, or for a reader. For one more, the one
-    that has waited longest is closed. Sessions and answers under way do not count."""
+    """Connections that wait for their client: for a request, in a handshake, or for a reader. When one more arrives,
+    the one that has waited longest is closed. Sessions and running answers do not count."""
     idle_per_address: int = 128
-    """The same for one address, or one IPv6 network of 64 bits; not for this machine's, nor for ``trusted_proxies``."""
+    """The same for one IP address, or one IPv6 /64 network. This machine and ``trusted_proxies`` are exempt."""
     unsent_s: float = 10.0
-    """Seconds of audio that may wait for a socket. Pacing puts 1.5 s there; more means that its client does not
-    read."""
+    """Seconds of audio that may wait for a slow socket. Normal pacing needs 1.5 s."""
     messages_s: float = 400.0
-    """Messages a second that one client may send, and ten times as many at once: a page that sends each 128 samples of
-    its microphone needs 188. Faster clients are read more slowly, and closed (1008) after a minute."""
+    """Messages per second from one client, with a burst of ten seconds' worth. A page that sends every 128 microphone
+    samples needs 188. Faster clients are slowed, and closed (1008) after a minute."""
     received_mb_s: float = 4.0
-    """Megabytes a second that one client may send, and ten times as much at once. Faster clients are read more
-    slowly."""
+    """Megabytes per second from one client, with a burst of ten seconds' worth. Faster clients are slowed."""
     key_received_mb_s: float = 32.0
-    """The same for all clients of one key together: sixty users of a backend who speak send 4, and a minute of theirs
-    that waited may come all at once."""
+    """The same for all clients of one key. Sixty speaking users of a backend send 4 MB per second."""
     address_received_mb_s: float = 16.0
-    """The same for all clients of one address, or of one IPv6 network of 64 bits; this machine's own is not bounded."""
+    """The same for all clients of one IP address, or one IPv6 /64 network. This machine is exempt."""
     send_timeout_s: float = 2.0
-    """Seconds without reading after which a client is disconnected: a network's hiccup is shorter."""
+    """Seconds after which a client that reads nothing is disconnected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
-    """Turn detection, where the protocol has no field for it."""
+    """Turn detection settings that the protocol has no field for."""
 
     min_speech_ms: int = 64
-    """Milliseconds of unbroken speech that start a turn: a click is shorter."""
+    """Milliseconds of uninterrupted speech that start a turn. Clicks are shorter."""
     echo_guard: bool = True
-    """Whether the answer that comes back through the microphone is told from the user."""
+    """Whether the server distinguishes the user from its own answer in the microphone signal."""
     ahead: bool = True
-    """Whether the model listens along while the user speaks. Without it, the model gets their turn when that is
-    over."""
+    """Whether the model processes speech while the user is still speaking. Otherwise it receives the turn at its
+    end."""
     guess_ms: int = 120
-    """Milliseconds of silence after which an answer is begun. It is held until the turn is over or the user goes on.
-    ``0``: no answer is begun before the turn's end."""
+    """Milliseconds of silence after which an answer is prepared. It is played once the turn is over, or dropped if the
+    user goes on. ``0`` disables it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,62 +116,61 @@ class IceServer:
     """A STUN or TURN server, as a browser's RTCPeerConnection takes it."""
 
     urls: tuple[str, ...]
-    """Addresses like ``stun:host:port`` or ``turn:host:port``. The host is a name, or an address of IPv4."""
+    """Addresses like ``stun:host:port`` or ``turn:host:port``. The host is a name or an IPv4 address."""
     username: str | None = None
-    """The name for the TURN server."""
+    """User name for the TURN server."""
     credential: str | None = None
-    """The password for the TURN server."""
+    """Password for the TURN server."""
     secret: str | None = None
-    """The secret that the TURN server shares with this one (coturn's ``static-auth-secret``), in the place of
-    ``username`` and ``credential``. Every client then gets a name and a password of its own, good for two hours."""
+    """Secret shared with the TURN server (coturn's ``static-auth-secret``), instead of ``username`` and ``credential``.
+    Each client then gets its own name and password, valid for two hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telephone:
-    """Calls that come from telephones (app/TELEPHONES.md); without an exchange of the two there are none."""
+    """Telephone calls (app/TELEPHONES.md). Without ``twilio_url``, ``audiosocket`` and ``sip`` there are none."""
 
     protocol: Literal["realtime", "live"] = "realtime"
-    """The protocol of ``session``, and of the backends that listen beside a call: at ``/v1/realtime?call_id=…``, or at
+    """Protocol of ``session`` and of the backends that join a call: at ``/v1/realtime?call_id=…`` or
     ``/v1/live/sessions/…/attach``."""
     session: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The settings that each call's session begins with, as the protocol's ``session`` has them: ``instructions``,
-    ``audio.output.voice``, ``tools`` (in Live ``delegation``) and others."""
+    """Initial settings of each call's session, in the protocol's own form: ``instructions``, ``audio.output.voice``,
+    ``tools`` (in Live ``delegation``) and others."""
     greeting: str | None = None
-    """Instructions for the first answer, with which the model begins the call. Without it the caller speaks first."""
+    """Instructions for the first answer, with which the model opens the call. Without it, the caller speaks first."""
     hang_up: bool = True
-    """Whether the model may end the call, by a function ``hang_up`` that the server runs."""
+    """Whether the model may end the call with the function ``hang_up``, which the server runs."""
     destinations: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Names and telephone numbers to which the model may hand a call on, by a function ``transfer``."""
+    """Names and telephone numbers to which the model may transfer a call with the function ``transfer``."""
     key: str = ""
-    """The name of the key whose calls they are: a backend with it may listen to them, run their tools and end them
+    """Name of the key that owns the calls. A backend with this key may listen to them, run their tools and end them
     (``?call_id=``)."""
     twilio_url: str | None = None
-    """The server's own address as Twilio reaches it, like ``https://voice.example.org``. The number's "a call comes in"
-    is then ``/v1/telephone/twilio`` there."""
+    """The server's public address for Twilio, like ``https://voice.example.org``. Set the number's "a call comes in" to
+    ``/v1/telephone/twilio`` there."""
     twilio_token_file: str | None = None
-    """A file with the auth token of the Twilio account. What is not signed with it is refused."""
+    """File with the auth token of the Twilio account. Unsigned requests are refused."""
     audiosocket: str | None = None
-    """The address, like ``127.0.0.1:9092``, at which an Asterisk brings calls by AudioSocket. That protocol has no key:
-    whoever reaches the port may call."""
+    """Address, like ``127.0.0.1:9092``, at which Asterisk connects calls by AudioSocket. The protocol has no
+    authentication, so restrict access to the port."""
     sip: str | None = None
-    """The UDP address, like ``192.0.2.7:5060``, at which SIP brings calls. Their sound comes to ports of ``ice_ports``
-    on the same host; ``ice_address`` is told where others reach it under another one."""
+    """UDP address, like ``192.0.2.7:5060``, for SIP calls. Their audio uses ports of ``ice_ports`` on the same host.
+    Behind NAT, set ``ice_address``."""
     sip_peers: tuple[str, ...] = ("127.0.0.0/8", "::1")
-    """The addresses or networks from which SIP is taken. What others send is dropped."""
+    """Addresses or networks from which SIP is accepted. Other datagrams are dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServer:
-    """An MCP server whose tools clients may use; it is asked from this machine, with the client's key."""
+    """An MCP server whose tools clients may use. This server calls it with the client's key."""
 
     url: str
-    """The server's address, like ``https://docs.example.org/mcp`` (streamable HTTP). A client gives the same address as
-    ``server_url``."""
+    """The MCP server's address, like ``https://docs.example.org/mcp`` (streamable HTTP). Clients send the same address
+    as ``server_url``."""
     private: bool = False
-    """``true``: the address may be one of this machine or of a private network. ``false``: a name that leads to such an
-    address is refused."""
+    """Whether the address may belong to this machine or a private network. Otherwise such addresses are refused."""
     timeout_s: float = 30.0
-    """Seconds that the server may take to list its tools, and for each call."""
+    """Seconds that the MCP server may take to list its tools, and for each call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,65 +178,65 @@ class Settings:
     """The app's own settings."""
 
     host: str = "127.0.0.1"
-    """The address to listen at; ``0.0.0.0`` opens the server to other machines."""
+    """Address to listen on. ``0.0.0.0`` makes the server reachable from other machines."""
     port: int = 8000
-    """The port to listen at; ``0`` takes any free one."""
+    """Port to listen on. ``0`` selects any free port."""
     name: str | None = None
-    """The server's name among several behind one proxy (``a-z``, ``0-9`` and ``-``, 16 at most), like ``a``. It stands
-    in the ids that clients bring back (``rtc_a_5b1f…``), so that the proxy finds the server by them."""
+    """Name of this server among several behind one proxy (``a-z``, ``0-9`` and ``-``, at most 16), like ``a``. It is
+    part of ids such as ``rtc_a_5b1f…``, so that the proxy can route by id."""
     https: str | None = None
-    """``auto`` for a certificate that the server signs itself, or the file of one (PEM). Without it the server speaks
-    plain HTTP."""
+    """``auto`` for a self-signed certificate, or the path of a certificate (PEM). Without it the server uses plain
+    HTTP."""
     https_key: str | None = None
-    """The file of the certificate's key, where it is another file."""
+    """Path of the certificate's private key, if it is in another file."""
     keys_file: str | None = None
-    """A file with one API key a line, ``name: key`` or the key alone (``#`` starts a comment). With it, every route
-    asks for a key, except ``/livez`` and ``/health``, the page's files, the API's documentation (``/docs``,
-    ``/openapi.json``) and what Twilio sends, which is signed. A key has at least 16 characters. The name stands in logs
-    and metrics, and owns what is made with the key. No other user may read the file, except a group where the file is
-    root's. A change of the file counts from the next request on; sessions of a key that is gone end then."""
+    """File of API keys, one per line: ``name: key``, or the key alone (``#`` starts a comment). A key has at least 16
+    characters. Its name appears in logs and metrics and owns what is made with the key. Every route then requires a
+    key, except ``/livez``, ``/health``, the page's files, the API documentation (``/docs``, ``/openapi.json``) and
+    signed Twilio requests. No other user may read the file, except a group if root owns it. Changes apply from the next
+    request on; sessions of a removed key end."""
     metrics: Literal["key", "open"] = "key"
-    """``key``: ``/metrics`` asks for a key where there are any. ``open``: everybody who reaches the server may read
+    """``key``: ``/metrics`` requires a key if any is configured. ``open``: anyone who reaches the server may read
     it."""
     metrics_key_file: str | None = None
-    """A file with the keys that may read ``/metrics``, which names the users' keys. With it, users' keys may not."""
+    """File of the keys that may read ``/metrics``, which contains the names of users' keys. Users' keys may then not
+    read it."""
     admin_key_file: str | None = None
-    """A file with the keys that may change the fleet of workers at ``/admin``. Without it nobody may."""
+    """File of the keys that may change the worker fleet at ``/admin``. Without it, nobody may."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names that the Host header may carry besides localhost and IP addresses: DNS rebinding needs a name."""
+    """Host names accepted in the Host header, in addition to localhost and IP addresses. This prevents DNS
+    rebinding."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of pages that may connect besides the server's own, like ``https://example.org``."""
+    """Origins of pages that may connect, in addition to the server's own, like ``https://example.org``."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses or networks of reverse proxies, like ``10.0.0.0/24``. Their ``X-Forwarded-For`` and
-    ``X-Forwarded-Proto`` are believed, so each proxy has to write these headers itself. No other peer's are
-    believed."""
+    """Addresses or networks of reverse proxies, like ``10.0.0.0/24``. Only their ``X-Forwarded-For`` and
+    ``X-Forwarded-Proto`` are used, so each proxy must set these headers itself."""
     ice_servers: tuple[IceServer, ...] = ()
-    """STUN and TURN servers that calls may ask for a way through NATs, on the server's side and the browser's. Each has
-    ``urls``, and either ``username`` and ``credential`` or ``secret``."""
+    """STUN and TURN servers for calls through NAT, on both sides. Each has ``urls``, and either ``username`` and
+    ``credential`` or ``secret``."""
     ice_ports: tuple[int, ...] = ()
-    """The first and the last UDP port of calls, for firewalls and containers; without it any free port. A call takes
-    one on each address of the machine."""
+    """First and last UDP port for calls, for firewalls and containers. Without it any free port is used. A call takes
+    one port on each address of the machine."""
     ice_address: str | None = None
-    """The IP address under which calls reach this machine from outside (a container's host, a one-to-one NAT). Clients
-    get it in the place of the machine's own addresses."""
+    """Public IP address of this machine for calls, such as the container's host or a one-to-one NAT. Clients receive it
+    instead of the machine's own addresses."""
     ice_relay_only: bool = False
-    """``true``: calls go only through a TURN server of ``ice_servers``, and clients get no address of this machine."""
+    """Whether calls use only TURN servers of ``ice_servers``. Clients then receive no address of this machine."""
     strict_names: bool = False
-    """``true``: HTTP refuses names of models and voices that are not loaded. ``false``: the loaded ones serve every
+    """Whether HTTP refuses names of models and voices that are not loaded. Otherwise the loaded ones serve every
     name."""
     camera_every_s: float = 0.5
-    """Seconds between two pictures of a user's camera, at the least; a model may want fewer (nano: one a second)."""
+    """Minimum seconds between two pictures of a user's camera. A model may want fewer (nano: one per second)."""
     drain_s: float = 10.0
-    """Seconds that answers under way may go on after SIGTERM."""
+    """Seconds that running answers may continue after SIGTERM."""
     limits: Limits = field(default_factory=Limits)
-    """The limits of clients: see "Limits"."""
+    """Limits on clients: see "Limits"."""
     turns: TurnSettings = field(default_factory=TurnSettings)
     """Turn detection: see "Turns"."""
     telephone: Telephone = field(default_factory=Telephone)
-    """Calls from telephones: see "Telephones"."""
+    """Telephone calls: see "Telephones"."""
     mcp: tuple[McpServer, ...] = ()
-    """The MCP servers whose tools clients may have this server run: see "MCP servers". By default none is ever
-    asked."""
+    """MCP servers whose tools clients may use: see "MCP servers". By default, none."""
 
 
 def settings_of(section: Mapping[str, Any]) -> Settings:
@@ -253,20 +248,20 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         raise ConfigError("server.name: must be at most 16 of a-z, 0-9 and '-', and not begin with '-'")
     for name in ("answers_share", "key_share", "address_share"):
         if not 0 < getattr(settings.limits, name) <= 1:
-            raise ConfigError(f"server.limits.{name}: must be above 0, and at most 1")
+            raise ConfigError(f"server.limits.{name}: must be greater than 0 and at most 1")
     for one in fields(settings.limits):
         if not 0 < getattr(settings.limits, one.name) < math.inf:
-            raise ConfigError(f"server.limits.{one.name}: must be above 0, and not without end")
+            raise ConfigError(f"server.limits.{one.name}: must be a positive, finite number")
     if settings.metrics == "open" and settings.metrics_key_file is not None:
         raise ConfigError("server.metrics_key_file: /metrics is open, so leave it out, or leave out server.metrics")
     if not 0 < settings.camera_every_s < math.inf:
-        raise ConfigError("server.camera_every_s: must be above 0, and not without end")
+        raise ConfigError("server.camera_every_s: must be a positive, finite number")
     check_proxies(settings.trusted_proxies)
     _check_ice(settings)
     _check_telephone(settings)
     _check_mcp(settings)
     if not 0 <= settings.drain_s < math.inf:
-        raise ConfigError("server.drain_s: must not be below 0, or without end")
+        raise ConfigError("server.drain_s: must be a finite number of at least 0")
     return settings
 
 
@@ -319,6 +314,6 @@ def _check_mcp(settings: Settings) -> None:
         if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s#]*)?", one.url):
             raise ConfigError(f"server.mcp[{i}].url: must be an address like https://docs.example.org/mcp")
         if not 0 < one.timeout_s < math.inf:
-            raise ConfigError(f"server.mcp[{i}].timeout_s: must be above 0")
+            raise ConfigError(f"server.mcp[{i}].timeout_s: must be a positive, finite number")
     if settings.mcp and find_spec("mcp") is None:
         raise ConfigError("server.mcp: needs the package mcp, which is not installed: pip install 'parley[mcp]'")

@@ -1,7 +1,7 @@
-"""The places of a server that one key, and one address, may hold: some are always left for the others.
+"""Quotas: the part of the server's sessions, calls, requests and memory that one key and one address may use.
 
-A server with one key, or none, is all of that key's. Places are counted from before a request's body is read until what
-it opened is over. Knows no route and no clock.
+With one key or none, only addresses have quotas. A place is counted from before a request's body is read until the
+session or answer that it opened is over.
 """
 
 from __future__ import annotations
@@ -13,23 +13,25 @@ from typing import Any, Literal
 
 from app.addresses import is_local, subscriber
 from app.callers import Caller
+from app.refusal import Closed
 from app.settings import Limits
 
 Kind = Literal["sessions", "calls", "offers", "waiting", "answers", "secrets", "bytes"]
-"""``bytes`` are those that the server holds for a client: conversations, bodies of requests and what is in them."""
+"""``bytes`` are held for a client: its conversations, request bodies and decoded media."""
 
 
-class ShareTaken(Exception):
-    """The key, or the address, holds as many places as it may; the others' are no concern of its."""
+class ShareTaken(Closed):
+    """The key or the address has used up its quota."""
 
-    code = "share_full"
+    def __init__(self, message: str) -> None:
+        super().__init__("share_full", message, 429)
 
 
 class Shares:
-    """The places held, by kind. ``several`` tells whether there is another key to leave some for."""
+    """The places in use, by kind. ``several`` returns whether there is more than one key."""
 
-    def __init__(self, limits: Limits, several: Callable[[], bool]) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits | None = None, several: Callable[[], bool] = lambda: False) -> None:
+        self._limits = limits or Limits()
         self._several = several
         self._keys = Counter[tuple[Kind, str]]()
         self._addresses = Counter[tuple[Kind, str]]()
@@ -38,7 +40,7 @@ class Shares:
 
     @contextmanager
     def hold(self, kind: Kind, caller: Caller) -> Generator[None]:
-        """A place while the block lasts. Raises ShareTaken."""
+        """Hold a place while the block lasts. Raises ShareTaken."""
         self.take(kind, caller)
         self._holders[caller] += 1
         try:
@@ -48,40 +50,40 @@ class Shares:
             self.give(kind, caller)
 
     def take(self, kind: Kind, caller: Caller) -> None:
-        """A place until it is given back. Raises ShareTaken."""
+        """Take a place until ``give`` returns it. Raises ShareTaken."""
         self.check(kind, caller)
         self.count(kind, caller, 1)
 
     def give(self, kind: Kind, caller: Caller) -> None:
-        """Give back what was taken."""
+        """Return a place that ``take`` took."""
         self.count(kind, caller, -1)
 
     def count(self, kind: Kind, caller: Caller, change: int) -> None:
-        """Count so many more that are held, or fewer, whether they may be or not."""
+        """Change the count of places in use without checking the quota."""
         _count(self._keys, (kind, caller.owner), change)
         _count(self._addresses, (kind, subscriber(caller.address)), change)
 
     def held(self) -> Iterator[tuple[Kind, str, int]]:
-        """Yield how many places of which kind each key holds, by its name."""
+        """Yield each key's places in use: kind, key name, count."""
         for (kind, owner), count in self._keys.items():
             yield kind, owner, count
 
     def refused(self) -> Iterator[tuple[Kind, str, int]]:
-        """Yield how often each key was refused a place of a kind, by the key's name."""
+        """Yield each key's refusals: kind, key name, count."""
         for (kind, owner), count in self._refused.items():
             yield kind, owner, count
 
     def withdraw(self, ends: Callable[[Caller], bool]) -> None:
-        """Tell the holders of places for whom ``ends`` is true that they may not hold them any more."""
+        """Set ``withdrawn`` of each caller that holds a place and for which ``ends`` is true."""
         for caller in [one for one in self._holders if ends(one)]:
             caller.withdrawn.set()
 
     def check(self, kind: Kind, caller: Caller, amount: int = 1) -> None:
-        """Raises ShareTaken where so many more are too many."""
+        """Raise ShareTaken if ``amount`` more places would exceed a quota."""
         of_key, of_address = self._most(kind, self._limits.key_share), self._most(kind, self._limits.address_share)
         if self._several() and self._keys[kind, caller.owner] + amount > of_key:
             self._refuse(kind, caller, f"The key {caller.owner!r}", of_key)
-        # This machine's own user may take all of it. A proxy here that no setting names is taken for that user.
+        # This machine's own address has no quota. A local proxy that ``trusted_proxies`` omits counts as that address.
         held = self._addresses[kind, subscriber(caller.address)]
         if not is_local(caller.address) and held + amount > of_address:
             self._refuse(kind, caller, f"The address {caller.address}", of_address)
@@ -97,7 +99,7 @@ class Shares:
 
 
 def _count(counts: Counter[Any], key: Any, change: int) -> None:
-    """Counts that are zero are forgotten, or every address that ever came would be kept."""
+    """Change a count, and delete it at zero so that the table does not grow with each new address."""
     counts[key] += change
     if not counts[key]:
         del counts[key]

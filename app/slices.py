@@ -1,9 +1,9 @@
-"""The event loop's time, shared between the clients: a little for each at once, more of it slice by slice in one line.
+"""The fair scheduler of the event loop's time: a small free share for each client, and slices for all further work.
 
-However many clients have much to be done, one of them works at a time, for SLICE_S at most, and half of the loop's time
-is left for everybody else. Next is who keeps the pace, before those who do not; of these, who had no more than its
-part, and then who came first, before those who have just connected: a user who speaks waits neither behind clients that
-flood nor behind a crowd of newcomers. Knows no client, and not what the work is.
+Only one client with much work runs at a time, for at most SLICE_S, and half of the loop's time stays free for all
+others. Scheduling order: (1) clients within their rate limit, (2) clients within their share of the loop's time,
+(3) first come, first served, where new connections count as NEW_S later. So a user who speaks waits neither for
+clients that flood nor for a crowd of new ones.
 """
 
 from __future__ import annotations
@@ -23,50 +23,46 @@ from app.pace import Bucket, Pace
 T = TypeVar("T")
 
 SLICE_S = 0.002
-"""Seconds that a client may work before another one in the line does."""
+"""Length of one slice in seconds."""
 
 EVERY_S = 2 * SLICE_S
-"""Seconds from the beginning of one slice to that of the next, where it is used up; else twice as long as was worked in
-it."""
+"""Seconds from the start of a fully used slice to the next. After a shorter one, twice the time that it used."""
 
 LEAST_S = SLICE_S / 10
-"""Seconds from one slice to the next where hardly anything was done in it."""
+"""Minimum seconds from one slice to the next."""
 
 NEW_S = 1.0
-"""Seconds by which a new client stands in line as if it had come later, behind those who were there."""
+"""Seconds that are added to a new client's arrival time, so that earlier clients go first."""
 
 FREE, AT_ONCE_S = 0.025, 0.0005
-"""The part of the loop's time that a client has without standing in line: speech at its own pace takes most of that.
+"""The fraction of the loop's time that one client has without waiting for a slice, and its burst in seconds.
 
-At once it is little: fifty who begin to flood in the same moment must not hold up everybody else.
+Speech in real time uses most of the fraction. The burst is small, because fifty clients may begin to flood at once.
 """
 
 TOGETHER, TOGETHER_AT_ONCE_S = 0.25, 0.02
-"""The part that the connections of one address have so, all together: speech of a dozen. Fifty that flood, each with
-what one may have, would leave nothing for anybody else; the others of that address then stand in line before them.
-Sixty who come in the same moment hold everybody up for somewhat longer than what they have at once."""
+"""The same for all connections of one address together: enough for a dozen speakers. Without it, fifty flooding
+connections would use up the whole loop with their free fractions."""
 
 
 AHEAD_S = 1.0
-"""Seconds that a client may be ahead of its pace of messages and have a part of the loop's time freely. Beyond that it
-stands in line for all that it does: the address's part is left to the others there."""
+"""Seconds by which a client may exceed its message rate and still use the free fraction. Beyond it, all its work waits
+for slices."""
 
 JUST_S = 0.02
-"""Seconds by which a client may be ahead and still stands in line as one who is not: who has just said something is
-ahead by that, and a crowd of newcomers would have its turn first. One who floods is ahead by three times as much with
-each slice."""
+"""Seconds by which a client may exceed its rate and still count as within it. Every message puts its sender slightly
+ahead; a flooding client gets three times as far ahead with each slice."""
 
 LONG_BYTES = 256 * 1024
-"""Bytes of a client's message from which on it is read off the event loop: that would be held up for milliseconds,
-while to hand it to a thread and back takes a tenth of one."""
+"""Messages of at least this many bytes are decoded in a thread. Decoding them takes milliseconds, handing them over a
+tenth of one."""
 
 
 class Slices:
-    """One server's slices. ``now`` is monotonic seconds.
+    """Grants the slices of one server. ``now`` returns monotonic seconds.
 
-    ``worked`` is the processor time that the loop's thread has had, in seconds. Work is counted by that: where other
-    processes take the processors, a datagram's 50 µs may last 50 ms by the clock, and its sender would wait as those
-    who flood do.
+    ``worked`` returns the CPU time of the loop's thread in seconds. Work is measured by it and not by the clock: on a
+    busy machine, 50 µs of work may last 50 ms.
     """
 
     def __init__(
@@ -74,7 +70,7 @@ class Slices:
     ) -> None:
         self.now = now
         self.worked = worked
-        self._line: list[tuple[float, bool, float, int, Callable[[], None]]] = []  # a heap; each client is in it once
+        self._line: list[tuple[float, bool, float, int, Callable[[], None]]] = []  # a heap; each client appears once
         self._order = count()
         self._aside = asyncio.Semaphore(1)
         self._granted_s = float("-inf")
@@ -83,20 +79,20 @@ class Slices:
         self._together = WeakValueDictionary[str, Bucket]()
 
     def together(self, address: str) -> Bucket:
-        """Return the time that the connections of an address have had without standing in line."""
+        """Return the bucket of free loop time that the connections of an address share."""
         name = subscriber(address)
         if (bucket := self._together.get(name)) is None:
             bucket = self._together[name] = Bucket(TOGETHER, TOGETHER_AT_ONCE_S)
         return bucket
 
     async def read(self, work: Callable[[], T], size: int) -> T:
-        """Do work that goes through so many bytes of a client's: here, or ``aside`` where they are many."""
+        """Run work on ``size`` bytes of a client: here, or ``aside`` if there are many."""
         return await self.aside(work) if size > LONG_BYTES else work()
 
     async def aside(self, work: Callable[[], T]) -> T:
-        """Do in a thread what takes long in one piece; one such work at a time, however many clients ask for some.
+        """Run long work in a thread, one piece at a time for all clients.
 
-        A client that leaves meanwhile has its work done to the end, and the next one waits for that.
+        Cancelling does not stop the work; the next piece waits until it is done.
         """
         await self._aside.acquire()
         done = asyncio.get_running_loop().run_in_executor(None, work)
@@ -106,20 +102,20 @@ class Slices:
     def _done(self, work: asyncio.Future[T]) -> None:
         self._aside.release()
         if not work.cancelled():
-            work.exception()  # the waiter may have left
+            work.exception()  # mark it as retrieved: the waiter may have been cancelled
 
     def join(self, go: Callable[[], None], ahead_s: float, owes: bool, from_s: float) -> None:
-        """Call ``go`` once, when its turn has come.
+        """Call ``go`` once, when its turn comes.
 
-        Its turn is before those who are further ahead of their pace; of the others before those who had more than
-        their part of the loop's time, where this one does not; and before those who joined later.
+        Clients are ordered by ``ahead_s`` (seconds beyond their rate), then by ``owes`` (whether they exceeded their
+        share of the loop's time), then by ``from_s`` (arrival).
         """
         heappush(self._line, (ahead_s, owes, from_s, next(self._order), go))
         if self._timer is None:
             self._wait()
 
     def work(self, work_s: float) -> None:
-        """Count the time that was worked in a slice."""
+        """Count CPU time that was used in a slice."""
         self._worked_s += work_s
 
     @property
@@ -132,7 +128,7 @@ class Slices:
 
     def _grant(self) -> None:
         self._timer = None
-        if self.now() >= self._next_s:  # else more was worked meanwhile
+        if self.now() >= self._next_s:  # otherwise more was worked meanwhile
             self._granted_s = self.now()
             self._worked_s = 0.0
             *_, go = heappop(self._line)
@@ -142,12 +138,11 @@ class Slices:
 
 
 class LoopTime:
-    """One connection's part of it, at ``address`` where that is known: all that is done for it, from the parser to the
-    session, so that a message stands in line once. Work is counted from ``begin`` to ``count``.
+    """One connection's share of the event loop's time, for all work from the parser to the session.
 
-    ``pace`` is the client's. One that is ahead of it stands behind all others: fifty that flood leave each other less
-    of the loop than a user takes who speaks, and only what they ask for tells them apart. The time that they had does
-    not count beside that: on a slow machine whoever speaks has more than a part, and owes more with each second.
+    Work between ``begin`` and ``count`` is charged to it. ``address`` may be empty as long as it is unknown. ``pace``
+    is the client's rate limiter: clients beyond their rate go after all others, since CPU time alone cannot tell a
+    flooding client from a user who speaks on a slow machine.
     """
 
     def __init__(self, slices: Slices, address: str = "", pace: Pace | None = None) -> None:
@@ -158,20 +153,20 @@ class LoopTime:
         self.belong(address)
         self._come_s = slices.now()
         self._begun_s: float | None = None
-        self._slice_s = 0.0  # the rest of the slice that was granted
+        self._slice_s = 0.0  # the rest of the granted slice
         self._waiting = list[Callable[[], None]]()  # at most one for each task of the connection
 
     def belong(self, address: str) -> None:
-        """The client is at this address: what its connections have is counted together. Of "" nothing is known."""
+        """Count this connection towards an address. An empty address is unknown and changes nothing."""
         if address:
             self._ours = self.slices.together(address)
 
     def begin(self) -> None:
-        """Something is being done for the client from now on."""
+        """Start to measure work for the client."""
         self._begun_s = self.slices.worked()
 
     def count(self) -> None:
-        """It is done. May be called twice."""
+        """Stop measuring, and charge the work. May be called twice."""
         if self._begun_s is None:
             return
         work_s = self.slices.worked() - self._begun_s
@@ -185,7 +180,7 @@ class LoopTime:
 
     @property
     def used_up(self) -> bool:
-        """Whether the next piece of work has to wait for a slice."""
+        """Whether the next piece of work must wait for a slice."""
         if self._slice_s > 0:
             return False
         now_s = self.slices.now()
@@ -194,7 +189,7 @@ class LoopTime:
         return self._pace is not None and self._pace.ahead_s(now_s) > AHEAD_S
 
     def join(self, go: Callable[[], None]) -> None:
-        """Call ``go`` once, when there is a slice for this client, which stands in line once."""
+        """Call ``go`` once, when this client is granted a slice. The client queues only once."""
         self._waiting.append(go)
         if len(self._waiting) == 1:
             now_s = self.slices.now()
@@ -211,24 +206,24 @@ class LoopTime:
 
     @property
     def now(self) -> Callable[[], float]:
-        """The clock by which it may wait."""
+        """The clock of the scheduler."""
         return self.slices.now
 
     async def turn(self) -> None:
-        """Let others have their turn if it is theirs, between what is counted."""
+        """Wait for a slice if this client has used up its share. Call it outside ``begin`` and ``count``."""
         if self.used_up:
             granted = asyncio.Event()
             self.join(granted.set)
             await granted.wait()
 
     async def pause(self) -> None:
-        """Let others have their turn if it is theirs, in the middle of what is counted."""
+        """Wait for a slice if necessary, in the middle of measured work."""
         self.count()
         await self.turn()
         self.begin()
 
     async def read(self, work: Callable[[], T], size: int) -> T:
-        """Do what goes through so many bytes of a message of the client's, here or in a thread; then ``turn``."""
+        """Run work on a message of ``size`` bytes, here or in a thread, and then wait for a slice if necessary."""
         if size > LONG_BYTES:
             done = await Counted(self.slices.aside(work), self)
         else:
@@ -242,7 +237,7 @@ class LoopTime:
 
 
 class Counted(Generic[T]):
-    """A coroutine's work for a client, counted step by step: awaited in its place, it gives what that gives."""
+    """Awaits a coroutine, and charges each of its steps to a client. Returns what the coroutine returns."""
 
     def __init__(self, work: Coroutine[Any, Any, T], loop_time: LoopTime) -> None:
         self._work = work

@@ -9,11 +9,11 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -78,13 +78,11 @@ class Metrics:
         self.rtf = histogram("parley_rtf", "Time to produce an answer's audio over its length", buckets=_RATIOS)
         self.underruns = counter("parley_underruns", "Times that a listener ran dry")
         self.underrun_s = counter("parley_underrun_seconds", "Time that listeners were dry")
-        self.registry.register(_Stages(stats))
-        self.registry.register(_Replicas(replicas))
-        self.registry.register(_Prefixes(replicas))
+        self.registry.register(_Scraped(partial(_engine_report, stats, replicas)))
         if shares is not None:
-            self.registry.register(_Shares(shares))
+            self.registry.register(_Scraped(partial(_quota_report, shares)))
         if budgets is not None:
-            self.registry.register(_Received(budgets))
+            self.registry.register(_Scraped(partial(_bandwidth_report, budgets)))
 
     def page(self) -> bytes:
         """The Prometheus text format."""
@@ -99,104 +97,84 @@ def _tasks() -> float:
         return 0
 
 
-class _Stages(Collector):
-    """The engine's pools at the moment of the scrape: replicas, leased slots, and the queue."""
+class _Scraped(Collector):
+    """Metrics that a function reports at the moment of the scrape."""
 
-    def __init__(self, stats: Callable[[], Stats]) -> None:
-        self._stats = stats
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        families = {
-            "replicas": GaugeMetricFamily("parley_stage_replicas", "Live replicas", labels=["stage"]),
-            "leased": GaugeMetricFamily("parley_stage_leased", "Slots in use", labels=["stage"]),
-            "waiting": GaugeMetricFamily("parley_queue", "Requests waiting for a slot", labels=["stage"]),
-        }
-        for stage, figures in self._stats().items():
-            for name, family in families.items():
-                family.add_metric([stage], figures.get(name, 0))
-        return families.values()
-
-
-class _Replicas(Collector):
-    """Each replica of each stage at the moment of the scrape: an average would hide the one that is slow."""
-
-    def __init__(self, replicas: Callable[[], Replicas]) -> None:
-        self._replicas = replicas
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        labels = ["stage", "replica"]
-        leased = GaugeMetricFamily("parley_replica_leased", "Slots in use", labels=labels)
-        queue = GaugeMetricFamily("parley_replica_queue", "Requests that had to wait for a step", labels=labels)
-        step_s = GaugeMetricFamily("parley_replica_step_seconds", "How long a step takes", labels=labels)
-        incarnation = GaugeMetricFamily("parley_replica_incarnation", "Workers that had this place", labels=labels)
-        for where, one in _latest(self._replicas()).items():
-            leased.add_metric(where, one.leased)
-            queue.add_metric(where, one.queue)
-            step_s.add_metric(where, one.step_ms / 1000)
-            incarnation.add_metric(where, one.incarnation)
-        return leased, queue, step_s, incarnation
-
-
-class _Prefixes(Collector):
-    """The prompts that stages remember of their sessions, counted from the beginning of their workers."""
-
-    def __init__(self, replicas: Callable[[], Replicas]) -> None:
-        self._replicas = replicas
+    def __init__(self, report: Callable[[], Iterable[Metric]]) -> None:
+        self._report = report
 
     def collect(self) -> Iterable[Metric]:
-        labels = ["stage", "replica"]
-        asked = CounterMetricFamily("parley_prefix_asked", "Positions of prompts that were looked up", labels=labels)
-        reused = CounterMetricFamily(
-            "parley_prefix_reused", "Positions of prompts that were not computed again", labels=labels
-        )
-        hits = CounterMetricFamily("parley_prefix_hits", "Look-ups that found something", labels=labels)
-        evicted = CounterMetricFamily("parley_prefix_evicted", "Prefixes forgotten for want of room", labels=labels)
-        held = GaugeMetricFamily("parley_prefix_bytes", "Memory of the prefixes that are kept", labels=labels)
-        for where, one in _latest(self._replicas()).items():
-            if (known := one.remembered) is not None:
-                asked.add_metric(where, known.asked)
-                reused.add_metric(where, known.reused)
-                hits.add_metric(where, known.hits)
-                evicted.add_metric(where, known.evicted)
-                held.add_metric(where, known.held_bytes)
-        return asked, reused, hits, evicted, held
+        return self._report()
 
 
-class _Shares(Collector):
-    """The places that each key holds at the moment of the scrape, and how often it was refused one."""
+Column = tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str, Callable[[Any], float]]
+"""A metric's type, name and description, and the function that reads its value."""
 
-    def __init__(self, shares: Held) -> None:
-        self._shares = shares
-
-    def collect(self) -> Iterable[Metric]:
-        labels = ["kind", "key"]
-        held = GaugeMetricFamily("parley_share_held", "Places that a key holds, by the key's name", labels=labels)
-        refused = CounterMetricFamily("parley_share_refused", "Places refused for the share's sake", labels=labels)
-        for family, figures in ((held, self._shares.held()), (refused, self._shares.refused())):
-            for kind, owner, count in figures:
-                family.add_metric([kind, owner], count)
-        return held, refused
-
-
-class _Received(Collector):
-    """The bytes that the clients of each key have sent, and how often they had to wait for its budget."""
-
-    def __init__(self, budgets: Received) -> None:
-        self._budgets = budgets
-
-    def collect(self) -> Iterable[Metric]:
-        received = CounterMetricFamily("parley_received_bytes", "Bytes that a key's clients sent", labels=["key"])
-        slowed = CounterMetricFamily("parley_received_slowed", "Waits for the budget of a key's bytes", labels=["key"])
-        for owner, size, waits in self._budgets.received():
-            received.add_metric([owner], size)
-            slowed.add_metric([owner], waits)
-        return received, slowed
+_STAGE_COLUMNS: tuple[Column, ...] = (
+    (GaugeMetricFamily, "parley_stage_replicas", "Live replicas", lambda stage: stage.get("replicas", 0)),
+    (GaugeMetricFamily, "parley_stage_leased", "Slots in use", lambda stage: stage.get("leased", 0)),
+    (GaugeMetricFamily, "parley_queue", "Requests waiting for a slot", lambda stage: stage.get("waiting", 0)),
+)
+_REPLICA_COLUMNS: tuple[Column, ...] = (
+    (GaugeMetricFamily, "parley_replica_leased", "Slots in use", lambda one: one.leased),
+    (GaugeMetricFamily, "parley_replica_queue", "Requests that had to wait for a step", lambda one: one.queue),
+    (GaugeMetricFamily, "parley_replica_step_seconds", "How long a step takes", lambda one: one.step_ms / 1000),
+    (GaugeMetricFamily, "parley_replica_incarnation", "Workers that had this place", lambda one: one.incarnation),
+)
+_PREFIX_COLUMNS: tuple[Column, ...] = (
+    (CounterMetricFamily, "parley_prefix_asked", "Positions of prompts that were looked up", lambda one: one.asked),
+    (
+        CounterMetricFamily,
+        "parley_prefix_reused",
+        "Positions of prompts that were not computed again",
+        lambda one: one.reused,
+    ),
+    (CounterMetricFamily, "parley_prefix_hits", "Look-ups that found something", lambda one: one.hits),
+    (CounterMetricFamily, "parley_prefix_evicted", "Prefixes forgotten for want of room", lambda one: one.evicted),
+    (GaugeMetricFamily, "parley_prefix_bytes", "Memory of the prefixes that are kept", lambda one: one.held_bytes),
+)
 
 
-def _latest(replicas: Replicas) -> dict[tuple[str, str], ReplicaInfo]:
-    """Return the latest replica by stage and name: beside a new worker of that name, its predecessor may still
-    drain."""
-    return {(one.stage, one.replica): one for one in replicas}
+def _table(
+    columns: Iterable[Column], labels: Sequence[str], rows: Mapping[tuple[str, ...], object]
+) -> Iterator[Metric]:
+    """Yield one metric for each column, with one sample for each row. A row's key is its labels' values."""
+    for kind, name, description, value in columns:
+        family = kind(name, description, labels=labels)
+        for where, row in rows.items():
+            family.add_metric(where, value(row))
+        yield family
+
+
+def _engine_report(stats: Callable[[], Stats], replicas: Callable[[], Replicas]) -> Iterator[Metric]:
+    """Yield the figures of each stage and of each replica, since an average would hide a slow replica."""
+    yield from _table(_STAGE_COLUMNS, ["stage"], {(stage,): figures for stage, figures in stats().items()})
+    # The latest of each name: while a new worker starts, its predecessor may still drain.
+    latest = {(one.stage, one.replica): one for one in replicas()}
+    yield from _table(_REPLICA_COLUMNS, ["stage", "replica"], latest)
+    prefixes = {where: one.remembered for where, one in latest.items() if one.remembered is not None}
+    yield from _table(_PREFIX_COLUMNS, ["stage", "replica"], prefixes)
+
+
+def _quota_report(shares: Held) -> Iterator[Metric]:
+    """Yield the places that each key holds, and how often it was refused one."""
+    labels = ["kind", "key"]
+    held = GaugeMetricFamily("parley_share_held", "Places that a key holds, by the key's name", labels=labels)
+    refused = CounterMetricFamily("parley_share_refused", "Places refused for the share's sake", labels=labels)
+    for family, figures in ((held, shares.held()), (refused, shares.refused())):
+        for kind, owner, count in figures:
+            family.add_metric([kind, owner], count)
+        yield family
+
+
+def _bandwidth_report(budgets: Received) -> Iterator[Metric]:
+    """Yield the bytes that the clients of each key have sent, and how often they had to wait for its budget."""
+    received = CounterMetricFamily("parley_received_bytes", "Bytes that a key's clients sent", labels=["key"])
+    slowed = CounterMetricFamily("parley_received_slowed", "Waits for the budget of a key's bytes", labels=["key"])
+    for owner, size, waits in budgets.received():
+        received.add_metric([owner], size)
+        slowed.add_metric([owner], waits)
+    yield from (received, slowed)
 
 
 _LINES = Lines()

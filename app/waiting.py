@@ -1,4 +1,4 @@
-"""The line in front of a full server: bounded, first come first served. Knows no socket, no session and no clock."""
+"""The admission queue of a full server: bounded, first come, first served."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable
 
 
 class LineFull(Exception):
-    """The error where as many wait as may."""
+    """The admission queue is full."""
 
 
 class Waiter:
-    """A request that waits. ``moved`` gets its place, 1 for the next one, whenever it changes; it must not wait."""
+    """A client in the queue. ``moved`` receives each new position, from 1, and must not block."""
 
     def __init__(self, moved: Callable[[int], None]) -> None:
         self.moved = moved
         self.called = asyncio.Event()
-        """Set once a place is free, and kept for it."""
+        """Set once a session slot is reserved for this client."""
 
 
 class Waiting:
-    """The requests that wait, in order. Places that were given and not yet taken count as taken (``given``)."""
+    """The waiting clients, in order. ``given`` counts the reserved slots that have not been taken yet."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -35,7 +35,7 @@ class Waiting:
         return len(self._line)
 
     def join(self, moved: Callable[[int], None]) -> Waiter:
-        """Take the last place in the line. Raises LineFull."""
+        """Append a client to the queue. Raises LineFull."""
         if len(self._line) >= self._limit:
             raise LineFull
         waiter = Waiter(moved)
@@ -44,7 +44,7 @@ class Waiting:
         return waiter
 
     def call(self) -> None:
-        """A place is free: the first one may take it."""
+        """Reserve a free slot for the first client."""
         if self._line:
             first = self._line.pop(0)
             self._given.add(first)
@@ -52,7 +52,7 @@ class Waiting:
             self._report_places(0)
 
     def leave(self, waiter: Waiter) -> None:
-        """Remove a waiter that takes its place, or waits no more. May be called twice."""
+        """Remove a client that takes its slot or gives up. May be called twice."""
         self._given.discard(waiter)
         if waiter in self._line:
             at = self._line.index(waiter)

@@ -45,7 +45,7 @@ from app.realtime.input.endpointing import Sentences, fall
 from app.realtime.ports import Eagerness, Judge, Moment
 from app.realtime.session_context import SessionContext
 from app.server import Server, config_of
-from app.service import Service, State
+from app.service import Service
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, EngineSpec, load_config
 from engine.core import Pcm
 from engine.resampler import resample
@@ -127,8 +127,11 @@ class Judged(Service):
         super().__init__(spec)
         self.judge = Blindfolded()
 
-    def context(self, caller: Caller | None = None, states: Sequence[State] = ("ready",)) -> SessionContext:
-        return replace(super().context(caller, states), judge=self.judge)
+    def context(
+        self, caller: Caller | None = None, *, while_draining: bool = False, while_unavailable: bool = False
+    ) -> SessionContext:
+        context = super().context(caller, while_draining=while_draining, while_unavailable=while_unavailable)
+        return replace(context, judge=self.judge)
 
     @property
     def in_vain(self) -> int:
@@ -273,12 +276,12 @@ async def serving(spec: EngineSpec) -> AsyncGenerator[tuple[Judged, str]]:
     """A server on a free port of the loopback address, and its URL."""
     service, listener = Judged(spec), socket.create_server(("127.0.0.1", 0))
     server, ready = Server(config_of(service), service), asyncio.Event()
-    service.on_ready = service.on_failure = ready.set
+    service.engine_host.on_ready = service.engine_host.on_failure = ready.set
     task = asyncio.create_task(server.serve(sockets=[listener]), name="server")
     try:
         await ready.wait()
-        if service.failure is not None:
-            raise service.failure
+        if service.engine_host.failure is not None:
+            raise service.engine_host.failure
         yield service, f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.leave()

@@ -92,6 +92,7 @@ def _workers(engine: Serving) -> Workers:
 
 def _engine(service: Service) -> Serving:
     """The engine, ready or not: a stage without replicas is a reason to look. Raises HttpRefusal before its start."""
-    if service.engine is None:
-        raise HttpRefusal(503, service.state, f"The server is {service.state}; try again soon.")
-    return service.engine
+    host = service.engine_host
+    if host.engine is None:
+        raise HttpRefusal(503, host.state, f"The server is {host.state}; try again soon.")
+    return host.engine

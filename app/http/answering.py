@@ -117,7 +117,7 @@ def admitted(service: Service, id: str) -> Generator[Figures]:
     """One answer over HTTP while the block lasts, counted once by its end, however many requests it takes, if it came
     to one: their figures. Raises Closed."""
     figures, outcome = Figures(), "failed"
-    with service.admit_answer():
+    with service.admission.admit_answer():
         try:
             yield figures
             outcome = "completed"
@@ -137,7 +137,7 @@ async def run(
     """Run one request of an answer that is admitted, as ``answer`` does, and note it in ``total``; one that is
     ``patient`` waits for its place for as long as it takes."""
     figures, stops = Figures(requests=1), Stops(stop)
-    async with service.place(request, patient) as context:
+    async with service.admission.place(request, patient) as context:
         try:
             async with context.engine.open(request) as chunks:
                 async for whole in chunks:

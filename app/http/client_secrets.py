@@ -14,7 +14,7 @@ from app.http.trouble import RESPONSES, HttpRefusal
 from app.ids import new_id
 from app.realtime.protocol.to_wire import encode_session
 from app.realtime.session_settings import opening_options, session_view
-from app.secrets import LIFETIME_S, LIFETIMES_S, TooManySecrets
+from app.secrets import LIFETIME_S, LIFETIMES_S
 from app.service import Service
 from app.telemetry import audit
 
@@ -78,10 +78,7 @@ def client_secrets(service: Service) -> APIRouter:
 def _issue(service: Service, body: SecretRequest, maker: Caller) -> ClientSecret:
     context, lifetime_s = service.context(), body.expires_after.seconds
     options = opening_options(context.engine.model, body.session)
-    try:
-        secret = service.secrets.issue(body.session, lifetime_s, maker)
-    except TooManySecrets as error:
-        raise HttpRefusal(429, "too_many_client_secrets", str(error)) from None
+    secret = service.secrets.issue(body.session, lifetime_s, maker)
     audit("client_secret.issued", lifetime_s=lifetime_s)
     session = session_view(context, new_id("sess"), int(context.wall() + context.limits.session_s), options)
     return ClientSecret(

@@ -14,8 +14,7 @@ from starlette.exceptions import HTTPException as Unrouted
 from app.auth import error_body
 from app.media import MediaError
 from app.memory import MemoryFull
-from app.refusal import Refusal
-from app.service import Closed
+from app.refusal import Closed, Refusal
 from app.shares import ShareTaken
 from engine import ContextOverflow, EngineError, Overloaded, RequestError, StageUnavailable, Stalled
 

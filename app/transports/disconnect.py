@@ -40,7 +40,7 @@ async def watch(session: Session, service: Service) -> None:
     """End the session when its time is over, or when the server drains and its answers have ended."""
     try:
         async with asyncio.timeout(service.settings.limits.session_s):
-            await service.draining.wait()
+            await service.engine_host.draining.wait()
     except TimeoutError:
         session.end("session_expired", "The session has reached its longest duration.")
         raise Disconnect(GOING_AWAY, "the session has expired", "goodbye") from None

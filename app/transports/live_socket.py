@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from app.auth import caller_of
+from app.callers import Caller
 from app.live import LiveDialect, Timeline, started
 from app.live.from_wire import Misread, Start, parse
 from app.live.sound import PROFILE, LiveSound
@@ -24,11 +26,9 @@ from app.live.to_wire import error_text
 from app.realtime.protocol import Received
 from app.realtime.protocol.client_events import CreateItem, InputSamples
 from app.realtime.session_context import SessionContext
-from app.refusal import Refusal
-from app.service import Closed, Service
-from app.slices import LoopTime
+from app.refusal import Closed, Refusal
+from app.service import Service
 from app.telemetry import log
-from app.transports.channel import Channel
 from app.transports.connection import Connection, Opening
 from app.transports.disconnect import NOT_ALLOWED, Disconnect, first
 from app.transports.resumable_session import ResumableSessions
@@ -46,15 +46,15 @@ START_S = 120.0
 
 
 async def live(socket: WebSocket, service: Service, sessions: ResumableSessions) -> None:
-    """One socket, from the handshake to the close."""
+    """Serve one socket, from the handshake to the close."""
+    transport = LiveTransport(socket, service)
     try:
-        with service.admit(caller_of(socket.scope)) as context:
+        with service.admission.admit(caller_of(socket.scope)) as context:
             await accept(socket)
-            door = SocketTransport(socket, service)
             try:
-                connection = await _opened(_Opening(socket, service, sessions, context, door), service)
+                connection = await _Opening(service, sessions, context, transport, caller_of(socket.scope)).in_time()
             except Disconnect as disconnect:
-                await door.close(disconnect)
+                await transport.close(disconnect)
             else:
                 await connection.run("live")
     except Closed as closed:
@@ -63,38 +63,29 @@ async def live(socket: WebSocket, service: Service, sessions: ResumableSessions)
         pass
 
 
-class LiveTransport:
-    """The socket of a session that was started; ``door`` is what it was started through."""
+class LiveTransport(SocketTransport):
+    """A socket on which the server plays, once its session has begun."""
 
-    def __init__(self, door: SocketTransport, service: Service, loop_time: LoopTime, dialect: LiveDialect) -> None:
-        self._door = door
+    def begin(self, dialect: LiveDialect) -> None:
+        """Speak the dialect of the session that the client has started, and play its sound."""
         self._dialect = dialect
-        self._history = dialect.config.history
-        self._sound = LiveSound(dialect.timeline, dialect.config.format, self._put)
-        self.channel = Channel(self, service.settings.limits, loop_time, sound=self._sound, dialect=dialect)
+        self._sound = LiveSound(dialect.timeline, dialect.config.format, self.channel.outbox.put)
+        self.channel.dialect = dialect
+        self.channel.sound = self._sound
 
     async def messages(self) -> AsyncGenerator[str | bytes | Received]:
-        """Yield what was said before the session, and then what the client says."""
-        for item in self._history:
+        """Yield the items that the session begins with, and then what the client sends."""
+        for item in self._dialect.config.history:
             yield Received(CreateItem(item))
         async with (
-            aclosing(self._door.messages()) as messages,
+            aclosing(self.frames()) as messages,
             aclosing(hushed(messages, lambda: self._dialect.muted)) as received,
         ):
             async for message in received:
                 yield message
 
-    async def send(self, text: str) -> None:
-        await self._door.send(text)
-
     async def run(self) -> None:
         await self._sound.run()
-
-    async def close(self, disconnect: Disconnect) -> None:
-        await self._door.close(disconnect)
-
-    def _put(self, text: str, seconds: float) -> None:
-        self.channel.outbox.put(text, seconds)
 
 
 async def hushed(
@@ -125,27 +116,32 @@ async def _next(messages: AsyncGenerator[str | bytes]) -> str | bytes | None:
     return await anext(messages, None)
 
 
+@dataclass(frozen=True, slots=True)
 class _Opening:
     """A socket whose client has not started its session yet."""
 
-    def __init__(
-        self,
-        socket: WebSocket,
-        service: Service,
-        sessions: ResumableSessions,
-        context: SessionContext,
-        door: SocketTransport,
-    ) -> None:
-        self._socket = socket
-        self._service = service
-        self._sessions = sessions
-        self._context = context
-        self._door = door
-        self._loop_time = service.loop_time(caller_of(socket.scope))
+    service: Service
+    sessions: ResumableSessions
+    context: SessionContext
+    transport: LiveTransport
+    caller: Caller
 
-    async def run(self) -> Connection:
-        """Read until a ``session.start`` is obeyed; whatever else comes is refused. Raises Disconnect."""
-        async with aclosing(self._door.messages()) as messages:
+    async def in_time(self) -> Connection:
+        """Return the connection of the session that the client starts. Raises Disconnect after START_S."""
+        try:
+            async with asyncio.timeout(START_S), Tasks() as tasks:
+                watch = tasks.create_task(end_with_server(self.service.engine_host.draining), name="watch")
+                connection = await self._started()
+                watch.cancel()
+        except* Disconnect as disconnects:
+            raise first(disconnects) from None
+        except* TimeoutError:
+            raise Disconnect(NOT_ALLOWED, "the session was not started", "goodbye") from None
+        return connection
+
+    async def _started(self) -> Connection:
+        """Read until a ``session.start`` is valid, and refuse everything else. Raises Disconnect."""
+        async with aclosing(self.transport.frames()) as messages:
             async for message in messages:
                 event_id: str | None = None
                 try:
@@ -157,11 +153,12 @@ class _Opening:
                     await self._refuse(refusal, event_id)
         raise Disconnect
 
-    async def _start(self, message: Any) -> tuple[str | None, dict[str, Any]]:
+    async def _start(self, message: str | bytes) -> tuple[str | None, dict[str, Any]]:
         """Raises Misread."""
         if not isinstance(message, str):
             raise Misread(Refusal("invalid_event", "Events are JSON in text messages."), None)
-        event_id, said = await self._loop_time.read(partial(parse, message), len(message))
+        loop_time = self.service.loop_time(self.caller)
+        event_id, said = await loop_time.read(partial(parse, message), len(message))
         if not isinstance(said, Start):
             raise Misread(Refusal("session_not_started", "The first event is session.start.", "type"), event_id)
         return event_id, said.session
@@ -169,27 +166,11 @@ class _Opening:
     def _connection(self, event_id: str | None, session: dict[str, Any]) -> Connection:
         """Raises Refusal."""
         config = started(session)
-        dialect = LiveDialect(config, Timeline(self._context.now), event_id)
-        transport = LiveTransport(self._door, self._service, self._loop_time, dialect)
-        opening = Opening(caller_of(self._socket.scope), config.model[:200], config.patch(), PROFILE)
-        return Connection(self._service, self._sessions, self._context, transport.channel, opening)
+        self.transport.begin(LiveDialect(config, Timeline(self.context.now), event_id))
+        opening = Opening(self.caller, config.model[:200], config.patch(), PROFILE)
+        return Connection(self.service, self.sessions, self.context, self.transport.channel, opening)
 
     async def _refuse(self, refusal: Refusal, event_id: str | None) -> None:
-        self._context.metrics.errors.labels(refusal.code).inc()
-        client = caller_of(self._socket.scope).address
-        log("live.refused", client=client, code=refusal.code, param=refusal.param)
-        await self._door.send(error_text(refusal, event_id))
-
-
-async def _opened(opening: _Opening, service: Service) -> Connection:
-    """The connection of a session that is started in time. Raises Disconnect."""
-    try:
-        async with asyncio.timeout(START_S), Tasks() as tasks:
-            watch = tasks.create_task(end_with_server(service), name="watch")
-            connection = await opening.run()
-            watch.cancel()
-    except* Disconnect as disconnects:
-        raise first(disconnects) from None
-    except* TimeoutError:
-        raise Disconnect(NOT_ALLOWED, "the session was not started", "goodbye") from None
-    return connection
+        self.context.metrics.errors.labels(refusal.code).inc()
+        log("live.refused", client=self.caller.address, code=refusal.code, param=refusal.param)
+        await self.transport.send(error_text(refusal, event_id))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from app.callers import Caller
 from app.realtime.protocol.client_events import CreateItem, Received
-from app.service import Closed
+from app.refusal import Closed
 from app.transports.channel import Channel
 from app.transports.connection import Connection, Opening
 from app.transports.inbox import Inbox

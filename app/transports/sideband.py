@@ -14,7 +14,8 @@ from fastapi import WebSocket
 from app.auth import caller_of
 from app.ids import elsewhere
 from app.realtime.protocol.dialect import Dialect
-from app.service import Closed, Service
+from app.refusal import Closed
+from app.service import Service
 from app.telemetry import audit
 from app.transports.disconnect import Disconnect, first
 from app.transports.open_calls import Call, OpenCalls
@@ -43,7 +44,7 @@ async def _follow(transport: SocketTransport, call: Call) -> None:
     why, channel = Disconnect(), transport.channel
     audit("sideband.opened", call=call.id)
     try:
-        async with Tasks() as tasks, aclosing(transport.messages()) as messages:
+        async with Tasks() as tasks, aclosing(transport.frames()) as messages:
             tasks.create_task(channel.write(), name=f"sideband:{call.id}")
             tasks.create_task(_end_with(call), name=f"sideband-end:{call.id}")
             async for message in messages:

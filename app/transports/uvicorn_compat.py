@@ -1,4 +1,4 @@
-"""The parts of uvicorn that are no promise of it and are extended here, as they were read in version 0.54.0.
+"""The parts of uvicorn that are no promise of it and are extended here, as they were read in the versions of READ.
 
 With another version ``test_uvicorn_compat`` says what to read again: the methods that ``HttpProtocol``,
 ``SocketProtocol`` and ``Server`` override or call, and the attributes that they look at.
@@ -12,4 +12,4 @@ from uvicorn.protocols.http.h11_impl import H11Protocol as H11Protocol
 from uvicorn.protocols.utils import ClientDisconnected as ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol as WebSocketsSansIOProtocol
 
-READ = "0.54.0"
+READ = ("0.53.0", "0.54.0")

@@ -19,11 +19,11 @@ from starlette.websockets import WebSocketDisconnect
 
 from app.auth import caller_of, error_body
 from app.pace import MESSAGE_BYTES
-from app.realtime.protocol import beta
+from app.realtime.protocol import Received, beta
 from app.realtime.protocol.server_events import Error, QueueUpdated
 from app.realtime.protocol.to_wire import encode
-from app.refusal import Broken
-from app.service import Closed, Service
+from app.refusal import Broken, Closed
+from app.service import Service
 from app.telemetry import log
 from app.transports.channel import Channel
 from app.transports.connection import Connection, Opening
@@ -52,10 +52,10 @@ async def realtime(socket: WebSocket, service: Service, sessions: ResumableSessi
             await accept(socket)
             transport = SocketTransport(socket, service)
             await resumable.come_back(transport.channel, after)
-        elif service.full and socket.query_params.get("wait") == "true":
+        elif service.admission.full and socket.query_params.get("wait") == "true":
             await _wait(socket, service, sessions)
         else:
-            with service.admit(caller) as context:
+            with service.admission.admit(caller) as context:
                 await accept(socket)
                 transport = SocketTransport(socket, service)
                 await Connection(service, sessions, context, transport.channel, _opening(socket)).run()
@@ -90,7 +90,11 @@ class SocketTransport:
         self._early = deque[str | bytes]()  # what came before there was a session
         self.channel = Channel(proxy(self), limits, service.loop_time(caller_of(socket.scope)))
 
-    async def messages(self) -> AsyncGenerator[str | bytes]:
+    def messages(self) -> AsyncGenerator[str | bytes | Received]:
+        return self.frames()
+
+    async def frames(self) -> AsyncGenerator[str | bytes]:
+        """Yield what the client sends, until it says goodbye. Raises Disconnect where the connection is lost."""
         while self._early:
             yield self._early.popleft()
         while (message := await self._socket.receive())["type"] != "websocket.disconnect":
@@ -112,7 +116,7 @@ class SocketTransport:
         """Keep what a waiting client says, up to a bound; the rest waits in the socket. Raises Disconnect."""
         early, room = deque[str | bytes](), EARLY_BYTES
         try:
-            async with aclosing(self.messages()) as messages:
+            async with aclosing(self.frames()) as messages:
                 async for message in messages:
                     early.append(message)
                     room -= len(message) + MESSAGE_BYTES
@@ -156,11 +160,11 @@ async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions
     transport, caller = SocketTransport(socket, service), caller_of(socket.scope)
     channel = transport.channel
     with ExitStack() as session, ExitStack() as place:
-        waiter = place.enter_context(service.waiting(lambda place: channel.put(QueueUpdated(place)), caller))
+        waiter = place.enter_context(service.admission.waiting(lambda place: channel.put(QueueUpdated(place)), caller))
         await accept(socket)
         try:
             await _in_line(transport, service, waiter)
-            context = session.enter_context(service.admit(caller, waiter))
+            context = session.enter_context(service.admission.admit(caller, waiter))
             place.close()
             await Connection(service, sessions, context, channel, _opening(socket)).run()
         except Closed as closed:
@@ -178,7 +182,7 @@ async def _in_line(transport: SocketTransport, service: Service, waiter: Waiter)
             others = [
                 tasks.create_task(transport.channel.write(), name="write"),
                 tasks.create_task(transport.collect(), name="collect"),
-                tasks.create_task(end_with_server(service), name="watch"),
+                tasks.create_task(end_with_server(service.engine_host.draining), name="watch"),
             ]
             await waiter.called.wait()
             for task in others:
@@ -189,6 +193,7 @@ async def _in_line(transport: SocketTransport, service: Service, waiter: Waiter)
         raise Closed("server_full", f"No session became free within {wait_s:g} s.") from None
 
 
-async def end_with_server(service: Service) -> None:
-    await service.draining.wait()
+async def end_with_server(draining: asyncio.Event) -> None:
+    """Raise Disconnect once the server drains."""
+    await draining.wait()
     raise Disconnect(GOING_AWAY, "the server is shutting down", "goodbye")

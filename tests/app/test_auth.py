@@ -234,7 +234,7 @@ def test_a_key_reaches_what_its_secrets_made_and_a_secret_only_its_own() -> None
         ({"hots": "x"}, r"server\.hots: unknown key \(did you mean 'host'\?\)"),
         ({"port": "80"}, r"server\.port: must be int"),
         ({"port": 70_000}, r"server\.port: must be from 0 to 65535"),
-        ({"limits": {"sessions": 0}}, r"server\.limits\.sessions: must be above 0"),
+        ({"limits": {"sessions": 0}}, r"server\.limits\.sessions: must be a positive, finite number"),
         ({"turns": {"echo_guard": 1}}, r"server\.turns\.echo_guard: must be bool"),
         ({"limits": 5}, r"server\.limits: must be a mapping"),
     ],

@@ -98,14 +98,14 @@ def sixteen(**limits: float) -> EngineSpec:
 
 def talkers(server: Running) -> Mapping[str, int]:
     """Who speaks."""
-    assert server.service.engine is not None
-    return server.service.engine.stats()["talker"]
+    assert server.service.engine_host.engine is not None
+    return server.service.engine_host.engine.stats()["talker"]
 
 
 def waiting(server: Running) -> list[int]:
     """How many wait for a slot, at each stage."""
-    assert server.service.engine is not None
-    return [stage["waiting"] for stage in server.service.engine.stats().values()]
+    assert server.service.engine_host.engine is not None
+    return [stage["waiting"] for stage in server.service.engine_host.engine.stats().values()]
 
 
 @asynccontextmanager
@@ -119,7 +119,7 @@ async def flooded(server: Running, requests: int) -> AsyncGenerator[None]:
             for _ in range(requests)
         ]
         try:
-            await eventually(lambda: server.service._answers == requests)
+            await eventually(lambda: server.service.admission.answers == requests)
             await eventually(lambda: talkers(server)["leased"] >= HALF)
             yield
         finally:
@@ -156,7 +156,7 @@ async def test_without_places_kept_for_sessions_that_user_would_find_none() -> N
 
 
 async def test_the_metrics_tell_how_many_wait(server: Running) -> None:
-    places = server.service._places
+    places = server.service.admission.http_slots
     async with places.hold(lambda: {"thinker": 1}):
         waiting = asyncio.create_task(places.hold(lambda: {"thinker": 1}).__aenter__())
         await eventually(lambda: server.metric("parley_http_waiting") == 1)

@@ -98,8 +98,8 @@ async def test_the_server_listens_while_the_engine_starts() -> None:
     service = Service(script_spec(), make_engine=lambda _: Slow())
     service.start()
     await asyncio.sleep(0)
-    assert service.state == "starting"
-    with pytest.raises(Exception, match="starting"), service.admit():
+    assert service.engine_host.state == "starting"
+    with pytest.raises(Exception, match="starting"), service.admission.admit():
         pass
     await service.stop()
 
@@ -114,8 +114,8 @@ async def test_an_engine_that_does_not_start_ends_the_server_with_its_error() ->
 
     service = Service(script_spec(), make_engine=lambda _: Broken())
     service.start()
-    await eventually(lambda: service.state == "failed")
-    assert isinstance(service.failure, EngineError)
+    await eventually(lambda: service.engine_host.state == "failed")
+    assert isinstance(service.engine_host.failure, EngineError)
     await service.stop()
 
 

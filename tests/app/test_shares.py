@@ -119,7 +119,7 @@ def test_secrets_that_expire_or_are_withdrawn_make_room_in_their_maker_s_share()
 @pytest.mark.parametrize("share", [0, -1, 1.5])
 def test_a_share_is_a_part(share: float) -> None:
     for name in ("answers_share", "key_share", "address_share"):
-        with pytest.raises(ConfigError, match=rf"server\.limits\.{name}: must be above 0, and at most 1"):
+        with pytest.raises(ConfigError, match=rf"server\.limits\.{name}: must be greater than 0 and at most 1"):
             settings_of({"limits": {name: float(share)}})
 
 

@@ -80,8 +80,8 @@ async def test_a_server_that_is_down_leaves_ours_up_and_is_found_again(monkeypat
     async with scripted() as gone:
         url, port = gone.url, gone.port
     async with running(spec(url)) as server:
-        assert server.service.engine is not None
-        engine = server.service.engine
+        assert server.service.engine_host.engine is not None
+        engine = server.service.engine_host.engine
         await eventually(lambda: bool(engine.unavailable))
         told = await health(server)
         assert (told["status"], told["ready"]) == ("ready", False)
@@ -103,8 +103,8 @@ async def test_a_server_that_is_down_leaves_ours_up_and_is_found_again(monkeypat
 
 async def test_a_model_that_the_server_does_not_have_is_told_with_the_nearest() -> None:
     async with scripted(models=MODELS) as llm, running(spec(llm.url, "mm")) as server:
-        assert server.service.engine is not None
-        engine = server.service.engine
+        assert server.service.engine_host.engine is not None
+        engine = server.service.engine_host.engine
         await eventually(lambda: bool(engine.unavailable))
         assert "has no model 'mm' (did you mean 'm'?)" in engine.unavailable["thinker"]
 

@@ -30,8 +30,8 @@ async def test_who_speaks_is_told_in_one_sentence_and_who_types_is_answered(
     spec: EngineSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(spec, vad=LoudnessVad) as server, talking(server) as client:
-        assert server.service.engine is not None
-        assert server.service.engine.model.abilities == {"text", "image", "tools", "speech"}
+        assert server.service.engine_host.engine is not None
+        assert server.service.engine_host.engine.model.abilities == {"text", "image", "tools", "speech"}
         assert TOLD in caplog.text
         await client.append(np.concatenate([tone(1.0), silence(1.0)]))
         spoken = (await client.until("response.done"))["response"]

@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager, suppress
 
 import numpy as np
 
-from app.refusal import Refusal
-from app.service import Closed, Service
+from app.refusal import Closed, Refusal
+from app.service import Service
 from app.telemetry import audit, log, log_failure
 from app.transports.disconnect import Disconnect
 from app.transports.telephone.media_stream import LEAD_S, RATE_HZ
@@ -112,7 +112,7 @@ async def listening(service: Service, telephones: Telephones) -> AsyncGenerator[
     try:
         listener = socket.create_server(address_of(address, WHERE))
     except OSError as error:
-        service.fail(ConfigError(f"{WHERE}: cannot listen on {address}: {error.strerror}"))
+        service.engine_host.fail(ConfigError(f"{WHERE}: cannot listen on {address}: {error.strerror}"))
         yield
         return
     listener.setblocking(False)

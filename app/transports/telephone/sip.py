@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from app.refusal import Refusal
-from app.service import Closed, Service
+from app.refusal import Closed, Refusal
+from app.service import Service
 from app.telemetry import audit, log, log_failure
 from app.transports.disconnect import Disconnect
 from app.transports.telephone.call_control import HANG_UP
@@ -355,7 +355,7 @@ async def answering(service: Service, telephones: Telephones) -> AsyncGenerator[
         try:
             await loop.create_datagram_endpoint(lambda: sip, address_of(address, WHERE))
         except OSError as error:
-            service.fail(ConfigError(f"{WHERE}: cannot listen on {address}: {error.strerror}"))
+            service.engine_host.fail(ConfigError(f"{WHERE}: cannot listen on {address}: {error.strerror}"))
             yield
             return
         log("sip.listening", port=sip.port)

@@ -5,12 +5,12 @@ Knows no exchange: ``twilio`` and ``audiosocket`` bring the streams.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import replace
 
 from app import strict_json
 from app.callers import Caller
 from app.ids import new_id
+from app.limits.lru_table import LruTable
 from app.live import started
 from app.realtime.ports import CALL
 from app.realtime.protocol import Options, session_options
@@ -46,7 +46,7 @@ class Telephones:
         self._open_calls = open_calls
         self._settings = service.settings.telephone
         self._sessions = ResumableSessions(service.settings.name)
-        self._steps = OrderedDict[str, str]()
+        self._steps = LruTable[str, str](MOST_STEPS)
         if self._settings.key and self._settings.key not in service.keys.names:
             raise ConfigError("server.telephone.key: there is no key of this name in server.keys_file")
         try:
@@ -60,7 +60,7 @@ class Telephones:
         where it was served."""
         caller, control = Caller(self._settings.key), self._control()
         id, opening = self._opening(caller, control)
-        with self._service.share("calls", caller), self._service.admit(caller) as context:
+        with self._service.admission.share("calls", caller), self._service.admission.admit(caller) as context:
             phone = Phone(stream, self._service, caller, control, opening.dialect)
             lateness = self._service.lateness
             profile = replace(opening.profile, lead_s=stream.lead_s, reserve_s=RESERVE_S, lateness=lateness)
@@ -73,17 +73,12 @@ class Telephones:
                     phone.inbox.put(Received(greeting), len(self._settings.greeting))
                 await connection.run("call", call=id, stream=stream.name)
         if control.step is not None:
-            self._keep(stream.name, control.step)
+            self._steps[stream.name] = control.step
 
     def next_step(self, name: str) -> str:
         """Return what comes after a call of an exchange's: HANG_UP, or the number of a destination."""
         step = self._steps.get(name, HANG_UP)
         return str(self._settings.destinations.get(step, HANG_UP))
-
-    def _keep(self, name: str, step: str) -> None:
-        self._steps[name] = step
-        if len(self._steps) > MOST_STEPS:
-            self._steps.popitem(last=False)
 
     def _control(self) -> CallControl:
         return CallControl(self._settings.hang_up, self._settings.destinations)
@@ -92,7 +87,7 @@ class Telephones:
         """A call's id, and its terms: the call's own functions are among its tools. Raises Refusal."""
         server = self._service.settings.name
         if self._settings.protocol == "live":
-            engine = self._service.engine
+            engine = self._service.engine_host.engine
             session = {"model": engine.model.name if engine else "", **self._settings.session}
             id, config = new_id("live", server), started(session, media=True, own_tools=tuple(control.tools))
             opening = opening_of(caller, config, id)

@@ -23,8 +23,7 @@ from starlette.websockets import WebSocketDisconnect
 from app import g711
 from app.auth import TWILIO as PATH
 from app.auth import address_of
-from app.refusal import Refusal
-from app.service import Closed
+from app.refusal import Closed, Refusal
 from app.settings import Telephone
 from app.telemetry import audit
 from app.transports.disconnect import TOO_LARGE, Disconnect

@@ -10,8 +10,8 @@ from typing import Any
 from app.callers import Caller
 from app.ids import new_id
 from app.media import MediaError
-from app.refusal import Refusal
-from app.service import Closed, Service
+from app.refusal import Closed, Refusal
+from app.service import Service
 from app.telemetry import log_failure
 from app.transports.connection import Opening
 from app.transports.open_calls import OpenCalls
@@ -88,8 +88,8 @@ class Calls:
     async def _serve(self, id: str, offer: str, answer: Answered, opening: Opening) -> None:
         maker = opening.caller
         with (
-            self._service.share("calls", maker),
-            self._service.admit(maker) as context,
+            self._service.admission.share("calls", maker),
+            self._service.admission.admit(maker) as context,
             self._offer(maker) as connected,
         ):
             call = self._calls[id] = PeerCall(id, self._service, context, self._sessions, opening)
@@ -117,7 +117,7 @@ class Calls:
         Raises Closed.
         """
         with ExitStack() as place:
-            place.enter_context(self._service.share("offers", caller))
+            place.enter_context(self._service.admission.share("offers", caller))
             limit = self._service.settings.limits.offers
             if self._offers >= limit:
                 raise Closed("server_full", f"{limit} calls are being connected already; try again in a moment.")

@@ -20,8 +20,7 @@ from aiortc.rtcrtpsender import RTCRtpSender
 from app.realtime.protocol.client_events import CameraFrame, InputSamples, Received
 from app.realtime.protocol.dialect import REALTIME, Dialect
 from app.realtime.protocol.server_events import Error
-from app.refusal import Refusal
-from app.service import Closed
+from app.refusal import Closed, Refusal
 from app.settings import Settings
 from app.slices import LoopTime
 from app.telemetry import log, log_failure

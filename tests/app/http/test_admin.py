@@ -96,7 +96,7 @@ async def test_a_session_goes_on_while_the_fleet_is_replaced(kept: Running) -> N
 
 
 async def test_health_names_the_stage_that_nobody_hosts_and_turns_green_again(kept: Running) -> None:
-    fleet = kept.service.engine._fleet  # pyright: ignore
+    fleet = kept.service.engine_host.engine._fleet  # pyright: ignore
     fleet.placements["worker0.0"].worker.fence()
     answer = await ask(kept, "GET", "/health")
     assert answer.status_code == 503
@@ -105,7 +105,7 @@ async def test_health_names_the_stage_that_nobody_hosts_and_turns_green_again(ke
         "ready": False,
         "version": answer.json()["version"],
     }  # fmt: skip
-    await eventually(lambda: kept.service.state == "ready")
+    await eventually(lambda: kept.service.engine_host.state == "ready")
     assert (await ask(kept, "GET", "/health")).status_code == 200
 
 

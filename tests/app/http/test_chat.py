@@ -182,7 +182,7 @@ async def test_a_video_is_some_pictures_and_its_sound_to_a_model_that_sees_no_vi
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[EngineRequest] = []
-    engine = server.service.engine
+    engine = server.service.engine_host.engine
     assert isinstance(engine, Engine)
     whole = engine.open
 
@@ -381,7 +381,7 @@ async def test_answers_have_a_limit_of_their_own() -> None:
             second = await post(server)
             assert (second.status_code, second.json()["error"]["code"]) == (503, "server_full")
             assert second.headers["retry-after"]
-            with server.service.admit():
+            with server.service.admission.admit():
                 pass  # a session's place is another one
         await server.empty()
         assert (await post(server)).status_code == 200
@@ -400,7 +400,7 @@ async def test_an_answer_that_finds_no_place_is_refused_and_counted_nowhere_else
     """It came to no request: what is counted as failed is what broke."""
     async with running(script_spec(limits={"wait_s": 1e-9, "answers_share": 1e-9})) as server:
         async with (
-            server.service._places.hold(lambda: {"thinker": 1}, patient=True),
+            server.service.admission.http_slots.hold(lambda: {"thinker": 1}, patient=True),
             httpx.AsyncClient(base_url=server.http, timeout=30) as http,
         ):
             answer = await http.post("/v1/chat/completions", json={"model": "m", "messages": user("hi")})

@@ -79,7 +79,7 @@ def text(body: dict[str, Any]) -> str:
 def asked(server: Running, monkeypatch: pytest.MonkeyPatch) -> list[EngineRequest]:
     """The requests that the engine gets."""
     requests: list[EngineRequest] = []
-    engine = server.service.engine
+    engine = server.service.engine_host.engine
     assert isinstance(engine, Engine)
     opens = engine.open
 

@@ -108,7 +108,7 @@ async def test_a_client_that_does_not_read_holds_nobody_up(server: Running, monk
     )
     writer.write(head.encode() + b"\r\n" + body)
     try:
-        await eventually(lambda: server.service._answers == 1)
+        await eventually(lambda: server.service.admission.answers == 1)
         assert (await post(server)).status_code == 200
         await eventually(lambda: server.metric("parley_http_answers_total", status="cancelled") == 1)
         await eventually(lambda: not server.server.server_state.connections)

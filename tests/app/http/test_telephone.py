@@ -161,5 +161,5 @@ async def test_a_port_that_is_taken_ends_the_server(serve_with: Any) -> None:
         service = Service(script_spec(telephone={"audiosocket": f"127.0.0.1:{first.port}"}))
         app = app_of(service)
         async with app.router.lifespan_context(app):
-            assert isinstance(service.failure, ConfigError)
-            assert "server.telephone.audiosocket" in str(service.failure)
+            assert isinstance(service.engine_host.failure, ConfigError)
+            assert "server.telephone.audiosocket" in str(service.engine_host.failure)

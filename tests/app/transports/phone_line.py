@@ -85,7 +85,7 @@ async def serve_lines(service: Service, caller: Caller) -> asyncio.Server:
             resumable, after = sessions.find(words[1], words[2], caller)
             await resumable.come_back(line.channel, after)
         else:
-            with service.admit(caller) as context:
+            with service.admission.admit(caller) as context:
                 opening = Opening(caller, profile=PROFILE)
                 await Connection(service, sessions, context, line.channel, opening).run("phone")
 

@@ -74,7 +74,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("request_", REFUSED.values(), ids=REFUSED.keys())
 async def test_what_cannot_be_understood_is_refused_at_once(request_: bytes, server: Running, said: list[str]) -> None:
-    assert (await answer_to(server.port, request_)).startswith(b"HTTP/1.1 400 ")
+    statuses = [b"HTTP/1.1 400 "]
+    if request_ is REFUSED["another method"]:
+        statuses += [b"HTTP/1.1 405 "]  # since websockets 17
+    assert (await answer_to(server.port, request_)).startswith(tuple(statuses))
     assert not said
 
 

@@ -29,7 +29,7 @@ async def holding(server: Running, stack: AsyncExitStack) -> Client:
 
 
 def leased(server: Running) -> int:
-    engine = server.service.engine
+    engine = server.service.engine_host.engine
     assert engine is not None
     return engine.stats()["ears"]["leased"]
 
@@ -60,6 +60,6 @@ async def test_without_preemption_they_would(server: Running, monkeypatch: pytes
         await free_handed.append(tone(0.5))
         await free_handed.append(silence(0.8))
         await free_handed.until("response.created")
-        engine = server.service.engine
+        engine = server.service.engine_host.engine
         assert engine is not None
         assert engine.stats()["ears"]["waiting"] == 1

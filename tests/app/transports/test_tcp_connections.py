@@ -18,7 +18,7 @@ import psutil
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.proxies import shared_by
+from app.addresses import shared_by
 from app.server import Server, config_of
 from app.service import Service
 from app.settings import Settings

@@ -69,7 +69,7 @@ FLOW = Part(FlowControl, {"__init__": "transport", "resume_reading": ""}, frozen
 
 
 def test_the_version_is_the_one_that_was_read() -> None:
-    check_version("uvicorn", uvicorn_compat.READ)
+    check_version("uvicorn", *uvicorn_compat.READ)
 
 
 def test_what_is_extended_is_as_it_was_read() -> None:

@@ -1,0 +1,164 @@
+"""Admission of sessions and of answers over HTTP: session slots, the admission queue, request slots and quotas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from typing import Protocol
+
+from app.callers import Caller
+from app.places import Places
+from app.realtime.session_context import SessionContext
+from app.refusal import Closed
+from app.settings import Limits
+from app.shares import Kind, Shares, ShareTaken
+from app.telemetry import Metrics
+from app.waiting import LineFull, Waiter, Waiting
+from engine import Request
+
+
+class MakeContext(Protocol):
+    """Make the context of one session or request. Raises Closed while the engine cannot answer."""
+
+    def __call__(
+        self, caller: Caller | None = None, *, while_draining: bool = False, while_unavailable: bool = False
+    ) -> SessionContext: ...
+
+
+class Admission:
+    """Counts the open sessions and answers of one server, and decides whether another one may begin.
+
+    ``slots`` returns, for each stage that a request passes, how many requests like it the stage can run.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        metrics: Metrics,
+        shares: Shares,
+        context: MakeContext,
+        slots: Callable[[Request], Mapping[str, int]],
+    ) -> None:
+        self.shares = shares
+        self.sessions = 0
+        """Number of open sessions."""
+        self.answers = 0
+        """Number of answers over HTTP, including those that wait for slots."""
+        self.http_slots = Places(limits.wait_s, limits.answers_share)
+        self._limits = limits
+        self._metrics = metrics
+        self._context = context
+        self._slots = slots
+        self._queue = Waiting(limits.waiting)
+        self._empty = asyncio.Event()
+        metrics.http_waiting.set_function(lambda: self.http_slots.waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether every session slot is taken or reserved for a client that has waited for it."""
+        return self.sessions + self._queue.given >= self._limits.sessions
+
+    @contextmanager
+    def admit(self, caller: Caller | None = None, waiter: Waiter | None = None) -> Generator[SessionContext]:
+        """Hold one session slot while the block lasts. A ``waiter`` takes the slot reserved for it. Raises Closed."""
+        if waiter is not None:
+            self._queue.leave(waiter)
+        context = self._context(caller)
+        if self.full:
+            raise self._refused("server_full", f"All {self.sessions} sessions are taken; try again later.")
+        with self.share("sessions", caller or Caller()):
+            self._count_session(1)
+            try:
+                yield context
+            finally:
+                context.room.close()
+                self._count_session(-1)
+                self._call_next()
+                self._left()
+
+    @contextmanager
+    def waiting(self, moved: Callable[[int], None], caller: Caller | None = None) -> Generator[Waiter]:
+        """Hold a place in the admission queue while the block lasts. ``moved`` receives each new position, from 1.
+
+        Raises Closed.
+        """
+        self._context()
+        with self.share("waiting", caller or Caller()):
+            try:
+                waiter = self._queue.join(moved)
+            except LineFull:
+                message = (
+                    f"All {self.sessions} sessions are taken, and {len(self._queue)} clients wait; try again later."
+                )
+                raise self._refused("server_full", message) from None
+            try:
+                yield waiter
+            finally:
+                self._queue.leave(waiter)
+                self._call_next()
+
+    @contextmanager
+    def share(self, kind: Kind, caller: Caller) -> Generator[None]:
+        """Count one place of this kind towards the caller's quota while the block lasts. Raises Closed."""
+        with ExitStack() as held:
+            try:
+                held.enter_context(self.shares.hold(kind, caller))
+            except ShareTaken as taken:
+                self._count_refusal(taken.code)
+                raise
+            yield
+
+    @contextmanager
+    def admit_answer(self) -> Generator[None]:
+        """Count one answer over HTTP while the block lasts; a drain waits for it. Raises Closed."""
+        self._context()
+        if self.answers >= self._limits.answers:
+            raise self._refused("server_full", f"{self.answers} answers are under way; try again later.")
+        self.answers += 1
+        try:
+            yield
+        finally:
+            self.answers -= 1
+            self._left()
+
+    @asynccontextmanager
+    async def place(self, request: Request, patient: bool = False) -> AsyncGenerator[SessionContext]:
+        """Hold a slot at every stage that an admitted HTTP request passes, once HTTP may use one.
+
+        A ``patient`` request waits as long as necessary, also while a stage is unavailable. Raises Closed; after
+        ``wait_s`` where the request is not patient.
+        """
+        async with AsyncExitStack() as held:
+            try:
+                await held.enter_async_context(self.http_slots.hold(lambda: self._slots(request), patient))
+            except TimeoutError:
+                wait_s = self._limits.wait_s
+                message = f"No place for an answer over HTTP was free within {wait_s:g} s; try again later."
+                raise self._refused("server_full", message) from None
+            yield self._context(while_draining=True, while_unavailable=patient)
+
+    async def wait_until_empty(self) -> None:
+        """Wait until no session is open and no answer is under way."""
+        while self.sessions or self.answers:
+            self._empty.clear()
+            await self._empty.wait()
+
+    def _count_session(self, change: int) -> None:
+        self.sessions += change
+        self._metrics.sessions.set(self.sessions)
+
+    def _call_next(self) -> None:
+        if not self.full:
+            self._queue.call()
+
+    def _left(self) -> None:
+        if not self.sessions and not self.answers:
+            self._empty.set()
+
+    def _refused(self, code: str, message: str) -> Closed:
+        self._count_refusal(code)
+        return Closed(code, message)
+
+    def _count_refusal(self, code: str) -> None:
+        self._metrics.sessions_refused.labels(code).inc()
