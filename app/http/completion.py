@@ -13,11 +13,11 @@ import numpy as np
 import orjson
 import pybase64
 
-from app.http.answering import Figures
 from app.http.live import Write
 from app.http.sound import Encoder, Format, encoded, encoder
 from app.http.trouble import HttpRefusal, body_of
 from app.ids import new_id
+from app.responses.figures import Figures
 from engine import Audio, Codes, Output, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.core import Wave
 

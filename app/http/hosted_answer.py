@@ -12,11 +12,12 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from app.http.answering import Figures, admitted, run
+from app.http.answering import admitted, run
 from app.http.hosted_items import HostedCall
 from app.http.question import Asked, with_transcript
 from app.http.trouble import HttpRefusal
 from app.mcp import CallResult, HostedTool, ToolServer, ToolServerError, functions_of
+from app.responses.figures import Figures
 from app.service import Service
 from engine import Message, Output
 

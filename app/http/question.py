@@ -15,7 +15,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
-from app.http.answering import Figures, answer
+from app.http.answering import answer
 from app.http.body import room_of
 from app.http.live import ClientGone, Live, Write, while_there
 from app.http.messages import ChatMessage, check_texts, engine_messages, with_turn_last
@@ -24,6 +24,7 @@ from app.http.trouble import ERRORS, HttpRefusal, refusal_of
 from app.ids import new_id
 from app.realtime.conversation.model_context import json_size
 from app.realtime.session_context import SessionContext
+from app.responses.figures import Figures
 from app.service import Service
 from app.telemetry import ASKED
 from engine import ANSWER, IN_WRITING, AudioPart, Message, Output, Sampling, TextPart, Tool

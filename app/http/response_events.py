@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from app.http.answering import Figures
 from app.http.hosted_items import ApprovalRequest, Event, HostedCall, Status, ToolListing, event
 from app.http.trouble import HttpRefusal
 from app.ids import new_id
 from app.mcp import CallResult, HostedTool, ToolServerError
+from app.responses.figures import Figures
 from engine import (
     Audio,
     Codes,

@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 
-from app.http.answering import Figures
 from app.http.hosted_answer import Approved
 from app.http.hosted_items import HostedCall
 from app.http.live import Write
@@ -15,6 +14,7 @@ from app.http.question import Asked
 from app.http.response_events import Event, GrowingResponse
 from app.http.trouble import HttpRefusal
 from app.mcp import CallResult, HostedTool, ToolServerError
+from app.responses.figures import Figures
 from engine import Message, Output
 
 Keep = Callable[[Asked, GrowingResponse], None]

@@ -17,7 +17,6 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from app.auth import caller_of
-from app.http.answering import Figures
 from app.http.body import Responses, StrictRoute
 from app.http.hosted_answer import Approved, HostedTools
 from app.http.input_items import (
@@ -59,6 +58,7 @@ from app.http.trouble import RESPONSES, HttpRefusal
 from app.ids import elsewhere, new_id
 from app.kept import Kept, KeptResponse, Turn
 from app.mcp import MOST_CALLS, MOST_SERVERS
+from app.responses.figures import Figures
 from app.service import Service
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {

@@ -10,13 +10,14 @@ import pybase64
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from app.http.answering import Figures, answer
+from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
 from app.http.live import Live, Write
 from app.http.names import AnyVoice, names_of_voice
 from app.http.sound import MEDIA_TYPES, Format, encoder
 from app.http.trouble import ERRORS, RESPONSES, HttpRefusal, body_of, refusal_of
 from app.ids import new_id
+from app.responses.figures import Figures
 from app.service import Service
 from app.telemetry import ASKED
 from engine import Audio, Output, Request

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from app.http.answering import Figures
 from app.http.response_events import Event, GrowingResponse
 from app.http.trouble import HttpRefusal
 from app.realtime.protocol import ResponseView, Usage
+from app.responses.figures import Figures
 from engine import Text, ToolCall, ToolCallDelta
 
 _EMPTY = {"output": [], "tools": [], "instructions": None}

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 
-from app.http.answering import Figures
 from app.http.response_events import Event, GrowingResponse
 from app.http.trouble import HttpRefusal
+from app.responses.figures import Figures
 from engine import Audio, Codes, Output, Text, TextPart, ToolCall, ToolCallDelta, ToolCallPart, Transcript, Usage
 from tests.app.openai_types import strictly
 

@@ -223,9 +223,9 @@ def test_no_hub_at_all(tmp_path: Path) -> None:
         pulled(FakeHub({}, url="http://127.0.0.1:9"), tmp_path)
 
 
-@pytest.mark.parametrize("url", ["huggingface.co", "http://[", ""])
+@pytest.mark.parametrize("url", ["huggingface.co", ""])
 def test_what_is_no_address_of_a_hub(url: str) -> None:
-    with pytest.raises(PullError, match="is not the address of a hub; give one like https://huggingface.co"):
+    with pytest.raises(PullError, match=r"is not the address of a hub; give one like https://huggingface\.co"):
         HuggingFace(url)
 
 
