@@ -7,7 +7,6 @@ openai-python ``resources/responses`` and ``types/responses``. Knows no tensor.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -36,7 +35,6 @@ from app.http.question import (
     Before,
     Drawn,
     Question,
-    Run,
     Tokens,
     answered_live,
     answered_whole,
@@ -58,7 +56,6 @@ from app.http.trouble import RESPONSES, HttpRefusal
 from app.ids import elsewhere, new_id
 from app.kept import Kept, KeptResponse, Turn
 from app.mcp import MOST_CALLS, MOST_SERVERS
-from app.responses.figures import Figures
 from app.service import Service
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -160,7 +157,7 @@ def responses(service: Service) -> APIRouter:
         question = _question(service, body, _messages(kept, owner, body.items), previous, hosted)
         keep = partial(_keep, kept, owner, question, previous) if body.store is not False else None
         teller = partial(ResponseTeller, _head(body, question, hosted), keep)
-        run = _with_tools(hosted) if hosted is not None else None
+        run = hosted.answer if hosted is not None else None
         if body.stream:
             return await answered_live(service, request, question, teller, run)
         return await answered_whole(service, request, question, teller, run)
@@ -288,13 +285,6 @@ def _hosted(service: Service, owner: str, body: ResponseRequest) -> HostedTools 
     if not servers and not approvals:
         return None
     return HostedTools(servers, tuple(approvals), min(body.max_tool_calls or MOST_CALLS, MOST_CALLS))
-
-
-def _with_tools(hosted: HostedTools) -> Run[ResponseTeller]:
-    async def run(service: Service, asked: Asked, teller: ResponseTeller, stop: Sequence[str]) -> Figures:
-        return await hosted.answer(service, asked, teller)
-
-    return run
 
 
 def _question(
