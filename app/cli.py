@@ -398,7 +398,7 @@ def workers(key_file: flags.KeyFile, url: flags.Url = flags.LOCAL) -> None:
     from app.commands import admin
 
     with plainly():
-        admin.workers(admin.Remote(url, key_file))
+        admin.workers(flags.Address(url, key_file))
 
 
 @cli.command()
@@ -416,7 +416,7 @@ def scale(
     from app.commands import admin
 
     with plainly():
-        admin.scale(admin.Remote(url, key_file), wishes)
+        admin.scale(flags.Address(url, key_file), wishes)
 
 
 @cli.command()
@@ -438,7 +438,7 @@ def restart(
             "--rolling is needed here; to restart all workers at once, end the server and start it again"
         )
     with plainly():
-        admin.restart(admin.Remote(url, key_file))
+        admin.restart(flags.Address(url, key_file))
 
 
 def _text(text: str) -> str:

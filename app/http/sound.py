@@ -16,7 +16,8 @@ from engine import SPEAKER_RATE_HZ
 from engine.core import Wave
 
 Compressed = Literal["mp3", "opus", "aac", "flac"]
-Format = Literal[Compressed, "wav", "pcm", "pcm16"]
+Container = Literal[Compressed, "wav"]
+Format = Literal[Container, "pcm", "pcm16"]
 MEDIA_TYPES = {
     "mp3": "audio/mpeg",
     "opus": "audio/ogg; codecs=opus",
@@ -50,16 +51,13 @@ def encoder(format: Format) -> Encoder:
             return _Compressed(format, _Bytes())
 
 
-def file_encoder(file: IO[bytes], format: Compressed) -> Encoder:
+def file_encoder(file: IO[bytes], format: Container) -> Encoder:
     """An encoder that writes into a file and hands nothing out; it can look back, so the header tells the length."""
     return _Compressed(format, file)
 
 
 def encoded(wave: Wave, format: Format) -> bytes:
-    """A whole clip as a file; a WAV says its length."""
-    if format == "wav":
-        pcm = samples(wave)
-        return wav_header(len(pcm)) + pcm
+    """A whole clip as a file."""
     if format in ("pcm", "pcm16"):
         return samples(wave)
     file = io.BytesIO()  # a container that can look back writes its length, too
@@ -98,18 +96,19 @@ class _Raw:
         return header
 
 
-_CODECS: dict[Compressed, tuple[str, str, dict[str, str]]] = {
+_CODECS: dict[Container, tuple[str, str, dict[str, str]]] = {
     "mp3": ("mp3", "libmp3lame", {"id3v2_version": "0"}),
     "opus": ("ogg", "libopus", {"page_duration": "20000"}),  # µs; the default holds a second back
     "aac": ("adts", "aac", {}),
     "flac": ("flac", "flac", {}),
+    "wav": ("wav", "pcm_s16le", {"fflags": "+bitexact"}),  # without the name of the library
 }
 
 
 class _Compressed:
     """A container written to ``target``; its pieces are handed out if that keeps any."""
 
-    def __init__(self, format: Compressed, target: _Bytes | IO[bytes]) -> None:
+    def __init__(self, format: Container, target: _Bytes | IO[bytes]) -> None:
         container, codec, options = _CODECS[format]
         self._target = target
         self._file: Any = av.open(target, "w", format=container, options={"flush_packets": "1", **options})
