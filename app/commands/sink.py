@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from app.commands.terminal import forget
-from app.http.sound import Container, file_encoder
+from app.http.sound import FileFormat, file_encoder
 from app.http.sound import samples as pcm16
 from engine import SPEAKER_RATE_HZ, EngineError
 from engine.core import Wave
 
 STDOUT = "-"
-FORMATS: dict[str, Container] = {
+FORMATS: dict[str, FileFormat] = {
     ".wav": "wav",
     ".mp3": "mp3",
     ".flac": "flac",

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from app.http.answering import answer
 from app.http.body import room_of
-from app.http.live import ClientGone, Live, Write, while_there
+from app.http.live import EVENTS, ClientGone, Live, Write, while_there
 from app.http.messages import ChatMessage, check_texts, engine_messages, with_turn_last
 from app.http.names import Names
 from app.http.trouble import ERRORS, HttpRefusal, refusal_of
@@ -177,7 +177,7 @@ async def answered_live(
                 raise
             await stream.fail(refusal_of(error))
 
-    return Live(produce, "text/event-stream", question.names.headers)
+    return Live(produce, EVENTS, question.names.headers)
 
 
 async def _once(service: Service, asked: Asked, teller: Whole | Streamed) -> Figures:

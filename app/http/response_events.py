@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from app.http.hosted_items import ApprovalRequest, Event, HostedCall, ResponseItem, Status, ToolListing, event
-from app.http.trouble import HttpRefusal
 from app.ids import new_id
 from app.mcp import CallResult, HostedTool, ToolServerError
 from app.responses.figures import Figures
@@ -31,9 +30,6 @@ from engine import (
 )
 
 __all__ = ["Event", "GrowingResponse"]
-
-_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
-"""The error codes that a failed response may have, by what the same error is over HTTP; others are ``server_error``."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -147,13 +143,12 @@ class GrowingResponse:
         }
         return self._numbered([*closed, {"type": f"response.{status}", "response": self.body()}])
 
-    def fail(self, refusal: HttpRefusal) -> list[Event]:
+    def fail(self, message: str, code: str = "server_error") -> list[Event]:
         """The answer has broken off."""
         self._drop_unasked()
         for item in self._items:
             item.status = "incomplete" if item.status == "in_progress" else item.status
-        error = {"code": _CODES.get(refusal.status_code, "server_error"), "message": refusal.detail}
-        self._object |= {"status": "failed", "error": error}
+        self._object |= {"status": "failed", "error": {"code": code, "message": message}}
         return self._numbered([{"type": "response.failed", "response": self.body()}])
 
     def body(self) -> dict[str, Any]:

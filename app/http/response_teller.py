@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
-from app.http.live import Write
+from app.http.live import Write, sent_event
 from app.http.question import Asked
 from app.http.response_events import Event, GrowingResponse
 from app.http.trouble import HttpRefusal
 from app.responses.figures import Figures
 from engine import Output
+
+_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
+"""The error codes that a failed response may have, by what the same error is over HTTP; others are ``server_error``."""
 
 Keep = Callable[[Asked, GrowingResponse], None]
 
@@ -40,7 +41,7 @@ class ResponseTeller:
         await self.emit(events)
 
     async def fail(self, refusal: HttpRefusal) -> None:
-        await self.emit(self.growing.fail(refusal))
+        await self.emit(self.growing.fail(refusal.detail, _CODES.get(refusal.status_code, "server_error")))
 
     async def body(self, figures: Figures) -> dict[str, Any]:
         await self.end(figures)
@@ -50,5 +51,4 @@ class ResponseTeller:
         """Send events of ``growing`` to the client, if it reads the answer as it grows."""
         if self._write is not None:
             for event in events:
-                head = f"event: {event['type']}\ndata: ".encode()
-                await self._write(head + orjson.dumps(event) + b"\n\n")
+                await self._write(sent_event(event, event["type"]))

@@ -235,7 +235,8 @@ def _messages(kept: Kept, owner: str, items: list[InputItem]) -> list[ChatMessag
             item = _ITEM.validate_python(known)
         match item:
             case McpApprovalResponse():
-                messages += _denied(_request_of(kept, owner, items, item, f"input.{i}"), item)
+                request = _request_of(kept, owner, items, item, f"input.{i}")
+                messages += [] if item.approve else request.denied(item.reason)
             case McpCallItem():
                 messages += item.messages()
             case ItemReference() | ReasoningItem() | McpToolList() | McpApprovalRequest():
@@ -258,11 +259,6 @@ def _request_of(
         message = f"There is no approval request {id[:100]!r}, in the input or in an answer that is kept."
         raise HttpRefusal(400, "invalid_value", message, f"{path}.approval_request_id")
     return McpApprovalRequest.model_validate(known)
-
-
-def _denied(request: McpApprovalRequest, response: McpApprovalResponse) -> list[ChatMessage]:
-    """A call that the client does not approve, as the thinker reads it."""
-    return [] if response.approve else request.denied(response.reason)
 
 
 def _hosted(service: Service, owner: str, body: ResponseRequest) -> HostedTools | None:
@@ -295,16 +291,15 @@ def _question(
     hosted: HostedTools | None,
 ) -> Question:
     """Raises HttpRefusal."""
-    turn = previous.turn if previous is not None else None
-    most = service.settings.limits.items
-    if turn is not None and turn.count + len(messages) > most:
-        message = f"The conversation has {turn.count} messages, of at most {most}: begin a new one."
-        raise HttpRefusal(400, "invalid_value", message, "previous_response_id")
-    if not messages and turn is None and not body.instructions:
-        raise HttpRefusal(400, "missing_required_parameter", "input is missing.", "input")
-    before = Before()
-    if previous is not None and turn is not None:
+    before, most = Before(), service.settings.limits.items
+    if previous is not None:
+        turn = previous.turn
+        if turn.count + len(messages) > most:
+            message = f"The conversation has {turn.count} messages, of at most {most}: begin a new one."
+            raise HttpRefusal(400, "invalid_value", message, "previous_response_id")
         before = Before(turn.conversation(), turn.chars, turn.media_bytes, previous.session)
+    elif not messages and not body.instructions:
+        raise HttpRefusal(400, "missing_required_parameter", "input is missing.", "input")
     return Question(
         id=new_id("resp", service.kept.server),
         path="input",
