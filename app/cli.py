@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib.metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from app.commands import flags
 from app.commands.deployment import deployment, with_server, written
@@ -18,8 +19,18 @@ from engine import Request, Sampling
 
 _DEFAULT = Request(id="", session="", messages=())
 
+
+class _Commands(TyperGroup):
+    """All commands. A mistake in one of them is reported as one sentence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with plainly():
+            return super().invoke(ctx)
+
+
 cli = typer.Typer(
     name="parley",
+    cls=_Commands,
     help="A voice that answers at once: a streaming speech server, and its parts to try one by one.\n\n"
     "Begin with `parley serve`, and open the address that it prints.",
     no_args_is_help=True,
@@ -85,14 +96,13 @@ def serve(
     from app.commands.serve import run_server
     from app.settings import settings_of
 
-    with plainly():
-        spec = deployment(config, weights=weights, parts=flags.parts(thinker, thinker_key_file, ears, voice))
-        spec = with_server(spec, {"host": host, "port": port, "https": https, "https_key": https_key})
-        if print_config:
-            settings_of(spec.server)  # a mistake there is one of the server's, which is not started
-            typer.echo(written(spec), nl=False)
-        else:
-            run_server(spec)
+    spec = deployment(config, weights=weights, parts=flags.parts(thinker, thinker_key_file, ears, voice))
+    spec = with_server(spec, {"host": host, "port": port, "https": https, "https_key": https_key})
+    if print_config:
+        settings_of(spec.server)  # a mistake there is one of the server's, which is not started
+        typer.echo(written(spec), nl=False)
+    else:
+        run_server(spec)
 
 
 @cli.command()
@@ -120,9 +130,8 @@ def say(
     """
     from app.commands import speak
 
-    with plainly():
-        flags.only_here(url, guidance=guidance != 1)
-        speak.say(flags.target(url, key_file, config, model, weights), _text(text), output, voice, guidance)
+    flags.only_here(url, guidance=guidance != 1)
+    speak.say(flags.target(url, key_file, config, model, weights), _text(text), output, voice, guidance)
 
 
 @cli.command()
@@ -160,22 +169,21 @@ def ask(
     """
     from app.commands import speak
 
-    with plainly():
-        if max_frames is not None:
-            raise typer.BadParameter("--max-frames is --max-seconds now: give the longest answer in seconds of speech")
-        flags.only_here(url, dump=dump is not None, max_seconds=max_seconds != _DEFAULT.max_audio_s)
-        question = speak.Question(
-            text=text,
-            audio=audio,
-            images=tuple(image or ()),
-            system=system,
-            voice=voice,
-            sampling=Sampling(greedy=greedy, seed=seed),
-            max_text_tokens=max_text_tokens,
-            max_audio_s=max_seconds,
-            dump=dump is not None,
-        )
-        speak.ask(flags.target(url, key_file, config, model, weights), question, output, dump)
+    if max_frames is not None:
+        raise typer.BadParameter("--max-frames is --max-seconds now: give the longest answer in seconds of speech")
+    flags.only_here(url, dump=dump is not None, max_seconds=max_seconds != _DEFAULT.max_audio_s)
+    question = speak.Question(
+        text=text,
+        audio=audio,
+        images=tuple(image or ()),
+        system=system,
+        voice=voice,
+        sampling=Sampling(greedy=greedy, seed=seed),
+        max_text_tokens=max_text_tokens,
+        max_audio_s=max_seconds,
+        dump=dump is not None,
+    )
+    speak.ask(flags.target(url, key_file, config, model, weights), question, output, dump)
 
 
 @cli.command()
@@ -196,9 +204,8 @@ def chat(
     """
     from app.commands.chat import chat as talk
 
-    with plainly():
-        target = flags.target(url, key_file, config, named=flags.parts(thinker, thinker_key_file))
-        talk(target, output, voice, Sampling(greedy=greedy, seed=seed))
+    target = flags.target(url, key_file, config, named=flags.parts(thinker, thinker_key_file))
+    talk(target, output, voice, Sampling(greedy=greedy, seed=seed))
 
 
 @cli.command()
@@ -217,8 +224,7 @@ def voices(
     """
     from app.commands import voices as listing
 
-    with plainly():
-        listing.voices(flags.target(url, key_file, config, model, weights))
+    listing.voices(flags.target(url, key_file, config, model, weights))
 
 
 @cli.command()
@@ -226,8 +232,7 @@ def models() -> None:
     """List the models that have a name: ears, thinkers and voices, their licences, and which of them are here."""
     from app.commands import models as listing
 
-    with plainly():
-        listing.models()
+    listing.models()
 
 
 @cli.command()
@@ -241,7 +246,11 @@ def pull(
     ] = None,
     hub: Annotated[str, typer.Option(metavar="URL", help="The hub to take them from.")] = "https://huggingface.co",
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="This file holds your token for the hub, for gated models.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="This file holds your token for gated models; without it, that of `hf auth login` is used.",
+        ),
     ] = None,
     agree: Annotated[
         bool, typer.Option("--agree", help="Agree to the licence of a model that is not free, once you have read it.")
@@ -253,9 +262,8 @@ def pull(
     """
     from app.commands import models as listing
 
-    with plainly():
-        for name in names:
-            listing.pull(name, source, hub, token_file, agree)
+    for name in names:
+        listing.pull(name, source, hub, token_file, agree)
 
 
 @cli.command()
@@ -271,8 +279,7 @@ def quantize(
     """
     from app.commands import quantize as quantizing
 
-    with plainly():
-        quantizing.quantize(checkpoint, out, bits, group)
+    quantizing.quantize(checkpoint, out, bits, group)
 
 
 @cli.command()
@@ -297,9 +304,8 @@ def doctor(
     """
     from app.commands.doctor import doctor as examine
 
-    with plainly():
-        spec = deployment(config, parts=flags.parts(thinker, thinker_key_file, ears, voice))
-        well = examine(with_server(spec, {"host": host, "port": port}))
+    spec = deployment(config, parts=flags.parts(thinker, thinker_key_file, ears, voice))
+    well = examine(with_server(spec, {"host": host, "port": port}))
     raise typer.Exit(int(not well))
 
 
@@ -383,9 +389,8 @@ def worker(
     """
     from app.commands.worker import Offer, run_workers
 
-    with plainly():
-        offer = Offer(join, token_file, stages, tuple(devices.split(",")), replicas, address, wait)
-        ended_well = run_workers(offer)
+    offer = Offer(join, token_file, stages, tuple(devices.split(",")), replicas, address, wait)
+    ended_well = run_workers(offer)
     raise typer.Exit(int(not ended_well))
 
 
@@ -397,8 +402,7 @@ def workers(key_file: flags.KeyFile, url: flags.Url = flags.LOCAL) -> None:
     """
     from app.commands import admin
 
-    with plainly():
-        admin.workers(admin.Remote(url, key_file))
+    admin.workers(flags.Address(url, key_file))
 
 
 @cli.command()
@@ -415,8 +419,7 @@ def scale(
     """
     from app.commands import admin
 
-    with plainly():
-        admin.scale(admin.Remote(url, key_file), wishes)
+    admin.scale(flags.Address(url, key_file), wishes)
 
 
 @cli.command()
@@ -437,8 +440,7 @@ def restart(
         raise typer.BadParameter(
             "--rolling is needed here; to restart all workers at once, end the server and start it again"
         )
-    with plainly():
-        admin.restart(admin.Remote(url, key_file))
+    admin.restart(flags.Address(url, key_file))
 
 
 def _text(text: str) -> str:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
+import httpx2
 import numpy as np
 import orjson
 from aiortc import RTCConfiguration, RTCIceServer, RTCPeerConnection, RTCSessionDescription
 from aiortc.exceptions import InvalidStateError
 from aiortc.rtcrtpsender import RTCRtpSender
 
-from app.client.channel import ClientError
+from app.client.channel import ClientError, refusal, server_parts
 from app.client.events import AudioDelta, Event, Other, ResponseDone, decode
 from app.lateness import MOST_S
 from app.transports.webrtc.audio_receiver import AudioReceiver
@@ -59,19 +56,13 @@ async def opened(
     out for itself whether the server is there: ``silence_s`` says nothing to it. ``through`` rewrites the SDP
     that either side gets of the other, the offer and then the answer, as a relay between the two does.
     """
-    headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
     connection = RTCPeerConnection(RTCConfiguration(iceServers=[*ice_servers]))  # None would mean a public STUN server
     channel = CallChannel(connection)
     try:
         try:
             async with asyncio.timeout(OPEN_S):
                 await connection.setLocalDescription(await connection.createOffer())
-                asking = Request(
-                    f"{_root(url)}/v1/realtime/calls?model={quote(model)}",
-                    through(connection.localDescription.sdp).encode(),
-                    {"Content-Type": "application/sdp", **headers},
-                )
-                answer = await asyncio.to_thread(_posted, asking, trust)
+                answer = await _answered(url, model, key, through(connection.localDescription.sdp), trust)
                 await connection.setRemoteDescription(RTCSessionDescription(through(answer), "answer"))
                 await channel.connected()
         except TimeoutError:
@@ -194,32 +185,19 @@ class CallChannel:
         return ClientError("the call has ended", "connection_lost")
 
 
-def _posted(asking: Request, trust: ssl.SSLContext | None) -> str:
-    """The answer to an offer. No proxy of the environment gets it, and the key. Raises ClientError."""
-    directly = build_opener(ProxyHandler({}), HTTPSHandler(context=trust))
+async def _answered(url: str, model: str, key: str | None, offer: str, trust: ssl.SSLContext | None) -> str:
+    """Return the server's answer to an offer. No proxy of the environment gets it, nor the key. Raises ClientError."""
+    parts = server_parts(url)
+    headers = {"content-type": "application/sdp"}
+    if key is not None:
+        headers["authorization"] = f"Bearer {key}"
+    verify = trust or parts.scheme == "https"
     try:
-        with directly.open(asking, timeout=OPEN_S) as answer:
-            return answer.read().decode()
-    except HTTPError as refused:
-        raise _refusal(refused) from None
-    except (URLError, OSError, UnicodeDecodeError) as error:
-        raise ClientError(f"no call to {asking.host}: {error}") from None
-
-
-def _refusal(refused: HTTPError) -> ClientError:
-    """Explain why the server takes no call, in its own words where it has some."""
-    with refused:
-        try:
-            error = json.load(refused)["error"]
-            return ClientError(str(error["message"]), str(error["code"]))
-        except (ValueError, KeyError, TypeError):
-            return ClientError(f"the server refuses the call: {refused}")
-
-
-def _root(url: str) -> str:
-    """``ws`` becomes ``http``; what follows the host is left out. Raises ClientError."""
-    parts = urlsplit(url)
-    scheme = {"http": "http", "https": "https", "ws": "http", "wss": "https"}.get(parts.scheme)
-    if scheme is None or not parts.netloc:
-        raise ClientError(f"{url!r} is no address of a server: give one like http://127.0.0.1:8000")
-    return f"{scheme}://{parts.netloc}"
+        async with httpx2.AsyncClient(verify=verify, trust_env=False, timeout=OPEN_S) as http:
+            asked = f"{parts.scheme}://{parts.netloc}/v1/realtime/calls"
+            response = await http.post(asked, params={"model": model}, content=offer.encode(), headers=headers)
+    except httpx2.HTTPError as error:
+        raise ClientError(f"no call to {parts.netloc}: {error}") from None
+    if not response.is_success:
+        raise refusal(response.content, f"the server refuses the call: {response.status_code}")
+    return response.text

@@ -6,14 +6,14 @@ import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import orjson
 import pybase64
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from app.client.channel import ClientError
+from app.client.channel import ClientError, refusal, server_parts
 from app.client.events import Event, decode
 from engine.core import Pcm
 
@@ -49,7 +49,7 @@ async def opened(
             ping_timeout=silence_s,
         )
     except InvalidStatus as refused:
-        raise _refusal(refused) from None
+        raise refusal(refused.response.body or b"", f"the server refuses the connection: {refused}") from None
     except (OSError, WebSocketException, ValueError) as error:
         raise ClientError(f"no session at {url}: {error}") from None
     async with socket:
@@ -85,20 +85,8 @@ class SocketChannel:
 
 def _socket_url(url: str, model: str) -> str:
     """``http`` becomes ``ws``, and the path that of the endpoint. Raises ClientError."""
-    parts = urlsplit(url)
-    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
-    if scheme is None or not parts.netloc:
-        raise ClientError(f"{url!r} is no address of a server: give one like http://127.0.0.1:8000")
+    parts = server_parts(url)
     path = parts.path.rstrip("/") or "/v1"
     endpoint = path if path.endswith("/realtime") else f"{path}/realtime"
     query = f"{parts.query}&model={quote(model)}" if parts.query else f"model={quote(model)}"
-    return f"{scheme}://{parts.netloc}{endpoint}?{query}"
-
-
-def _refusal(refused: InvalidStatus) -> ClientError:
-    """Explain why the server did not take the connection, in its own words where it has some."""
-    try:
-        error = orjson.loads(refused.response.body or b"")["error"]
-        return ClientError(str(error["message"]), str(error["code"]))
-    except (ValueError, KeyError, TypeError):
-        return ClientError(f"the server refuses the connection: {refused}")
+    return f"{parts.scheme.replace('http', 'ws')}://{parts.netloc}{endpoint}?{query}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import sys
 import time
@@ -50,7 +51,7 @@ def doctor(spec: EngineSpec) -> bool:
 def examine(spec: EngineSpec) -> Iterator[Finding]:
     """Every finding, in the order in which a newcomer would meet the trouble."""
     yield python(sys.version_info[:2])
-    yield processors(os.cpu_count() or 1, load())
+    yield processors(os.cpu_count() or 1, psutil.getloadavg()[0])
     yield clock(time.time(), Path(__file__).stat().st_mtime)
     yield memory(free_memory())
     yield disk(Path.cwd())
@@ -78,11 +79,6 @@ def processors(count: int, busy: float) -> Finding:
     if busy > count:
         return Finding("warn", "CPU", f"{count} cores, and {busy:.1f} wanted already", "end what else is running")
     return Finding("ok", "CPU", f"{count} cores, {busy:.1f} of them busy")
-
-
-def load() -> float:
-    """The load average of the last minute; 0 where there is none."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def clock(now_s: float, installed_s: float) -> Finding:
@@ -125,11 +121,7 @@ def open_files(limit: int | None) -> Finding:
 
 
 def file_limit() -> int | None:
-    """Return how many files a process may have open; None where nothing says so."""
-    try:
-        import resource  # not on Windows
-    except ImportError:
-        return None
+    """Return how many files a process may have open; None without a limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
 

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from app.commands import terminal
 from app.pulling.errors import PullError
-from app.pulling.hub import Hub
+from app.pulling.hugging_face import HuggingFace
 from app.pulling.pull import fetch, plan, take
 from engine.catalogue import Model, catalogue, manifest_of, model_of, models_folder
 from engine.key import read_key
@@ -43,14 +43,12 @@ def pull(name: str, source: Path | None, hub_url: str, token_file: Path | None, 
         with _bar(name, None) as progress:
             take(model, source, folder, progress)
     else:
-        with Hub(hub_url, read_key(str(token_file), "--token-file").value if token_file else None) as hub:
-            wanted = plan(model, hub)
-            if not model.pinned:
-                terminal.whisper(
-                    f"its files are not pinned: what {hub_url} has at {wanted.commit[:8]} is taken and noted"
-                )
-            with _bar(name, wanted.size) as progress:
-                fetch(wanted, folder, hub, progress)
+        hub = HuggingFace(hub_url, read_key(str(token_file), "--token-file").value if token_file else None)
+        wanted = plan(model, hub)
+        if not model.pinned:
+            terminal.whisper(f"its files are not pinned: what {hub_url} has at {wanted.commit[:8]} is taken and noted")
+        with _bar(name, wanted.size) as progress:
+            fetch(wanted, folder, hub, progress)
     terminal.say(f"{name} is here: {folder}")
 
 

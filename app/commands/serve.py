@@ -26,15 +26,8 @@ def run_server(spec: EngineSpec, extend: Extend = no_more) -> None:
 
 
 def _announce(url: str, settings: Settings, model: ModelInfo, certificate: Certificate | None) -> None:
-    for line in announcement(url, settings, certificate, list(addresses())):
+    for line in (*announcement(url, settings, certificate, list(addresses())), *model.notes):
         terminal.say(line)
-    for line in about(model):
-        terminal.say(line)
-
-
-def about(model: ModelInfo) -> Iterator[str]:
-    """Yield what people should know of the model before they talk to it."""
-    yield from model.notes
 
 
 def announcement(

@@ -95,10 +95,10 @@ class Server:
         try:
             async with self._http.stream(method, path, content=content) as response:
                 if not response.is_success:
-                    raise _refusal(response.status_code, await response.aread(), self._address)
+                    raise refusal(response.status_code, await response.aread(), self._address)
                 yield response
         except httpx2.TransportError as error:
-            raise _unreachable(error, self._address.url) from None
+            raise unreachable(error, self._address.url) from None
 
 
 class ServerAnswer:
@@ -183,7 +183,7 @@ def _model(listed: Any, url: str) -> ModelInfo:
         raise _stranger(url) from None
 
 
-def _refusal(status: int, body: bytes, address: Address) -> EngineError:
+def refusal(status: int, body: bytes, address: Address) -> EngineError:
     """The server's own words; a path that it does not know is one that every Parley server has."""
     try:
         message = str(orjson.loads(body)["error"]["message"])
@@ -204,7 +204,7 @@ def _stranger(url: str, why: str = "") -> ServerError:
     return ServerError(f"the server at {url} is not a Parley server{why}")
 
 
-def _unreachable(error: httpx2.TransportError, url: str) -> ServerError:
+def unreachable(error: httpx2.TransportError, url: str) -> ServerError:
     """Explain why no answer came, in one sentence."""
     match error:
         case httpx2.ConnectError() if "has expired" in str(error) or "not yet valid" in str(error):

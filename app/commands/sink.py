@@ -11,23 +11,28 @@ import errno
 import importlib
 import os
 import sys
-import wave
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from app.commands.terminal import forget
-from app.http.sound import Compressed, file_encoder
+from app.http.sound import FileFormat, file_encoder
+from app.http.sound import samples as pcm16
 from engine import SPEAKER_RATE_HZ, EngineError
 from engine.core import Wave
 
 STDOUT = "-"
-COMPRESSED: dict[str, Compressed] = {".mp3": "mp3", ".flac": "flac", ".ogg": "opus", ".opus": "opus", ".aac": "aac"}
-SUFFIXES = (".wav", *COMPRESSED)
-"""Endings that the name of a sound file may have; one without any suffix is a WAV file, too."""
+FORMATS: dict[str, FileFormat] = {
+    ".wav": "wav",
+    ".mp3": "mp3",
+    ".flac": "flac",
+    ".ogg": "opus",
+    ".opus": "opus",
+    ".aac": "aac",
+    "": "wav",
+}
+"""The format of a sound file, by the suffix of its name."""
 
 
 class SinkError(EngineError):
@@ -52,11 +57,6 @@ class Sink(Protocol):
         ...
 
 
-def pcm16(samples: Wave) -> bytes:
-    """float32 in [-1, 1] as little-endian 16-bit samples."""
-    return (np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()
-
-
 def device_available() -> str | None:
     """None if sound can be played on this machine; else why not, as one sentence."""
     try:
@@ -79,7 +79,7 @@ def check_output(output: str | None, otherwise: str | None = None) -> None:
     if output is None and otherwise is not None and device_available() is not None:
         output = otherwise
     if output is not None and output != STDOUT:
-        check_file(output, ("", *SUFFIXES))
+        check_file(output, tuple(FORMATS))
 
 
 def check_file(path: str, suffixes: Sequence[str]) -> None:
@@ -119,9 +119,8 @@ def _sink(output: str | None, otherwise: str | None) -> Sink:
 
 
 def _file(path: str) -> Sink:
-    check_file(path, ("", *SUFFIXES))
-    format = COMPRESSED.get(Path(path).suffix.lower())
-    return WavFile(path) if format is None else CompressedFile(path, format)
+    check_file(path, tuple(FORMATS))
+    return SoundFile(path)
 
 
 @contextmanager
@@ -134,38 +133,14 @@ def _writing(path: str) -> Generator[None]:
         raise SinkError(f"cannot write {path}: {error.strerror or error}{step}") from None
 
 
-class WavFile:
-    """A mono 16-bit WAV file, written as the sound comes. Raises SinkError if it cannot be."""
+class SoundFile:
+    """A file in one of the FORMATS, written as the sound comes. Raises SinkError if it cannot be."""
 
     def __init__(self, path: str) -> None:
         self.name = path
         with _writing(path):
-            self._handle = Path(path).expanduser().open("wb")
-        self._file = wave.open(self._handle, "wb")  # noqa: SIM115 - the sink is closed by the one that opened it
-        self._file.setnchannels(1)
-        self._file.setsampwidth(2)
-        self._file.setframerate(SPEAKER_RATE_HZ)
-
-    async def write(self, samples: Wave) -> None:
-        with _writing(self.name):
-            await asyncio.to_thread(self._file.writeframesraw, pcm16(samples))
-
-    async def close(self) -> None:
-        with _writing(self.name):
-            try:
-                await asyncio.to_thread(self._file.close)
-            finally:
-                await asyncio.to_thread(self._handle.close)
-
-
-class CompressedFile:
-    """An MP3, FLAC, Opus or AAC file, written as the sound comes. Raises SinkError if it cannot be."""
-
-    def __init__(self, path: str, format: Compressed) -> None:
-        self.name = path
-        with _writing(path):
             self._file = Path(path).expanduser().open("wb")
-            self._encoder = file_encoder(self._file, format)
+            self._encoder = file_encoder(self._file, FORMATS[Path(path).suffix.lower()])
 
     async def write(self, samples: Wave) -> None:
         with _writing(self.name):

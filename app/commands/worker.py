@@ -32,24 +32,16 @@ class Offer:
     wait_s: float
 
     def command(self, replica: int, key: str) -> list[str]:
-        return [
-            *spawn.worker(),
-            "--join",
-            self.join,
-            "--token-file",
-            self.token_file,
-            "--stages",
-            self.stages,
-            "--device",
-            self.devices[replica % len(self.devices)],
-            "--key",
-            key,
-            "--address",
-            self.address,
-            "--wait",
-            str(self.wait_s),
-            "--tied",
-        ]
+        options = {
+            "--join": self.join,
+            "--token-file": self.token_file,
+            "--stages": self.stages,
+            "--device": self.devices[replica % len(self.devices)],
+            "--key": key,
+            "--address": self.address,
+            "--wait": str(self.wait_s),
+        }
+        return [*spawn.worker(), *(word for pair in options.items() for word in pair), "--tied"]
 
 
 def run_workers(offer: Offer) -> bool:

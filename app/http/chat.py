@@ -98,6 +98,10 @@ class ChatRequest(Drawn):
     def speaks(self) -> bool:
         return "audio" in (self.modalities or ())
 
+    @property
+    def sound(self) -> AudioParams:
+        return self.audio or AudioParams()
+
     def stops(self) -> list[str]:
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
@@ -148,13 +152,11 @@ def _streamed(question: Question, body: ChatRequest) -> Callable[[Asked, Write],
 
 def _format(body: ChatRequest, otherwise: Format) -> Format | None:
     """The answer's sound format; None if it makes none."""
-    if not body.speaks:
-        return None
-    return (body.audio.format if body.audio is not None else None) or otherwise
+    return body.sound.format or otherwise if body.speaks else None
 
 
 def _names(service: Service, body: ChatRequest) -> Names:
     """Return what the answer is made with. Raises HttpRefusal."""
     if not body.speaks:
         return names_of_model(service, body.model)
-    return names_of_voice(service, body.model, body.audio.voice if body.audio is not None else None, "audio.voice")
+    return names_of_voice(service, body.model, body.sound.voice, "audio.voice")

@@ -10,14 +10,13 @@ import time
 from typing import Any, assert_never
 
 import numpy as np
-import orjson
 import pybase64
 
-from app.http.answering import Figures
-from app.http.live import Write
+from app.http.live import Write, sent_event
 from app.http.sound import Encoder, Format, encoded, encoder
 from app.http.trouble import HttpRefusal, body_of
 from app.ids import new_id
+from app.responses.figures import Figures
 from engine import Audio, Codes, Output, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.core import Wave
 
@@ -145,7 +144,7 @@ class StreamedCompletion:
 
     async def _event(self, event: dict[str, Any]) -> None:
         self._begun = True
-        await self._write(b"data: " + orjson.dumps(event) + b"\n\n")
+        await self._write(sent_event(event))
 
 
 def usage(figures: Figures) -> dict[str, Any]:

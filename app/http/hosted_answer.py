@@ -6,19 +6,18 @@ no event's shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from msgspec.structs import replace
 
-from app.http.answering import Figures, admitted, run
-from app.http.hosted_items import HostedCall
+from app.http.answering import admitted, run
 from app.http.question import Asked, with_transcript
+from app.http.response_teller import ResponseTeller
 from app.http.trouble import HttpRefusal
 from app.mcp import CallResult, HostedTool, ToolServer, ToolServerError, functions_of
+from app.responses.figures import Figures
 from app.service import Service
-from engine import Message, Output
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,39 +30,6 @@ class Approved:
     arguments: str
 
 
-class Teller(Protocol):
-    """The teller of such an answer."""
-
-    @property
-    def transcript(self) -> str | None: ...
-
-    async def take(self, chunk: Output) -> None: ...
-
-    async def listing(self, server_label: str) -> None: ...
-
-    async def listed(self, tools: tuple[HostedTool, ...], error: ToolServerError | None = None) -> None: ...
-
-    def offer(self, tools: Sequence[HostedTool]) -> None:
-        """Calls of these tools, by their names in the prompt, are the server's to run."""
-        ...
-
-    async def approved(self, tool: HostedTool, approval: Approved) -> None: ...
-
-    @property
-    def due(self) -> Sequence[HostedCall]:
-        """The calls to run."""
-        ...
-
-    async def ran(self, call: HostedCall, result: CallResult) -> None: ...
-
-    @property
-    def waits(self) -> bool:
-        """Whether it is the client's turn: to run a function, or to approve a call."""
-        ...
-
-    def messages(self) -> tuple[Message, ...]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class HostedTools:
     """The servers that a response may ask, and the calls that were approved for it."""
@@ -72,69 +38,67 @@ class HostedTools:
     approvals: tuple[Approved, ...] = ()
     most_calls: int = 0
 
-    async def answer(self, service: Service, asked: Asked, teller: Teller) -> Figures:
-        """Raises as ``answering.answer`` does, and HttpRefusal (424) where a server does not list its tools.
+    async def answer(self, service: Service, asked: Asked, teller: ResponseTeller) -> Figures:
+        """Answer with the tools of the servers, as one answer from its first listing on.
 
-        It is one answer from its first listing on. Once a call was made it is never refused for want of a place: a
-        client would ask again, and the call be made twice.
+        Once a call was made it is never refused for want of a place: a client would ask again, and the call be made
+        twice. Raises as ``answering.answer`` does, and HttpRefusal (424) where a server does not list its tools.
         """
         with admitted(service, asked.request.id) as figures:
             await self._answer(service, asked, teller, figures)
         return figures
 
-    async def _answer(self, service: Service, asked: Asked, teller: Teller, figures: Figures) -> None:
-        tools = await self._listed(teller)
-        own = {tool.name for tool in asked.request.tools}
-        functions = functions_of(tools, own)
-        teller.offer(tuple(functions.values()))
+    async def _answer(self, service: Service, asked: Asked, teller: ResponseTeller, figures: Figures) -> None:
+        growing, own = teller.growing, asked.request.tools
+        growing.hosted = functions_of(await self._listed(teller), {tool.name for tool in own})
         for approval in self.approvals:
-            await teller.approved(_approved(tuple(functions.values()), approval), approval)
+            tool = _approved(growing.hosted.values(), approval)
+            await teller.emit(growing.approved(tool, approval.arguments, approval.request_id))
         left = await _run(teller, self.most_calls)
-        offered = tuple(tool.tool for tool in functions.values())
-        request = replace(asked.request, tools=(*asked.request.tools, *offered))
+        request = replace(asked.request, tools=(*own, *(tool.tool for tool in growing.hosted.values())))
         for n in range(self.most_calls + 1):
-            messages = with_transcript(tuple(asked.request.messages), teller.transcript)
-            round = replace(request, id=f"{asked.request.id}_{n}", messages=(*messages, *teller.messages()))
+            messages = with_transcript(tuple(asked.request.messages), growing.transcript)
+            round = replace(request, id=f"{asked.request.id}_{n}", messages=(*messages, *growing.messages()))
             if not left:  # it has to answer with what it knows
-                round = replace(round, tools=asked.request.tools)
+                round = replace(round, tools=own)
             called = left < self.most_calls
             await run(service, round, teller.take, figures, patient=called)
-            if not teller.due:
+            if not growing.due:
                 break
             left = await _run(teller, left)
-            if teller.waits:
+            if growing.waits:
                 break
             request = replace(request, tool_choice="auto" if request.tool_choice != "none" else "none")
 
-    async def _listed(self, teller: Teller) -> list[HostedTool]:
+    async def _listed(self, teller: ResponseTeller) -> list[HostedTool]:
         found: list[HostedTool] = []
         for server in self.servers:
             label = server.entry.server_label
-            await teller.listing(label)
+            await teller.emit(teller.growing.listing(label))
             try:
                 tools = await server.list_tools()
             except ToolServerError as error:
-                await teller.listed((), error)
+                await teller.emit(teller.growing.listed((), error))
                 message = f"Error retrieving tool list from MCP server {label!r}: {error}"
                 raise HttpRefusal(424, "external_connector_error", message, "tools") from None
-            await teller.listed(tools)
+            await teller.emit(teller.growing.listed(tools))
             found += tools
         return found
 
 
-async def _run(teller: Teller, left: int) -> int:
-    """Run the calls that are due, one after the other; returns how many more there may be."""
-    for call in tuple(teller.due):
+async def _run(teller: ResponseTeller, left: int) -> int:
+    """Run the calls that are due, one after the other; return how many more there may be."""
+    for call in teller.growing.due:
         if left:
             left -= 1
             result = await call.tool.call(call.arguments)
         else:
             result = CallResult(error=ToolServerError("No further call is made for this answer."))
-        await teller.ran(call, result)
+        await teller.emit(teller.growing.ran(call, result))
     return left
 
 
-def _approved(tools: Sequence[HostedTool], approval: Approved) -> HostedTool:
+def _approved(tools: Iterable[HostedTool], approval: Approved) -> HostedTool:
     wanted = (approval.server_label, approval.name)
     found = [one for one in tools if (one.server.entry.server_label, one.name) == wanted]
     if not found:

@@ -20,16 +20,34 @@ def event(type: str, place: dict[str, Any], **fields: Any) -> Event:
     return {"type": f"response.{type}", **place, **fields}
 
 
-@dataclass(slots=True)
-class ToolListing:
-    """The tools of one server, once they are known."""
+@dataclass(slots=True, kw_only=True)
+class ResponseItem:
+    """An item of a response's output: its place there, its id, and how far it is."""
 
     index: int
-    server_label: str
+    id: str
+    status: Status = "in_progress"
+
+    def opened(self) -> list[Event]:
+        """The events that follow its ``added``."""
+        return []
+
+    def closed(self) -> list[Event]:
+        """The events that lead up to its ``done``."""
+        return []
+
+    def place(self) -> dict[str, Any]:
+        return {"item_id": self.id, "output_index": self.index}
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolListing(ResponseItem):
+    """The tools of one server, once they are known."""
+
     id: str = field(default_factory=lambda: new_id("mcpl"))
+    server_label: str
     tools: tuple[HostedTool, ...] = ()
     error: str | None = None
-    status: Status = "in_progress"
 
     def item(self) -> dict[str, Any]:
         tools = [tool.shown for tool in self.tools]
@@ -42,23 +60,18 @@ class ToolListing:
     def closed(self) -> list[Event]:
         return [event(f"mcp_list_tools.{'failed' if self.error is not None else 'completed'}", self.place())]
 
-    def place(self) -> dict[str, Any]:
-        return {"item_id": self.id, "output_index": self.index}
 
-
-@dataclass(slots=True)
-class HostedCall:
+@dataclass(slots=True, kw_only=True)
+class HostedCall(ResponseItem):
     """A call of a tool, and its result once it is run. ``whole``: the thinker has given all of its arguments."""
 
-    index: int
+    id: str = field(default_factory=lambda: new_id("mcp"))
     call_id: str
     tool: HostedTool
     arguments: str = ""
     whole: bool = False
     approval_request_id: str | None = None
-    id: str = field(default_factory=lambda: new_id("mcp"))
     result: CallResult | None = None
-    status: Status = "in_progress"
 
     def item(self) -> dict[str, Any]:
         result = self.result or CallResult()
@@ -86,30 +99,19 @@ class HostedCall:
     def closed(self) -> list[Event]:
         return [event(f"mcp_call.{'completed' if self.status == 'completed' else 'failed'}", self.place())]
 
-    def place(self) -> dict[str, Any]:
-        return {"item_id": self.id, "output_index": self.index}
 
-
-@dataclass(slots=True)
-class ApprovalRequest:
+@dataclass(slots=True, kw_only=True)
+class ApprovalRequest(ResponseItem):
     """A call that the client has to approve; the client sees it once its arguments are known."""
 
-    index: int
+    id: str = field(default_factory=lambda: new_id("mcpr"))
     call_id: str
     tool: HostedTool
     arguments: str = ""
-    id: str = field(default_factory=lambda: new_id("mcpr"))
-    status: Status = "in_progress"
 
     def item(self) -> dict[str, Any]:
         head = {"id": self.id, "type": "mcp_approval_request", "arguments": self.arguments}
         return {**head, "server_label": self.tool.server.entry.server_label, "name": self.tool.name}
-
-    def opened(self) -> list[Event]:
-        return []
-
-    def closed(self) -> list[Event]:
-        return []
 
 
 def _error(error: ToolServerError) -> dict[str, Any]:

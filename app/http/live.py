@@ -15,6 +15,7 @@ from app.http.trouble import ERRORS, body_of, refusal_of
 from app.telemetry import log
 
 T = TypeVar("T")
+EVENTS = "text/event-stream"
 Write = Callable[[bytes], Awaitable[None]]
 
 SLOW_S = 30.0
@@ -23,6 +24,12 @@ QUIET_S = 15.0
 """A stream of events that is silent for so long gets a comment, which no client reads, before a proxy on the way cuts
 it (WHATWG HTML, Server-sent events, Authoring notes: "every 15 seconds or so")."""
 COMMENT = b": keep-alive\n\n"
+
+
+def sent_event(event: Mapping[str, Any], name: str | None = None) -> bytes:
+    """Return a server-sent event with JSON data."""
+    head = b"" if name is None else f"event: {name}\n".encode()
+    return head + b"data: " + orjson.dumps(event) + b"\n\n"
 
 
 class ClientGone(Exception):
@@ -56,9 +63,9 @@ async def _until_gone(receive: Receive) -> None:
 class Live(Response):
     """A body that ``produce`` writes piece by piece, at the pace of its reader.
 
-    Until the first piece an error of ``ERRORS`` becomes an ordinary refusal; after it the connection breaks off, so
-    that no client takes a part for the whole. A stream of events is kept alive by comments; an error behind nothing
-    but these is an event.
+    Until the first piece an error of ``ERRORS`` becomes an ordinary refusal. After it, a stream of events ends with an
+    event that tells of the error; any other body breaks off, so that no client takes a part for the whole. A stream of
+    events is kept alive by comments.
     """
 
     def __init__(
@@ -75,7 +82,7 @@ class Live(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = _Body(send, self)
-        beside = (body.comment(),) if self.media_type == "text/event-stream" else ()
+        beside = (body.comment(),) if self.media_type == EVENTS else ()
         try:
             await while_there(receive, self._work(body), *beside)
         except ClientGone as gone:
@@ -93,10 +100,9 @@ class Live(Response):
         try:
             await self._produce(body.write)
         except ERRORS as error:
-            if body.answering or not body.begun:
+            if not body.begun or self.media_type != EVENTS:
                 raise
-            event = {"type": "error", **body_of(refusal_of(error))}
-            await body.write(b"data: " + orjson.dumps(event) + b"\n\n")
+            await body.write(sent_event({"type": "error", **body_of(refusal_of(error))}))
 
 
 async def _cut(scope: Scope, receive: Receive) -> None:
@@ -112,7 +118,7 @@ class _Body:
     """The part of a response that has been sent; its head leaves with the first piece, or the first comment."""
 
     def __init__(self, send: Send, response: Response) -> None:
-        self.begun = self.answering = False
+        self.begun = False
         self._send = send
         self._response = response
         self._turn = asyncio.Lock()
@@ -120,16 +126,6 @@ class _Body:
 
     async def write(self, piece: bytes) -> None:
         """Raises ClientGone if nobody takes it."""
-        self.answering = True
-        await self._write(piece)
-
-    async def comment(self) -> None:
-        """Send a comment whenever nothing was sent for QUIET_S."""
-        while True:
-            left_s = self._sent_s + QUIET_S - time.monotonic()
-            await (asyncio.sleep(left_s) if left_s > 0 else self._write(COMMENT))
-
-    async def _write(self, piece: bytes) -> None:
         try:
             async with asyncio.timeout(SLOW_S), self._turn:
                 await self._begin()
@@ -137,6 +133,12 @@ class _Body:
         except TimeoutError:
             raise ClientGone("the client does not read") from None
         self._sent_s = time.monotonic()
+
+    async def comment(self) -> None:
+        """Send a comment whenever nothing was sent for QUIET_S."""
+        while True:
+            left_s = self._sent_s + QUIET_S - time.monotonic()
+            await (asyncio.sleep(left_s) if left_s > 0 else self.write(COMMENT))
 
     async def end(self) -> None:
         await self._begin()

@@ -6,7 +6,6 @@ Everything is bounded before it is decoded, and decoded off the event loop. Sour
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -14,7 +13,6 @@ from pydantic import BaseModel, Field
 from app.http.trouble import HttpRefusal
 from app.images import image_of_url
 from app.media import decode_base64
-from app.memory import Room
 from app.realtime.conversation.model_context import CODE, check_instructions, most_chars
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
@@ -119,7 +117,7 @@ async def engine_messages(
 
     Raises HttpRefusal, MediaError, MemoryFull or ShareTaken.
     """
-    media = _Media(context, _Room(context.limits.conversation_mb, held, context.room, path))
+    media = _Media(context, held, path)
     return _joined([await _message(message, f"{path}.{i}", media) for i, message in enumerate(messages)])
 
 
@@ -185,29 +183,22 @@ def with_turn_last(messages: Sequence[Message]) -> Sequence[Message]:
     return [*messages[:turn], *messages[end:], *messages[turn:end]]
 
 
-class _Room:
-    """The bytes that decoded pictures and sounds may still take."""
+class _Media:
+    """The decoder of what messages show and play, all in the bytes that one conversation may take."""
 
-    def __init__(self, most_mb: float, held: int, room: Room, path: str) -> None:
-        self._most_mb = most_mb
-        self._left = int(most_mb * 1e6) - held
-        self._room = room
+    def __init__(self, context: SessionContext, held: int, path: str) -> None:
+        self.context = context
+        self._left = int(context.limits.conversation_mb * 1e6) - held
         self._path = path
 
     def take(self, size: int) -> None:
+        """Count decoded bytes. Raises HttpRefusal, MemoryFull or ShareTaken."""
         self._left -= size
         if self._left < 0:
-            message = f"The messages' pictures and sounds are larger than {self._most_mb:g} MB once decoded."
+            most = f"{self.context.limits.conversation_mb:g} MB"
+            message = f"The messages' pictures and sounds are larger than {most} once decoded."
             raise HttpRefusal(400, "invalid_value", message, self._path)
-        self._room.take(size)
-
-
-@dataclass(frozen=True, slots=True)
-class _Media:
-    """The decoder of what messages show and play: recordings in their turn, all in one room."""
-
-    context: SessionContext
-    room: _Room
+        self.context.room.take(size)
 
 
 async def _message(message: ChatMessage, path: str, media: _Media) -> Message:
@@ -232,15 +223,15 @@ async def _parts(part: UserContent, written: bool, media: _Media) -> Sequence[Pa
         case AudioContent(input_audio=sound):
             recording = await context.slices.aside(lambda: decode_base64(sound.data))
             pcm = await context.decoding.samples(recording, context.limits.audio_s)
-            media.room.take(pcm.nbytes)
+            media.take(pcm.nbytes)
             return (AudioPart(pcm),)
         case ImageContent(image_url=image):
             weighed = await context.slices.aside(lambda: image_of_url(image.url))
-            media.room.take(weighed.size)
+            media.take(weighed.size)
             return (ImagePart(await context.slices.aside(weighed.decode)),)
         case VideoContent(video_url=link):
             video = await context.video(link.url, written)
-            media.room.take(video.size)
+            media.take(video.size)
             return parts_of(video.frames, video.fps, video.pcm, video.apart)
 
 

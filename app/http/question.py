@@ -15,15 +15,16 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
-from app.http.answering import Figures, answer
+from app.http.answering import answer
 from app.http.body import room_of
-from app.http.live import ClientGone, Live, Write, while_there
+from app.http.live import EVENTS, ClientGone, Live, Write, while_there
 from app.http.messages import ChatMessage, check_texts, engine_messages, with_turn_last
 from app.http.names import Names
 from app.http.trouble import ERRORS, HttpRefusal, refusal_of
 from app.ids import new_id
 from app.realtime.conversation.model_context import json_size
 from app.realtime.session_context import SessionContext
+from app.responses.figures import Figures
 from app.service import Service
 from app.telemetry import ASKED
 from engine import ANSWER, IN_WRITING, AudioPart, Message, Output, Sampling, TextPart, Tool
@@ -88,10 +89,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The engine's request, and the part of its messages that came with the question."""
+    """The engine's request, the part of its messages that came with the question, and where its answer stops."""
 
     request: EngineRequest
     new: tuple[Message, ...]
+    stop: Sequence[str]
 
 
 def with_transcript(messages: tuple[Message, ...], transcript: str | None) -> tuple[Message, ...]:
@@ -132,7 +134,7 @@ class Streamed(Protocol):
 W = TypeVar("W", bound=Whole)
 S = TypeVar("S", bound=Streamed)
 T = TypeVar("T")
-Run = Callable[[Service, Asked, T, Sequence[str]], Coroutine[Any, Any, Figures]]
+Run = Callable[[Service, Asked, T], Coroutine[Any, Any, Figures]]
 """The work of an answer: the engine is asked, and everything that comes is handed to the teller."""
 
 
@@ -147,7 +149,7 @@ async def answered_whole(
     try:
         asked = await while_there(http.receive, _asked(service, http, question))
         whole = teller(asked)
-        figures = await while_there(http.receive, (run or _once)(service, asked, whole, question.stop))
+        figures = await while_there(http.receive, (run or _once)(service, asked, whole))
     except ClientGone:
         return Response(status_code=499)  # nobody reads it, and what it sent need not be decoded
     return JSONResponse(await whole.body(figures), headers=question.names.headers)
@@ -169,17 +171,17 @@ async def answered_live(
     async def produce(write: Write) -> None:
         stream = teller(asked, write)
         try:
-            await stream.end(await (run or _once)(service, asked, stream, question.stop))
+            await stream.end(await (run or _once)(service, asked, stream))
         except ERRORS as error:
             if not stream.begun:
                 raise
             await stream.fail(refusal_of(error))
 
-    return Live(produce, "text/event-stream", question.names.headers)
+    return Live(produce, EVENTS, question.names.headers)
 
 
-async def _once(service: Service, asked: Asked, teller: Whole | Streamed, stop: Sequence[str]) -> Figures:
-    return await answer(service, asked.request, teller.take, stop)
+async def _once(service: Service, asked: Asked, teller: Whole | Streamed) -> Figures:
+    return await answer(service, asked.request, teller.take, asked.stop)
 
 
 def refuse_unserved(
@@ -214,7 +216,7 @@ async def _asked(service: Service, http: Request, question: Question) -> Asked:
         max_text_tokens=min(question.most_tokens or limits.answer_tokens, limits.answer_tokens),
         max_audio_s=limits.answer_s,
     )
-    return Asked(request, new)
+    return Asked(request, new, question.stop)
 
 
 def _check(question: Question, context: SessionContext) -> None:

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from app.http.answering import Figures
-from app.http.hosted_items import ApprovalRequest, Event, HostedCall, Status, ToolListing, event
-from app.http.trouble import HttpRefusal
+from app.http.hosted_items import ApprovalRequest, Event, HostedCall, ResponseItem, Status, ToolListing, event
 from app.ids import new_id
 from app.mcp import CallResult, HostedTool, ToolServerError
+from app.responses.figures import Figures
 from engine import (
     Audio,
     Codes,
@@ -32,18 +31,13 @@ from engine import (
 
 __all__ = ["Event", "GrowingResponse"]
 
-_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
-"""The error codes that a failed response may have, by what the same error is over HTTP; others are ``server_error``."""
 
-
-@dataclass(slots=True)
-class _Message:
+@dataclass(slots=True, kw_only=True)
+class _Message(ResponseItem):
     """The text of an answer."""
 
-    index: int
     id: str = field(default_factory=lambda: new_id("msg"))
     text: str = ""
-    status: Status = "in_progress"
 
     def item(self) -> dict[str, Any]:
         content = [_text_part(self.text)] if self.text or self.status != "in_progress" else []
@@ -65,16 +59,14 @@ class _Message:
         return {"item_id": self.id, "output_index": self.index, "content_index": 0}
 
 
-@dataclass(slots=True)
-class _Call:
+@dataclass(slots=True, kw_only=True)
+class _Call(ResponseItem):
     """A call of a function."""
 
-    index: int
+    id: str = field(default_factory=lambda: new_id("fc"))
     call_id: str
     name: str
-    id: str = field(default_factory=lambda: new_id("fc"))
     arguments: str = ""
-    status: Status = "in_progress"
 
     def item(self) -> dict[str, Any]:
         head = {"id": self.id, "type": "function_call", "status": self.status}
@@ -83,15 +75,9 @@ class _Call:
     def part(self) -> Part:
         return ToolCallPart(self.name, self.arguments, self.call_id)
 
-    def opened(self) -> list[Event]:
-        return []
-
     def closed(self) -> list[Event]:
         done = event("function_call_arguments.done", self.place(), arguments=self.arguments)
         return [done] if self.status == "completed" else []
-
-    def place(self) -> dict[str, Any]:
-        return {"item_id": self.id, "output_index": self.index}
 
 
 _AnyCall = _Call | HostedCall | ApprovalRequest
@@ -157,13 +143,12 @@ class GrowingResponse:
         }
         return self._numbered([*closed, {"type": f"response.{status}", "response": self.body()}])
 
-    def fail(self, refusal: HttpRefusal) -> list[Event]:
+    def fail(self, message: str, code: str = "server_error") -> list[Event]:
         """The answer has broken off."""
         self._drop_unasked()
         for item in self._items:
             item.status = "incomplete" if item.status == "in_progress" else item.status
-        error = {"code": _CODES.get(refusal.status_code, "server_error"), "message": refusal.detail}
-        self._object |= {"status": "failed", "error": error}
+        self._object |= {"status": "failed", "error": {"code": code, "message": message}}
         return self._numbered([{"type": "response.failed", "response": self.body()}])
 
     def body(self) -> dict[str, Any]:
@@ -191,9 +176,9 @@ class GrowingResponse:
 
     def listing(self, server_label: str) -> list[Event]:
         """An MCP server is asked for its tools."""
-        return self._numbered(self._open(ToolListing(len(self._items), server_label)))
+        return self._numbered(self._open(ToolListing(index=len(self._items), server_label=server_label)))
 
-    def listed(self, tools: tuple[HostedTool, ...], error: ToolServerError | None) -> list[Event]:
+    def listed(self, tools: tuple[HostedTool, ...], error: ToolServerError | None = None) -> list[Event]:
         """The server that was asked last has these tools, or does not say."""
         listing = self._items[-1]
         assert isinstance(listing, ToolListing)
@@ -203,7 +188,14 @@ class GrowingResponse:
 
     def approved(self, tool: HostedTool, arguments: str, request_id: str) -> list[Event]:
         """The client approved a call, which is due now."""
-        call = HostedCall(len(self._items), new_id("call"), tool, arguments, True, request_id)
+        call = HostedCall(
+            index=len(self._items),
+            call_id=new_id("call"),
+            tool=tool,
+            arguments=arguments,
+            whole=True,
+            approval_request_id=request_id,
+        )
         whole = [event("mcp_call_arguments.done", call.place(), arguments=arguments)]
         return self._numbered([*self._open(call), *whole])
 
@@ -226,7 +218,7 @@ class GrowingResponse:
         last = self._items[-1] if self._items else None
         opened: list[Event] = []
         if not isinstance(last, _Message) or last.status != "in_progress":
-            last = _Message(len(self._items))
+            last = _Message(index=len(self._items))
             opened = self._open(last)
         last.text += text
         return [*opened, event("output_text.delta", last.place(), delta=text, logprobs=[])]
@@ -247,8 +239,9 @@ class GrowingResponse:
     def _new_call(self, call_id: str, name: str) -> _AnyCall:
         index, tool = len(self._items), self.hosted.get(name)
         if tool is None:
-            return _Call(index, call_id, name)
-        return ApprovalRequest(index, call_id, tool) if tool.needs_approval else HostedCall(index, call_id, tool)
+            return _Call(index=index, call_id=call_id, name=name)
+        kind = ApprovalRequest if tool.needs_approval else HostedCall
+        return kind(index=index, call_id=call_id, tool=tool)
 
     def _called_whole(self, call: _AnyCall | None) -> list[Event]:
         """A call has all of its arguments: it is the client's now, or due."""

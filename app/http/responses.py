@@ -7,7 +7,6 @@ openai-python ``resources/responses`` and ``types/responses``. Knows no tensor.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -17,7 +16,6 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from app.auth import caller_of
-from app.http.answering import Figures
 from app.http.body import Responses, StrictRoute
 from app.http.hosted_answer import Approved, HostedTools
 from app.http.input_items import (
@@ -37,7 +35,6 @@ from app.http.question import (
     Before,
     Drawn,
     Question,
-    Run,
     Tokens,
     answered_live,
     answered_whole,
@@ -160,7 +157,7 @@ def responses(service: Service) -> APIRouter:
         question = _question(service, body, _messages(kept, owner, body.items), previous, hosted)
         keep = partial(_keep, kept, owner, question, previous) if body.store is not False else None
         teller = partial(ResponseTeller, _head(body, question, hosted), keep)
-        run = _with_tools(hosted) if hosted is not None else None
+        run = hosted.answer if hosted is not None else None
         if body.stream:
             return await answered_live(service, request, question, teller, run)
         return await answered_whole(service, request, question, teller, run)
@@ -238,7 +235,8 @@ def _messages(kept: Kept, owner: str, items: list[InputItem]) -> list[ChatMessag
             item = _ITEM.validate_python(known)
         match item:
             case McpApprovalResponse():
-                messages += _denied(_request_of(kept, owner, items, item, f"input.{i}"), item)
+                request = _request_of(kept, owner, items, item, f"input.{i}")
+                messages += [] if item.approve else request.denied(item.reason)
             case McpCallItem():
                 messages += item.messages()
             case ItemReference() | ReasoningItem() | McpToolList() | McpApprovalRequest():
@@ -263,11 +261,6 @@ def _request_of(
     return McpApprovalRequest.model_validate(known)
 
 
-def _denied(request: McpApprovalRequest, response: McpApprovalResponse) -> list[ChatMessage]:
-    """A call that the client does not approve, as the thinker reads it."""
-    return [] if response.approve else request.denied(response.reason)
-
-
 def _hosted(service: Service, owner: str, body: ResponseRequest) -> HostedTools | None:
     """Return what the server runs for this response, if there is anything. Raises HttpRefusal, Refusal."""
     tools = ((i, tool) for i, tool in enumerate(body.tools or ()) if isinstance(tool, McpTool))
@@ -290,13 +283,6 @@ def _hosted(service: Service, owner: str, body: ResponseRequest) -> HostedTools 
     return HostedTools(servers, tuple(approvals), min(body.max_tool_calls or MOST_CALLS, MOST_CALLS))
 
 
-def _with_tools(hosted: HostedTools) -> Run[ResponseTeller]:
-    async def run(service: Service, asked: Asked, teller: ResponseTeller, stop: Sequence[str]) -> Figures:
-        return await hosted.answer(service, asked, teller)
-
-    return run
-
-
 def _question(
     service: Service,
     body: ResponseRequest,
@@ -305,16 +291,15 @@ def _question(
     hosted: HostedTools | None,
 ) -> Question:
     """Raises HttpRefusal."""
-    turn = previous.turn if previous is not None else None
-    most = service.settings.limits.items
-    if turn is not None and turn.count + len(messages) > most:
-        message = f"The conversation has {turn.count} messages, of at most {most}: begin a new one."
-        raise HttpRefusal(400, "invalid_value", message, "previous_response_id")
-    if not messages and turn is None and not body.instructions:
-        raise HttpRefusal(400, "missing_required_parameter", "input is missing.", "input")
-    before = Before()
-    if previous is not None and turn is not None:
+    before, most = Before(), service.settings.limits.items
+    if previous is not None:
+        turn = previous.turn
+        if turn.count + len(messages) > most:
+            message = f"The conversation has {turn.count} messages, of at most {most}: begin a new one."
+            raise HttpRefusal(400, "invalid_value", message, "previous_response_id")
         before = Before(turn.conversation(), turn.chars, turn.media_bytes, previous.session)
+    elif not messages and not body.instructions:
+        raise HttpRefusal(400, "missing_required_parameter", "input is missing.", "input")
     return Question(
         id=new_id("resp", service.kept.server),
         path="input",

@@ -6,7 +6,6 @@ A stream's length is not known when it begins, so headers leave it open. Knows n
 from __future__ import annotations
 
 import io
-import struct
 from typing import IO, Any, Literal, Protocol
 
 import av
@@ -15,8 +14,8 @@ import numpy as np
 from engine import SPEAKER_RATE_HZ
 from engine.core import Wave
 
-Compressed = Literal["mp3", "opus", "aac", "flac"]
-Format = Literal[Compressed, "wav", "pcm", "pcm16"]
+FileFormat = Literal["mp3", "opus", "aac", "flac", "wav"]
+Format = Literal[FileFormat, "pcm", "pcm16"]
 MEDIA_TYPES = {
     "mp3": "audio/mpeg",
     "opus": "audio/ogg; codecs=opus",
@@ -26,7 +25,6 @@ MEDIA_TYPES = {
     "pcm": f"audio/pcm; rate={SPEAKER_RATE_HZ}; channels=1",
     "pcm16": f"audio/pcm; rate={SPEAKER_RATE_HZ}; channels=1",
 }
-_OPEN = 0xFFFFFFFF
 
 
 class Encoder(Protocol):
@@ -41,29 +39,20 @@ class Encoder(Protocol):
 
 def encoder(format: Format) -> Encoder:
     """A fresh encoder. ``pcm`` (also called ``pcm16``) is 16-bit little-endian mono without a header."""
-    match format:
-        case "pcm" | "pcm16":
-            return _Raw(b"")
-        case "wav":
-            return _Raw(wav_header(None))
-        case _:
-            return _Compressed(format, _Bytes())
+    return _Raw() if format in ("pcm", "pcm16") else _FileEncoder(format, _Bytes())
 
 
-def file_encoder(file: IO[bytes], format: Compressed) -> Encoder:
+def file_encoder(file: IO[bytes], format: FileFormat) -> Encoder:
     """An encoder that writes into a file and hands nothing out; it can look back, so the header tells the length."""
-    return _Compressed(format, file)
+    return _FileEncoder(format, file)
 
 
 def encoded(wave: Wave, format: Format) -> bytes:
-    """A whole clip as a file; a WAV says its length."""
-    if format == "wav":
-        pcm = samples(wave)
-        return wav_header(len(pcm)) + pcm
+    """A whole clip as a file."""
     if format in ("pcm", "pcm16"):
         return samples(wave)
     file = io.BytesIO()  # a container that can look back writes its length, too
-    one = _Compressed(format, file)
+    one = _FileEncoder(format, file)
     one.push(wave)
     one.end()
     return file.getvalue()
@@ -74,46 +63,34 @@ def samples(wave: Wave) -> bytes:
     return (np.clip(wave, -1, 1) * 32767).astype("<i2").tobytes()
 
 
-def wav_header(size: int | None) -> bytes:
-    """44 bytes of RIFF/WAVE for mono 16-bit samples of so many bytes; None is a stream, whose length is open."""
-    riff, data = (_OPEN, _OPEN) if size is None else (36 + size, size)
-    form = struct.pack("<HHIIHH", 1, 1, SPEAKER_RATE_HZ, 2 * SPEAKER_RATE_HZ, 2, 16)
-    return struct.pack("<4sI4s4sI", b"RIFF", riff, b"WAVE", b"fmt ", 16) + form + struct.pack("<4sI", b"data", data)
-
-
 class _Raw:
-    """Samples as they are, after a header."""
-
-    def __init__(self, header: bytes) -> None:
-        self._header = header
+    """Samples without a header."""
 
     def push(self, wave: Wave) -> bytes:
-        header = self._header
-        self._header = b""
-        return header + samples(wave)
+        return samples(wave)
 
     def end(self) -> bytes:
-        header = self._header
-        self._header = b""
-        return header
+        return b""
 
 
-_CODECS: dict[Compressed, tuple[str, str, dict[str, str]]] = {
+_CODECS: dict[FileFormat, tuple[str, str, dict[str, str]]] = {
     "mp3": ("mp3", "libmp3lame", {"id3v2_version": "0"}),
     "opus": ("ogg", "libopus", {"page_duration": "20000"}),  # µs; the default holds a second back
     "aac": ("adts", "aac", {}),
     "flac": ("flac", "flac", {}),
+    "wav": ("wav", "pcm_s16le", {"fflags": "+bitexact"}),  # without the name of the library
 }
 
 
-class _Compressed:
+class _FileEncoder:
     """A container written to ``target``; its pieces are handed out if that keeps any."""
 
-    def __init__(self, format: Compressed, target: _Bytes | IO[bytes]) -> None:
+    def __init__(self, format: FileFormat, target: _Bytes | IO[bytes]) -> None:
         container, codec, options = _CODECS[format]
         self._target = target
         self._file: Any = av.open(target, "w", format=container, options={"flush_packets": "1", **options})
         self._stream: Any = self._file.add_stream(codec, rate=SPEAKER_RATE_HZ, layout="mono")
+        self._file.start_encoding()  # even a file without sound has its header
         self._at = 0
 
     def push(self, wave: Wave) -> bytes:

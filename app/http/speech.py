@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Literal
 
-import orjson
 import pybase64
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from app.http.answering import Figures, answer
+from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
-from app.http.live import Live, Write
+from app.http.live import EVENTS, Live, Write, sent_event
 from app.http.names import AnyVoice, names_of_voice
 from app.http.sound import MEDIA_TYPES, Format, encoder
-from app.http.trouble import ERRORS, RESPONSES, HttpRefusal, body_of, refusal_of
+from app.http.trouble import RESPONSES, HttpRefusal
 from app.ids import new_id
+from app.responses.figures import Figures
 from app.service import Service
 from app.telemetry import ASKED
 from engine import Audio, Output, Request
@@ -51,14 +51,14 @@ def speech(service: Service) -> APIRouter:
     """The route, for one server."""
     router = APIRouter(route_class=_SmallBody, tags=["Audio"], responses=RESPONSES)
     sounds: dict[str, Any] = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()}
-    media: Responses = {200: {"content": {**sounds, "text/event-stream": {}}}}
+    media: Responses = {200: {"content": {**sounds, EVENTS: {}}}}
 
     @router.post("/v1/audio/speech", summary="Speak a text", responses=media, response_class=Response)
     async def speak(body: SpeechRequest) -> Response:  # pyright: ignore[reportUnusedFunction]
         names = names_of_voice(service, body.model, body.voice, "voice")
         asked, format = _asked(service, body, names.voice), body.response_format
         if body.stream_format == "sse":
-            return Live(lambda write: _events(service, asked, format, write), "text/event-stream", names.headers)
+            return Live(lambda write: _events(service, asked, format, write), EVENTS, names.headers)
         return Live(lambda write: _sound(service, asked, format, write), MEDIA_TYPES[format], names.headers)
 
     return router
@@ -103,26 +103,15 @@ async def _sound(service: Service, asked: Request, format: Format, write: Write)
 
 async def _events(service: Service, asked: Request, format: Format, write: Write) -> None:
     """Write the same bytes as ``speech.audio.delta`` events, and what they took at the end."""
-    begun = False
 
     async def delta(piece: bytes) -> None:
-        nonlocal begun
-        begun = True
-        await write(_event({"type": "speech.audio.delta", "audio": pybase64.b64encode(piece).decode("ascii")}))
+        audio = pybase64.b64encode(piece).decode("ascii")
+        await write(sent_event({"type": "speech.audio.delta", "audio": audio}))
 
-    try:
-        figures = await _sound(service, asked, format, delta)
-        await write(_event({"type": "speech.audio.done", "usage": _usage(figures), "parley": figures.parley()}))
-    except ERRORS as error:
-        if not begun:
-            raise
-        await write(_event({"type": "error", **body_of(refusal_of(error))}))
+    figures = await _sound(service, asked, format, delta)
+    await write(sent_event({"type": "speech.audio.done", "usage": _usage(figures), "parley": figures.parley()}))
 
 
 def _usage(figures: Figures) -> dict[str, int]:
     total = figures.input_tokens + figures.output_tokens
     return {"input_tokens": figures.input_tokens, "output_tokens": figures.output_tokens, "total_tokens": total}
-
-
-def _event(event: dict[str, Any]) -> bytes:
-    return b"data: " + orjson.dumps(event) + b"\n\n"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, File, Form, Request, UploadFile
 from fastapi.responses import JSONResponse, Response
 
 from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
-from app.http.live import ClientGone, Live, Write, while_there
+from app.http.live import EVENTS, ClientGone, Live, Write, sent_event, while_there
 from app.http.names import names_of_model
 from app.http.transcript import MEDIA_TYPES, TIMED, Format, Granularity, Transcript, span_of
 from app.http.trouble import RESPONSES, HttpRefusal
@@ -31,9 +30,7 @@ class _Recording(StrictRoute):
 def transcriptions(service: Service) -> APIRouter:
     """The route, for one server."""
     router = APIRouter(route_class=_Recording, tags=["Audio"], responses=RESPONSES)
-    media: Responses = {
-        200: {"content": {kind: {} for kind in ("application/json", *MEDIA_TYPES.values(), "text/event-stream")}}
-    }
+    media: Responses = {200: {"content": {kind: {} for kind in ("application/json", *MEDIA_TYPES.values(), EVENTS)}}}
 
     @router.post("/v1/audio/transcriptions", summary="Hear a recording", responses=media, response_model=None)
     async def transcribe(  # pyright: ignore[reportUnusedFunction]
@@ -57,7 +54,7 @@ def transcriptions(service: Service) -> APIRouter:
         try:
             if stream:
                 pcm = await while_there(request.receive, _samples(service, recording))
-                return Live(lambda write: _events(service, pcm, write), "text/event-stream", names.headers)
+                return Live(lambda write: _events(service, pcm, write), EVENTS, names.headers)
             transcript = await while_there(request.receive, _transcript(service, recording, response_format))
         except ClientGone:
             return Response(status_code=499)  # nobody reads it
@@ -133,4 +130,4 @@ async def _events(service: Service, pcm: Pcm, write: Write) -> None:
         {"type": "transcript.text.delta", "delta": transcript.text},
         {"type": "transcript.text.done", "text": transcript.text, "usage": transcript.usage},
     ):
-        await write(b"data: " + orjson.dumps(event) + b"\n\n")
+        await write(sent_event(event))

@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from app.http.answering import Figures
 from app.http.response_events import Event, GrowingResponse
-from app.http.trouble import HttpRefusal
 from app.realtime.protocol import ResponseView, Usage
+from app.responses.figures import Figures
 from engine import Text, ToolCall, ToolCallDelta
 
 _EMPTY = {"output": [], "tools": [], "instructions": None}
@@ -40,15 +39,10 @@ class DelegatedResponse:
     def begin(self) -> list[Event]:
         return self._wrapped(self._growing.begin())
 
-    def text(self, text: str) -> list[Event]:
-        return self._wrapped(self._growing.take(Text(text, 0)))
-
-    def call_piece(self, call_id: str, name: str, text: str) -> list[Event]:
-        return self._wrapped(self._growing.take(ToolCallDelta(call_id, name, text)))
-
-    def call(self, call_id: str, name: str, arguments: str) -> list[Event]:
-        self.called = True
-        return self._wrapped(self._growing.take(ToolCall(call_id, name, arguments)))
+    def take(self, chunk: Text | ToolCallDelta | ToolCall) -> list[Event]:
+        """Tell of the next words, of the next piece of a call, or of a whole call."""
+        self.called = self.called or isinstance(chunk, ToolCall)
+        return self._wrapped(self._growing.take(chunk))
 
     def cut(self, call_id: str) -> list[Event]:
         """A call was cut off: nobody is to run it."""
@@ -57,8 +51,8 @@ class DelegatedResponse:
     def end(self, view: ResponseView) -> list[Event]:
         """The response is over. One that the user interrupted is whole: the backend goes on when its voice is cut."""
         if view.outcome == "failed":
-            code, message = view.error or ("server_error", "The answer failed.")
-            return self._wrapped(self._growing.fail(HttpRefusal(500, code, message)))
+            _, message = view.error or ("", "The answer failed.")
+            return self._wrapped(self._growing.fail(message))
         return self._wrapped(self._growing.end(_figures(view)))
 
     def _wrapped(self, events: list[Event]) -> list[Event]:

@@ -51,6 +51,7 @@ from app.realtime.protocol.server_events import (
     SpeechStopped,
 )
 from app.refusal import Refusal
+from engine import Text, ToolCall, ToolCallDelta
 
 T = TypeVar("T")
 Reason = Literal["close_requested", "expired", "remote_hangup", "connection_lost"]
@@ -125,15 +126,8 @@ class LiveDialect:
         match said:
             case Start():
                 raise Refusal("session_already_started", "The session has been started already.", "type")
-            case Commentary(content, delegation_id):
-                self._check_delegation(delegation_id)
-                return AddContext(self._commentary(content, delegation_id), answer=True, purpose="commentary")
-            case Thinking(content, delegation_id):
-                self._check_delegation(delegation_id)
-                return AddContext(from_wire.message("system", content), answer=False, purpose="thinking")
-            case Instructions(content, delegation_id):
-                self._check_delegation(delegation_id)
-                return AddContext(from_wire.message("system", content), answer=False, purpose="instructions")
+            case Commentary() | Thinking() | Instructions():
+                return self._context(said)
             case from_wire.CreateItem() | from_wire.CreateResponse():
                 if self.config.target != "responses":
                     message = "The session delegates to its client: answer with session.commentary.append."
@@ -145,9 +139,14 @@ class LiveDialect:
             case _:
                 return from_wire.plain(said)
 
-    def _check_delegation(self, id: str | None) -> None:
+    def _context(self, said: Commentary | Thinking | Instructions) -> AddContext:
+        id = said.delegation_id
         if id is not None and id not in self._calls:
             raise Refusal("delegation_not_found", f"The client has no delegation {id[:64]!r}.", "delegation_id")
+        if isinstance(said, Commentary):
+            return AddContext(self._commentary(said.content, id), answer=True, purpose="commentary")
+        purpose = "thinking" if isinstance(said, Thinking) else "instructions"
+        return AddContext(from_wire.message("system", said.content), answer=False, purpose=purpose)
 
     def _commentary(self, content: str, delegation_id: str | None) -> Any:
         """Words to speak of: the result of a delegation is that of the thinker's call, other words are a message."""
@@ -240,7 +239,7 @@ class LiveDialect:
                 self._spoken_text(ref).text += text
                 told = [] if ref.spoken else self._fragments(self._spoken_text(ref).end())
                 delegated = self._responses.get(ref.response_id)
-                return [*told, *(delegated.text(text) if delegated else [])]
+                return [*told, *(delegated.take(Text(text, 0)) if delegated else [])]
             case AudioAlignment(ref, marks):
                 self._spoken_text(ref).marks += marks
                 return []
@@ -281,11 +280,11 @@ class LiveDialect:
             told = [*told, created]
         match event:
             case CallCreated(_, item):
-                return [*told, *delegated.call_piece(item.call_id, item.name, "")]
+                return [*told, *delegated.take(ToolCallDelta(item.call_id, item.name, ""))]
             case CallDelta(_, call_id, text):
-                return [*told, *delegated.call_piece(call_id, "", text)]
+                return [*told, *delegated.take(ToolCallDelta(call_id, "", text))]
             case CallDone(_, item) if item.status == "completed":
-                return [*told, *delegated.call(item.call_id, item.name, item.arguments)]
+                return [*told, *delegated.take(ToolCall(item.call_id, item.name, item.arguments))]
             case CallDone(_, item):
                 return [*told, *delegated.cut(item.call_id)]
 

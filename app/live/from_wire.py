@@ -5,7 +5,7 @@ Source: openai-python ``types/live/client_event``. Stateless.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -43,22 +43,23 @@ class Unmute(Struct, frozen=True, tag_field="type", tag="session.input_audio.unm
     pass
 
 
-_Content = Annotated[str, Meta(min_length=1, max_length=MOST_CONTEXT_CHARS)]
+class Context(Struct, frozen=True, tag_field="type"):
+    """Words for the thinker, which may belong to a delegation."""
 
-
-class Commentary(Struct, frozen=True, tag_field="type", tag="session.commentary.append"):
-    content: _Content
+    content: Annotated[str, Meta(min_length=1, max_length=MOST_CONTEXT_CHARS)]
     delegation_id: str | None = None
 
 
-class Thinking(Struct, frozen=True, tag_field="type", tag="session.thinking.append"):
-    content: _Content
-    delegation_id: str | None = None
+class Commentary(Context, frozen=True, tag="session.commentary.append"):
+    pass
 
 
-class Instructions(Struct, frozen=True, tag_field="type", tag="session.instructions.append"):
-    content: _Content
-    delegation_id: str | None = None
+class Thinking(Context, frozen=True, tag="session.thinking.append"):
+    pass
+
+
+class Instructions(Context, frozen=True, tag="session.instructions.append"):
+    pass
 
 
 class CreateItem(Struct, frozen=True, tag_field="type", tag="response.item.create"):
@@ -78,22 +79,7 @@ Plain = Append | Mute | Unmute | CreateItem | CreateResponse | Close
 
 Said = Plain | Start | Update | Commentary | Thinking | Instructions
 
-_KINDS: dict[str, type[Struct]] = {
-    str(kind.__struct_config__.tag): kind
-    for kind in (
-        Start,
-        Update,
-        Append,
-        Mute,
-        Unmute,
-        Commentary,
-        Thinking,
-        Instructions,
-        CreateItem,
-        CreateResponse,
-        Close,
-    )
-}
+_KINDS: dict[str, type[Struct]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Said)}
 
 _NOT_SERVED = {
     "session.output_audio.fixture.play": "Audio fixtures are",

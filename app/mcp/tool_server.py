@@ -190,11 +190,7 @@ class ToolServers:
     def read(self, tree: dict[str, Any], path: str) -> ToolServer:
         """The server of a client's entry. Raises Refusal, also where the operator did not name it."""
         entry = read_entry(tree, path)
-        try:
-            setting = self._named.get(_place(entry.server_url))
-        except httpx2.InvalidURL:
-            setting = None
-        if setting is None:
+        if (setting := self._setting(entry.server_url)) is None:
             message = f"{path}.server_url is no MCP server that this server's operator has named (server.mcp)."
             raise Refusal("unsupported_value", message, f"{path}.server_url")
         return ToolServer(entry, setting, self._visits)
@@ -202,10 +198,13 @@ class ToolServers:
     def names(self, tree: dict[str, Any]) -> bool:
         """Whether the operator named any server at the entry's address."""
         url = tree.get("server_url")
+        return isinstance(url, str) and self._setting(url) is not None
+
+    def _setting(self, url: str) -> McpServer | None:
         try:
-            return isinstance(url, str) and _place(url) in self._named
+            return self._named.get(_place(url))
         except httpx2.InvalidURL:
-            return False
+            return None
 
 
 def functions_of(tools: Iterable[HostedTool], taken: Iterable[str]) -> Mapping[str, HostedTool]:

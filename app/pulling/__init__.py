@@ -1,1 +1,1 @@
-"""Getting models of the catalogue from a hub, whole and as they are meant to be, or with one sentence why not."""
+"""Downloads models of the catalogue: listed by a hub or a folder, fetched, checked, and recorded in a manifest."""

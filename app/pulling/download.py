@@ -1,95 +1,150 @@
-"""One file of a model: all of it, checked, or nothing but what a later try goes on from. Knows no catalogue."""
+"""A resumable, checked download of one file from any HTTP address."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from app.pulling.errors import PullError, TryAgain
-from app.pulling.hub import Hub
+import httpx2
+
+from app.pulling.errors import PullError, TryAgain, refusal, unreachable
 
 TRIES = 5  # in a row that bring nothing
 PIECE = 1 << 20  # bytes of a file that are read and hashed at a time
 PAUSE_S = 1.0  # before the second try; then twice as long each time
+CONNECT_S = 10.0
+SILENT_S = 30.0
+PARTIAL_CONTENT = 206
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A file as it has to be. Of ``sha256`` and ``git_sha1``, at least one is known."""
+class Expected:
+    """A file and what it must contain. At least one of the hashes is known.
 
-    repository: str
-    commit: str
+    Attributes:
+        path: Its place below the model's folder, and its name in messages.
+        size: Its bytes.
+        sha256: Its SHA-256.
+        git_sha1: The hash of its git blob, which a hub lists for small files instead.
+    """
+
     path: str
     size: int
     sha256: str | None = None
     git_sha1: str | None = None
 
 
-@dataclass(slots=True)
-class Download:
-    """A download that brings files to where they belong. ``progress`` is called with the bytes that have come (back, if
-    below 0)."""
+class Downloader:
+    """Downloads files, one at a time, and checks each of them.
 
-    hub: Hub
-    progress: Callable[[int], None]
-    sleep: Callable[[float], None] = time.sleep
+    ``progress`` receives the number of bytes that arrived, or below 0 that have to come again. ``token`` is sent to
+    the host of each address, but to no host that it redirects to.
+    """
 
-    def fetch(self, file: Wanted, target: Path) -> str:
-        """Get a file, going on where an earlier try ended; its SHA-256. Raises PullError."""
+    def __init__(self, progress: Callable[[int], None], token: str | None = None) -> None:
+        headers = {"User-Agent": "parley", "Accept-Encoding": "identity"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        timeout = httpx2.Timeout(CONNECT_S, read=SILENT_S)
+        self._progress = progress
+        self._http = httpx2.Client(headers=headers, timeout=timeout, follow_redirects=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def fetch(self, url: str, file: Expected, target: Path) -> str:
+        """Download a file to ``target``, resuming an earlier attempt at the same contents.
+
+        Returns:
+            The SHA-256 of the file.
+
+        Raises:
+            PullError: The download failed. Whatever arrived is kept, unless it is wrong.
+        """
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f"{target.name}.{file.commit[:8]}.part")
-        self.progress(_size(part))
+        part = target.with_name(f"{target.name}.{(file.sha256 or file.git_sha1 or '')[:8]}.part")
+        self._progress(_size(part))
         failures = 0
         while (had := _size(part)) != file.size or not part.exists():
             try:
-                self._append(file, part, had)
+                self._append(url, file, part, had)
             except TryAgain as error:
                 failures = 0 if _size(part) > had else failures + 1
                 if failures == TRIES:
                     raise PullError(f"{error}; what has come is kept, run the command again later") from error
-                self.sleep(PAUSE_S * 2 ** max(failures - 1, 0))
+                time.sleep(PAUSE_S * 2 ** max(failures - 1, 0))
         sha256 = checked(file, part)
         part.replace(target)
         return sha256
 
-    def _append(self, file: Wanted, part: Path, had: int) -> None:
-        """Bring the rest of a file, as far as it comes."""
-        with self.hub.content(file.repository, file.commit, file.path, had) as (start, pieces):
-            self.progress(start - had)
+    def _append(self, url: str, file: Expected, part: Path, had: int) -> None:
+        """Fetch the rest of a file, or as much of it as comes."""
+        with self._response(url, file.path, {"Range": f"bytes={had}-"} if had else {}) as response:
+            start = _start(response, had)
+            self._progress(start - had)
             with writing(part), part.open("r+b" if start else "wb") as out:
                 out.seek(start)
-                for piece in pieces:
+                for piece in response.iter_raw():
                     if out.tell() + len(piece) > file.size:
                         part.unlink()
                         raise PullError(f"{file.path} is longer than the {file.size} bytes that it should have")
                     out.write(piece)
-                    self.progress(len(piece))
+                    self._progress(len(piece))
         if _size(part) < file.size:
             raise TryAgain(f"{file.path} broke off after {_size(part)} of {file.size} bytes")
 
-
-class writing:
-    """A block that writes a file: a full disk is told in a sentence."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            reason = "the disk is full; what has come is kept" if full else error.strerror
-            raise PullError(f"{self._path}: {reason}") from error
+    @contextmanager
+    def _response(self, url: str, path: str, headers: dict[str, str]) -> Generator[httpx2.Response]:
+        try:
+            with self._http.stream("GET", url, headers=headers) as response:
+                if not response.is_success:
+                    raise refusal(response.status_code, response.url.host, path)
+                yield response
+        except httpx2.TooManyRedirects:
+            raise PullError(f"{url} redirects in a circle") from None
+        except httpx2.HTTPError as error:
+            raise unreachable(httpx2.URL(url).host, error) from error
+        except httpx2.InvalidURL:
+            raise PullError(f"{url} is no address of a file") from None
 
 
-def checked(file: Wanted, path: Path) -> str:
-    """The SHA-256 of a file that is what it should be; another one is removed. Raises PullError."""
+@contextmanager
+def writing(path: Path) -> Generator[None]:
+    """Report what keeps a file from being written, such as a full disk, as a PullError."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = "the disk is full; what has come is kept" if full else error.strerror
+        raise PullError(f"{path}: {reason}") from error
+
+
+def _start(response: httpx2.Response, asked: int) -> int:
+    """Return the offset at which the bytes of a response begin: where they were asked for, or 0."""
+    if response.status_code != PARTIAL_CONTENT:
+        return 0  # the server ignores ranges and sends all of it again
+    found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if found is None or int(found[1]) != asked:
+        raise PullError(f"{response.url.host} sends another part of the file than it was asked for")
+    return asked
+
+
+def checked(file: Expected, path: Path) -> str:
+    """Return the SHA-256 of a file with the expected contents; remove any other one and raise PullError."""
     sha256, git_sha1 = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for piece in pieces_of(path):
         sha256.update(piece)
@@ -104,7 +159,7 @@ def checked(file: Wanted, path: Path) -> str:
 
 
 def pieces_of(path: Path) -> Iterable[bytes]:
-    """A file's bytes."""
+    """Yield the bytes of a file."""
     with path.open("rb") as file:
         while piece := file.read(PIECE):
             yield piece

@@ -1,4 +1,4 @@
-"""A model of the catalogue, from a hub or from a folder, into the folder where the engine looks for it."""
+"""Bring a model of the catalogue, from a hub or a folder, to the folder where the engine looks for it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import fnmatch
 import shutil
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from app.pulling.download import Download, Wanted, checked, pieces_of, writing
+from app.pulling.download import Downloader, Expected, checked, pieces_of, writing
 from app.pulling.errors import PullError
-from app.pulling.hub import Hub
+from app.pulling.hugging_face import HuggingFace
 from engine.catalogue import MANIFEST, File, Manifest, Model
 
 try:
@@ -26,52 +26,49 @@ ROOM = 64 << 20  # bytes that a disk keeps free beside a model
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The files that a pull would bring: the commit, and every file as it has to be."""
+    """The files that a pull brings: the commit, and what each file must contain."""
 
     model: Model
     commit: str
-    files: Sequence[Wanted]
+    files: Sequence[Expected]
 
     @property
     def size(self) -> int:
         return sum(file.size for file in self.files)
 
 
-def plan(model: Model, hub: Hub) -> Plan:
-    """Return what has to be fetched. A pinned model asks the hub nothing. Raises PullError."""
+def plan(model: Model, hub: HuggingFace) -> Plan:
+    """Return the files to fetch. A pinned model needs no request. Raises PullError."""
     if model.pinned and all(file.size is not None for file in model.files):
-        return Plan(model, model.revision, [_wanted(model, model.revision, file) for file in model.files])
-    commit = hub.commit(model.repository, model.revision)
-    listed = hub.listing(model.repository, commit)
-    files: list[Wanted] = []
+        return Plan(model, model.revision, [_expected(file) for file in model.files])
+    commit, listed = hub.files(model.repository, model.revision)
+    files: list[Expected] = []
     for file in _named(model, listed):
         if (found := listed.get(file.path)) is None:
             raise PullError(f"{model.repository} has no {file.path} at {commit[:8]}; the catalogue is out of date")
-        files.append(
-            Wanted(model.repository, commit, file.path, found.size, file.sha256 or found.sha256, found.git_sha1)
-        )
+        files.append(replace(found, sha256=file.sha256 or found.sha256))
     return Plan(model, commit, files)
 
 
-def fetch(plan: Plan, folder: Path, hub: Hub, progress: Callable[[int], None]) -> Manifest:
-    """Bring a model. What an earlier try has brought is gone on from. Raises PullError."""
-    download = Download(hub, progress)
-    with locked(folder):
+def fetch(plan: Plan, folder: Path, hub: HuggingFace, progress: Callable[[int], None]) -> Manifest:
+    """Download a model, resuming an earlier pull. Raises PullError."""
+    with locked(folder), Downloader(progress, hub.token) as downloader:
         _check_room(plan, folder)
-        hashes = {
-            file.path: _present(file, folder, progress) or download.fetch(file, folder / file.path)
-            for file in plan.files
-        }
+        hashes = dict[str, str]()
+        for file in plan.files:
+            url = hub.address(plan.model.repository, plan.commit, file.path)
+            present = _present(file, folder, progress)
+            hashes[file.path] = present or downloader.fetch(url, file, folder / file.path)
         return _finished(plan, folder, hashes)
 
 
 def take(model: Model, source: Path, folder: Path, progress: Callable[[int], None]) -> Manifest:
     """Copy a model from a folder, as a machine without a network gets it. Raises PullError."""
-    files: list[Wanted] = []
+    files: list[Expected] = []
     for file in _named(model, [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]):
         if not (source / file.path).is_file():
             raise PullError(f"{source}: has no {file.path}, which {model.name} needs")
-        files.append(_wanted(model, model.revision, file, (source / file.path).stat().st_size))
+        files.append(_expected(file, (source / file.path).stat().st_size))
     brought = Plan(model, model.revision, files)
     with locked(folder):
         _check_room(brought, folder)
@@ -87,13 +84,13 @@ def _named(model: Model, there: Collection[str]) -> list[File]:
     return files
 
 
-def _wanted(model: Model, commit: str, file: File, size: int | None = None) -> Wanted:
+def _expected(file: File, size: int | None = None) -> Expected:
     if None not in (size, file.size) and size != file.size:
         raise PullError(f"{file.path}: has {size} bytes instead of {file.size}; it is another file, or a part of it")
-    return Wanted(model.repository, commit, file.path, file.size or size or 0, file.sha256)
+    return Expected(file.path, file.size or size or 0, file.sha256)
 
 
-def _copied(file: Wanted, source: Path, target: Path, progress: Callable[[int], None]) -> str:
+def _copied(file: Expected, source: Path, target: Path, progress: Callable[[int], None]) -> str:
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
     with writing(part), part.open("wb") as out:
@@ -105,20 +102,17 @@ def _copied(file: Wanted, source: Path, target: Path, progress: Callable[[int], 
     return sha256
 
 
-def _present(file: Wanted, folder: Path, progress: Callable[[int], None]) -> str | None:
-    """The hash of a file that an earlier, unfinished pull has brought; a wrong one is removed, to be fetched again."""
+def _present(file: Expected, folder: Path, progress: Callable[[int], None]) -> str | None:
+    """Return the hash of a file that an unfinished pull has brought; a wrong one is removed, to be fetched again."""
     path = folder / file.path
     if not path.is_file():
         return None
-    if path.stat().st_size == file.size:
-        try:
-            sha256 = checked(file, path)
-        except PullError:
-            return None
-        progress(file.size)
-        return sha256
-    path.unlink()
-    return None
+    try:
+        sha256 = checked(file, path)
+    except PullError:
+        return None
+    progress(file.size)
+    return sha256
 
 
 def _check_room(plan: Plan, folder: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 from app.commands.deployment import Parts, deployment, written
 from app.commands.doctor import elsewhere
 from app.commands.doctor import model as examined
-from app.commands.serve import about
 from app.http.sound import encoded
 from engine import ConfigError, EngineSpec, ModelInfo, StageSpec, describe
 from engine.worker.remote import watch
@@ -165,7 +164,7 @@ async def test_who_gets_what_is_told_at_the_start_and_to_every_client(monkeypatc
     monkeypatch.setattr(openai.Thinker, "watch", nobody_looks)  # the name leads nowhere
     whole = spec("https://llm.example/v1")
     told = "Conversations leave this machine: llm.example gets their text."
-    assert list(about(describe(whole))) == [told]
+    assert describe(whole).notes == (told,)
     async with running(whole) as server, httpx2.AsyncClient() as http:
         listed = (await http.get(f"{server.http}/v1/models")).json()["data"][0]
         assert listed["parley"]["notes"] == [told]

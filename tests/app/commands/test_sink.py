@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from app.commands import sink
-from app.commands.sink import SUFFIXES, SinkError, check_file, check_output, open_sink
+from app.commands.sink import FORMATS, SinkError, check_file, check_output, open_sink
 from engine import SPEAKER_RATE_HZ
 
 TONE = (0.3 * np.sin(2 * np.pi * 300 * np.arange(SPEAKER_RATE_HZ) / SPEAKER_RATE_HZ)).astype(np.float32)
 CODECS = {".wav": "pcm_s16le", ".mp3": "mp3float", ".flac": "flac", ".ogg": "opus", ".opus": "opus", ".aac": "aac"}
 
 
-@pytest.mark.parametrize("suffix", [*SUFFIXES, ".MP3", ""])
+@pytest.mark.parametrize("suffix", [*FORMATS, ".MP3"])
 async def test_a_file_holds_what_its_name_says(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"tone{suffix}"
     async with open_sink(str(path)) as file:

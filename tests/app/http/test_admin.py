@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.commands.admin import Remote, restart, scale, workers
+from app.commands.admin import restart, scale, workers
+from app.commands.server import Address
 from engine import EngineError
 from tests.app.rig import LoudnessVad, Running, eventually, keys_file, running, script_spec, talking
 
@@ -113,7 +114,7 @@ async def test_the_commands_give_the_key_to_no_proxy_of_the_environment(
     kept: Running, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    await asyncio.to_thread(workers, Remote(kept.http, str(key_file)))
+    await asyncio.to_thread(workers, Address(kept.http, str(key_file)))
 
 
 async def test_the_commands_trust_the_certificate_that_the_server_signed(
@@ -121,14 +122,14 @@ async def test_the_commands_trust_the_certificate_that_the_server_signed(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     async with running(script_spec(admin_key_file=str(key_file), https="auto"), vad=LoudnessVad) as server:
-        remote = Remote(server.http.replace("http", "https"), str(key_file))
+        remote = Address(server.http.replace("http", "https"), str(key_file))
         await asyncio.to_thread(workers, remote)
 
 
 async def test_the_commands_do_it_from_outside(
     kept: Running, key_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    remote = Remote(kept.http, str(key_file))
+    remote = Address(kept.http, str(key_file))
     await asyncio.to_thread(scale, remote, ["talker=2"])
     await asyncio.to_thread(restart, remote)
     await asyncio.to_thread(workers, remote)
@@ -138,7 +139,7 @@ async def test_the_commands_do_it_from_outside(
             await asyncio.to_thread(scale, remote, [wish])
     wrong = tmp_path / "wrong"
     wrong.write_text("nothing")
-    with pytest.raises(EngineError, match="admin key"):
-        await asyncio.to_thread(workers, Remote(kept.http, str(wrong)))
+    with pytest.raises(EngineError, match=r"does not know the key in .*wrong"):
+        await asyncio.to_thread(workers, Address(kept.http, str(wrong)))
     with pytest.raises(EngineError, match="no server at"):
-        await asyncio.to_thread(workers, Remote("http://127.0.0.1:1", str(key_file)))
+        await asyncio.to_thread(workers, Address("http://127.0.0.1:1", str(key_file)))

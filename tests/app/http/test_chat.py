@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from openai import APIError, APIStatusError, AsyncOpenAI
 
-from app.http.sound import encoded, wav_header
+from app.http.sound import encoded
 from engine import AudioPart, Engine, ImagePart, TextPart
 from engine import Request as EngineRequest
 from tests.app.http.test_sound import WAVE, decoded
+from tests.app.http.wav import wav_of
 from tests.app.rig import Running, eventually, running, script_spec
 from tests.app.test_videos import url, video
 
@@ -93,7 +94,7 @@ async def test_a_spoken_answer(openai: AsyncOpenAI) -> None:
 async def test_a_spoken_answer_has_the_format_that_was_asked_for(format: Any, openai: AsyncOpenAI) -> None:
     done = await ask(openai, user("say: one two three"), **SPOKEN, audio={"voice": "tone", "format": format})
     data = base64.b64decode(done.choices[0].message.audio.data)
-    sound = decoded(wav_header(len(data)) + data if format == "pcm16" else data)
+    sound = decoded(wav_of(data) if format == "pcm16" else data)
     assert abs(len(sound) - 3 * 2 * FRAME_S * 24_000) < 3000
     assert np.abs(sound).max() > 0.1
 

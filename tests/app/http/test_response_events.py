@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 
-from app.http.answering import Figures
+from app.http.question import Asked
 from app.http.response_events import Event, GrowingResponse
+from app.http.response_teller import ResponseTeller
 from app.http.trouble import HttpRefusal
-from engine import Audio, Codes, Output, Text, TextPart, ToolCall, ToolCallDelta, ToolCallPart, Transcript, Usage
+from app.responses.figures import Figures
+from engine import (
+    Audio,
+    Codes,
+    Output,
+    Request,
+    Text,
+    TextPart,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallPart,
+    Transcript,
+    Usage,
+)
 from tests.app.openai_types import strictly
 
 HEAD: dict[str, Any] = {
@@ -122,10 +137,20 @@ def test_an_answer_of_nothing_is_a_response_too() -> None:
 @pytest.mark.parametrize(
     ("status", "code"), [(400, "invalid_prompt"), (429, "rate_limit_exceeded"), (503, "server_error")]
 )
-def test_a_failure_has_a_code_that_the_types_know(status: int, code: str) -> None:
-    growing = GrowingResponse(HEAD)
-    growing.take(Text("a", 0))
-    (event,) = growing.fail(HttpRefusal(status, "ours", "It broke."))
+async def test_a_failure_has_a_code_that_the_types_know(status: int, code: str) -> None:
+    written: list[bytes] = []
+
+    async def write(piece: bytes) -> None:
+        written.append(piece)
+
+    asked = Asked(Request(id="resp_1", session="sess_1", messages=()), (), ())
+    teller = ResponseTeller(HEAD, None, asked, write)
+    await teller.take(Text("a", 0))
+    written.clear()
+    await teller.fail(HttpRefusal(status, "ours", "It broke."))
+    name, data = written[0].decode().rstrip().split("\n")
+    event = json.loads(data.removeprefix("data: "))
+    assert name == f"event: {event['type']}"
     strictly(ResponseStreamEvent, event)
     assert event["response"]["error"] == {"code": code, "message": "It broke."}
     assert event["response"]["output"][0]["status"] == "incomplete"

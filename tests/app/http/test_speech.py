@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from openai import APIStatusError, AsyncOpenAI
 
-from app.http.sound import wav_header
 from app.http.speech import SLOWEST_CHARS_S, spoken_chars
 from engine.worker.answer_sound import LETTER_S
 from tests.app.http.test_sound import decoded
+from tests.app.http.wav import wav_of
 from tests.app.rig import Running, eventually, running, script_spec
 
 URL = "/v1/audio/speech"
@@ -49,7 +49,7 @@ async def test_every_format_of_the_official_client(format: Any, kind: str, opena
         assert "content-length" not in response.headers
         pieces = [piece async for piece in response.iter_bytes()]
     data = b"".join(pieces)
-    sound = decoded(wav_header(len(data)) + data if format == "pcm" else data)
+    sound = decoded(wav_of(data) if format == "pcm" else data)
     assert abs(len(sound) / 24_000 - 3 * WORD_S) < 0.12  # what an MP3 or AAC encoder pads with
     assert np.abs(sound).max() > 0.1
 

@@ -49,9 +49,10 @@ class FakeHub:
     def _entry(self, path: str) -> dict[str, Any]:
         data = self.files[path]
         git = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-        entry: dict[str, Any] = {"type": "file", "path": path, "size": len(data), "oid": git}
+        entry: dict[str, Any] = {"rfilename": path, "size": len(data), "blobId": git}
         if len(data) >= self.large:
-            entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data)}
+            entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
+            entry["blobId"] = hashlib.sha1(b"the pointer").hexdigest()
         return entry
 
 
@@ -72,10 +73,8 @@ def serving(hub: FakeHub) -> Generator[FakeHub]:
                 self._send(status)
             elif path == f"/api/models/{REPOSITORY}/revision/main":
                 hub.asked["revision"] += 1
-                self._send(200, json.dumps({"sha": COMMIT}).encode())
-            elif path == f"/api/models/{REPOSITORY}/tree/{COMMIT}":
-                hub.asked["tree"] += 1
-                self._send(200, json.dumps(hub.listed()).encode())
+                model = {"id": REPOSITORY, "sha": COMMIT, "siblings": hub.listed()}
+                self._send(200, json.dumps(model).encode())
             elif path.startswith(contents) and (name := path.removeprefix(contents)) in hub.files:
                 hub.asked[name] += 1
                 self._content(name)

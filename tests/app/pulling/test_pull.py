@@ -13,7 +13,7 @@ import pytest
 
 from app.pulling import download, pull
 from app.pulling.errors import PullError
-from app.pulling.hub import Hub
+from app.pulling.hugging_face import HuggingFace
 from engine import Engine, catalogue, describe, load_config
 from engine.catalogue import File, Manifest, Model, located, manifest_of
 from engine.errors import WeightsError
@@ -50,9 +50,9 @@ def pulled(hub: FakeHub, folder: Path, what: Model | None = None, token: str | N
     def progress(count: int) -> None:
         came[0] += count
 
-    with Hub(hub.url, token) as client:
-        plan = pull.plan(what or model(), client)
-        manifest = pull.fetch(plan, folder, client, progress)
+    client = HuggingFace(hub.url, token)
+    plan = pull.plan(what or model(), client)
+    manifest = pull.fetch(plan, folder, client, progress)
     assert came[0] == plan.size, "a bar that ends where the files do"
     return manifest
 
@@ -151,8 +151,8 @@ def test_a_file_longer_than_it_should_be_fills_no_disk(hub: FakeHub, tmp_path: P
         ([403], "does not give"),
         ([404], "the catalogue may be out of date"),
         ([418], "answers 418"),
-        ([200, 200, *[503] * download.TRIES], r"trouble of its own \(503\); what has come is kept"),
-        ([200, 200, *[429] * download.TRIES], r"asked too often \(429\)"),
+        ([200, *[503] * download.TRIES], r"failed to answer \(503\); what has come is kept"),
+        ([200, *[429] * download.TRIES], r"limits the rate of requests \(429\)"),
     ],
 )
 def test_a_hub_that_refuses_is_one_sentence(hub: FakeHub, tmp_path: Path, statuses: list[int], message: str) -> None:
@@ -163,7 +163,7 @@ def test_a_hub_that_refuses_is_one_sentence(hub: FakeHub, tmp_path: Path, status
 
 
 def test_a_hub_that_is_busy_for_a_moment_is_asked_again(hub: FakeHub, tmp_path: Path) -> None:
-    hub.statuses = [200, 200, 503, 429, 500]
+    hub.statuses = [200, 503, 429, 500]
     pulled(hub, tmp_path)
     assert is_whole(tmp_path)
 
@@ -174,7 +174,16 @@ def test_a_gated_model_comes_with_a_token_which_goes_to_no_other_host(hub: FakeH
         hub.redirect = f"{storage.url}/{REPOSITORY}/resolve/{COMMIT}/model.onnx".replace("127.0.0.1", "localhost")
         pulled(hub, tmp_path, model(File("model.onnx")), token="hf_secret")
         assert storage.authorizations == [None]
-        assert hub.authorizations == ["Bearer hf_secret"] * 3
+        assert hub.authorizations == ["Bearer hf_secret"] * 2
+
+
+def test_the_token_of_this_machine_goes_to_no_mirror(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    pulled(hub, tmp_path)
+    assert set(hub.authorizations) == {None}
+    assert HuggingFace().token == "hf_secret"
 
 
 def test_redirects_in_a_circle_end(hub: FakeHub, tmp_path: Path) -> None:
@@ -189,6 +198,7 @@ def test_redirects_in_a_circle_end(hub: FakeHub, tmp_path: Path) -> None:
         ([], "has no model.onnx at 6037ea07; the catalogue is out of date"),
         ({"error": "x"}, "does not list someone/some-model as a hub would"),
         ([{"type": "file"}], "does not list"),
+        ("no list", "does not list"),
     ],
 )
 def test_a_listing_that_is_none(hub: FakeHub, tmp_path: Path, listing: Any, message: str) -> None:
@@ -211,6 +221,12 @@ def test_a_file_that_would_lie_elsewhere_is_not_fetched(hub: FakeHub, tmp_path: 
 def test_no_hub_at_all(tmp_path: Path) -> None:
     with pytest.raises(PullError, match=r"the connection to 127\.0\.0\.1 failed"):
         pulled(FakeHub({}, url="http://127.0.0.1:9"), tmp_path)
+
+
+@pytest.mark.parametrize("url", ["huggingface.co", ""])
+def test_what_is_no_address_of_a_hub(url: str) -> None:
+    with pytest.raises(PullError, match=r"is not the address of a hub; give one like https://huggingface\.co"):
+        HuggingFace(url)
 
 
 def test_two_at_once_are_one_and_one_error(hub: FakeHub, tmp_path: Path) -> None:
