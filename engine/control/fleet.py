@@ -13,10 +13,11 @@ from typing import Any
 
 from engine import wire
 from engine.config import EngineSpec
+from engine.control.balance import Member
 from engine.control.join_listener import Cluster, JoiningWorker
 from engine.control.membership import Membership
 from engine.control.placement import JoiningWorkers, Launcher, Placement
-from engine.control.pool import Member, StagePool
+from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import ProcessorTime, ReplicaInfo, StageInfo
 from engine.describe import pipeline
