@@ -14,7 +14,8 @@ from engine.control.changes import Changes
 from engine.control.chunks import Chunks
 from engine.control.fleet import Fleet, Launcher
 from engine.control.orchestrator import Orchestrator
-from engine.core import ModelInfo, ReplicaInfo, Request
+from engine.control.replica import ReplicaInfo
+from engine.core import ModelInfo, Request
 from engine.describe import written_out
 from engine.errors import StageUnavailable
 from engine.pipeline import Pipeline

@@ -15,11 +15,11 @@ from engine import wire
 from engine.config import EngineSpec
 from engine.control.balance import Member
 from engine.control.join_listener import Cluster, JoiningWorker
-from engine.control.membership import Membership
+from engine.control.membership import Membership, ProcessorTime
 from engine.control.placement import JoiningWorkers, Launcher, Placement
 from engine.control.pool import StagePool
-from engine.control.replica import RemoteWorker, StageReplica
-from engine.core import ProcessorTime, ReplicaInfo, StageInfo
+from engine.control.replica import RemoteWorker, ReplicaInfo, StageReplica
+from engine.core import StageInfo
 from engine.describe import pipeline
 from engine.errors import EngineError, ReplicaLost, StageUnavailable, WeightsError, plain
 from engine.pipeline import Pipeline
@@ -338,6 +338,6 @@ class Fleet:
             queue=member.queue,
             step_ms=member.step_s * 1000,
             age_s=self._loop.time() - life.joined_s if life else 0.0,
-            remembered=life.remembered.get(pool.info.name) if life else None,
-            unavailable=life.unavailable.get(pool.info.name, "") if life else "",
+            remembered=life.beat.remembered.get(pool.info.name) if life else None,
+            unavailable=life.beat.unavailable.get(pool.info.name, "") if life else "",
         )
