@@ -256,56 +256,54 @@ def _check(spec: EngineSpec) -> None:
     """Check what types alone cannot express."""
     _check_stages(spec)
     _check_workers(spec)
-    if not 1 <= spec.chunks.first <= spec.chunks.steady:
-        raise ConfigError("chunks.first: must be at least 1 and at most chunks.steady")
-    if not 1 <= spec.chunks.growth < math.inf:
-        raise ConfigError("chunks.growth: must be a number from 1")
+    _require(1 <= spec.chunks.first <= spec.chunks.steady, "chunks.first: must be at least 1 and at most chunks.steady")
+    _require(1 <= spec.chunks.growth < math.inf, "chunks.growth: must be a number from 1")
     for name in ("queue", "stall_s", "start_s"):
-        if not (0 < getattr(spec, name) < math.inf):
-            raise ConfigError(f"{name}: must be above 0")
+        _require(0 < getattr(spec, name) < math.inf, f"{name}: must be above 0")
     for name in ("empty_s", "drain_s"):
-        if not (0 <= getattr(spec, name) < math.inf):
-            raise ConfigError(f"{name}: must not be below 0")
-    if not 0 < spec.heartbeat.interval_s <= spec.heartbeat.timeout_s / 2 < math.inf:
-        raise ConfigError("heartbeat.interval_s: must be above 0 and at most half of heartbeat.timeout_s")
+        _require(0 <= getattr(spec, name) < math.inf, f"{name}: must not be below 0")
+    _require(
+        0 < spec.heartbeat.interval_s <= spec.heartbeat.timeout_s / 2 < math.inf,
+        "heartbeat.interval_s: must be above 0 and at most half of heartbeat.timeout_s",
+    )
     if spec.cluster.listen is not None:
         address_of(spec.cluster.listen, "cluster.listen")
-    if (spec.cluster.listen is None) != (spec.cluster.token_file is None):
-        raise ConfigError("cluster: listen and token_file go together")
+    both = (spec.cluster.listen is None) == (spec.cluster.token_file is None)
+    _require(both, "cluster: listen and token_file go together")
     _check_devices(spec.workers)
 
 
 def _check_stages(spec: EngineSpec) -> None:
-    if (spec.model is None) == (not spec.stages):
-        both = "both are there" if spec.stages else "neither is"
-        raise ConfigError(f"stages: a deployment needs either stages or model, which is short for a family's; {both}")
+    _require(
+        (spec.model is None) != (not spec.stages),
+        "stages: a deployment needs either stages or model, which is short for a family's; "
+        f"{'both are there' if spec.stages else 'neither is'}",
+    )
     for key in ("weights", "options") if spec.stages else ():
-        if getattr(spec, key):
-            raise ConfigError(f"{key}: belongs to a stage: write it as stages[…].{key}")
+        _require(not getattr(spec, key), f"{key}: belongs to a stage: write it as stages[…].{key}")
     for i, stage in enumerate(spec.stages):
-        if not stage.use:
-            raise ConfigError(f"stages[{i}].use: must name a stage")
-        if stage.max_batch is not None and stage.max_batch < 1:
-            raise ConfigError(f"stages[{i}].max_batch: must be at least 1")
+        _require(bool(stage.use), f"stages[{i}].use: must name a stage")
+        _require(stage.max_batch is None or stage.max_batch >= 1, f"stages[{i}].max_batch: must be at least 1")
 
 
 def _check_workers(spec: EngineSpec) -> None:
+    least = 0 if spec.cluster.listen else 1
     seen: dict[str, int] = {}
     for i, worker in enumerate(spec.workers):
         for name in ("stages", "devices"):
-            if not getattr(worker, name):
-                raise ConfigError(f"workers[{i}].{name}: at least one is needed")
+            _require(bool(getattr(worker, name)), f"workers[{i}].{name}: at least one is needed")
         for name in ("max_batch", "threads"):
-            if getattr(worker, name) < 1:
-                raise ConfigError(f"workers[{i}].{name}: must be at least 1")
-        if worker.replicas < (0 if spec.cluster.listen else 1):
-            raise ConfigError(f"workers[{i}].replicas: must be at least 1 (0 needs cluster.listen)")
-        if worker.python == "":
-            raise ConfigError(f"workers[{i}].python: must be the path of a Python interpreter")
+            _require(getattr(worker, name) >= 1, f"workers[{i}].{name}: must be at least 1")
+        _require(worker.replicas >= least, f"workers[{i}].replicas: must be at least 1 (0 needs cluster.listen)")
+        _require(worker.python != "", f"workers[{i}].python: must be the path of a Python interpreter")
         for stage in worker.stages:
-            if stage in seen:
-                raise ConfigError(f"workers[{i}].stages: {stage} is hosted by workers[{seen[stage]}] already")
+            _require(stage not in seen, f"workers[{i}].stages: {stage} is hosted by workers[{seen.get(stage)}] already")
             seen[stage] = i
+
+
+def _require(holds: bool, text: str) -> None:
+    if not holds:
+        raise ConfigError(text)
 
 
 def file_of(use: str) -> tuple[str, str] | None:

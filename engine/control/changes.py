@@ -35,25 +35,22 @@ class Changes:
         await self._do(self._restart)
 
     async def _do(self, change: Callable[[], Awaitable[None]]) -> None:
-        """Run a change as a task of the fleet, so that it ends with the fleet, and not when its caller stops
-        waiting."""
-        done: asyncio.Future[EngineError | OSError | None] = asyncio.get_running_loop().create_future()
+        """Run a change as a task of the fleet: it ends with the fleet, and not when its caller stops waiting."""
+        errors: list[EngineError | OSError] = []
 
         async def guarded() -> None:
-            outcome: EngineError | OSError | None = StageUnavailable("the engine is closing")
             try:
                 async with self._one:
                     await change()
-                outcome = None
             except (EngineError, OSError) as error:
-                outcome = error
-            finally:
-                if not done.done():
-                    done.set_result(outcome)
+                errors.append(error)
 
-        self._fleet.spawn(guarded(), "change")
-        if error := await done:
-            raise error
+        task = self._fleet.spawn(guarded(), "change")
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise StageUnavailable("the engine is closing")
+        if errors:
+            raise errors[0]
 
     def _host(self, stage: str, count: int) -> int:
         """The entry of ``workers:`` that hosts a stage, and may do so that often."""

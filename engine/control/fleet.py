@@ -14,6 +14,7 @@ from typing import Any
 from engine import wire
 from engine.config import EngineSpec
 from engine.control.balance import Member
+from engine.control.hop import Pool
 from engine.control.join_listener import Cluster, JoiningWorker
 from engine.control.membership import Membership, ProcessorTime
 from engine.control.placement import JoiningWorkers, Launcher, Placement
@@ -26,7 +27,6 @@ from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 
-Pool = StagePool[StageReplica]
 SAME_CLOCK_S = 1.0  # clocks of two machines started at other times; a beat of this one is never so late
 UNREAD = 4  # turns of the event loop in which a beat that came while it was held up is heard, before anybody is judged
 
@@ -109,11 +109,12 @@ class Fleet:
                 if placement.worker is not None:
                     await self._stop(placement, placement.worker)
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run something as a task of the fleet, which ends when the fleet does. It must not fail."""
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run a coroutine as a task of the fleet, which ends when the fleet does. It must not fail."""
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def placement(self, host: int, replica: int) -> Placement:
         """A new, empty place for a replica of an entry of ``workers:``."""
@@ -274,7 +275,7 @@ class Fleet:
                 log.warning("the worker %s is back", placement.name)
 
     async def _take_in(self, joining: JoiningWorker) -> None:
-        """Keep a worker that came by itself for as long as it stays."""
+        """Launch a worker that joins from another machine, and keep it for as long as it stays."""
         try:
             placement = self._joining.placement(joining)
         except EngineError as error:
@@ -285,22 +286,17 @@ class Fleet:
             before.worker.fence()  # it would not be here if it was still there
         self.placements[placement.name] = placement
         try:
-            await self._host(placement)
+            await asyncio.sleep(self._membership.penalty_s(placement.name, self._lonely(placement)))
+            worker = await self._launch(placement)
+            log.info("the worker %s has joined", worker.id)
+            await self._outlive(placement, worker)
+        except (EngineError, TimeoutError) as error:
+            self._membership.lost(placement.name)
+            log.warning("the worker %s does not join: %s", placement.name, error)
         finally:
             joining.drop()
             if self.placements.get(placement.name) is placement:
                 del self.placements[placement.name]
-
-    async def _host(self, placement: Placement) -> None:
-        try:
-            await asyncio.sleep(self._membership.penalty_s(placement.name, self._lonely(placement)))
-            worker = await self._launch(placement)
-        except (EngineError, TimeoutError) as error:
-            self._membership.lost(placement.name)
-            log.warning("the worker %s does not join: %s", placement.name, error)
-            return
-        log.info("the worker %s has joined", worker.id)
-        await self._outlive(placement, worker)
 
     def _lonely(self, placement: Placement) -> bool:
         return any(not self.pools[stage].slots for stage in placement.spec.stages if stage in self.pools)

@@ -64,7 +64,7 @@ class JoiningWorker:
 class JoinListener:
     """``open`` it, and every worker that knows the token becomes a JoiningWorker."""
 
-    def __init__(self, token: bytes, admit: Callable[[JoiningWorker], None]) -> None:
+    def __init__(self, token: bytes, admit: Callable[[JoiningWorker], object]) -> None:
         self._token = token
         self._admit = admit
         self._strangers: dict[_JoinConnection, str] = {}  # and where each comes from; the oldest is first
@@ -100,7 +100,7 @@ class _JoinConnection(asyncio.Protocol):
     """One connection from its first byte to its Join."""
 
     def __init__(
-        self, keeper: Doorkeeper, strangers: dict[_JoinConnection, str], admit: Callable[[JoiningWorker], None]
+        self, keeper: Doorkeeper, strangers: dict[_JoinConnection, str], admit: Callable[[JoiningWorker], object]
     ) -> None:
         self._keeper = keeper
         self._strangers = strangers
@@ -159,7 +159,7 @@ def _oldest_of_most(strangers: dict[_JoinConnection, str]) -> _JoinConnection:
 class Cluster:
     """A deployment's listener and its token's file, as its configuration describes them."""
 
-    def __init__(self, spec: ClusterSpec, admit: Callable[[JoiningWorker], None]) -> None:
+    def __init__(self, spec: ClusterSpec, admit: Callable[[JoiningWorker], object]) -> None:
         self._spec = spec
         self._admit = admit
         self._made: Path | None = None
