@@ -14,16 +14,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from engine.chunk import Chunk
-from engine.core import (
-    AudioPart,
-    Message,
-    Part,
-    Request,
-    StageInfo,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from engine.core import AudioPart, Message, Part, Request, StageInfo, TextPart, ToolCallPart, ToolResultPart
 from engine.errors import ConfigError, ContextOverflow, EngineError, StageFailed
 from engine.worker.device_faults import begins_again, out_of_memory
 from engine.worker.pace import OneFrame
