@@ -47,10 +47,9 @@ def written_out(spec: EngineSpec) -> EngineSpec:
 
 
 def stages_of(family: str, weights: str | None, options: Mapping[str, Any]) -> tuple[StageSpec, ...]:
-    """Return all stages of a family. Raises ConfigError for one that there is not."""
+    """Return all stages of a family. Raises ConfigError for an unknown family."""
     line: tuple[str, ...] = load("engine.worker", "uses", "line_of")(family)
-    uses = [(f"{family}.{name}", name) for name in line]
-    return tuple(StageSpec(use=use, name=name, weights=weights, options=options) for use, name in uses)
+    return tuple(StageSpec(use=f"{family}.{name}", name=name, weights=weights, options=options) for name in line)
 
 
 def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:

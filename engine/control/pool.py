@@ -18,11 +18,6 @@ from engine.control.fair_queue import FairQueue
 from engine.core import StageInfo
 from engine.errors import Preempted, ReplicaLost, RequestError, StageUnavailable
 
-
-def _never() -> bool:
-    return False
-
-
 SESSIONS = 4096  # bindings that a pool remembers: far more than sessions are open; the oldest is forgotten first
 BOUND_S = 600.0
 """Seconds for which a session stays bound after its last request. By then most sessions are over (the pool is not
@@ -126,7 +121,7 @@ class StagePool(Generic[R]):
         prefer: str | None = None,
         session: str | None = None,
         slots: int = 1,
-        preemptible: Callable[[], bool] = _never,
+        preemptible: Callable[[], bool] = lambda: False,
         owner: str = "",
     ) -> AsyncGenerator[R]:
         """Lease slots of a replica until the block is left.

@@ -30,7 +30,7 @@ def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
     """Load the stages of a task. Blocks until they are warm. Raises ConfigError or WeightsError."""
     own = {spec.name: (spec, order) for order, spec in enumerate(task.stages) if spec.name in task.worker.stages}
     answers = device_checked([(spec, order) for spec, order in own.values()], task)
-    stages = {name: _made(spec, order, task) for name, (spec, order) in own.items()}
+    stages = {name: make(spec.use, name, order, _config(spec, task)) for name, (spec, order) in own.items()}
     max_batch = {spec.name: _max_batch(spec, task) for spec in task.stages}
     worker = Worker(stages, task.chunks, max_batch, send, schedule=task.worker.schedule, device_answers=answers)
     return worker, wire.Hello(task.id, os.getpid(), tuple(stage.info for stage in stages.values()))
@@ -78,20 +78,15 @@ def _config(spec: StageSpec, task: wire.Task) -> StageConfig:
     )
 
 
-def _made(spec: StageSpec, order: int, task: wire.Task) -> Stage:
-    """Return a warm stage. Raises ConfigError if it emits chunks that no client can take."""
-    stage = make(spec.use, spec.name, order, _config(spec, task))
-    if strange := stage.info.emits - OUTPUTS:
-        raise ConfigError(f"the stage {spec.name} emits {', '.join(sorted(strange))}, which no client can take")
-    return stage
-
-
 def _max_batch(spec: StageSpec, task: wire.Task) -> int:
     return spec.max_batch or task.worker.max_batch
 
 
 def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
-    """Return the stage that ``use`` names, warm, with its name and its place in the pipeline."""
+    """Return the stage that ``use`` names, warm, with its name and its place in the pipeline.
+
+    Raises ConfigError or WeightsError.
+    """
     kind = _kind(use, order)
     try:
         stage = kind(config)
@@ -107,6 +102,8 @@ def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
             f"The device {config.device} ran out of memory while {name} was loaded: another process may have taken "
             "some meanwhile. End that, lower max_batch or options.context, or give the stage another device."
         ) from error
+    if strange := stage.info.emits - OUTPUTS:
+        raise ConfigError(f"the stage {name} emits {', '.join(sorted(strange))}, which no client can take")
     return stage
 
 
