@@ -1,4 +1,4 @@
-"""Counts of the chunks that a request was given, so that another replica can continue after a loss.
+"""Counts of the chunks that a request was given, and its stages' checkpoints, so that another replica can continue.
 
 The counts do not depend on how the stream was cut into chunks: samples of audio, frames of codes, characters of text
 (and tokens without any), and chunks of the other kinds. Tensors that are ``placed`` are sent again: their reader knows
@@ -64,6 +64,30 @@ def _behind(chunk: Chunk, known: int) -> Chunk:
             return Codes(frames[known:], text_end)
         case _:
             return chunk
+
+
+class RecoveryLog:
+    """The checkpoints of a request's stages: chunks of ``StageInfo.checkpoints``, and their latest states.
+
+    Bounded by the request's limits of tokens and frames.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[Chunk] = []
+        self._checkpoints: dict[str, Checkpoint] = {}
+
+    def note(self, chunk: Chunk) -> None:
+        if isinstance(chunk, Checkpoint):
+            self._checkpoints[chunk.stage] = chunk
+        else:
+            self._all.append(chunk)
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        return frozenset(chunk.kind for chunk in self._all)
+
+    def chunks(self) -> tuple[Chunk, ...]:
+        return (*self._all, *self._checkpoints.values())
 
 
 def _units(chunk: Chunk) -> tuple[str, int]:

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from engine import wire
-from engine.chunk import Checkpoint, Chunk, Counts, Kind, Usage, kinds
+from engine.chunk import Chunk, Counts, Kind, Usage, kinds
 from engine.control.chunks import Chunks
 from engine.control.hop import Hop, Pool
 from engine.control.replica import RemoteWorker
 from engine.core import StageInfo
-from engine.delivered import kind_of
+from engine.delivered import RecoveryLog, kind_of
 from engine.errors import BatchLost, OutOfMemory, ReplicaLost, StageFailed
 
 LIVES = 2  # replicas that a request may lose where it may be the cause: the second loss ends it
@@ -31,16 +31,11 @@ class Recovery:
     def __init__(self, chunks: Chunks, pools: Sequence[Pool]) -> None:
         self._chunks = chunks
         self._pools = pools
-        # Bounded by the request's limits of tokens and frames.
-        self._stored: list[Chunk] = []
-        self._checkpoints: dict[str, Checkpoint] = {}
+        self._log = RecoveryLog()
 
     def store(self, chunk: Chunk) -> None:
-        """Store a chunk of ``StageInfo.checkpoints``, or a stage's latest Checkpoint."""
-        if isinstance(chunk, Checkpoint):
-            self._checkpoints[chunk.stage] = chunk
-        else:
-            self._stored.append(chunk)
+        """Keep what a stage checkpointed."""
+        self._log.note(chunk)
 
     async def lost(self, hop: Hop, host: RemoteWorker | None, error: ReplicaLost) -> None:
         """Have a hop ready for another replica. Raises ReplicaLost if there must be none."""
@@ -74,8 +69,7 @@ class Recovery:
         if not hop.again:
             return None
         chunks = self._chunks
-        kept = (*self._stored, *self._checkpoints.values())
-        return wire.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, kept, hop.alone)
+        return wire.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._log.chunks(), hop.alone)
 
     def _repeatable(self, hop: Hop) -> bool:
         """Whether no stage of the hop has given something that it would not give again: two answers would be
@@ -89,8 +83,7 @@ class Recovery:
             case "exact":
                 return frozenset()
             case "continue":
-                stored = {chunk.kind for chunk in self._stored}
-                return emitted - (info.checkpoints & stored) - kinds(Usage)  # with it, nothing is to come
+                return emitted - (info.checkpoints & self._log.kinds) - kinds(Usage)  # with it, nothing is to come
             case "never":
                 return emitted | info.feeds & _kinds(hop.given)
 

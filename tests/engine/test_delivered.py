@@ -1,13 +1,14 @@
-"""The counts of what a request was given do not depend on how it was cut."""
+"""What a request was given is counted however it was cut, and what stages left is kept: all of it, or the latest."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.chunk import Audio, Text, Transcript
-from engine.delivered import count, fresh
+from engine.chunk import Audio, Checkpoint, Codes, Text, Transcript
+from engine.delivered import RecoveryLog, count, fresh
 from tests.engine.fakes import data_of
 
 
@@ -26,6 +27,25 @@ def test_a_final_chunk_is_counted_by_itself() -> None:
     for final in (False, False, True):
         count(tally, Transcript("x", final=final))
     assert tally == {"transcript": 2, "transcript, final": 1}
+
+
+@pytest.mark.seed("A2.4")
+def test_a_state_supersedes_the_one_before_it_whatever_its_shape_and_the_others_accumulate() -> None:
+    kept = RecoveryLog()
+    shapes = ((2, 3), (5,), (1, 7, 2))
+    for n, shape in enumerate(shapes):
+        kept.note(Codes(np.full((1, 8), n, np.int16)))
+        kept.note(Checkpoint({"ring": np.zeros(shape)}, "a"))
+    kept.note(Checkpoint({"ring": 0}, "b"))
+    *codes, state, other = kept.chunks()
+    assert [int(data_of(chunk)[0, 0]) for chunk in codes] == [0, 1, 2]
+    assert isinstance(state, Checkpoint)
+    assert state.state["ring"].shape == shapes[-1]
+    assert other == Checkpoint({"ring": 0}, "b"), "each stage has a state of its own"
+
+
+def test_nothing_is_kept_of_a_request_that_left_nothing() -> None:
+    assert RecoveryLog().chunks() == ()
 
 
 def test_a_piece_that_was_given_in_part_begins_where_the_rest_does() -> None:

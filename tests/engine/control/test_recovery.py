@@ -6,16 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
-from engine.chunk import Checkpoint, Chunk, Codes
 from engine.control import hops
-from engine.control.chunks import Chunks
-from engine.control.hop import Hop
-from engine.control.recovery import Recovery
 from engine.errors import EngineError, StageFailed
-from engine.stream import ReplayBuffer, Stream
 from engine.worker.stage_request import StageRequest
 from tests.engine.control.test_orchestrator import Source, settled
 from tests.engine.fakes import Result, Rig, data_of, request, rigged, x
@@ -69,31 +63,3 @@ async def test_what_it_would_not_give_again_ends_with_one_sentence(kept: bool, m
                 "What was still to come of the answer is lost; ask again."
             )
         await settled(rig)
-
-
-def resumed(*stored: Chunk) -> tuple[Chunk, ...]:
-    """What a hop that begins again is given of what its stages stored."""
-    recovery = Recovery(Chunks(request()), [])
-    for chunk in stored:
-        recovery.store(chunk)
-    empty = Stream()
-    resume = recovery.resume(Hop(0, 1, ReplayBuffer(empty, 0), empty, again=True))
-    assert resume is not None
-    return resume.kept
-
-
-@pytest.mark.seed("A2.4")
-async def test_a_state_supersedes_the_one_before_it_whatever_its_shape_and_the_others_accumulate() -> None:
-    shapes = ((2, 3), (5,), (1, 7, 2))
-    stored: list[Chunk] = []
-    for n, shape in enumerate(shapes):
-        stored += [Codes(np.full((1, 8), n, np.int16)), Checkpoint({"ring": np.zeros(shape)}, "a")]
-    *codes, state, other = resumed(*stored, Checkpoint({"ring": 0}, "b"))
-    assert [int(data_of(chunk)[0, 0]) for chunk in codes] == [0, 1, 2]
-    assert isinstance(state, Checkpoint)
-    assert state.state["ring"].shape == shapes[-1]
-    assert other == Checkpoint({"ring": 0}, "b"), "each stage has its own state"
-
-
-async def test_nothing_is_kept_of_a_request_that_stored_nothing() -> None:
-    assert resumed() == ()
