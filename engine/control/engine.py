@@ -14,7 +14,7 @@ from engine.control.changes import Changes
 from engine.control.chunks import Chunks
 from engine.control.fleet import Fleet, Launcher
 from engine.control.orchestrator import Orchestrator
-from engine.control.replica import ReplicaInfo
+from engine.control.replica_info import ReplicaInfo
 from engine.core import ModelInfo, Request
 from engine.describe import written_out
 from engine.errors import StageUnavailable

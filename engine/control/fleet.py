@@ -16,10 +16,11 @@ from engine.config import EngineSpec
 from engine.control.balance import Member
 from engine.control.hop import Pool
 from engine.control.join_listener import Cluster, JoiningWorker
-from engine.control.membership import Membership, ProcessorTime
+from engine.control.membership import Membership
 from engine.control.placement import JoiningWorkers, Launcher, Placement
 from engine.control.pool import StagePool
-from engine.control.replica import RemoteWorker, ReplicaInfo, StageReplica
+from engine.control.replica import RemoteWorker, StageReplica
+from engine.control.replica_info import ProcessorTime, ReplicaInfo
 from engine.core import StageInfo
 from engine.describe import pipeline
 from engine.errors import EngineError, ReplicaLost, StageUnavailable, WeightsError, plain

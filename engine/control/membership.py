@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from engine.config import HeartbeatSpec
+from engine.control.replica_info import ProcessorTime
 from engine.wire import Beat, Blocking
 
 log = logging.getLogger(__name__)
@@ -24,18 +25,6 @@ FIRST_PENALTY_S, LAST_PENALTY_S = 0.5, 30.0
 STEADY_S = 60.0  # a worker that has lived this long has not been flapping
 ON_DISK_S = 5.0  # the longest wait for a disk in which a worker is not counted as hung
 LONELY_S = 1.0  # the longest penalty of a worker whose stages have no other replica
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessorTime:
-    """Processor time of a worker's main thread since it started."""
-
-    computed_s: float
-    """Seconds on a processor."""
-    waited_s: float
-    """Seconds in which it was ready to run and had no processor."""
-    on_disk: bool = False
-    """Whether it is waiting for a disk right now, or for a page of its memory that is on one."""
 
 
 @dataclass(slots=True)

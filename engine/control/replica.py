@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import msgspec
 
 from engine import links, wire
 from engine.chunk import Chunk
-from engine.control.membership import ProcessorTime
-from engine.core import Remembered, Request
+from engine.control.replica_info import ProcessorTime
+from engine.core import Request
 from engine.errors import EngineError, ReplicaLost, error_of
 from engine.stream import ReplayBuffer, Taken
 
@@ -247,28 +246,3 @@ class StageReplica:
     @property
     def worker(self) -> str:
         return self.host.id
-
-
-class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One replica of one stage, as the server currently sees it."""
-
-    stage: str
-    replica: str
-    """The name of its worker, which its successors inherit."""
-    incarnation: int
-    """The number of workers that have had that name."""
-    state: Literal["up", "draining"]
-    leased: int
-    """The number of requests that hold a lease on it."""
-    slots: int
-    """The maximum number of slots in use at once."""
-    queue: int
-    """Requests that had to wait for a step at the last heartbeat."""
-    step_ms: float
-    """The duration of a step, in milliseconds."""
-    age_s: float
-    """Seconds since it joined."""
-    remembered: Remembered | None = None
-    """Counts of the stage's prefix cache at the last heartbeat; None for a stage without one."""
-    unavailable: str = ""
-    """Why requests that need the stage fail for now, as a sentence: the server that it asks is down."""

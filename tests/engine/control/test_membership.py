@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from engine.config import HeartbeatSpec
-from engine.control.membership import LAST_PENALTY_S, LONELY_S, ON_DISK_S, STEADY_S, Loss, Membership, ProcessorTime
+from engine.control.membership import LAST_PENALTY_S, LONELY_S, ON_DISK_S, STEADY_S, Loss, Membership
+from engine.control.replica_info import ProcessorTime
 from engine.core import Remembered
 from engine.wire import Beat, Blocking
 
