@@ -21,6 +21,7 @@ from engine.chunk import (
 from engine.config import ChunkSpec, EngineSpec, StageSpec, WorkerSpec, load_config, parse_config
 from engine.control.chunks import Chunks
 from engine.control.engine import Engine
+from engine.control.replica_info import ReplicaInfo
 from engine.control.timeline import Ledger
 from engine.core import (
     ANSWER,
@@ -35,7 +36,6 @@ from engine.core import (
     ModelInfo,
     Part,
     Remembered,
-    ReplicaInfo,
     Request,
     Sampling,
     TextPart,

@@ -1,7 +1,7 @@
-"""YAML to EngineSpec, strictly: an unknown key names its path and the nearest known one.
+"""Strict parsing of the YAML configuration: the error of an unknown key names its path and the nearest known key.
 
-The ``server:`` section is the app's own and is passed through as it is. Knows no family and no
-stage: ``engine.describe`` writes out what a model is short for, and finds who is missing.
+The ``server:`` section belongs to the app and is passed on unchanged. Families and stages are unknown here:
+``engine.describe`` expands a ``model`` to its stages, and checks that every stage has a worker.
 """
 
 from __future__ import annotations
@@ -24,150 +24,144 @@ _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<export>\w+))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """One worker: a process on a device that hosts one or more neighbouring stages, ``replicas`` times."""
+    """A worker: a process on a device that hosts neighbouring stages; there may be several replicas of it."""
 
     stages: tuple[str, ...]
-    """The names of neighbouring stages that the worker hosts: what they exchange never leaves it."""
+    """The names of the neighbouring stages that the worker hosts. What they exchange never leaves its process."""
     devices: tuple[str | int, ...] = ("cpu",)
-    """The devices on which its replicas compute, in turn: ``cpu``, the numbers of GPUs, or ``mps`` (Apple's)."""
+    """The devices of its replicas, in turn: ``cpu``, the numbers of GPUs, or ``mps`` (Apple's)."""
     replicas: int = 1
-    """The number of processes that host these stages; 0: they join from elsewhere, which needs ``cluster.listen``."""
+    """The number of processes that host these stages. 0: they join from other machines (needs ``cluster.listen``)."""
     max_batch: int = 16
-    """The most requests that one step takes, and the most that a replica holds at once."""
+    """Maximum requests per step, and per replica."""
     threads: int = 1
-    """Threads that a step may use: a large voice on a small machine needs more than one."""
+    """CPU threads of a step. A large voice on a small machine needs more than one."""
     dtype: str = "float32"
-    """The type in which weights are computed, where the stage has a choice: ``float32`` or
-    ``bfloat16``."""
+    """The type of the weights, if the stage offers a choice: ``float32`` or ``bfloat16``."""
     schedule: Schedule = "urgency"
-    """The order in which requests step: the one whose listener needs it most, or the one that came first (to measure
-    the difference)."""
+    """The order in which requests step: the most urgent listener first, or the oldest request first (for
+    comparison)."""
     python: str | None = None
-    """The interpreter of the worker's own environment, as a path: for libraries that pin versions which the rest cannot
-    have. None is the server's. A worker that joins by itself keeps the interpreter that it was started with."""
+    """The path of the Python interpreter of the worker's own environment, for libraries that pin conflicting versions.
+    None: the server's interpreter. A worker that joins from another machine keeps the one it was started with."""
     resources: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Resources that a launcher asks for each replica on other machines, like ``{num_gpus: 1}``; it counts the devices
-    then."""
+    """Resources that a cluster launcher requests for each replica, like ``{num_gpus: 1}``. The cluster then assigns the
+    devices."""
 
     def device(self, replica: int) -> str:
-        """Return where the ``replica``-th (from 0) computes: a device of its own, unless it is the CPU."""
+        """Return the device of the ``replica``-th replica, from 0."""
         return str(self.devices[replica % len(self.devices)])
 
     @property
     def most(self) -> float:
-        """Return how many replicas there is a device for."""
+        """The maximum number of replicas: one for each device other than the CPU."""
         placed = self.resources or not any(_exclusive(device) for device in self.devices)
         return math.inf if placed else len(self.devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSpec:
-    """One stage of a pipeline: which one, and what it is made with."""
+    """A stage of a pipeline."""
 
     use: str
-    """A stage of a family (``nano.talker``), one by itself (``llm.openai``), or a file (``./my_stage.py``)."""
+    """A stage of a family (``nano.talker``), a single stage (``llm.openai``), or a file (``./my_stage.py``)."""
     name: str = ""
-    """The pipeline's name for the stage; without one, the last part of ``use``."""
+    """The stage's name in the pipeline. Default: the last part of ``use``."""
     weights: str | None = None
-    """A folder, a hub id, or a model of the catalogue by its name; None is the stage's built-in place."""
+    """A folder, a hub id, or the name of a catalogue model. None: the stage's built-in weights."""
     dtype: str | None = None
-    """The type in which its weights are computed; None: the worker's."""
+    """The type of its weights. None: the worker's ``dtype``."""
     max_batch: int | None = None
-    """The most requests that one step takes, and that a replica holds at once; None: the worker's."""
+    """Maximum requests per step, and per replica. None: the worker's ``max_batch``."""
     from_: str | None = None
-    """The stage that it reads from; None is the nearest one before it that feeds what it takes."""
+    """The stage that it reads from. None: the nearest one before it that feeds what it takes."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The stage's own settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatSpec:
-    """The interval at which a worker reports that it lives, and the silence after which it is given up."""
+    """How the server detects that a worker is lost."""
 
     interval_s: float = 0.2
-    """Seconds between two reports of a worker that it lives."""
+    """Seconds between two heartbeats of a worker."""
     timeout_s: float = 1.0
-    """A worker whose steps take longer is given five of them."""
+    """Seconds without a heartbeat after which a worker is given up; five steps, if those take longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """The address where workers from elsewhere may join; without ``listen`` none may."""
+    """Workers on other machines; they can join only if ``listen`` is set."""
 
     listen: str | None = None
-    """HOST:PORT, port 0 takes any free one."""
+    """HOST:PORT where workers join. Port 0: any free port."""
     token_file: str | None = None
-    """The secret that a worker must know. Made anew at every start if the file is not there, and removed at the end."""
+    """The file of the token that workers must know. A missing file is created at the start and removed at the end."""
     address: str | None = None
-    """The address of the cluster on which a launcher places workers; None is the one that this machine is part of."""
+    """The address of the cluster on which a launcher places workers. None: the cluster of this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkSpec:
-    """The number of codec frames that go to code2wav at a time: the first chunk, its growth, and where it settles."""
+    """The number of codec frames per chunk of audio: the first is small, and each is larger than the last."""
 
     first: int = 1
-    """Codec frames of an answer's first chunk: one is heard soonest."""
+    """Codec frames of an answer's first chunk. 1 gives the earliest first audio."""
     growth: float = 1.5
-    """The factor by which each chunk is larger than the one before. No steeper than the voice is faster than real
-    time."""
+    """The factor between the sizes of two chunks. It should not exceed the voice's speed relative to real time."""
     steady: int = 25
-    """Codec frames of a chunk once it has grown. Larger ones cost less, and a barge-in throws away more."""
+    """Codec frames of a full-size chunk. Larger ones cost less, but a barge-in discards more."""
     hurry: bool = True
-    """Whether a chunk is cut short when its listener would run dry; without it, every answer has the same chunks."""
+    """Whether to shorten a chunk when playback would underrun. ``false``: every answer has the same chunk sizes."""
 
     def size(self, count: int) -> int:
-        """Frames of the ``count``-th chunk, from 0."""
+        """Return the frames of the ``count``-th chunk, from 0."""
         ramp = math.log(self.steady / self.first, self.growth) if self.growth > 1 else math.inf
         return self.steady if count >= ramp else min(self.steady, math.ceil(self.first * self.growth**count))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """Everything the engine needs to know before it starts: the ``stages`` of a pipeline, or a ``model``, which is
-    short for all stages of a family."""
+    """A deployment: the ``stages`` of a pipeline or a ``model`` (all stages of a family), and its workers."""
 
     model: str | None = None
-    """A family of stages by its name, like ``nano``, in the place of ``stages``."""
+    """The name of a family, like ``nano``, instead of ``stages``."""
     name: str | None = None
-    """The pipeline's name for clients; None: the model's name."""
+    """The name that clients see. None: the model's name."""
     stages: tuple[StageSpec, ...] = ()
-    """The stages of a pipeline, in the order in which they read from one another."""
+    """The stages of the pipeline, in the order in which they read from each other."""
     workers: tuple[WorkerSpec, ...] = ()
-    """The workers; without any, ears and blocking stages have a worker of their own each, and the other stages share
-    one."""
+    """The workers. Default: one for each of the ears and the blocking stages, and one for all other stages."""
     weights: str | None = None
-    """The weights of a ``model``: a folder or a hub id; None is the family's built-in place."""
+    """The weights of a ``model``: a folder or a hub id. None: the family's built-in weights."""
     balance: Literal["least_queue", "round_robin", "random"] = "least_queue"
-    """The choice of a replica for a request that has none yet: the one with the fewest leases and waiting requests,
-    each in turn, or any."""
+    """How a replica is chosen for a request: fewest leases and waiting requests, in turn, or at random."""
     chunks: ChunkSpec = ChunkSpec()
-    """The codec frames that go to the voice's last stage at a time: see "Chunks"."""
+    """The sizes of audio chunks: see "Chunks"."""
     queue: int = 64
-    """Requests that may wait for a slot of a stage; one more is refused."""
+    """Maximum requests that wait for a slot of a stage. Further ones are rejected."""
     stall_s: float = 30.0
-    """A request that makes no progress for so long is ended."""
+    """Seconds without progress after which a request is ended."""
     empty_s: float = 0.8
-    """Seconds that a request waits for a stage that has no replica left: a lost worker may be back by then."""
+    """Seconds that a request waits for a stage without any replica: a lost worker may be back by then."""
     start_s: float = 300.0
-    """A worker that is not ready after so long is given up."""
+    """Seconds until a starting worker must be ready."""
     drain_s: float = 30.0
-    """Seconds that a worker which is to leave may go on with the requests it has."""
+    """Seconds that a draining worker may go on with its requests."""
     heartbeat: HeartbeatSpec = HeartbeatSpec()
-    """The reports by which a worker shows that it lives: see "Heartbeat"."""
+    """Detection of lost workers: see "Heartbeat"."""
     cluster: ClusterSpec = ClusterSpec()
     """Workers on other machines: see "Cluster"."""
     launcher: str = "local"
-    """The place where workers run: ``local`` processes, ``inline`` in the server's own process (for tests), or
-    ``ray``."""
+    """Where workers run: ``local`` processes, ``inline`` in the server's own process (for tests), or ``ray``."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Options of a ``model``: the family's own settings."""
+    """The family's own settings, with ``model``."""
     server: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The server's own settings: see its page."""
+    """The server's settings: see its page."""
 
     @property
     def title(self) -> str:
-        """Return the name that people read before the model has been loaded."""
+        """The name to show before the model has been loaded."""
         return self.name or self.model or "+".join(stage.use for stage in self.stages)
 
 
@@ -185,7 +179,7 @@ def load_config(path: str | Path) -> EngineSpec:
 
 
 def parse_config(text: str, folder: Path | None = None) -> EngineSpec:
-    """The spec that a YAML text describes; the files that it names (stages, interpreters) lie from ``folder`` on."""
+    """Parse a YAML text. Paths in it (stages, interpreters) are relative to ``folder``. Raises ConfigError."""
     try:
         tree = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -201,7 +195,7 @@ def parse_config(text: str, folder: Path | None = None) -> EngineSpec:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, but a key that is there twice is a mistake, not the last one's say."""
+    """PyYAML's safe loader, which also rejects duplicate keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()
@@ -214,7 +208,10 @@ class _Loader(yaml.SafeLoader):
 
 
 def build(kind: Any, value: Any, path: str) -> Any:
-    """``value`` as a ``kind``: dataclasses from mappings, tuples from lists, plain types as they are."""
+    """Convert ``value`` to a ``kind``: mappings to dataclasses, lists to tuples, plain types unchanged.
+
+    Raises ConfigError, which names ``path``.
+    """
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(kind, type):
         return _build_dataclass(kind, value, path)
@@ -245,7 +242,7 @@ def _build_dataclass(kind: type[Any], value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise ConfigError(f"{path or 'the configuration'}: must be a mapping, not {_word(value)}")
     hints = get_type_hints(kind)
-    names = {name.removesuffix("_"): name for name in hints}  # `from` is a word of Python's
+    names = {name.removesuffix("_"): name for name in hints}  # `from` is a keyword of Python
     for key in value:
         if key not in names:
             raise ConfigError(f"{_join(path, key)}: unknown key{_nearest(key, names)}")
@@ -259,66 +256,64 @@ def _check(spec: EngineSpec) -> None:
     """Check what types alone cannot express."""
     _check_stages(spec)
     _check_workers(spec)
-    if not 1 <= spec.chunks.first <= spec.chunks.steady:
-        raise ConfigError("chunks.first: must be at least 1 and at most chunks.steady")
-    if not 1 <= spec.chunks.growth < math.inf:
-        raise ConfigError("chunks.growth: must be a number from 1")
+    _require(1 <= spec.chunks.first <= spec.chunks.steady, "chunks.first: must be at least 1 and at most chunks.steady")
+    _require(1 <= spec.chunks.growth < math.inf, "chunks.growth: must be a number from 1")
     for name in ("queue", "stall_s", "start_s"):
-        if not (0 < getattr(spec, name) < math.inf):
-            raise ConfigError(f"{name}: must be above 0")
+        _require(0 < getattr(spec, name) < math.inf, f"{name}: must be above 0")
     for name in ("empty_s", "drain_s"):
-        if not (0 <= getattr(spec, name) < math.inf):
-            raise ConfigError(f"{name}: must not be below 0")
-    if not 0 < spec.heartbeat.interval_s <= spec.heartbeat.timeout_s / 2 < math.inf:
-        raise ConfigError("heartbeat.interval_s: must be above 0 and at most half of heartbeat.timeout_s")
+        _require(0 <= getattr(spec, name) < math.inf, f"{name}: must not be below 0")
+    _require(
+        0 < spec.heartbeat.interval_s <= spec.heartbeat.timeout_s / 2 < math.inf,
+        "heartbeat.interval_s: must be above 0 and at most half of heartbeat.timeout_s",
+    )
     if spec.cluster.listen is not None:
         address_of(spec.cluster.listen, "cluster.listen")
-    if (spec.cluster.listen is None) != (spec.cluster.token_file is None):
-        raise ConfigError("cluster: listen and token_file go together")
+    both = (spec.cluster.listen is None) == (spec.cluster.token_file is None)
+    _require(both, "cluster: listen and token_file go together")
     _check_devices(spec.workers)
 
 
 def _check_stages(spec: EngineSpec) -> None:
-    if (spec.model is None) == (not spec.stages):
-        both = "both are there" if spec.stages else "neither is"
-        raise ConfigError(f"stages: a deployment needs either stages or model, which is short for a family's; {both}")
+    _require(
+        (spec.model is None) != (not spec.stages),
+        "stages: a deployment needs either stages or model, which is short for a family's; "
+        f"{'both are there' if spec.stages else 'neither is'}",
+    )
     for key in ("weights", "options") if spec.stages else ():
-        if getattr(spec, key):
-            raise ConfigError(f"{key}: belongs to a stage: write it as stages[…].{key}")
+        _require(not getattr(spec, key), f"{key}: belongs to a stage: write it as stages[…].{key}")
     for i, stage in enumerate(spec.stages):
-        if not stage.use:
-            raise ConfigError(f"stages[{i}].use: must name a stage")
-        if stage.max_batch is not None and stage.max_batch < 1:
-            raise ConfigError(f"stages[{i}].max_batch: must be at least 1")
+        _require(bool(stage.use), f"stages[{i}].use: must name a stage")
+        _require(stage.max_batch is None or stage.max_batch >= 1, f"stages[{i}].max_batch: must be at least 1")
 
 
 def _check_workers(spec: EngineSpec) -> None:
+    least = 0 if spec.cluster.listen else 1
     seen: dict[str, int] = {}
     for i, worker in enumerate(spec.workers):
         for name in ("stages", "devices"):
-            if not getattr(worker, name):
-                raise ConfigError(f"workers[{i}].{name}: at least one is needed")
+            _require(bool(getattr(worker, name)), f"workers[{i}].{name}: at least one is needed")
         for name in ("max_batch", "threads"):
-            if getattr(worker, name) < 1:
-                raise ConfigError(f"workers[{i}].{name}: must be at least 1")
-        if worker.replicas < (0 if spec.cluster.listen else 1):
-            raise ConfigError(f"workers[{i}].replicas: must be at least 1 (0 needs cluster.listen)")
-        if worker.python == "":
-            raise ConfigError(f"workers[{i}].python: must be the path of a Python interpreter")
+            _require(getattr(worker, name) >= 1, f"workers[{i}].{name}: must be at least 1")
+        _require(worker.replicas >= least, f"workers[{i}].replicas: must be at least 1 (0 needs cluster.listen)")
+        _require(worker.python != "", f"workers[{i}].python: must be the path of a Python interpreter")
         for stage in worker.stages:
-            if stage in seen:
-                raise ConfigError(f"workers[{i}].stages: {stage} is hosted by workers[{seen[stage]}] already")
+            _require(stage not in seen, f"workers[{i}].stages: {stage} is hosted by workers[{seen.get(stage)}] already")
             seen[stage] = i
 
 
+def _require(holds: bool, text: str) -> None:
+    if not holds:
+        raise ConfigError(text)
+
+
 def file_of(use: str) -> tuple[str, str] | None:
-    """The file that a stage lies in, and the class in it that is meant ("" for its STAGE); None where it is no file."""
+    """Return the file and the class ("" for its STAGE) of a ``use`` that names a file; None for any other name."""
     found = _FILE.fullmatch(use)
     return None if found is None else (found["file"], found["export"] or "")
 
 
 def _named(stage: StageSpec, folder: Path) -> StageSpec:
-    """A stage with its name, and the whole path of its file."""
+    """Return a stage with its name, and the absolute path of its file."""
     if (found := file_of(stage.use)) is None:
         return replace(stage, name=stage.name or stage.use.rpartition(".")[2])
     file, export = found
@@ -326,7 +321,7 @@ def _named(stage: StageSpec, folder: Path) -> StageSpec:
 
 
 def _path(folder: Path, text: str) -> Path:
-    """A path as the configuration has it. Links stay: an environment's interpreter is one."""
+    """Return an absolute path without resolving links: an environment's interpreter is one."""
     return (folder / text).absolute()
 
 
@@ -354,7 +349,7 @@ def _exclusive(device: str | int) -> bool:
 
 
 def address_of(text: str, path: str) -> tuple[str, int]:
-    """``HOST:PORT`` as a pair; an IPv6 address stands in brackets. Raises ConfigError that names ``path``."""
+    """Split ``HOST:PORT``; an IPv6 address is in brackets. Raises ConfigError, which names ``path``."""
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ConfigError(f"{path}: must be HOST:PORT, not {text!r:.60}")

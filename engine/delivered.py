@@ -1,8 +1,8 @@
-"""Chunks that a request was given, and checkpoints of its stages, so that another replica can go on where one was lost.
+"""Counts of the chunks that a request was given, and its stages' checkpoints, so that another replica can continue.
 
-What is counted does not depend on how it was cut: samples of audio, frames of codes, characters of text (and tokens
-that have none), and chunks of the other kinds. Tensors that say where they belong are passed on again: whoever takes
-them knows what they have.
+The counts do not depend on how the stream was cut into chunks: samples of audio, frames of codes, characters of text
+(and tokens without any), and chunks of the other kinds. Tensors that are ``placed`` are sent again: their reader knows
+which of them it has.
 """
 
 from __future__ import annotations

@@ -20,26 +20,17 @@ from engine.registry import load
 
 
 def describe(spec: EngineSpec) -> ModelInfo:
-    """The model as `Engine.model` will tell it. Touches no device. Raises ConfigError or WeightsError."""
-    return pipeline_of(spec).model
-
-
-def pipeline_of(spec: EngineSpec) -> Pipeline:
-    """The pipeline of a deployment. Raises ConfigError where its stages do not fit each other."""
+    """Return what `Engine.model` will be, without using a device. Raises ConfigError or WeightsError."""
     check_here(stage.weights for stage in spec.stages if stage.weights)
     whole = written_out(spec)
     infos = [_described(stage, place, whole.workers) for place, stage in enumerate(whole.stages)]
-    return pipeline(infos, whole)
+    return pipeline(infos, whole).model
 
 
 def pipeline(infos: Sequence[StageInfo], spec: EngineSpec) -> Pipeline:
-    """The pipeline of stages that a deployment has. Raises ConfigError where they do not fit each other."""
-    return Pipeline(infos, spec.name or "", sources_of(spec), sets_chunks=spec.chunks != ChunkSpec())
-
-
-def sources_of(spec: EngineSpec) -> dict[str, str]:
-    """The stages that others are to read from, by the readers' names."""
-    return {stage.name: stage.from_ for stage in spec.stages if stage.from_}
+    """Return the pipeline of a deployment's stages. Raises ConfigError if they do not fit each other."""
+    sources = {stage.name: stage.from_ for stage in spec.stages if stage.from_}
+    return Pipeline(infos, spec.name or "", sources, sets_chunks=spec.chunks != ChunkSpec())
 
 
 def written_out(spec: EngineSpec) -> EngineSpec:
@@ -56,10 +47,9 @@ def written_out(spec: EngineSpec) -> EngineSpec:
 
 
 def stages_of(family: str, weights: str | None, options: Mapping[str, Any]) -> tuple[StageSpec, ...]:
-    """Return all stages of a family. Raises ConfigError for one that there is not."""
+    """Return all stages of a family. Raises ConfigError for an unknown family."""
     line: tuple[str, ...] = load("engine.worker", "uses", "line_of")(family)
-    uses = [(f"{family}.{name}", name) for name in line]
-    return tuple(StageSpec(use=use, name=name, weights=weights, options=options) for use, name in uses)
+    return tuple(StageSpec(use=f"{family}.{name}", name=name, weights=weights, options=options) for name in line)
 
 
 def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:

@@ -36,25 +36,20 @@ class Doorkeeper:
         self._token = token
         self._ours = secrets.token_bytes(_RANDOM)
         self._read = b""
-        self._greeted = False
         self.greeting = GREETING + self._ours
         self.done = False
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """(what to send, what was read beyond the handshake). Raises WireError for a stranger."""
+        """Return (the bytes to send, the bytes after the handshake). Raises WireError for a stranger."""
         self._read += data
-        if not self._greeted:
-            self._greeted = _greets(self._read, "it")
-            self._read = self._read[len(GREETING) :] if self._greeted else self._read
-        if not self._greeted:
+        answer = self._read[len(GREETING) :]
+        if not _greets(self._read, "it") or len(answer) < _RANDOM + _PROOF:
             return b"", b""
-        if len(self._read) < _RANDOM + _PROOF:
-            return b"", b""
-        theirs, proof = self._read[:_RANDOM], self._read[_RANDOM : _RANDOM + _PROOF]
+        theirs, proof = answer[:_RANDOM], answer[_RANDOM : _RANDOM + _PROOF]
         if not hmac.compare_digest(proof, _prove(self._token, b"worker", self._ours + theirs)):
             raise WireError("it does not know the token")
         self.done = True
-        return _prove(self._token, b"server", self._ours + theirs), self._read[_RANDOM + _PROOF :]
+        return _prove(self._token, b"server", self._ours + theirs), answer[_RANDOM + _PROOF :]
 
 
 class Visitor:
@@ -69,11 +64,11 @@ class Visitor:
 
     @property
     def asked(self) -> bool:
-        """Whether the server has said its word: if it hangs up now, it did not like the answer."""
+        """Whether the server has sent its greeting: if it hangs up now, it rejected the answer."""
         return self._theirs is not None
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """(what to send, what was read beyond the handshake). Raises WireError for what is not our server."""
+        """Return (the bytes to send, the bytes after the handshake). Raises WireError for any other server."""
         self._read += data
         if self._theirs is None:
             return self._answer(), b""

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from engine.chunk import Audio, Kind, Speech, Text, ToolCall, VoiceText, kinds
-from engine.core import Ability, ModelInfo, Request, StageInfo, Want
+from engine.core import Ability, Facets, ModelInfo, Request, StageInfo, Want
 from engine.errors import ConfigError, RequestError
 
 T = TypeVar("T")
@@ -24,6 +24,8 @@ Terms = Sequence[tuple[str, str]]
 """The terms of the first-audio ledger, and the mark that ends each, in the order of the pipeline."""
 
 SPEECH, SAID = kinds(Speech), kinds(Text, VoiceText)
+SHARED = frozenset(Facets.__struct_fields__) & frozenset(ModelInfo.__struct_fields__)
+"""The facts of a stage that are its pipeline's facts, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +66,13 @@ class Pipeline:
     def model(self) -> ModelInfo:
         """Describe the pipeline: each fact comes from the first stage that knows it."""
         facets = [stage.facets for stage in self.stages]
-        title = self.name or _first(one.model for one in facets) or "+".join(stage.name for stage in self.stages)
-        unknown = ModelInfo(name="")
+        known = {name: _first(getattr(one, name) for one in facets) for name in SHARED}
         return ModelInfo(
-            name=title,
-            voices=_first(one.voices for one in facets) or (),
-            languages=_first(one.languages for one in facets) or (),
-            heard_languages=_first(one.heard_languages for one in facets) or (),
-            reduces_noise=any(one.reduces_noise for one in facets),
+            name=self.name or _first(one.model for one in facets) or "+".join(stage.name for stage in self.stages),
             abilities=self._abilities(),
-            frame_s=_first(one.frame_s for one in facets) or unknown.frame_s,
-            camera=_first(one.camera for one in facets) or unknown.camera,
-            context=_first(one.context for one in facets) or unknown.context,
-            cost=_first(one.cost for one in facets) or unknown.cost,
-            tokenizer=_first(one.tokenizer for one in facets) or "",
-            examples=_first(one.examples for one in facets) or (),
             notes=self._notes(),
             ledger=tuple(term for term, _ in self.terms),
+            **{name: value for name, value in known.items() if value},
         )
 
     @cached_property
@@ -225,7 +217,7 @@ class Pipeline:
 
 
 def _first(values: Iterable[T | None]) -> T | None:
-    """Return the first value that is not None."""
+    """Return the first value that is not empty."""
     return next((value for value in values if value), None)
 
 

@@ -1,4 +1,4 @@
-"""Changes of a fleet while it serves, one at a time. No request is dropped for one."""
+"""Scaling and rolling restarts of a running fleet, one change at a time. No request is dropped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.errors import EngineError, RequestError, StageUnavailable
 
 
 class Changes:
-    """Changes that may be asked of a fleet. Each method returns when its change is done."""
+    """The changes that a fleet supports. Each method returns when its change is done."""
 
     def __init__(self, fleet: Fleet, workers: Sequence[WorkerSpec]) -> None:
         self._fleet = fleet
@@ -20,43 +20,43 @@ class Changes:
         self._one = asyncio.Lock()  # two at a time would count each other's workers
 
     async def scale(self, stage: str, count: int) -> None:
-        """Have ``count`` replicas of a stage, and of those that share its workers; some are started, or drained first.
+        """Scale a stage, and the stages that share its workers, to ``count`` replicas.
 
-        Raises RequestError for what the deployment cannot have.
+        Missing replicas are started, surplus ones drained. Raises RequestError if the deployment does not allow it.
         """
         host = self._host(stage, count)
         await self._do(lambda: self._scale(host, count))
 
     async def restart(self) -> None:
-        """Replace every worker, one after the other: its successor is ready before it gets nothing more to do.
+        """Replace the workers one after another: each is drained once its successor is ready.
 
-        Workers that joined by themselves are left alone: whoever started them can restart them.
+        Workers that joined from other machines are left alone: they are restarted where they were started.
         """
         await self._do(self._restart)
 
     async def _do(self, change: Callable[[], Awaitable[None]]) -> None:
-        """Run a change as a task of the fleet, so that it ends with the fleet, and not when its caller stops
-        waiting."""
-        done: asyncio.Future[EngineError | OSError | None] = asyncio.get_running_loop().create_future()
+        """Run a change as a task of the fleet: it ends with the fleet, and not when its caller stops waiting."""
+        errors: list[EngineError | OSError] = []
 
         async def guarded() -> None:
-            outcome: EngineError | OSError | None = StageUnavailable("the engine is closing")
             try:
                 async with self._one:
                     await change()
-                outcome = None
             except (EngineError, OSError) as error:
-                outcome = error
-            finally:
-                if not done.done():
-                    done.set_result(outcome)
+                errors.append(error)
 
-        self._fleet.spawn(guarded(), "change")
-        if error := await done:
-            raise error
+        task = self._fleet.spawn(guarded(), "change")
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise StageUnavailable("the engine is closing")
+        if errors:
+            raise errors[0]
 
     def _host(self, stage: str, count: int) -> int:
-        """The entry of ``workers:`` that hosts a stage, and may do so that often."""
+        """Return the index of the entry of ``workers:`` that hosts a stage.
+
+        Raises RequestError if it cannot have ``count`` replicas.
+        """
         host = next((i for i, worker in enumerate(self._workers) if stage in worker.stages), None)
         if host is None:
             known = ", ".join(name for worker in self._workers for name in worker.stages)
@@ -90,6 +90,6 @@ class Changes:
         for placement in [placement for placement in self._fleet.placements.values() if placement.host is not None]:
             async with placement.filling:
                 if (before := placement.worker) is None:
-                    continue  # a successor is on its way already
+                    continue  # a successor is starting already
                 await self._fleet.begin(placement)
             await self._fleet.retire(before)

@@ -1,4 +1,4 @@
-"""A request as its caller sees it: the answer's chunks, its ledger, and what becomes of its sound."""
+"""A request as its caller sees it: the answer's chunks, its ledger, and the reports on its playback."""
 
 from __future__ import annotations
 
@@ -42,41 +42,41 @@ class Chunks:
 
     @property
     def ledger(self) -> Ledger | None:
-        """Return where the time to first audio went; None before there is any."""
+        """Return the parts of the time to first audio; None before the first audio."""
         return self.timeline.ledger()
 
     @property
     def marks_ms(self) -> dict[str, float]:
-        """Every moment of its timeline so far, since the commit."""
+        """All marks of its timeline so far, in milliseconds since the commit."""
         return {name: (at_s - self.timeline.commit_s) * 1000 for name, at_s in self.timeline.marks.items()}
 
     @property
     def playing_s(self) -> float | None:
-        """Return the seconds for which the answer has been heard; None before it begins to play."""
+        """Return the seconds since the answer began to play; None before."""
         return None if self._playing_since_s is None else time.monotonic() - self._playing_since_s
 
     def claim(self) -> None:
-        """Make a preemptible request one like all others from here on: somebody waits for the answer now."""
+        """Make the request no longer preemptible: its answer is awaited now."""
         self.preemptible = False
 
     def speculative(self) -> None:
-        """Report that nobody hears the answer for now: the user may go on. Requests that somebody awaits come first."""
+        """Report that the answer is held back, because the user may go on speaking. Awaited requests come first."""
         self._report("held")
 
     def confirmed(self) -> None:
-        """Report that an answer which was held is awaited."""
+        """Report that an answer that was held back is awaited."""
         self._report("due")
 
     def played(self, skipped_s: float = 0.0) -> None:
-        """Report that the listener's first sample plays now; until then sound counts as playing once it is made.
+        """Report that the first sample plays now. Before this report, audio counts as playing as soon as it is made.
 
-        The first ``skipped_s``, which are silence, are not played.
+        The first ``skipped_s`` seconds, which are silence, are not played.
         """
         self._playing_since_s = time.monotonic() - skipped_s
         self._report("playing", skipped_s)
 
     def put(self, chunk: Chunk, taken: Taken | None = None) -> None:
-        """Take a chunk that a stage gives to the client."""
+        """Pass a chunk of a stage to the client."""
         if isinstance(chunk, Audio):
             self.timeline.mark("audio", time.monotonic())
             if self._playing_since_s is None and self.state != "held":
@@ -87,13 +87,13 @@ class Chunks:
         self.stream.put(chunk, taken)
 
     def end(self) -> None:
-        """Take the end of an answer whose every stage is through: where its sound was cut, its last usage says so."""
+        """End an answer whose stages are all done. If its audio was cut off, send its Usage again with that finish."""
         cut = self.given.get("audio", 0) >= (self.request.max_audio_s - SLACK_S) * SPEAKER_RATE_HZ
         if (cut or self.timeline.cut) and self._usage is not None and self._usage.finish == "stop":
             self.put(msgspec.structs.replace(self._usage, finish="length", prompt_ids=()))
 
     def mark(self, moments: Mapping[str, float]) -> None:
-        """Note the times of what happened to the request (monotonic seconds, by name)."""
+        """Note events of the request: monotonic seconds, by name."""
         for name, at_s in moments.items():
             self.timeline.mark(name, at_s)
 

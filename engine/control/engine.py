@@ -1,4 +1,4 @@
-"""Start what the spec describes, open requests, close. The public face of the engine; no tensor and no socket here."""
+"""The public interface of the engine: start a deployment, open requests, close it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from engine.control.changes import Changes
 from engine.control.chunks import Chunks
 from engine.control.fleet import Fleet, Launcher
 from engine.control.orchestrator import Orchestrator
-from engine.core import ModelInfo, ReplicaInfo, Request
+from engine.control.replica_info import ReplicaInfo
+from engine.core import ModelInfo, Request
 from engine.describe import written_out
 from engine.errors import StageUnavailable
 from engine.pipeline import Pipeline
@@ -25,8 +26,8 @@ class Engine:
     """``async with Engine(spec) as engine:`` starts the workers and waits until every one is warm."""
 
     def __init__(self, spec: EngineSpec) -> None:
-        """Raises ConfigError for a deployment that cannot be."""
-        if spec.launcher != "ray" and spec.cluster.listen is None:  # else they may lie on other machines
+        """Raises ConfigError for an invalid deployment, and WeightsError if models are missing on this machine."""
+        if spec.launcher != "ray" and spec.cluster.listen is None:  # otherwise they may be on other machines
             check_here(stage.weights for stage in spec.stages if stage.weights)
         self.spec = spec = written_out(spec)
         self._launcher: Launcher = load("engine.control.launchers", spec.launcher, "Launcher")(spec.cluster)
@@ -58,17 +59,17 @@ class Engine:
 
     @property
     def ready(self) -> bool:
-        """Whether every stage has a replica that takes requests."""
+        """Whether every stage has a replica that accepts requests."""
         return self._started is not None and bool(self._started.pools) and not self.missing
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The stages of which no replica takes requests now; lost ones are being started again."""
+        """The stages without a replica that accepts requests; lost ones are being started again."""
         return tuple(name for name, pool in self._fleet.pools.items() if not pool.slots)
 
     @property
     def unavailable(self) -> dict[str, str]:
-        """The stages that are up and cannot be had for now, and why: each asks a server that is down."""
+        """The stages that are up but unavailable, with the reason: the server that each of them asks is down."""
         reasons: dict[str, list[str]] = {}
         for replica in self.replicas():
             reasons.setdefault(replica.stage, []).append(replica.unavailable)
@@ -82,35 +83,39 @@ class Engine:
         }
 
     def slots(self, request: Request) -> dict[str, int]:
-        """Count, for each stage that a request like this one passes, how many such requests fit its slots, taken or
-        not.
+        """Return the total capacity for requests like this one, for each stage that it passes.
 
-        Raises RequestError for one that has no way through the stages.
+        Raises RequestError if no route through the stages can serve it.
         """
         infos = [self._pipeline.stages[place] for place in self._pipeline.route(request).stages]
         return {info.name: self._fleet.pools[info.name].slots // info.slots_of(request) for info in infos}
 
     def replicas(self) -> list[ReplicaInfo]:
-        """Every replica of every stage, and how it gets on."""
+        """Return the state of every replica of every stage."""
         return self._fleet.replicas()
 
     async def scale(self, stage: str, count: int) -> None:
-        """Have ``count`` replicas of a stage, and of the stages that share its workers.
+        """Scale a stage, and the stages that share its workers, to ``count`` replicas.
 
-        Returns when those that were missing are ready and those that were too many have ended what they had. Raises
-        RequestError for what the deployment cannot have.
+        Returns when new replicas are ready and surplus ones have finished their requests. Raises RequestError if the
+        deployment does not allow it.
         """
         await self._changes.scale(stage, count)
 
     async def restart(self) -> None:
-        """Replace every worker, one after the other, without dropping a request."""
+        """Replace the workers one after another, without dropping a request."""
         await self._changes.restart()
 
     def open(self, request: Request, inputs: AsyncIterator[Chunk] | None = None) -> AbstractAsyncContextManager[Chunks]:
-        """The answer to a request while the block lasts; leaving it is the abort.
+        """Open a request for the duration of the block; leaving the block aborts it.
 
-        For a ``live`` request, ``inputs`` are the user's ``audio`` chunks, which end with the turn. The
-        iterator raises one EngineError if the request fails; everything it held is freed by then.
+        Args:
+            request: The request.
+            inputs: The user's Speech (and VideoFrame) chunks of a ``live`` request, which end with the turn.
+
+        Returns:
+            A context manager of the answer's chunks. The iterator raises one EngineError if the request fails; its
+            resources are free by then.
         """
         return self._orchestrator.open(request, inputs)
 

@@ -1,6 +1,6 @@
-"""The workers of an engine: started, watched, brought back when they are lost, added and taken away while it serves.
+"""The workers of an engine: started, monitored, restarted after a loss, added and removed while it serves.
 
-Every change ends in a pool's join, drain or leave. Knows no request, and not what runs in a worker.
+Every change ends in a pool's join, drain or leave.
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ from typing import Any
 
 from engine import wire
 from engine.config import EngineSpec
+from engine.control.balance import Member
+from engine.control.hop import Pool
 from engine.control.join_listener import Cluster, JoiningWorker
 from engine.control.membership import Membership
 from engine.control.placement import JoiningWorkers, Launcher, Placement
-from engine.control.pool import Member, StagePool
+from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
-from engine.core import ProcessorTime, ReplicaInfo, StageInfo
+from engine.control.replica_info import ProcessorTime, ReplicaInfo
+from engine.core import StageInfo
 from engine.describe import pipeline
 from engine.errors import EngineError, ReplicaLost, StageUnavailable, WeightsError, plain
 from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 
-Pool = StagePool[StageReplica]
-SAME_CLOCK_S = 1.0  # clocks of two machines started at other times; a beat of this one is never so late
-UNREAD = 4  # turns of the event loop in which a beat that came while it was held up is heard, before anybody is judged
+SAME_CLOCK_S = 1.0  # clocks of two machines differ by more; a heartbeat from this machine is never that late
+UNREAD = 4  # turns of the event loop that read heartbeats which arrived while it was blocked
 
 
 class Fleet:
-    """``start`` returns when every stage has its replicas; ``close`` when no worker is left."""
+    """All workers. ``start`` returns when every stage has its replicas, ``close`` when no worker is left."""
 
     def __init__(self, spec: EngineSpec, launcher: Launcher) -> None:
         self.pools: dict[str, Pool] = {}
@@ -42,9 +44,9 @@ class Fleet:
         self._membership = Membership(spec.heartbeat, self._loop.time)
         self.placements: dict[str, Placement] = {}
         self._workers: dict[str, RemoteWorker] = {}
-        """Every worker that has joined, by its id, until it is cleared away: also those that are only drained."""
+        """Every worker that has joined, by its id, until its process has ended; includes draining ones."""
         self._changed = asyncio.Event()
-        """Set when a worker may have to be let go sooner than was known."""
+        """Set when a deadline of a worker may have become earlier."""
         self._has_worker = {stage: asyncio.Event() for worker in spec.workers for stage in worker.stages}
         self._cluster = Cluster(spec.cluster, lambda joining: self.spawn(self._take_in(joining), "join"))
         self._joining = JoiningWorkers(spec.workers, self.placements)
@@ -53,7 +55,7 @@ class Fleet:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Start what the spec describes. Raises the EngineError that keeps it from starting."""
+        """Start the deployment. Raises the EngineError that prevents it."""
         opened = asyncio.Event()
         self._running = asyncio.create_task(self._run(opened), name="fleet")
         await opened.wait()
@@ -78,7 +80,7 @@ class Fleet:
         self.pipeline = pipeline(infos, self._spec)
 
     async def close(self) -> None:
-        """Stop every worker, however the others take it. May be called twice."""
+        """Stop every worker, even if some cannot be stopped. May be called twice."""
         self._cluster.close()
         for pool in self.pools.values():
             pool.close()
@@ -87,44 +89,45 @@ class Fleet:
             try:
                 await asyncio.wait([self._running])
             except asyncio.CancelledError:
-                for task in self._tasks:  # tasks that wait for a worker's end wait no more
+                for task in self._tasks:  # do not wait for the workers' ends
                     task.cancel()
                 await asyncio.wait([self._running])
                 raise
 
     def replicas(self) -> list[ReplicaInfo]:
-        """Every replica of every stage, in the order of the stages."""
+        """Return the state of every replica, in the order of the stages."""
         pools = sorted(self.pools.values(), key=lambda pool: pool.info.order)
         return [self._info(pool, member) for pool in pools for member in pool.members()]
 
     async def _run(self, opened: asyncio.Event) -> None:
-        """Hold every task of the fleet; to cancel it is to stop all workers."""
+        """Own every task of the fleet; cancelling this one stops all workers."""
         try:
             async with self._group:
                 opened.set()
                 await self._watch()
-        finally:  # whoever keeps a worker stops it; but a task that is cancelled before it ran does nothing
+        finally:  # `_keep` stops its worker, but not if it is cancelled before its first step
             for placement in self.placements.values():
                 if placement.worker is not None:
                     await self._stop(placement, placement.worker)
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run something as a task of the fleet, which ends when the fleet does. It must not fail."""
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run a coroutine as a task of the fleet, which ends when the fleet does. It must not fail."""
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def placement(self, host: int, replica: int) -> Placement:
-        """A new, empty place for a replica of an entry of ``workers:``."""
+        """Create an empty placement for a replica of an entry of ``workers:``."""
         spec = self._spec.workers[host]
         placement = Placement(f"worker{host}.{replica}", spec, spec.device(replica), self._launcher, host, replica)
         self.placements[placement.name] = placement
         return placement
 
     async def begin(self, placement: Placement) -> None:
-        """Fill a placement, and keep it filled from then on; the worker takes over from the one that was there.
+        """Start a worker for a placement, which replaces the current one, and restart it after losses.
 
-        Raises the EngineError that keeps it from starting, StageUnavailable where it is not ready in time.
+        Raises the EngineError that prevents the start; StageUnavailable if the worker is not ready in time.
         """
         worker = await self._launch(placement)
         self.spawn(self._keep(placement, worker), f"keep:{worker.id}")
@@ -177,7 +180,7 @@ class Fleet:
         self._changed.set()
 
     def _check_vocabulary(self, info: StageInfo) -> None:
-        """Raises WeightsError for a replica in which token ids mean something else than in the others."""
+        """Raises WeightsError for a replica with another vocabulary than the others."""
         pool = self.pools.get(info.name)
         if pool is not None and len(pool) and pool.info.facets.tokenizer != info.facets.tokenizer:
             raise WeightsError(
@@ -199,11 +202,11 @@ class Fleet:
         self._changed.set()
 
     async def _watch(self) -> None:
-        """Let go the workers that are silent or stuck. A look that fails ends no request: the next one is tried."""
+        """Give up the workers that are silent or stuck. A check that fails ends no request: it is tried again."""
         while True:
             try:
                 await self._look_when_due()
-            except Exception:  # the watch is no part of serving: requests go on without it
+            except Exception:  # the watch is no part of serving
                 log.exception("a look at the workers failed")
                 await asyncio.sleep(self._spec.heartbeat.interval_s)
 
@@ -229,15 +232,16 @@ class Fleet:
             worker.fence()
 
     async def _keep(self, placement: Placement, worker: RemoteWorker) -> None:
-        """Wait for the end of a worker, and fill its placement again if one is wanted there, and no successor has taken
-        over. Each worker has a task that does so: one that is drained may take long, and another one may be lost
-        meanwhile."""
+        """Wait for the end of a worker, and start a successor unless there is one, or none is wanted.
+
+        Each worker has its own task for this: a draining one may take long while another is lost.
+        """
         if await self._outlive(placement, worker):
             while placement.wanted and placement.worker is None:
                 await self._bring_back(placement)
 
     async def _outlive(self, placement: Placement, worker: RemoteWorker) -> bool:
-        """Wait for the end of a worker, and clear away what is left of it. Whether its placement is empty then."""
+        """Wait for the end of a worker and clean up. Return whether its placement is empty then."""
         try:
             await worker.gone.wait()
         finally:
@@ -253,7 +257,7 @@ class Fleet:
 
     @staticmethod
     async def _stop(placement: Placement, worker: RemoteWorker) -> None:
-        """Stop a worker. One that cannot be stopped keeps no other from its end, nor from its work."""
+        """Stop a worker. A failure to do so is logged, and affects no other worker."""
         try:
             await placement.launcher.stop(worker)
         except Exception:  # whatever the place raises where the worker runs
@@ -273,7 +277,7 @@ class Fleet:
                 log.warning("the worker %s is back", placement.name)
 
     async def _take_in(self, joining: JoiningWorker) -> None:
-        """Keep a worker that came by itself for as long as it stays."""
+        """Launch a worker that joins from another machine, and keep it for as long as it stays."""
         try:
             placement = self._joining.placement(joining)
         except EngineError as error:
@@ -281,31 +285,26 @@ class Fleet:
             joining.refuse(error.code, str(error))
             return
         if (before := self.placements.get(placement.name)) and before.worker:
-            before.worker.fence()  # it would not be here if it was still there
+            before.worker.fence()  # it has lost its connection, or it would not join again
         self.placements[placement.name] = placement
         try:
-            await self._host(placement)
+            await asyncio.sleep(self._membership.penalty_s(placement.name, self._lonely(placement)))
+            worker = await self._launch(placement)
+            log.info("the worker %s has joined", worker.id)
+            await self._outlive(placement, worker)
+        except (EngineError, TimeoutError) as error:
+            self._membership.lost(placement.name)
+            log.warning("the worker %s does not join: %s", placement.name, error)
         finally:
             joining.drop()
             if self.placements.get(placement.name) is placement:
                 del self.placements[placement.name]
 
-    async def _host(self, placement: Placement) -> None:
-        try:
-            await asyncio.sleep(self._membership.penalty_s(placement.name, self._lonely(placement)))
-            worker = await self._launch(placement)
-        except (EngineError, TimeoutError) as error:
-            self._membership.lost(placement.name)
-            log.warning("the worker %s does not join: %s", placement.name, error)
-            return
-        log.info("the worker %s has joined", worker.id)
-        await self._outlive(placement, worker)
-
     def _lonely(self, placement: Placement) -> bool:
         return any(not self.pools[stage].slots for stage in placement.spec.stages if stage in self.pools)
 
     async def retire(self, worker: RemoteWorker) -> None:
-        """Give a worker nothing more, let it end what it has for ``drain_s`` at most, and have it go."""
+        """Drain a worker for at most ``drain_s`` seconds, then stop it."""
         held = [
             (pool, member.replica.id)
             for pool in self.pools.values()
@@ -337,6 +336,6 @@ class Fleet:
             queue=member.queue,
             step_ms=member.step_s * 1000,
             age_s=self._loop.time() - life.joined_s if life else 0.0,
-            remembered=life.remembered.get(pool.info.name) if life else None,
-            unavailable=life.unavailable.get(pool.info.name, "") if life else "",
+            remembered=life.beat.remembered.get(pool.info.name) if life else None,
+            unavailable=life.beat.unavailable.get(pool.info.name, "") if life else "",
         )

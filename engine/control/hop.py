@@ -1,4 +1,4 @@
-"""One hop of a request: the neighbouring stages that it passes on one worker, what they are fed, and what they gave."""
+"""One hop of a request: the neighbouring stages that it passes on one worker, their input and their output."""
 
 from __future__ import annotations
 
@@ -15,31 +15,30 @@ Pool = StagePool[StageReplica]
 
 @dataclass(slots=True, eq=False)
 class Hop:
-    """Neighbouring stages from ``first`` up to ``end`` (numbers of pools), their input, and where their output goes.
-
-    ``end`` is how far the hop may reach; once it runs, how far it does.
-    """
+    """Neighbouring stages on one worker."""
 
     first: int
+    """The index of its first pool."""
     end: int
+    """The index after its last pool; before it runs, the furthest that it may reach."""
     inputs: ReplayBuffer
     onward: Stream
+    """The input of the next hop."""
     near: str | None = None
+    """The worker that it should run on."""
     given: Counts = field(default_factory=dict[str, int])
+    """Counts of what it has given to the next hop."""
     late: bool = False
-    """Whether it waits for the end of the user's turn before it takes any slot."""
-
-    # Results of recovery.
-
+    """Whether it waits for the end of the user's turn before it takes a slot."""
     losses: int = 0
-    """Replicas that were lost, perhaps because of this request."""
+    """Replicas that were lost, possibly because of this request."""
     steps_lost: int = 0
-    """Steps that broke while it was in them, and did not end it."""
+    """Steps with this request that failed without ending it."""
     again: bool = False
-    """Whether it has begun before, and what was given then is left out."""
+    """Whether it has begun before, so that what it gave then is left out."""
     alone: bool = False
-    """Whether it steps with no other request, since it may be what broke a step, or a replica."""
+    """Whether it must step alone, because it may have caused the failure of a step or a replica."""
 
     def pools(self, pools: Sequence[Pool]) -> Sequence[Pool]:
-        """Return the pools of this hop's stages, out of the request's."""
+        """Return the pools of this hop, given all pools of the request."""
         return pools[self.first : self.end]

@@ -1,6 +1,6 @@
-"""The listening socket where workers from elsewhere join: nobody gets past it without the token.
+"""The listening socket where workers from other machines join. It admits only those that know the token.
 
-Knows no fleet: a worker that has proved itself and said what it offers is handed over as a JoiningWorker.
+A worker that has authenticated and said what it offers is handed over as a JoiningWorker.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from engine.handshake import Doorkeeper, make_token, read_token
 
 log = logging.getLogger(__name__)
 
-SILENCE_S = 5.0  # from the connection to its Join: on any network a matter of milliseconds
-STRANGERS = 32  # connections at a time that have not proved themselves; one more, and the oldest goes
-JOIN_BYTES = 64 << 10  # more is no Join
+SILENCE_S = 5.0  # from the connection to its Join, which takes milliseconds on any network
+STRANGERS = 32  # unauthenticated connections at a time; beyond that the oldest is closed
+JOIN_BYTES = 64 << 10  # maximum size of a Join
 
 
 class JoiningWorker:
-    """A worker that came over the network: a launcher of itself."""
+    """A worker that came over the network. It is its own launcher."""
 
     def __init__(self, join: wire.Join, transport: asyncio.Transport) -> None:
         self.join = join
@@ -34,7 +34,7 @@ class JoiningWorker:
         self._taken = False
 
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
-        """Give it its task; it says hello on the worker's link."""
+        """Send it its task; it says hello on the worker's link."""
         self._taken = True
         link = links.SocketLink(worker.receive, worker.lost)
         self._transport.set_protocol(link)
@@ -46,25 +46,25 @@ class JoiningWorker:
             worker.lost()
 
     async def stop(self, worker: RemoteWorker) -> None:
-        """Tell it to end, or to come again where it was fenced off."""
+        """Tell it to end; one that was fenced off joins again."""
         worker.close()
 
     def refuse(self, code: str, message: str) -> None:
-        """Send it away with a reason."""
+        """Reject it with a reason."""
         self._taken = True
         self._transport.write(wire.encode(wire.Refused(code, message)))
         self._transport.close()
 
     def drop(self) -> None:
-        """Hang up on a worker that was not taken in; afterwards the link does that."""
+        """Close the connection, unless the worker was started or refused."""
         if not self._taken:
             self._transport.abort()
 
 
 class JoinListener:
-    """``open`` it, and every worker that knows the token becomes a JoiningWorker."""
+    """Calls ``admit`` with every worker that knows the token, once it is open."""
 
-    def __init__(self, token: bytes, admit: Callable[[JoiningWorker], None]) -> None:
+    def __init__(self, token: bytes, admit: Callable[[JoiningWorker], object]) -> None:
         self._token = token
         self._admit = admit
         self._strangers: dict[_JoinConnection, str] = {}  # and where each comes from; the oldest is first
@@ -72,7 +72,7 @@ class JoinListener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Return where it listens, once it is open."""
+        """Return its host and port. It must be open."""
         assert self._server is not None
         return self._server.sockets[0].getsockname()[:2]
 
@@ -86,7 +86,7 @@ class JoinListener:
         log.info("workers may join at %s:%d", *self.address)
 
     def close(self) -> None:
-        """Let nobody in any more; workers that have joined stay. May be called twice."""
+        """Stop listening; workers that have joined stay. May be called twice."""
         if self._server is not None:
             self._server.close()
         for stranger in list(self._strangers):
@@ -100,7 +100,7 @@ class _JoinConnection(asyncio.Protocol):
     """One connection from its first byte to its Join."""
 
     def __init__(
-        self, keeper: Doorkeeper, strangers: dict[_JoinConnection, str], admit: Callable[[JoiningWorker], None]
+        self, keeper: Doorkeeper, strangers: dict[_JoinConnection, str], admit: Callable[[JoiningWorker], object]
     ) -> None:
         self._keeper = keeper
         self._strangers = strangers
@@ -150,23 +150,22 @@ class _JoinConnection(asyncio.Protocol):
 
 
 def _oldest_of_most(strangers: dict[_JoinConnection, str]) -> _JoinConnection:
-    """Return the connection that has to go: the oldest of the address that has most, so that nobody keeps a worker
-    out."""
+    """Return the oldest connection of the address with the most, so that one address cannot keep workers out."""
     ((most, _),) = Counter(strangers.values()).most_common(1)
     return next(one for one, address in strangers.items() if address == most)
 
 
 class Cluster:
-    """A deployment's listener and its token's file, as its configuration describes them."""
+    """A deployment's listener and its token file, by its configuration."""
 
-    def __init__(self, spec: ClusterSpec, admit: Callable[[JoiningWorker], None]) -> None:
+    def __init__(self, spec: ClusterSpec, admit: Callable[[JoiningWorker], object]) -> None:
         self._spec = spec
         self._admit = admit
         self._made: Path | None = None
         self.listener: JoinListener | None = None
 
     async def open(self) -> None:
-        """Read the token, or make one for this time, and listen. Raises ConfigError."""
+        """Read the token, or create one until ``close``, and listen. Raises ConfigError."""
         if self._spec.listen is None or self._spec.token_file is None:
             return
         self.listener = JoinListener(self._token(self._spec.token_file), self._admit)
@@ -180,7 +179,7 @@ class Cluster:
         return make_token(path)
 
     def close(self) -> None:
-        """Let nobody in any more. May be called twice."""
+        """Stop listening, and remove a token that was created. May be called twice."""
         if self.listener is not None:
             self.listener.close()
         if self._made is not None:

@@ -1,8 +1,7 @@
-"""The workers that live: heartbeats in, losses out. Sans I/O, and the clock is an argument.
+"""Failure detection of workers: heartbeats in, losses out. Sans I/O, and the clock is an argument.
 
-A worker has a *name*, its place in the deployment, and an *id*, which is the name and a number: its incarnation. Ids
-are made here, and here alone; none is used twice. So whatever comes late from an incarnation that has left names
-somebody who is not there, and changes nothing.
+A worker has a *name*, its place in the deployment, and an *id*: the name and the number of its incarnation. Ids are
+issued only here, and never twice, so a late message of an earlier incarnation has an unknown id and changes nothing.
 """
 
 from __future__ import annotations
@@ -16,54 +15,58 @@ from dataclasses import dataclass, field
 import msgspec
 
 from engine.config import HeartbeatSpec
-from engine.core import ProcessorTime, Remembered
+from engine.control.replica_info import ProcessorTime
 from engine.wire import Beat, Blocking
 
 log = logging.getLogger(__name__)
 
-STEPS = 5  # a step may take so many times its usual time before the worker counts as hung
+STEPS = 5  # a step may take this many times its usual time before the worker counts as hung
 FIRST_PENALTY_S, LAST_PENALTY_S = 0.5, 30.0
-STEADY_S = 60.0  # a worker that lives so long has not been flapping
+STEADY_S = 60.0  # a worker that has lived this long has not been flapping
 ON_DISK_S = 5.0  # the longest wait for a disk in which a worker is not counted as hung
-LONELY_S = 1.0  # the longest penalty of a worker that has no stand-in
+LONELY_S = 1.0  # the longest penalty of a worker whose stages have no other replica
 
 
 @dataclass(slots=True)
 class BlockingStep:
-    """The step of a blocking stage: until when it may take (monotonic seconds), which is its deadline of ``most_s``."""
+    """A step of a blocking stage."""
 
     most_s: float
+    """Seconds that it may take."""
     until_s: float
+    """The deadline that follows from that, in monotonic seconds."""
 
 
 @dataclass(slots=True)
 class Life:
-    """One incarnation as it was last heard of. Times are monotonic seconds."""
+    """The last known state of one incarnation. Times are monotonic seconds."""
 
     joined_s: float
     last_seen_s: float
     moved_s: float
     """The last time at which it made a step, or had nothing to do."""
+    beat: Beat
+    """Its last heartbeat; an empty one before the first."""
     spent: ProcessorTime | None = None
-    """The processor time it had had when it was last heard of; None where nobody can tell."""
+    """Its processor time at the last heartbeat; None if unknown."""
     excused_s: float = 0.0
-    """The part of its wait for a processor since then that was given back."""
+    """The part of its wait for a processor since then that was added to its deadlines."""
     on_disk_s: float = 0.0
-    """The part of its wait for a disk since then that was given back."""
-    steps: int = 0
-    queues: dict[str, int] = field(default_factory=dict[str, int])
-    step_s: dict[str, float] = field(default_factory=dict[str, float])
-    remembered: dict[str, Remembered] = field(default_factory=dict[str, Remembered])
-    unavailable: dict[str, str] = field(default_factory=dict[str, str])
+    """The part of its wait for a disk since then that was added to its deadlines."""
     blocking: dict[str, BlockingStep] = field(default_factory=dict[str, BlockingStep])
-    """The steps of its blocking stages that are under way, by stage."""
+    """The current steps of its blocking stages, by stage."""
     blocks: set[str] = field(default_factory=set[str])
-    """Its blocking stages, as far as they have stepped."""
+    """Its blocking stages that have stepped at least once."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests were ready to step at the last heartbeat."""
+        return any(self.beat.queues.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A worker that is to be let go, and why."""
+    """A worker that must be given up, and why."""
 
     worker: str
     why: str
@@ -71,14 +74,14 @@ class Loss:
 
 @dataclass(slots=True)
 class _Record:
-    """The facts that are remembered of a name when its incarnation is gone."""
+    """The losses of a name, over all its incarnations."""
 
     losses: int = 0
     last_s: float = -math.inf
 
 
 class Membership:
-    """The incarnations that live. ``look`` is to be called at ``due_s``: it tells who has been silent, or stuck."""
+    """The live incarnations. Call ``look`` at ``due_s``: it returns the workers that were silent, or stuck."""
 
     def __init__(self, spec: HeartbeatSpec, now: Callable[[], float]) -> None:
         self._spec = spec
@@ -90,14 +93,14 @@ class Membership:
         self._warned: set[tuple[str, str]] = set()
 
     def issue(self, name: str) -> str:
-        """The id of the next incarnation of a place."""
+        """Return the id of a name's next incarnation."""
         self._incarnations[name] += 1
         return f"{name}#{self._incarnations[name]}"
 
     def join(self, worker: str, spent: ProcessorTime | None = None) -> None:
-        """Watch an incarnation from now on; ``spent`` is what it has had by now."""
+        """Watch an incarnation from now on; ``spent`` is its processor time so far."""
         now_s = self._now()
-        self._lives[worker] = Life(now_s, now_s, now_s, spent)
+        self._lives[worker] = Life(now_s, now_s, now_s, Beat(worker, 0, {}, {}), spent)
 
     def leave(self, worker: str) -> None:
         """Forget an incarnation. Unknown ones are ignored."""
@@ -110,7 +113,7 @@ class Membership:
         return self._lives.get(worker)
 
     def beat(self, sender: str, beat: Beat, spent: ProcessorTime | None = None) -> Life | None:
-        """Take a heartbeat that came on ``sender``'s link; None, with one warning, for one that cannot be true.
+        """Take a heartbeat from ``sender``'s link; return None, and warn once, if it cannot be true.
 
         Chunks need not count as signs of life: they come on the same link, in order, from the loop that beats.
         """
@@ -122,24 +125,20 @@ class Membership:
             self._warn(sender, wrong)
             return None
         now_s = self._now()
-        if beat.steps != life.steps or not any(beat.queues.values()):
+        before = life.beat
+        life.beat = beat
+        if beat.steps != before.steps or not life.busy:
             life.moved_s = now_s
         life.last_seen_s = now_s
         life.spent = spent
         life.excused_s = 0.0
         life.on_disk_s = 0.0
-        life.steps = beat.steps
-        life.queues = beat.queues
-        life.step_s = beat.step_s
-        life.remembered = beat.remembered
-        life.unavailable = beat.unavailable
         return life
 
     def blocking(self, worker: str, step: Blocking) -> None:
         """Note that a step of a blocking stage begins, or has returned.
 
-        While it is under way its deadline is the worker's: such a step may hold Python's lock, and with it the
-        heartbeats.
+        Until it returns, its deadline is the worker's: such a step may hold the GIL, and with it the heartbeats.
         """
         life = self._lives.get(worker)
         if life is None or not 0 <= step.most_s < math.inf:
@@ -154,16 +153,16 @@ class Membership:
 
     @property
     def due_s(self) -> float:
-        """Return when somebody may have to be let go; infinity while nobody is watched."""
+        """Return the next time at which a worker may have to be given up; infinity without workers."""
         self._planned_s = min((self._deadline_s(life) for life in self._lives.values()), default=math.inf)
         return self._planned_s
 
     def look(self, spent: Callable[[str], ProcessorTime | None] = lambda worker: None) -> list[Loss]:
-        """Return the workers that have to be let go by now. Time for which a worker has waited for a processor, or for
-        a disk, is no silence of its own.
+        """Return the workers that must be given up now, and forget them.
 
-        If this very call comes late, the caller was held up, and heard nobody meanwhile: that is nobody's fault.
-        Everyone gets that time again, and an interval for what lies unread.
+        Time for which a worker waited for a processor or a disk does not count as silence. If this call itself is
+        late, the server was held up and read no heartbeats: every deadline is extended by that time, and by one
+        interval to read those that arrived.
         """
         now_s = self._now()
         late_s = now_s - self._planned_s
@@ -189,16 +188,16 @@ class Membership:
         return lost
 
     def lost(self, name: str) -> None:
-        """Note that a place has lost its worker without having been asked to."""
+        """Note the unplanned loss of a worker, by its name."""
         record = self._records.setdefault(name, _Record())
         steady = self._now() - record.last_s > STEADY_S + self._penalty_s(record)
         record.losses = 1 if steady else record.losses + 1
         record.last_s = self._now()
 
     def penalty_s(self, name: str, lonely: bool) -> float:
-        """Return how long a place stays empty now: nothing at first, then twice as long each time.
+        """Return how long to wait before a lost worker is started again: 0 at first, then an exponential back-off.
 
-        ``lonely``: nobody stands in for it, so that the sooner it is back the better.
+        ``lonely``: one of its stages has no other replica, so the back-off is at most LONELY_S.
         """
         penalty_s = self._penalty_s(self._records.get(name, _Record()))
         return min(penalty_s, LONELY_S) if lonely else penalty_s
@@ -208,13 +207,13 @@ class Membership:
         return 0.0 if record.losses < 2 else min(LAST_PENALTY_S, FIRST_PENALTY_S * 2.0 ** min(record.losses - 2, 16))
 
     def _limit_s(self, life: Life) -> float:
-        steps_s = (step_s for stage, step_s in life.step_s.items() if stage not in life.blocks)
+        steps_s = (step_s for stage, step_s in life.beat.step_s.items() if stage not in life.blocks)
         return max(self._spec.timeout_s, STEPS * max(steps_s, default=0.0))
 
     def _deadline_s(self, life: Life) -> float:
         if life.blocking:
             return min(step.until_s for step in life.blocking.values())
-        return min(life.last_seen_s, life.moved_s if any(life.queues.values()) else math.inf) + self._limit_s(life)
+        return min(life.last_seen_s, life.moved_s if life.busy else math.inf) + self._limit_s(life)
 
     def _why(self, life: Life, now_s: float) -> str:
         for stage, step in life.blocking.items():
@@ -231,21 +230,21 @@ class Membership:
 
 
 def _since_seen(life: Life, spent: ProcessorTime | None) -> ProcessorTime | None:
-    """Return the processor time that a worker has had since it was last heard of; None where nobody can tell."""
+    """Return a worker's processor time since its last heartbeat; None if unknown."""
     if spent is None or life.spent is None:
         return None
     return ProcessorTime(spent.computed_s - life.spent.computed_s, spent.waited_s - life.spent.waited_s, spent.on_disk)
 
 
 def _excuse(life: Life, waited_s: float) -> None:
-    """Give a worker the time back for which it was ready to run and was not let, as far as it has not got it yet."""
+    """Add to a worker's deadlines the time for which it waited for a processor, unless that was added before."""
     if waited_s > life.excused_s:
         _give_back(life, waited_s - life.excused_s)
         life.excused_s = waited_s
 
 
 def _give_back(life: Life, lost_s: float) -> None:
-    """Let all of a worker's deadlines be later."""
+    """Move all of a worker's deadlines."""
     life.last_seen_s += lost_s
     life.moved_s += lost_s
     for step in life.blocking.values():
@@ -253,7 +252,7 @@ def _give_back(life: Life, lost_s: float) -> None:
 
 
 def _described(had: ProcessorTime | None) -> str:
-    """Describe the processor time that a worker has had, as the end of a sentence."""
+    """Describe a worker's processor time, as the end of a sentence."""
     if had is None:
         return ""
     did = f"computed for {had.computed_s:.1f} s and waited for a processor for {had.waited_s:.1f} s"
@@ -262,7 +261,7 @@ def _described(had: ProcessorTime | None) -> str:
 
 
 def _wrong(beat: Beat) -> str:
-    """Explain which part of a heartbeat cannot be true; empty if all of it can."""
+    """Explain which part of a heartbeat cannot be true; empty if it is plausible."""
     if beat.steps < 0:
         return "its count of steps is negative"
     if any(queue < 0 for queue in beat.queues.values()):

@@ -1,4 +1,4 @@
-"""The places of a deployment, each filled by one worker at a time, and who runs the workers there."""
+"""The placements of a deployment, each filled by one worker at a time, and the launchers of the workers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from engine.control.join_listener import JoiningWorker
 from engine.control.replica import RemoteWorker
 from engine.errors import RequestError
 
-MOST_JOINING = 1024  # places for workers that come by themselves: each keeps its name, so they must be bounded
+MOST_JOINING = 1024  # names are kept for workers that join again, so their number must be bounded
 
 
 class Launcher(Protocol):
-    """The place where a worker runs, and how it is started there."""
+    """Starts and stops workers in one kind of place: processes, this process, a cluster."""
 
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None: ...
 
@@ -26,26 +26,25 @@ class Launcher(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Placement:
-    """A place that one worker fills at a time. Its name stays, its workers are numbered."""
+    """A place for one worker at a time. Its name stays; its workers are numbered."""
 
     name: str
     spec: WorkerSpec
     device: str
     launcher: Launcher
     host: int | None = None
-    """The entry of ``workers:`` that it belongs to; None for one that joined by itself, which nobody here starts
-    again."""
+    """The entry of ``workers:`` that it belongs to; None for a worker that joined from another machine, which is not
+    restarted from here."""
     replica: int = 0
     """The replica of that entry, from 0."""
     worker: RemoteWorker | None = None
     wanted: bool = True
     filling: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a worker is started for it, so that there are never two."""
+    """Held while a worker is started for it, so that there are never two at once."""
 
 
 class JoiningWorkers:
-    """Placements of workers that join by themselves, beside the ``placements`` of now. One that joins again has its
-    placement again."""
+    """Placements of workers that join from other machines. A worker that joins again gets the same name."""
 
     def __init__(self, workers: Sequence[WorkerSpec], placements: Mapping[str, Placement]) -> None:
         self._workers = workers
@@ -53,7 +52,7 @@ class JoiningWorkers:
         self._names: dict[str, str] = {}
 
     def placement(self, joining: JoiningWorker) -> Placement:
-        """The placement of a worker that joins. Raises RequestError for one that is not wanted here."""
+        """Return a placement for a joining worker. Raises RequestError if no entry of ``workers:`` has its stages."""
         wanted, device = set(joining.join.stages), joining.join.device
         spec = next((worker for worker in self._workers if wanted and wanted <= set(worker.stages)), None)
         if spec is None:
@@ -63,7 +62,7 @@ class JoiningWorkers:
         return Placement(self._name(joining.join.key), replace(spec, stages=stages, resources={}), device, joining)
 
     def _name(self, key: str) -> str:
-        if key not in self._names and len(self._names) >= MOST_JOINING:  # of who has gone, the first one's is free
+        if key not in self._names and len(self._names) >= MOST_JOINING:  # reuse the oldest name without a worker
             gone = next((one for one, name in self._names.items() if name not in self._placements), None)
             if gone is None:
                 raise RequestError(f"{MOST_JOINING} workers have joined already")

@@ -10,7 +10,8 @@ import msgspec
 
 from engine import links, wire
 from engine.chunk import Chunk
-from engine.core import ProcessorTime
+from engine.control.replica_info import ProcessorTime
+from engine.core import Request
 from engine.errors import EngineError, ReplicaLost, error_of
 from engine.stream import ReplayBuffer, Taken
 
@@ -103,7 +104,7 @@ class RemoteWorker:
         self.on_lost: list[Callable[[], None]] = []
         self.on_beat: Callable[[wire.Beat], None] = lambda beat: None
         self.on_blocking: Callable[[wire.Blocking], None] = lambda step: None
-        self.on_leave: Callable[[], None] = lambda: None
+        self.on_leave: Callable[[], object] = lambda: None
         self.processor_time: Callable[[], ProcessorTime | None] = lambda: None
         """The processor time it has had in all its life; None where nobody can tell."""
         self.gone = asyncio.Event()
@@ -191,8 +192,7 @@ class RemoteWorker:
         What they give goes to ``out`` in order; while it lies unread, the worker waits, some chunks later. Cancelling
         abandons the run. Raises the EngineError that the run failed with.
         """
-        self._count += 1
-        id = f"{opening.request.id}/{self._count}"
+        id = self._issue(opening.request)
         run = self._runs[id] = Run(id, inputs, out, self._send, asyncio.get_running_loop().create_future())
         try:
             self._send(msgspec.structs.replace(opening, run=id))
@@ -205,11 +205,15 @@ class RemoteWorker:
             self._send(wire.Close(id))
 
     def prepare(self, wanted: wire.Prepare) -> Callable[[], None]:
-        """Have a stage warm up a prompt, under an id that is given here. What is returned drops that, at any time."""
-        self._count += 1
-        id = f"{wanted.request.id}/{self._count}"
+        """Have a stage warm up a prompt (its ``run`` is set here). Call the result at any time to drop it."""
+        id = self._issue(wanted.request)
         self._send(msgspec.structs.replace(wanted, run=id))
         return lambda: self._send(wire.Close(id))
+
+    def _issue(self, request: Request) -> str:
+        """Return the id of a request's next run."""
+        self._count += 1
+        return f"{request.id}/{self._count}"
 
     def _send(self, message: wire.Message) -> None:
         if self.link is not None:

@@ -1,6 +1,6 @@
-"""The moments of a request: marks on the monotonic clock, and the first-audio ledger they make.
+"""Marks of a request on the monotonic clock, and the ledger of its time to first audio.
 
-Workers on the same machine share the server's monotonic clock. Knows no pool and no socket.
+Workers on the same machine share the server's monotonic clock.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from engine.pipeline import Terms
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The time to first audio by its parts, in ms; the terms add up to ``ttfa_ms``, from commit to the first packet.
-
-    ``queue`` is the wait for a slot. Then each stage of the pipeline has a term of its name: ears from the end of the
-    user's turn to its transcript, a talker to its first codec frame, code2wav to the first samples; and one that
-    answers two of them, ``thinker_prefill`` to its first token, and ``thinker_tokens`` to the moment the next stage
-    had enough of them. ``packet`` is until the sound lay at the engine's door.
-    """
+    """The time to first audio by its parts."""
 
     terms: dict[str, float]
+    """Milliseconds by name; they add up to ``ttfa_ms``, from the commit to the first packet.
+
+    ``queue`` is the wait for a slot. Then each stage has a term of its name: the ears until the transcript, a talker
+    until its first codec frame, code2wav until the first samples. A stage that answers has two: ``thinker_prefill``
+    until its first token, and ``thinker_tokens`` until the next stage has enough tokens. ``packet`` is the time until
+    the audio leaves the engine.
+    """
 
     @property
     def ttfa_ms(self) -> float:
@@ -29,24 +30,23 @@ class Ledger:
 
 @dataclass(slots=True)
 class Timeline:
-    """The marks of one request. ``commit`` is set when it is opened, and again when a live turn ends."""
+    """The marks of one request. ``commit_s`` is when it was opened, or when its live turn ended."""
 
     commit_s: float
     terms: Terms = ()
     marks: dict[str, float] = field(default_factory=dict[str, float])
 
     def mark(self, name: str, at_s: float) -> None:
-        """Note a first time; later ones of the same name don't count."""
+        """Note the first time of an event; later times of the same name are ignored."""
         self.marks.setdefault(name, at_s)
 
     @property
     def cut(self) -> bool:
-        """Whether a stage had no room for all that was to be said."""
+        """Whether a stage ended early because it had no room for all of the answer."""
         return any(name.endswith(".cut") for name in self.marks)
 
     def ledger(self) -> Ledger | None:
-        """Return the ledger; None until audio came. Work before the commit costs nothing, nor does a stage that was not
-        used."""
+        """Return the ledger; None before the first audio. Work before the commit, and unused stages, count as 0."""
         if "audio" not in self.marks:
             return None
         terms: dict[str, float] = {}

@@ -19,12 +19,11 @@ from pathlib import Path
 
 from engine import links, loop, wire
 from engine.config import address_of
-from engine.errors import ConfigError, EngineError
+from engine.errors import ConfigError, EngineError, plain
 from engine.handshake import read_token
 from engine.line_writer import LineWriter
 from engine.version import ANOTHER, VERSION
-from engine.worker.heartbeat import beats
-from engine.worker.host import build, set_niceness, set_visible_device
+from engine.worker.host import build, serve, set_niceness, set_visible_device
 from engine.worker.join_client import Call, connect
 from engine.worker.last_resort import LastResort
 from engine.worker.process import Worker
@@ -152,17 +151,10 @@ class WorkerMain:
             link.send(wire.Refused(error.code, str(error)))
             return 1
         loop.settle()
-        serving = asyncio.create_task(self._worker.serve(), name="serve")
-        await asyncio.sleep(0)
-        link.send(hello)
-        beating = asyncio.create_task(beats(self._worker, task, link.send), name="beats")
-        leaving = asyncio.create_task(self._over.wait(), name="over")
-        await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        for one in (serving, leaving, beating):
-            one.cancel()
-        await asyncio.wait({serving, leaving, beating})
-        if not serving.cancelled() and (error := serving.exception()):
-            log.error("the step loop broke", exc_info=error)
+        try:
+            await serve(self._worker, hello, task, send, self._over)
+        except ExceptionGroup as group:
+            log.error("the step loop broke", exc_info=plain(group))
         return self._code
 
 

@@ -1,7 +1,8 @@
-"""Build a worker from its spec: make and warm its stages. Knows nothing of where the worker runs."""
+"""Build a worker from its spec, with warm stages, and run it. Independent of where the worker runs."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import os
@@ -18,6 +19,7 @@ from engine.chunk import OUTPUTS
 from engine.config import StageSpec
 from engine.errors import ConfigError, WeightsError
 from engine.worker.device_faults import out_of_memory
+from engine.worker.heartbeat import beats
 from engine.worker.process import Worker
 from engine.worker.run import Send
 from engine.worker.stage import Stage, StageConfig
@@ -25,20 +27,33 @@ from engine.worker.uses import stage_type
 
 
 def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
-    """Load what the task asks for. Raises ConfigError or WeightsError; may take as long as loading takes."""
+    """Load the stages of a task. Blocks until they are warm. Raises ConfigError or WeightsError."""
     own = {spec.name: (spec, order) for order, spec in enumerate(task.stages) if spec.name in task.worker.stages}
     answers = device_checked([(spec, order) for spec, order in own.values()], task)
-    stages = {name: _made(spec, order, task) for name, (spec, order) in own.items()}
+    stages = {name: make(spec.use, name, order, _config(spec, task)) for name, (spec, order) in own.items()}
     max_batch = {spec.name: _max_batch(spec, task) for spec in task.stages}
     worker = Worker(stages, task.chunks, max_batch, send, schedule=task.worker.schedule, device_answers=answers)
     return worker, wire.Hello(task.id, os.getpid(), tuple(stage.info for stage in stages.values()))
 
 
-def device_checked(specs: Sequence[tuple[StageSpec, int]], task: wire.Task) -> Callable[[], bool]:
-    """Return what tells whether the device still computes, as far as stages with torch are to be there.
+async def serve(worker: Worker, hello: wire.Hello, task: wire.Task, send: Send, over: asyncio.Event) -> None:
+    """Say hello, then step and send heartbeats until ``over`` is set. A failed step loop raises an ExceptionGroup."""
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(worker.serve(), name="serve")
+        await asyncio.sleep(0)
+        send(hello)
+        beating = tasks.create_task(beats(worker, task, send), name="beats")
+        await over.wait()
+        serving.cancel()
+        beating.cancel()
 
-    Raises ConfigError where it does not, and WeightsError where it has too little memory for those of its stages that
-    can tell what they need."""
+
+def device_checked(specs: Sequence[tuple[StageSpec, int]], task: wire.Task) -> Callable[[], bool]:
+    """Return a function that tells whether the device still computes (always True without stages of torch).
+
+    Raises ConfigError if it does not, and WeightsError if it has too little memory for the stages that can tell how
+    much they need.
+    """
     kinds = {spec.name: (_kind(spec.use, order), _config(spec, task)) for spec, order in specs}
     plannable = {name: found for name, found in kinds.items() if getattr(found[0], "plannable", False)}
     if task.device == "cpu" or not plannable:
@@ -63,20 +78,15 @@ def _config(spec: StageSpec, task: wire.Task) -> StageConfig:
     )
 
 
-def _made(spec: StageSpec, order: int, task: wire.Task) -> Stage:
-    """A stage in its place in the line, warm."""
-    stage = make(spec.use, spec.name, order, _config(spec, task))
-    if strange := stage.info.emits - OUTPUTS:
-        raise ConfigError(f"the stage {spec.name} emits {', '.join(sorted(strange))}, which no client can take")
-    return stage
-
-
 def _max_batch(spec: StageSpec, task: wire.Task) -> int:
     return spec.max_batch or task.worker.max_batch
 
 
 def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
-    """A stage by its name in a configuration, warm, with its own name and its place in the line."""
+    """Return the stage that ``use`` names, warm, with its name and its place in the pipeline.
+
+    Raises ConfigError or WeightsError.
+    """
     kind = _kind(use, order)
     try:
         stage = kind(config)
@@ -92,6 +102,8 @@ def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
             f"The device {config.device} ran out of memory while {name} was loaded: another process may have taken "
             "some meanwhile. End that, lower max_batch or options.context, or give the stage another device."
         ) from error
+    if strange := stage.info.emits - OUTPUTS:
+        raise ConfigError(f"the stage {name} emits {', '.join(sorted(strange))}, which no client can take")
     return stage
 
 

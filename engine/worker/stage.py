@@ -14,16 +14,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from engine.chunk import Chunk
-from engine.core import (
-    AudioPart,
-    Message,
-    Part,
-    Request,
-    StageInfo,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from engine.core import AudioPart, Message, Part, Request, StageInfo, TextPart, ToolCallPart, ToolResultPart
 from engine.errors import ConfigError, ContextOverflow, EngineError, StageFailed
 from engine.worker.device_faults import begins_again, out_of_memory
 from engine.worker.pace import OneFrame
@@ -154,14 +145,20 @@ def _length(part: Part) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StageConfig:
-    """The place where a stage is to compute, and how."""
+    """Where and how a stage computes."""
 
     weights: Path | None = None
+    """The folder or file of its weights; None: its built-in weights."""
     device: str = "cpu"
+    """torch's name of the device."""
     dtype: str = "float32"
+    """The type of its weights, if it offers a choice."""
     threads: int = 1
+    """CPU threads of a step."""
     slots: int = 16
+    """Maximum requests that it holds at once."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The stage's own settings."""
 
 
 SWITCH = {"auto": "auto", "on": True, "off": False}  # YAML reads the last two as truth values

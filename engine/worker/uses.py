@@ -40,7 +40,7 @@ def stage_type(use: str, path: str = "use") -> StageType:
         return _of_family(package, name, path)
     if name and name in names(f"{STAGES}.{package}"):
         return _checked(load(f"{STAGES}.{package}", name, "STAGE"), use, path)
-    if (point := _entry_point(use)) is not None:
+    for point in entry_points(group=GROUP, name=use):
         return _checked(_loaded(point, use, path), use, path)
     raise ConfigError(f"{path}: there is no stage {use!r:.80} ({nearest(use, known())})")
 
@@ -96,10 +96,6 @@ def _module_of(file: str, path: str) -> ModuleType:
             text += "; install it, or import it where the stage is made if only its worker has it"
         raise ConfigError(text) from error
     return module
-
-
-def _entry_point(use: str) -> EntryPoint | None:
-    return next(iter(entry_points(group=GROUP, name=use)), None)
 
 
 def _loaded(point: EntryPoint, use: str, path: str) -> Any:

@@ -30,7 +30,7 @@ class Launcher:
         if task.worker.python is not None:
             raise ConfigError("workers[].python: a worker in the server's own process has the server's interpreter")
         build = load("engine.worker", "host", "build")
-        beats = load("engine.worker", "heartbeat", "beats")
+        serve = load("engine.worker", "host", "serve")
         inner: list[Any] = []
         gone = asyncio.Event()
 
@@ -42,25 +42,18 @@ class Launcher:
 
         worker.link, link = links.local_pair((worker.receive, worker.lost), (receive, gone.set))
         self._serving[worker.id] = asyncio.create_task(
-            self._serve((build, beats), task, link, inner, gone), name=worker.id
+            self._serve((build, serve), task, link, inner, gone), name=worker.id
         )
         await asyncio.sleep(0)
 
     async def _serve(
         self, parts: tuple[Any, Any], task: wire.Task, link: links.LocalLink, inner: list[Any], gone: asyncio.Event
     ) -> None:
-        build, beats = parts
+        build, serve = parts
         try:
             built, hello = await asyncio.to_thread(build, task, link.send)
             inner.append(built)
-            async with asyncio.TaskGroup() as tasks:
-                serving = tasks.create_task(built.serve(), name="serve")
-                await asyncio.sleep(0)
-                link.send(hello)
-                beating = tasks.create_task(beats(built, task, link.send), name="beats")
-                await gone.wait()
-                serving.cancel()
-                beating.cancel()
+            await serve(built, hello, task, link.send, gone)
         except EngineError as error:
             link.send(wire.Refused(error.code, str(error)))
         except Exception:

@@ -12,7 +12,7 @@ from pathlib import Path
 from engine import interpreter, links, spawn, wire
 from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
-from engine.core import ProcessorTime
+from engine.control.replica_info import ProcessorTime
 from engine.version import VERSION
 
 REAPED_S = 1.0  # from the end of a process's link to its exit status

@@ -11,7 +11,8 @@ import pytest
 
 from engine.config import HeartbeatSpec
 from engine.control.membership import LAST_PENALTY_S, LONELY_S, ON_DISK_S, STEADY_S, Loss, Membership
-from engine.core import ProcessorTime, Remembered
+from engine.control.replica_info import ProcessorTime
+from engine.core import Remembered
 from engine.wire import Beat, Blocking
 
 TIMEOUT_S, INTERVAL_S = 1.0, 0.2
@@ -93,7 +94,7 @@ def test_a_heartbeat_brings_the_queue_and_the_time_of_a_step(members: Membership
     id = alive(members)
     life = members.beat(id, beat(id, steps=3, queue=7, step_s=0.01))
     assert life is not None
-    assert (life.steps, life.queues, life.step_s) == (3, {"talker": 7}, {"talker": 0.01})
+    assert (life.beat.steps, life.beat.queues, life.beat.step_s) == (3, {"talker": 7}, {"talker": 0.01})
 
 
 @pytest.mark.seed("A1.7")
@@ -108,7 +109,7 @@ def test_what_an_earlier_incarnation_says_changes_nothing(members: Membership, c
     assert members.life(old) is None
     life = members.life(new)
     assert life is not None
-    assert life.steps == 0
+    assert life.beat.steps == 0
     assert pass_time(members, clock, TIMEOUT_S)[0].worker == new, "and it kept nobody alive"
 
 
@@ -137,7 +138,7 @@ def test_a_heartbeat_that_cannot_be_true_is_dropped_with_one_warning(
     assert len(caplog.records) == 1
     life = members.life(id)
     assert life is not None
-    assert life.steps == 0
+    assert life.beat.steps == 0
     assert pass_time(members, clock, TIMEOUT_S), "nor is it a sign of life"
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.control.pool import BOUND_S, POLICIES, SESSIONS, Member, StagePool, policy
+from engine.control.balance import POLICIES, Member, policy
+from engine.control.pool import BOUND_S, SESSIONS, StagePool
 from engine.core import StageInfo
 from engine.errors import ConfigError, EngineError, Overloaded, Preempted, ReplicaLost, StageUnavailable
 from tests.engine.fakes import turns
@@ -86,7 +87,7 @@ async def test_the_next_slot_is_the_owners_who_has_fewest() -> None:
         await turns()
     assert log == ["a0", "a1", "b0", "a2", "b1"]
     await ended(*a, *b)
-    assert not pool._held
+    assert not pool._queue._held
 
 
 async def test_who_comes_before_those_in_line_takes_the_slot_that_one_of_them_was_called_for() -> None:
@@ -138,7 +139,7 @@ async def test_nobody_of_a_crowd_of_several_owners_is_left_waiting() -> None:
             assert not pool.waiting or not any(member.free() for member in pool.members())
     await ended(*guests)
     assert (pool.leased, pool.waiting) == (0, 0)
-    assert not pool._held
+    assert not pool._queue._held
 
 
 async def test_a_cancelled_waiter_passes_its_turn() -> None:

@@ -10,10 +10,16 @@ import pytest
 CONTROL = Path(__file__).parents[3] / "engine" / "control"
 
 MAY_KNOW = {
-    "membership": {"engine.config", "engine.core", "engine.wire"},  # who lives: no socket, no task, no pool
-    "pool": {"engine.core", "engine.errors"},  # who serves next: no worker, no request's state
+    "membership": {"engine.config", "engine.control.replica_info", "engine.wire"},  # no socket, task or pool
+    "pool": {  # leases: no worker, no request's state
+        "engine.control.balance", "engine.control.fair_queue", "engine.core", "engine.errors",
+    },
+    "balance": {"engine.errors"},
+    "fair_queue": {"engine.errors"},
+    "replica_info": {"engine.core"},
     "replica": {  # one link
-        "engine.chunk", "engine.core", "engine.errors", "engine.links", "engine.stream", "engine.wire",
+        "engine.chunk", "engine.control.replica_info", "engine.core", "engine.errors", "engine.links",
+        "engine.stream", "engine.wire",
     },
     "join_listener": {  # registration: no fleet
         "engine.config", "engine.control.replica", "engine.errors", "engine.handshake", "engine.links", "engine.wire",

@@ -144,8 +144,8 @@ def test_a_worker_asks_the_device_that_its_stages_compute_on(
     asked: list[str] = []
     monkeypatch.setattr("engine.worker.nn.device.check", asked.append)
     monkeypatch.setattr("engine.worker.nn.device.answers", lambda device: bool(asked.append(f"again {device}")))
-    monkeypatch.setattr(host, "_made", lambda spec, order, task: host.make("script.thinker", spec.name, order, config))
-    config = host.StageConfig()
+    make, config = host.make, host.StageConfig()
+    monkeypatch.setattr(host, "make", lambda use, name, order, place: make("script.thinker", name, order, config))
     worker, _ = build(task(checkpoint("plain"), "meta"))
     assert not worker._device_answers()
     assert asked == ["meta", "again meta"]

@@ -1,0 +1,90 @@
+"""The requests that wait for a slot of a stage, and which of them is next. It never waits itself: the pool does.
+
+An owner is the client or user that a request belongs to. Owners with equally many slots take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+from engine.errors import Overloaded
+
+
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """A request in the queue."""
+
+    owner: str
+    round: int
+    """Owners take turns in rounds: each round has at most one request of each owner."""
+    turn: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the request should look for a slot, or find out that it was rejected."""
+    rejected: bool = False
+    """Whether it lost its place to a request of another owner."""
+
+
+class FairQueue:
+    """At most ``limit`` waiting requests of the stage ``name``.
+
+    Scheduling order: (1) the owner that holds the fewest slots, (2) the earliest round, (3) first come, first served.
+    A full queue still accepts an owner that has fewer requests in it than another owner; the last request of that other
+    owner is rejected.
+    """
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._limit = limit
+        self._waiters: list[Waiter] = []  # in order of arrival
+        self._held = Counter[str]()
+        self._round = 0  # of the last request that left the queue with a slot
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    @property
+    def next(self) -> Waiter:
+        """Return the request whose turn it is. The queue must not be empty."""
+        return min(self._waiters, key=lambda waiter: (waiter.rejected, self._held[waiter.owner], waiter.round))
+
+    def join(self, owner: str) -> Waiter:
+        """Add a request of an owner. Raises Overloaded if the queue is full and the owner has its share of it."""
+        waiting = [waiter for waiter in self._waiters if not waiter.rejected]
+        if len(waiting) >= self._limit:
+            counts = Counter(waiter.owner for waiter in waiting)
+            most = max(counts.values(), default=0)
+            if counts[owner] + 1 >= most:
+                raise self.overloaded()
+            last = next(waiter for waiter in reversed(waiting) if counts[waiter.owner] == most)
+            last.rejected = True
+            last.turn.set()
+        rounds = (waiter.round for waiter in self._waiters if waiter.owner == owner)
+        waiter = Waiter(owner, max(rounds, default=self._round) + 1)
+        self._waiters.append(waiter)
+        return waiter
+
+    def leave(self, waiter: Waiter, served: bool) -> None:
+        """Remove a request, whether or not it got a slot."""
+        self._waiters.remove(waiter)
+        if served:
+            self._round = waiter.round
+
+    def hold(self, owner: str, slots: int) -> None:
+        """Count slots that an owner has leased."""
+        self._held[owner] += slots
+
+    def release(self, owner: str, slots: int) -> None:
+        """Count slots that an owner has given back."""
+        self._held[owner] -= slots
+        if not self._held[owner]:
+            del self._held[owner]
+
+    def wake_all(self) -> None:
+        """Have every request look for a slot."""
+        for waiter in self._waiters:
+            waiter.turn.set()
+
+    def overloaded(self) -> Overloaded:
+        """Return the error of a rejected request."""
+        return Overloaded(f"{self._name} is full and {self._limit} requests wait already; try again later")
