@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import ConfigError, WeightsError
+from engine.worker.asr.whole_clips import LONGEST_S
 from engine.worker.onnx_metadata import metadata_of
 from engine.worker.sherpa_folder import (
     in_capitals,
@@ -28,8 +29,6 @@ from engine.worker.sherpa_library import LANGUAGES
 from engine.worker.weights_folder import weights_folder
 
 USE = "asr.sherpa_offline"
-LONGEST_S = 29.0
-"""Whisper hears nothing behind 29.5 s, and no model here was made for much more."""
 QWEN3_LONGEST_S, QWEN3_TOKENS = 20.0, 256
 """The most seconds and tokens for its 512 positions: 13 a second of sound, and the words. The library's own 128 tokens
 cut fast speech off."""
