@@ -233,7 +233,7 @@ class TestReadingAhead:
                 await anext(chunks)
                 await asyncio.wait_for(stage.prepare(self.speaking("s")), 10)
                 assert not stage._warming
-            assert stage._llama.free == 1
+            assert stage.free == 1
 
     async def test_an_answer_takes_the_place_of_what_is_read_ahead_for_another(
         self, model: Make, monkeypatch: pytest.MonkeyPatch
@@ -241,7 +241,7 @@ class TestReadingAhead:
         async with thinking(model(counting()), slots=1) as stage:
             monkeypatch.setattr(llama._Answer, "get", lambda self: asyncio.Event().wait())
             reading = asyncio.create_task(stage.prepare(self.speaking("other")))
-            await until(lambda: stage._llama.free == 0)
+            await until(lambda: stage.free == 0)
             own = StageRequest(self.speaking("other"), 0, OneFrame())
             stage.open(own)
             await asyncio.sleep(0)
@@ -249,7 +249,7 @@ class TestReadingAhead:
             stage.open(StageRequest(request(), 0, OneFrame()))
             await asyncio.gather(reading, return_exceptions=True)
             assert reading.cancelled()
-            assert stage._llama.free == 1
+            assert stage.free == 1
 
 
 class TestLeaving:
