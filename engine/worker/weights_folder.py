@@ -12,7 +12,7 @@ from engine.errors import ConfigError, WeightsError
 
 def weights_folder(folder: Path | None, use: str, what: str) -> Path:
     """The folder of ``what``, as "a voice of Phonon". Raises ConfigError where ``use`` is given none, and WeightsError
-    where there is no such folder."""
+    where the folder does not exist."""
     if folder is None:
         raise ConfigError(f"{use} needs `weights`: the folder of {what}")
     if not folder.is_dir():

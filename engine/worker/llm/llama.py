@@ -159,7 +159,7 @@ def _loaded(settings: LlamaSettings) -> Any:
         except RuntimeError:
             named = f"{settings.weights}{', or its projector' if settings.projector else ''}"
             raise WeightsError(
-                f"{named}: llama.cpp cannot load it. It is damaged, has a chat template that is no Jinja, "
+                f"{named}: llama.cpp cannot load it. It is damaged, has a chat template that is not valid Jinja, "
                 "needs more memory than there is, or is of an architecture that this version does not know: fetch it "
                 "again, give a template, or take a newer xllamacpp."
             ) from None

@@ -152,8 +152,8 @@ def _named(version: str) -> Generator[None]:
         if version.startswith(f"{VERSION}."):
             raise
         raise ConfigError(
-            f"llm.vllm knows vLLM {VERSION}, and this worker's environment has {version}, which does not fit: "
-            "`make vllm` makes an environment that does"
+            f"llm.vllm supports vLLM {VERSION}, and this worker's environment has {version}, which is not "
+            "supported: `make vllm` installs the right version"
         ) from error
 
 
@@ -196,8 +196,8 @@ def _check_device(wanted: str, there: str) -> None:
     if kind != there:
         step = "give it a device (devices: [0])" if kind == "cpu" else "let the worker compute on the cpu"
         raise ConfigError(
-            f"llm.vllm: the vLLM of this environment computes on {there}, and its worker on {kind}: {step}, or make "
-            "the environment anew on this machine (`make vllm`)"
+            f"llm.vllm: the installed vLLM computes on {there}, but the worker's device is {kind}: {step}, or rebuild "
+            "the environment on this machine (`make vllm`)"
         )
 
 
@@ -249,7 +249,7 @@ def _chat(engine: Any, settings: VllmSettings) -> Any:
             raise
         known = ", ".join(_of("tool_parsers", "ToolParserManager").list_registered())
         raise ConfigError(
-            f"options.tool_parser: {settings.tool_parser!r} is none of vLLM's that fits this model; it has {known}"
+            f"options.tool_parser: vLLM has no {settings.tool_parser!r} that fits this model (known: {known})"
         ) from error
 
 

@@ -166,7 +166,7 @@ def test_a_checkpoint_in_shards_stays_in_shards(checkpoint: Folder, tmp_path: Pa
     [
         ({}, 3, 128, "bits may be 4 or 8, and a group a multiple of 8 inputs"),
         ({}, 4, 12, "bits may be 4 or 8, and a group a multiple of 8 inputs"),
-        ({"quantization_config": {"quant_method": "awq"}}, 4, 8, "is quantized already"),
+        ({"quantization_config": {"quant_method": "awq"}}, 4, 8, "is already quantized"),
     ],
 )
 def test_what_cannot_be_quantized_is_one_sentence_and_leaves_nothing(

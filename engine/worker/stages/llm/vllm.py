@@ -101,7 +101,7 @@ def options_of(config: StageConfig) -> tuple[Options, Checkpoint]:
         audio=options.audio or checkpoint.reads("audio"),
         tool_parser=options.tool_parser or _tool_parser(checkpoint.template),
     )
-    check(options, "options")
+    check(options)
     return options, checkpoint
 
 

@@ -165,5 +165,5 @@ def test_what_a_template_refuses_is_refused(checkpoint: Folder, tmp_path: Path) 
     with pytest.raises(RequestError, match="template of this model refuses them: roles must alternate"):
         Chat(folder).prompt([Message("user", (TextPart("Hello."),))])
     template.write_text("{% for %}")
-    with pytest.raises(WeightsError, match=f"{folder}: has a chat template that is no Jinja \\(line 1: "):
+    with pytest.raises(WeightsError, match=f"{folder}: has a chat template that is not valid Jinja \\(line 1: "):
         Chat(folder)
