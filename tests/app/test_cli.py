@@ -89,7 +89,7 @@ def test_every_help_teaches_by_example(command: str) -> None:
         (("chat", "--url", "http://127.0.0.1:9", "--key-file", "none"), "--key-file: cannot read none"),
         (("ask", "-c", "script"), "there is no question: give --text, --audio or --image"),
         (("ask", "-c", "script", "--audio", "no.wav"), "cannot read no.wav: No such file or directory"),
-        (("ask", "-c", "script", "--text", "fail"), "the script makes this answer fail"),
+        (("ask", "-c", "script", "--text", "fail"), "the script says that this answer fails"),
         (("bench", "--url", "ws://127.0.0.1:9", "-c", "script"), "no session at ws://127.0.0.1:9"),
     ],
 )
@@ -254,7 +254,7 @@ def test_chat_answers_each_line_and_survives_a_failure(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout == "good morning\nthis is \nstill here\n"
     assert "script has no voice 'x'" in result.stderr
-    assert "the script makes this answer fail" in result.stderr
+    assert "the script says that this answer fails" in result.stderr
     assert result.stderr.count("first audio after") == 2
     assert soundfile.info(tmp_path / "all.wav").duration > 4 * 6 * 0.04
 

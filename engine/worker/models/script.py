@@ -174,7 +174,7 @@ class Thinker:
                     f"tool_choice: {req.request.tool_choice!r} asks for a call, and the script makes none."
                 )
         if answer.fails and answer.said == 2:
-            return StageFailed("the script makes this answer fail")
+            return StageFailed("the script says that this answer fails")
         if answer.words and answer.said < req.request.max_text_tokens:
             word = answer.words.popleft() + (" " if answer.words else "")
             text = Text(word, answer.characters, (1000 + sum(word.encode()) % 1000,))

@@ -95,7 +95,7 @@ async def test_a_limit_and_a_call_are_told(source: Source) -> None:
 
 async def test_a_failure_is_one_error_and_what_was_said_is_kept(source: Source) -> None:
     result = Answer()
-    with pytest.raises(EngineError, match="the script makes this answer fail"):
+    with pytest.raises(EngineError, match="the script says that this answer fails"):
         await answer(source, asked(TextPart("fail")), Nowhere(), Show(), result)
     assert result.text == "this is "
 
