@@ -249,7 +249,7 @@ def cut(name: str) -> Callable[[Path], Any]:
             lambda folder: tiny_ears.transducer(folder, T=""),
             "has no metadata on its T: it is not part of a streaming model",
         ),
-        (lambda folder: tiny_ears.transducer(folder, model_type="lstm"), "is of the kind 'lstm'; asr.sherpa knows"),
+        (lambda folder: tiny_ears.transducer(folder, model_type="lstm"), "has the model type 'lstm'; asr.sherpa needs"),
         (lambda folder: (folder / "encoder-1.onnx").write_bytes(b"x" * 99), "is not an ONNX file, or is incomplete"),
         (lambda folder: (folder / "joiner-1.onnx").write_bytes(b""), "cannot be loaded"),
         (cut("tokens.txt"), r"tokens\.txt (has \d of 12 tokens, so it is incomplete|is not a table of tokens, or)"),
