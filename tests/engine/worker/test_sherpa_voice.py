@@ -61,7 +61,7 @@ def test_a_voice_of_several_languages_is_prepared_for_one(tmp_path: Path) -> Non
     assert chinese.languages[0] == "zh"
     assert names(chinese.lexicons)[0] == "lexicon-zh.txt"
     assert names(chinese.rules) == ["date-zh.fst", "number-zh.fst", "rule.far"]
-    with pytest.raises(ConfigError, match=r"options\.language: .* speaks en-GB, en-US, zh, and no de"):
+    with pytest.raises(ConfigError, match=r"options\.language: .* speaks en-GB, en-US, zh, not de"):
         sherpa_voice(folder, "de")
 
 

@@ -418,7 +418,7 @@ async def test_the_voice_of_the_configuration_speaks_where_nobody_is_named(tmp_p
     ("options", "reason"),
     [
         ({"voice": "nobody"}, r"options\.voice: there is no 'nobody' .known: af_heart"),
-        ({"language": "de"}, "options.language: the voice in .* speaks en-US, and no de"),
+        ({"language": "de"}, "options.language: the voice in .* speaks en-US, not de"),
         ({"first_words": 0}, "options.first_words: must be 1 to 100"),
         ({"fist_words": 3}, "options.fist_words: unknown key .did you mean 'first_words'"),
     ],
