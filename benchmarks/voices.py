@@ -29,7 +29,7 @@ from engine import wire
 from engine.chunk import Audio, Text
 from engine.config import ChunkSpec
 from engine.core import SPEAKER_RATE_HZ, Request
-from engine.worker.clause_speaker import ClauseSpeaker
+from engine.worker.clause_speaker import ClauseSpeaker, Saying
 from engine.worker.host import make
 from engine.worker.process import Worker
 from engine.worker.stage import StageConfig
@@ -135,11 +135,11 @@ class Asked:
 
 def direct_s(stage: Any, text: str) -> float:
     """The library's first piece of a text, called with nothing between; 0 where it gives a clause at once."""
-    if not isinstance(stage, ClauseSpeaker):
+    if not isinstance(stage, ClauseSpeaker) or stage.whole:
         return 0.0
     began_s = time.perf_counter()
-    pieces = stage.pieces(text, stage.info.facets.voices[0].id if stage.info.facets.voices else "", 0)
-    next(piece for piece in pieces if len(piece))
+    saying = Saying(text, stage.info.facets.voices[0].id if stage.info.facets.voices else "")
+    next(wave for wave, _ in stage.pieces(saying) if len(wave))
     return time.perf_counter() - began_s
 
 

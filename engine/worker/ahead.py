@@ -1,4 +1,4 @@
-"""A generator that is read ahead of its reader. This module knows nothing of what the generator gives."""
+"""Prefetching of a generator's items in a task."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ class _End:
 
 
 class Ahead(AsyncIterator[T]):
-    """The items of a generator, in their order, read by a task of its own: at most so many that nobody has taken yet.
+    """The items of a generator, in order, prefetched by a task of its own for one reader.
 
-    With 1, none is begun before the last one was taken. What the generator raises comes behind what it gave. One
-    reader, once. ``aclose`` must be called, and may be called twice: it closes the generator, wherever that is.
+    At most ``most`` items wait for the reader; with 1, the next item is begun only once the last one was taken. An
+    error of the generator is raised after the items before it. ``aclose`` must be called, and may be called twice: it
+    cancels the task and closes the generator.
     """
 
     def __init__(self, items: AsyncGenerator[T], most: int, name: str) -> None:
         self.begun = asyncio.Event()
-        """Set once there is an item, or the end."""
+        """Set once the first item, or the end, has arrived."""
         self._items = items
         self._room = asyncio.Semaphore(most)
         self._read: asyncio.Queue[T | _End] = asyncio.Queue()  # bounded by the room

@@ -1,7 +1,4 @@
-"""The sound of an answer whose voice does not tell how long a clause gets: where its words are is estimated.
-
-Knows no voice.
-"""
+"""The sound of an answer, with marks that say which words have been spoken by which sample."""
 
 from __future__ import annotations
 
@@ -14,15 +11,21 @@ from engine.worker.clause_sound import ClauseSound
 from engine.worker.clauses import Clause
 
 LETTER_S = 0.065
-"""Seconds that a letter takes to say, until the voice has shown it."""
+"""Seconds that a letter takes to say, until it has been measured."""
+MOST = 0.99
+"""Upper bound for the share of a clause before its last sample."""
 
 
 class AnswerSound:
-    """An answer's sound, of whatever rates its clauses have. Where a clause's words are is estimated by its letters,
-    since nobody knows how long it gets: as fast as those before it were said.
+    """An answer's sound, whose clauses may have any sample rate.
 
-    ``samples`` of it have been given before, at SPEAKER_RATE_HZ; it ends at ``most``. ``letter_s`` is how long a
-    letter takes to say, as far as that is known.
+    Most voices do not report how much of a clause they have said. Then the places of its words are estimated from the
+    number of letters and from the speed of the clauses before it.
+
+    Args:
+        most: Samples at SPEAKER_RATE_HZ after which the answer ends.
+        letter_s: Seconds that a letter takes to say, as measured so far.
+        samples: Samples at SPEAKER_RATE_HZ that another replica has sent already.
     """
 
     def __init__(self, most: int, letter_s: float = LETTER_S, samples: int = 0) -> None:
@@ -53,8 +56,9 @@ class AnswerSound:
         self._last = self._last[:0]
         self.lettered = self.lettered or clause.lettered
 
-    def push(self, wave: Wave, rate_hz: int) -> list[Audio]:
-        """A piece of the clause's sound."""
+    def push(self, wave: Wave, rate_hz: int, share: float | None = None) -> list[Audio]:
+        """Add a piece of the clause's sound. ``share`` (0 to 1) of the clause has been said at its end, if that is
+        known."""
         if not len(wave):
             return []
         if not len(self._last):
@@ -62,7 +66,9 @@ class AnswerSound:
         wave = np.concatenate([self._last, wave])
         self._last = wave[-1:]
         self._given += len(wave) - 1
-        return list(self._sound.push(wave[:-1], min(self._given / self._rate_hz / self._expected_s, 0.99)))
+        if share is None:
+            share = self._given / self._rate_hz / self._expected_s
+        return list(self._sound.push(wave[:-1], min(share, MOST)))  # the end is marked by the sample that is held back
 
     def end(self) -> list[Audio]:
         """The clause is over: what was held back of it."""

@@ -55,7 +55,7 @@ class Chat:
         try:
             self._template = Template(text, role_tokens(folder))
         except ValueError as error:
-            raise WeightsError(f"{folder}: has a chat template that is no Jinja ({error})") from None
+            raise WeightsError(f"{folder}: has a chat template that is not valid Jinja ({error})") from None
         tokens = self._whole.get_added_tokens_decoder()
         self.added: dict[str, int] = {token.content: id for id, token in tokens.items()}
         longest = sorted(self.added, key=len, reverse=True)
@@ -86,7 +86,7 @@ class Chat:
         try:
             text = self._template.render(shown, tools or None)
         except TemplateError as error:
-            raise RequestError(f"messages: the template of this model refuses them: {error}") from None
+            raise RequestError(f"messages: this model's chat template rejects them: {error}") from None
         pieces: list[str | tuple[int, ...] | Held] = []
         for i, piece in enumerate(_HELD.split(text)):
             pieces += [Held(int(piece))] if i % 2 else self._marked(piece)
@@ -122,7 +122,9 @@ class Chat:
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         written = json.dumps(function, ensure_ascii=False)
         if mark := self._marks.search(written) or _HELD.search(written):
-            raise RequestError(f"tools: {tool.name!r} contains {mark.group()!r}, which is a mark of this model")
+            raise RequestError(
+                f"tools: {tool.name!r} contains {mark.group()!r}, which is a special token of this model"
+            )
         return {"type": "function", "function": function}
 
 

@@ -1,7 +1,7 @@
-"""The text of an answer as clauses, for voices that take whole texts: the first one short, for an early first sound.
+"""Splitting of an answer's text into clauses, for voices that take whole texts.
 
-Then they grow as the chunks of codec frames do, so that a call of the voice is worth its fixed cost and sounds like a
-sentence. Joined, the clauses are the text: nothing is lost, nothing comes twice. Knows no voice.
+The first clause is short, for an early first sound. Later ones grow, so that each call of the voice is worth its fixed
+cost and sounds like a sentence. The clauses joined are the text, without loss or repetition.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from engine.worker.breaks import Breaks, Level, is_wide
 from engine.worker.stage_request import StageRequest
 
 WORDS = ChunkSpec(first=6, growth=1.5, steady=30)
-"""The most words that a clause has: the first six, or half of that where there is a mark of punctuation."""
+"""Maximum words of a clause. It may end at half of that if there is a punctuation mark."""
 
 LONGEST = 40
-"""Words of a clause that can be cut nowhere better than within a word."""
+"""Maximum words of a clause that has no better place for a cut than within a word."""
 
 WORD_LETTERS = 8
-"""A row of so many characters without a blank, or of a quarter as many ideographs, counts as a word."""
+"""Characters without a blank that count as one word; of ideographs, a quarter of that."""
 
 CLAUSES_AHEAD = 64
-"""Clauses that wait to be said: some minutes of speech. Text goes on to the client while the voice is behind."""
+"""Maximum clauses in the queue of a voice: some minutes of speech. The client gets the text without waiting for it."""
 
 AT_ONCE = 1024  # characters of a long text that are looked at without a pause: some milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A text to say at once, and for each of its characters its place in the answer."""
+    """A text for one call of the voice, and for each of its characters its index in the answer."""
 
     text: str
     sources: tuple[int, ...]
 
     @property
     def lettered(self) -> bool:
-        """Whether there is anything but marks to say."""
+        """Whether it has letters or digits."""
         return any(map(str.isalnum, self.text))
 
     @property
     def end(self) -> int:
-        """The characters of the answer that have been said once the clause has."""
+        """Number of characters of the answer that have been said after this clause."""
         return self.sources[-1] + 1
 
     def words(self) -> list[tuple[float, int]]:

@@ -1,7 +1,4 @@
-"""Code that all ears share: their options, what they tell of themselves, how sound comes in and how words leave.
-
-Knows no library, no kind of network and no schedule: a stage decides what is decoded when.
-"""
+"""Code that all speech recognizers share: their options and description, audio input and transcript output."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from engine.worker.stage_request import StageRequest
 from engine.worker.timed_words import Spoken
 
 ROW = 5 * MIC_RATE_HZ
-"""Samples of a recording that comes at once, which a step takes whole."""
+"""Samples that one step takes from a recording that arrives all at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +24,16 @@ class EarsOptions:
     """The ``options`` of such a stage."""
 
     languages: tuple[str, ...] = ()
-    """Languages that the ears understand, as BCP 47; none: those that the folder's name says."""
+    """Languages that the model understands, as BCP 47. Empty: the languages in the folder's name."""
 
 
 def ears_options(options: Mapping[str, Any]) -> EarsOptions:
-    """Raises ConfigError for others."""
+    """Return the options of such a stage. Raises ConfigError."""
     return build(EarsOptions, dict(options), "options")
 
 
 def ears_info(config: StageConfig, languages: tuple[str, ...], slots: int | None = None) -> StageInfo:
-    """Describe such a stage; it takes ``slots`` users at most."""
+    """Describe such a stage, which takes at most ``slots`` users."""
     return StageInfo(
         takes=kinds(Speech),
         emits=kinds(Transcript),
@@ -48,8 +45,7 @@ def ears_info(config: StageConfig, languages: tuple[str, ...], slots: int | None
 
 
 async def pcm_of(inputs: AsyncIterator[Chunk], longest: int = 1 << 62) -> AsyncGenerator[Pcm]:
-    """Yield the user's speech as it comes, int16 [samples] at MIC_RATE_HZ; chunks of more samples than ``longest`` in
-    pieces."""
+    """Yield the user's speech as it arrives, int16 [samples] at MIC_RATE_HZ, in pieces of at most ``longest``."""
     async for chunk in inputs:
         if isinstance(chunk, Speech):
             for at in range(0, len(chunk.pcm), longest):
@@ -57,12 +53,12 @@ async def pcm_of(inputs: AsyncIterator[Chunk], longest: int = 1 << 62) -> AsyncG
 
 
 def floats(pcm: Pcm) -> Wave:
-    """int16 [samples] as libraries take them: -1 to 1."""
+    """Convert int16 [samples] to float32 from -1 to 1."""
     return pcm.astype(np.float32) / np.float32(32768)
 
 
 def transcript(req: StageRequest, spoken: Spoken, over: bool) -> list[Chunk]:
-    """The words so far, where they are others than before (``req.state.emitted``); once it is over, all of them."""
+    """Return a partial transcript if its text has changed (``req.state.emitted``), or the final one once ``over``."""
     if over:
         req.done = True
         return [Transcript(spoken.text, final=True, understood=bool(spoken.text), words=spoken.words)]

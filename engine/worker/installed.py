@@ -1,7 +1,4 @@
-"""The packages that stages compute with: each comes with an extra of this one, and is imported where a stage is made.
-
-Knows no stage, and nothing of what is in a package.
-"""
+"""Optional packages that stages compute with. Each belongs to an extra and is imported when its stage is made."""
 
 from __future__ import annotations
 
@@ -12,8 +9,10 @@ from engine.errors import ConfigError
 
 
 def installed(use: str, module: str, package: str, extra: str) -> Any:
-    """A module of a package that ``use`` needs. Raises ConfigError where the package is not installed, with what
-    installs it, and where it cannot be loaded on this machine."""
+    """Import a module of a package that the stage ``use`` needs.
+
+    Raises ConfigError if the package is not installed (with the command that installs it) or cannot be loaded.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

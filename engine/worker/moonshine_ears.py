@@ -55,7 +55,7 @@ class MoonshineEars:
         try:
             return library.Transcriber(str(self.folder), api.ModelArch[self.architecture], options=options)
         except (library.MoonshineError, RuntimeError) as error:
-            raise unloadable(f"The ears in {self.folder}", error) from error
+            raise unloadable(f"The speech model in {self.folder}", error) from error
 
 
 def moonshine_library(module: str) -> Any:
@@ -69,11 +69,11 @@ def moonshine_library(module: str) -> Any:
 
 
 def moonshine_ears(folder: Path | None, languages: Sequence[str] = ()) -> MoonshineEars:
-    """The ears in a folder, or in one beneath it. Raises WeightsError where something is missing."""
-    folder = weights_folder(folder, USE, "ears of Moonshine")
+    """The speech model in a folder, or in one beneath it. Raises WeightsError where something is missing."""
+    folder = weights_folder(folder, USE, "a Moonshine model")
     found = next(iter(sorted(path.parent for path in folder.rglob("tokenizer.bin"))), folder)
     if missing := [name for name in _FILES if not (found / name).is_file() or not (found / name).stat().st_size]:
-        raise WeightsError(f"The ears' folder {found} has no {', '.join(missing)}; fetch all of a streaming model.")
+        raise WeightsError(f"The model folder {found} has no {', '.join(missing)}; fetch all of a streaming model.")
     _check_config(found / _CONFIG)
     named = _named(folder, found)
     size = next((size for size in _SIZES if size in named), "tiny")
@@ -95,4 +95,4 @@ def _check_config(path: Path) -> None:
     except (ValueError, KeyError, TypeError):
         whole = False
     if not whole:
-        raise WeightsError(f"{path} is no configuration of Moonshine's, or is cut: fetch it again.")
+        raise WeightsError(f"{path} is not a Moonshine configuration, or is incomplete: fetch it again.")

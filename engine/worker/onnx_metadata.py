@@ -32,7 +32,7 @@ def metadata_of(path: Path) -> dict[str, str]:
     except FileNotFoundError as error:
         raise WeightsError(f"{path} is missing") from error
     except (OSError, ValueError, KeyError) as error:
-        raise WeightsError(f"{path} is no ONNX file, or is cut: fetch it again") from error
+        raise WeightsError(f"{path} is not an ONNX file, or is incomplete: fetch it again") from error
 
 
 def _fields(file: IO[bytes], size: int, wanted: set[int]) -> Iterator[tuple[int, bytes]]:

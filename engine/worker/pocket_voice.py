@@ -69,15 +69,15 @@ def pocket_files(folder: Path | None, model: str = "") -> PocketFiles:
     found = sorted(folder.rglob("model.safetensors"))
     if len(found) != 1:
         what = "several model.safetensors" if found else "no model.safetensors"
-        raise WeightsError(f"The voice's folder {folder} has {what}; name a folder that has one.")
+        raise WeightsError(f"The voice folder {folder} has {what}; name a folder that has one.")
     home = found[0].parent
     tokenizers = [path for name in ("tokenizer.json", "tokenizer.model") if (path := home / name).is_file()]
     if not tokenizers:
-        raise WeightsError(f"The voice's folder {home} has no tokenizer.json: fetch it from where the weights came.")
+        raise WeightsError(f"The voice folder {home} has no tokenizer.json: fetch it from where the weights came.")
     settings = sorted({*home.glob("*.yaml"), *folder.glob("*.yaml")})
     if len(settings) > 1 and not model:
         names = ", ".join(path.name for path in settings)
-        raise WeightsError(f"The voice's folder {folder} has several YAML files ({names}): leave one of them.")
+        raise WeightsError(f"The voice folder {folder} has several YAML files ({names}): leave one of them.")
     embeddings = {path.stem: path for path in sorted((home / "embeddings").glob("*.safetensors"))}
     return PocketFiles(home, model or (settings[0] if settings else home.name), tokenizers[0], embeddings)
 
@@ -111,7 +111,7 @@ class PocketVoice:
             raise WeightsError(f"{path} cannot be read ({error!s:.200}): fetch it again.") from error
         wanted = self._states.init_states(self._model.flow_lm, 1, 1)
         if _shapes(state) != _shapes(wanted):
-            raise WeightsError(f"{path} is a voice of another model than {self._model.origin.name}: fetch both again.")
+            raise WeightsError(f"{path} belongs to another model than {self._model.origin.name}: fetch both again.")
         return state
 
     def cloned(self, wave: Wave) -> Any:
@@ -119,7 +119,7 @@ class PocketVoice:
         if not any(bool(weights.any()) for weights in self._model.mimi.encoder.parameters()):
             raise WeightsError(
                 "options.clones: these weights are published without voice cloning; fetch those of kyutai/pocket-tts, "
-                "whose terms are to be accepted there, or leave the clones out."
+                "after accepting its terms there, or leave the clones out."
             )
         return self._model.get_state_for_audio_prompt(self._torch.from_numpy(wave)[None])
 
@@ -222,7 +222,7 @@ def _settings(files: PocketFiles) -> dict[str, Any]:
         for part in (settings, settings["flow_lm"], settings["mimi"]):
             part["weights_path"] = None
     except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError) as error:
-        raise WeightsError(f"{path} is no model of Pocket TTS: {error!s:.200}") from error
+        raise WeightsError(f"{path} is not a model of Pocket TTS: {error!s:.200}") from error
     tokenizers = "tokenizers" if files.tokenizer.suffix == ".json" else "sentencepiece"
     settings["flow_lm"]["lookup_table"]["tokenizer"] = tokenizers
     return settings | {"weights_path": str(files.weights.absolute()), "weights_path_without_voice_cloning": None}

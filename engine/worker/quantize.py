@@ -55,14 +55,14 @@ def quantize(folder: Path, out: Path, bits: int = 4, group: int = 128, say: Call
         raise ConfigError(f"bits may be {' or '.join(map(str, BITS))}, and a group a multiple of 8 inputs")
     config = read_json(folder / "config.json")
     if config.get("quantization_config"):
-        raise WeightsError(f"{folder}: is quantized already; take the checkpoint that it was made of")
+        raise WeightsError(f"{folder}: is already quantized; use the original checkpoint")
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise WeightsError(f"{folder}: has no safetensors; it is no checkpoint that can be quantized")
+        raise WeightsError(f"{folder}: has no safetensors files, so it cannot be quantized")
     try:
         out.mkdir(parents=True)
     except FileExistsError:
-        raise ConfigError(f"{out}: is there already; name a new folder") from None
+        raise ConfigError(f"{out}: already exists; name a new folder") from None
     except OSError as error:
         raise _unwritten(out, error) from None
     try:
@@ -128,7 +128,7 @@ def _made(name: str, found: Tensor, bits: int, group: int) -> dict[str, Tensor]:
     bits = 8 if head else bits
     parts = found.split(max(1, PART // found.shape[1]))
     if not all(torch.isfinite(part).all() for part in parts):
-        raise WeightsError(f"{name} holds what is no number; download the checkpoint again")
+        raise WeightsError(f"{name} contains NaN or infinity; download the checkpoint again")
     made = [(packed(numbers, bits), scales) for numbers, scales in (rounded(part, bits, group) for part in parts)]
     words, scales = zip(*made, strict=True)
     return {

@@ -1,6 +1,6 @@
-"""Lines that a native library writes to stderr about what users say, kept out of the log.
+"""Filter for a native library's lines on stderr that quote users.
 
-What others write meanwhile is passed on behind it. Knows no library.
+Lines of other writers are passed on afterwards.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _lock = Lock()
 
 @contextmanager
 def without_lines_of(source: bytes) -> Generator[None]:
-    """Leave out the lines that are written to stderr and name ``source``, a folder of the library's code."""
+    """Drop lines on stderr that contain ``source``, a folder of the library's code."""
     with _lock:
         kept, out = _memory(), os.dup(2)
         os.dup2(kept, 2)
@@ -33,5 +33,5 @@ def without_lines_of(source: bytes) -> Generator[None]:
 
 
 def _memory() -> int:
-    """A file that is in memory alone; where there are none such, everything is left out."""
+    """Open a file in memory. On systems without such files all lines are dropped."""
     return os.memfd_create("stderr") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)

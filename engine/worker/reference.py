@@ -41,11 +41,11 @@ def check_clones(clones: Sequence[Clone], names: Sequence[str]) -> None:
     for i, clone in enumerate(clones):
         where = f"options.clones[{i}]"
         if not clone.name.strip() or clone.name in [*names, *(one.name for one in clones[:i])]:
-            raise ConfigError(f"{where}.name: {clone.name!r:.80} is empty, or another voice's name")
+            raise ConfigError(f"{where}.name: {clone.name!r:.80} is empty, or the name of another voice")
         if not clone.consent.strip():
             raise ConfigError(f"{where}.consent: say in a sentence how the speaker agreed to be cloned")
         if "://" in clone.reference:
-            raise ConfigError(f"{where}.reference: {clone.reference!r:.80} is an address: name a file of this machine")
+            raise ConfigError(f"{where}.reference: {clone.reference!r:.80} is a URL: name a local file")
 
 
 def reference_sound(clone: Clone, rate_hz: int) -> Wave:
@@ -56,7 +56,7 @@ def reference_sound(clone: Clone, rate_hz: int) -> Wave:
             own_hz, length_s = file.samplerate, file.frames / file.samplerate
             wave = file.read(round((MOST_S + 1) * own_hz), dtype="float32", always_2d=True).mean(axis=1)
     except (OSError, RuntimeError) as error:
-        what = "there is no such file" if not path.exists() else "it is no recording that can be read"
+        what = "the file does not exist" if not path.exists() else "it is not a readable audio file"
         raise ConfigError(f"The reference {path} of the voice {clone.name}: {what}.") from error
     if reason := _unfit(wave, length_s):
         raise ConfigError(f"The reference {path} of the voice {clone.name} {reason}.")
@@ -68,7 +68,7 @@ def _unfit(wave: Wave, length_s: float) -> str:
     if not LEAST_S <= length_s <= MOST_S:
         return f"is {length_s:.1f} s long; cut it to {LEAST_S:.0f} to {MOST_S:.0f} s of one person who speaks"
     if not np.isfinite(wave).all():
-        return "has samples that are no numbers; save it again as 16-bit WAV"
+        return "has samples that are not finite numbers; save it again as 16-bit WAV"
     if np.abs(wave).max() < SILENCE:
         return "is silent; record the speaker louder"
     return ""

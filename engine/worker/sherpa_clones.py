@@ -51,7 +51,7 @@ class Cloner:
             raise ConfigError(f"options.clones: the model in {folder} has no voice of its own; name a recording of one")
         for i, clone in enumerate(clones):
             if self.family == "zipvoice" and not clone.text.strip():
-                raise ConfigError(f"options.clones[{i}].text: say word by word what is spoken in {clone.reference}")
+                raise ConfigError(f"options.clones[{i}].text: write down the words spoken in {clone.reference}")
         return tuple(named(clone.name) for clone in clones)
 
 
@@ -70,12 +70,12 @@ def _found(folder: Path, patterns: Mapping[str, str]) -> dict[str, Path]:
     found = {name: sorted(folder.glob(pattern)) for name, pattern in patterns.items()}
     for name, pattern in patterns.items():
         if not found[name]:
-            raise WeightsError(f"The voice's folder {folder} has no {pattern}: put it beside the other files.")
+            raise WeightsError(f"The voice folder {folder} has no {pattern}: put it beside the other files.")
     return {name: paths[0] for name, paths in found.items()}
 
 
 def _rate_hz(decoder: Path) -> int:
     said = metadata_of(decoder).get("sample_rate", "24000")
     if not said.isdecimal() or not 4_000 <= int(said) <= 192_000:
-        raise WeightsError(f"{decoder} has a sample_rate of {said!r:.40}, which is none of speech.")
+        raise WeightsError(f"{decoder} has a sample_rate of {said!r:.40}, which is not a sample rate of speech.")
     return int(said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from engine.worker.sherpa_folder import (
     tokens_of,
     whole,
 )
+from engine.worker.sherpa_library import SherpaModel
 from engine.worker.weights_folder import weights_folder
 
 USE = "asr.sherpa"
@@ -47,32 +48,18 @@ _PARAFORMER_TAIL_S = 1.3
 """It looks at 0.6 s at a time, and takes the end of each with the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class SherpaEars:
-    """A streaming model: ``factory`` of the library's OnlineRecognizer makes it of ``files``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SherpaEars(SherpaModel):
+    """A model that transcribes a stream."""
 
-    Behind the last word there have to be ``tail_s`` of silence, or it is never looked at.
-    """
-
-    folder: Path
-    factory: str
-    files: Mapping[str, Path]
+    recognizer = "OnlineRecognizer"
     tail_s: float
-    languages: tuple[str, ...]
-    capitals: bool
-    """Whether it writes nothing but capital letters: its text is made lowercase."""
-
-    def recognizer(self, library: Any, threads: int) -> Any:
-        """The library's recognizer of it, which decodes many streams at once."""
-        make = getattr(library.OnlineRecognizer, self.factory)
-        # What it tells of a token is the logarithm of its probability only where nothing is scaled.
-        settings = {"temperature_scale": 1.0} if self.factory == "from_transducer" else {}
-        return make(num_threads=threads, **settings, **{name: str(path) for name, path in self.files.items()})
+    """Seconds of silence that must follow the last word, so that the model looks at it."""
 
 
 def sherpa_ears(folder: Path | None, languages: Sequence[str] = ()) -> SherpaEars:
-    """The ears in a folder. Raises WeightsError where something is missing."""
-    folder = weights_folder(folder, USE, "ears of sherpa-onnx")
+    """The speech model in a folder. Raises WeightsError where something is missing."""
+    folder = weights_folder(folder, USE, "a speech recognition model of sherpa-onnx")
     encoder = network_of(folder, "encoder")
     parts = {part: network_of(folder, part) for part in ("decoder", "joiner")}
     if encoder is not None and metadata_of(encoder).get("model_type") == "paraformer":
@@ -91,32 +78,42 @@ def sherpa_ears(folder: Path | None, languages: Sequence[str] = ()) -> SherpaEar
         factory, tail_s, count = "from_zipformer2_ctc", _zipformer_tail_s(networks["model"]), 0
     tokens = tokens_of(folder, count)
     known = languages_of(folder, languages)
-    return SherpaEars(folder, factory, {**networks, "tokens": tokens}, tail_s, known, in_capitals(tokens))
+    arguments: dict[str, Any] = {name: str(path) for name, path in (networks | {"tokens": tokens}).items()}
+    if factory == "from_transducer":
+        arguments["temperature_scale"] = 1.0  # otherwise a token's score is not the logarithm of its probability
+    return SherpaEars(
+        folder=folder,
+        factory=factory,
+        arguments=arguments,
+        languages=known,
+        capitals=in_capitals(tokens),
+        tail_s=tail_s,
+    )
 
 
 def _only(folder: Path) -> Path:
     if (only := only_network_of(folder)) is None:
-        raise WeightsError(f"The ears' folder {folder} has no encoder, decoder and joiner, nor a model.onnx.")
+        raise WeightsError(f"The model folder {folder} has no encoder, decoder and joiner, nor a model.onnx.")
     return only
 
 
 def _check_kind(hears: Path, wanted: str) -> None:
     """Raises WeightsError for a network of another kind; one that says none is looked at further."""
     if (kind := metadata_of(hears).get("model_type", wanted)) != wanted:
-        hint = "; use: asr.sherpa_offline is for it" if kind.startswith(WHOLE_CLIPS) else ""
-        raise WeightsError(f"{hears} is of the kind {kind!r:.40}; {USE} knows {wanted} there{hint}.")
+        hint = "; set use: asr.sherpa_offline" if kind.startswith(WHOLE_CLIPS) else ""
+        raise WeightsError(f"{hears} has the model type {kind!r:.40}; {USE} needs {wanted} there{hint}.")
 
 
 def _check_streams(encoder: Path) -> None:
     """Raises WeightsError for a zipformer that hears whole clips: it says nothing of the frames that it looks at."""
     metadata = metadata_of(encoder)
     if metadata.get("model_type") and not any(metadata.get(key) for key in ("T", "decode_chunk_len")):
-        raise WeightsError(f"{encoder} hears whole clips; use: asr.sherpa_offline is for it.")
+        raise WeightsError(f"{encoder} transcribes whole clips; set use: asr.sherpa_offline.")
 
 
 def _zipformer_tail_s(hears: Path) -> float:
     """Return the silence behind the last word: there has to be a whole chunk."""
-    return FRAME_S * (int(needed_metadata(hears, ["T"], _ZIPFORMER, "streaming ears")["T"]) + 10)
+    return FRAME_S * (int(needed_metadata(hears, ["T"], _ZIPFORMER, "a streaming model")["T"]) + 10)
 
 
 def _paraformer(encoder: Path) -> tuple[str, float, int]:

@@ -30,19 +30,19 @@ def only_network_of(folder: Path) -> Path | None:
 def whole(folder: Path, parts: Mapping[str, Path | None]) -> dict[str, Path]:
     """All parts of ears. Raises WeightsError for those that are not there: the folder is half copied."""
     if missing := [part for part, path in parts.items() if path is None or not path.exists()]:
-        raise WeightsError(f"The ears' folder {folder} has no {', '.join(missing)}: copy or fetch all of it.")
+        raise WeightsError(f"The model folder {folder} has no {', '.join(missing)}: copy or fetch all of it.")
     return {part: path for part, path in parts.items() if path is not None}
 
 
 def needed_metadata(
-    network: Path, numbers: Iterable[str] = (), lists: Iterable[str] = (), wanted: str = "ears of sherpa-onnx"
+    network: Path, numbers: Iterable[str] = (), lists: Iterable[str] = (), wanted: str = "a sherpa-onnx model"
 ) -> Mapping[str, str]:
     """A network's metadata. Raises WeightsError where a number or a list that the library needs is not in it."""
     metadata = metadata_of(network)
     missing = [key for key in numbers if not metadata.get(key, "").isdigit()]
     missing += [key for key in lists if not metadata.get(key)]
     if missing:
-        raise WeightsError(f"{network} says nothing of its {', '.join(missing)}: these are no {wanted}.")
+        raise WeightsError(f"{network} has no metadata on its {', '.join(missing)}: it is not part of {wanted}.")
     return metadata
 
 
@@ -50,14 +50,14 @@ def tokens_of(folder: Path, count: int = 0) -> Path:
     """The table of tokens, which has ``count`` of them at least. Raises WeightsError for none, or a cut one."""
     found = next(iter(sorted([*folder.glob("tokens.txt"), *folder.glob("*-tokens.txt")])), None)
     if found is None:
-        raise WeightsError(f"The ears' folder {folder} has no tokens.txt.")
+        raise WeightsError(f"The model folder {folder} has no tokens.txt.")
     try:
         lines = found.read_text("utf-8").split("\n")
         most = max((int(line.split()[-1]) for line in lines if line.strip()), default=-1)
     except ValueError as error:
-        raise WeightsError(f"{found} is no table of tokens, or is cut: fetch it again.") from error
+        raise WeightsError(f"{found} is not a table of tokens, or is incomplete: fetch it again.") from error
     if most + 1 < count:
-        raise WeightsError(f"{found} has {most + 1} of {count} tokens, so it is cut: fetch it again.")
+        raise WeightsError(f"{found} has {most + 1} of {count} tokens, so it is incomplete: fetch it again.")
     return found
 
 

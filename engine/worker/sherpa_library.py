@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from engine.worker.installed import installed
 from engine.worker.weights_folder import unloadable
@@ -23,21 +25,24 @@ def sherpa_library(use: str) -> Any:
     return installed(use, "sherpa_onnx", "sherpa-onnx", "local")
 
 
-class EarsFolder(Protocol):
-    """Ears as they lie in a folder."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SherpaModel:
+    """A speech recognition model in a folder: ``factory`` of the library's class ``recognizer`` makes it."""
 
-    @property
-    def folder(self) -> Path: ...
+    recognizer: ClassVar[str]
+    folder: Path
+    factory: str
+    arguments: Mapping[str, Any]
+    """The arguments of the factory."""
+    languages: tuple[str, ...]
+    capitals: bool = False
+    """Whether it writes capital letters only; its text is made lowercase."""
 
-    def recognizer(self, library: Any, threads: int) -> Any:
-        """The library's recognizer of them."""
-        ...
 
-
-def recognizer_of(ears: EarsFolder, use: str, threads: int) -> Any:
-    """The library's recognizer, loaded. Raises ConfigError without the library, WeightsError for damaged ears."""
-    library = sherpa_library(use)
+def recognizer_of(model: SherpaModel, use: str, threads: int) -> Any:
+    """Load a model. Raises ConfigError without the library, WeightsError for damaged files."""
+    make = getattr(getattr(sherpa_library(use), model.recognizer), model.factory)
     try:
-        return ears.recognizer(library, threads)
+        return make(num_threads=threads, **model.arguments)
     except (RuntimeError, IndexError, ValueError) as error:
-        raise unloadable(f"The ears in {ears.folder}", error) from error
+        raise unloadable(f"The speech model in {model.folder}", error) from error

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import ConfigError, WeightsError
+from engine.worker.asr.whole_clips import LONGEST_S
 from engine.worker.onnx_metadata import metadata_of
 from engine.worker.sherpa_folder import (
     in_capitals,
@@ -24,12 +25,10 @@ from engine.worker.sherpa_folder import (
     tokens_of,
     whole,
 )
-from engine.worker.sherpa_library import LANGUAGES
+from engine.worker.sherpa_library import LANGUAGES, SherpaModel
 from engine.worker.weights_folder import weights_folder
 
 USE = "asr.sherpa_offline"
-LONGEST_S = 29.0
-"""Whisper hears nothing behind 29.5 s, and no model here was made for much more."""
 QWEN3_LONGEST_S, QWEN3_TOKENS = 20.0, 256
 """The most seconds and tokens for its 512 positions: 13 a second of sound, and the words. The library's own 128 tokens
 cut fast speech off."""
@@ -56,26 +55,17 @@ _MOONSHINE = {
 _MERGED = {"encoder": "encoder_model.ort", "decoder": "decoder_model_merged.ort"}
 
 
-@dataclass(frozen=True, slots=True)
-class OfflineEars:
-    """``factory`` of the library's OfflineRecognizer makes them of ``arguments``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineEars(SherpaModel):
+    """A model that transcribes whole clips."""
 
-    folder: Path
-    factory: str
-    arguments: Mapping[str, Any]
-    languages: tuple[str, ...]
-    capitals: bool = False
-    """Whether they write nothing but capital letters: their text is made lowercase."""
+    recognizer = "OfflineRecognizer"
     longest_s: float = LONGEST_S
-    """Seconds of the longest clip; a longer one is heard in parts."""
+    """Seconds of the longest clip; a longer one is transcribed in parts."""
     invents: bool = False
-    """Whether they write words where nobody speaks: silence is not given to them."""
+    """Whether it writes words where nobody speaks, so that it must get no silence."""
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     """Options of each stream."""
-
-    def recognizer(self, library: Any, threads: int) -> Any:
-        """The library's recognizer of them, which decodes many clips at once."""
-        return getattr(library.OfflineRecognizer, self.factory)(num_threads=threads, **self.arguments)
 
     def stream(self, recognizer: Any) -> Any:
         """The library's stream for one clip."""
@@ -86,8 +76,8 @@ class OfflineEars:
 
 
 def offline_ears(folder: Path | None, languages: Sequence[str] = ()) -> OfflineEars:
-    """The ears in a folder. Raises WeightsError where something is missing, ConfigError for a language they lack."""
-    folder = weights_folder(folder, USE, "ears of sherpa-onnx")
+    """Return the speech model in a folder. Raises WeightsError for missing files, ConfigError for unknown languages."""
+    folder = weights_folder(folder, USE, "a speech recognition model of sherpa-onnx")
     if network_of(folder, "conv_frontend") or (folder / "tokenizer").is_dir():
         return _qwen3(folder, languages)
     if any(network_of(folder, name) for name in _MOONSHINE.values()):
@@ -114,7 +104,7 @@ def _transducer(folder: Path, languages: Sequence[str]) -> OfflineEars:
 def _one_network(folder: Path, languages: Sequence[str]) -> OfflineEars:
     model = only_network_of(folder)
     if model is None:
-        raise WeightsError(f"The ears' folder {folder} has no network (*.onnx): copy or fetch all of it.")
+        raise WeightsError(f"The model folder {folder} has no network (*.onnx): copy or fetch all of it.")
     match _check_kind(model, "EncDec", "sense_voice", "paraformer"):
         case "sense_voice":
             return _sense_voice(folder, model, languages)
@@ -140,7 +130,7 @@ def _whisper(folder: Path, encoder: Path, languages: Sequence[str]) -> OfflineEa
         codes = needed_metadata(encoder, lists=["all_language_tokens", "all_language_codes"])
         known = tuple(codes["all_language_codes"].split(","))
         if len(known) != len(codes["all_language_tokens"].split(",")):
-            raise WeightsError(f"{encoder} numbers other languages than it names: fetch it again.")
+            raise WeightsError(f"{encoder} names and numbers different languages: fetch it again.")
         language = _one_of(known, languages)
     return _made(folder, "from_whisper", files, languages or known, language=language, invents=True)
 
@@ -164,14 +154,14 @@ def _qwen3(folder: Path, languages: Sequence[str]) -> OfflineEars:
     one = _one_of(_QWEN3_LANGUAGES, languages)
     names = {code: name.capitalize() for name, code in LANGUAGES.items()}
     return OfflineEars(
-        folder,
-        "from_qwen3_asr",
-        {
+        folder=folder,
+        factory="from_qwen3_asr",
+        arguments={
             **{part: str(path) for part, path in files.items()},
             "tokenizer": str(tokenizer),
             "max_new_tokens": QWEN3_TOKENS,
         },
-        tuple(languages) or _QWEN3_LANGUAGES,
+        languages=tuple(languages) or _QWEN3_LANGUAGES,
         longest_s=QWEN3_LONGEST_S,
         invents=True,
         options={"language": names[one]} if one in names else {},
@@ -182,7 +172,7 @@ def _check_json(path: Path) -> None:
     try:
         msgspec.json.decode(path.read_bytes(), type=dict[str, int])
     except msgspec.DecodeError as error:
-        raise WeightsError(f"{path} is no JSON, or is cut: fetch it again.") from error
+        raise WeightsError(f"{path} is not JSON, or is incomplete: fetch it again.") from error
 
 
 def _made(
@@ -197,8 +187,14 @@ def _made(
     """Ears with a table of tokens, ``count`` of them."""
     tokens = tokens_of(folder, count)
     arguments = {**{name: str(path) for name, path in files.items()}, "tokens": str(tokens), **settings}
-    known = languages_of(folder, languages)
-    return OfflineEars(folder, factory, arguments, known, in_capitals(tokens), invents=invents)
+    return OfflineEars(
+        folder=folder,
+        factory=factory,
+        arguments=arguments,
+        languages=languages_of(folder, languages),
+        capitals=in_capitals(tokens),
+        invents=invents,
+    )
 
 
 def _check_kind(network: Path, *kinds: str) -> str:
@@ -209,10 +205,10 @@ def _check_kind(network: Path, *kinds: str) -> str:
     for kind in kinds:
         if model_type.startswith(kind) and not streams:
             return kind
-    hint = "; use: asr.sherpa is for it" if streams else ""
+    hint = "; set use: asr.sherpa" if streams else ""
     raise WeightsError(
-        f"{network} is of the kind {model_type!r:.40}; {USE} knows NeMo, zipformers, Whisper, Moonshine, SenseVoice, "
-        f"Paraformer and Qwen3-ASR{hint}."
+        f"{network} has the model type {model_type!r:.40}; {USE} supports NeMo, zipformers, Whisper, Moonshine, "
+        f"SenseVoice, Paraformer and Qwen3-ASR{hint}."
     )
 
 
@@ -225,5 +221,7 @@ def _one_of(known: Sequence[str], languages: Sequence[str]) -> str:
     codes = [language.partition("-")[0] for language in languages]  # for "pt-BR" they know "pt"
     for code in codes:
         if code not in known:
-            raise ConfigError(f"options.languages: these ears know no {code!r:.20} (they know {', '.join(known)})")
+            raise ConfigError(
+                f"options.languages: this model does not support {code!r:.20} (supported: {', '.join(known)})"
+            )
     return codes[0] if len(codes) == 1 else ""

@@ -19,7 +19,7 @@ from engine.worker.onnx_metadata import metadata_of
 from engine.worker.reference import Clone
 from engine.worker.sherpa_clones import Cloner, cloner_in
 from engine.worker.sherpa_library import LANGUAGES
-from engine.worker.speaking import asked_voice, named
+from engine.worker.speaking import named
 from engine.worker.weights_folder import weights_folder
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -54,10 +54,9 @@ class SherpaVoice:
     networks: Mapping[str, Path] = field(default_factory=dict[str, Path])
     """Files of a voice that clones."""
 
-    def number(self, voice: str | None, default: str) -> int:
-        """Return the number of the voice that a request asks for. Raises RequestError where there is none."""
-        asked = asked_voice(voice or default, self.voices)
-        return next(number for number, one in enumerate(self.voices) if one.id == asked)
+    def number(self, voice: str) -> int:
+        """Return the library's number of a voice."""
+        return [one.id for one in self.voices].index(voice)
 
     def config(self, library: Any, threads: int) -> Any:
         """Return the configuration that sherpa_onnx.OfflineTts is made of."""
@@ -99,7 +98,7 @@ def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone
     if (cloner := cloner_in(folder)) is not None:
         return _cloning(folder, cloner, language, clones)
     if clones:
-        raise ConfigError(f"options.clones: the voice in {folder} clones nobody; leave them out")
+        raise ConfigError(f"options.clones: the voice in {folder} cannot clone voices; leave them out")
     model, metadata, vocoder = _networks(folder)
     family = _family(folder, metadata, vocoder)
     _check_metadata(model, family, metadata)
@@ -148,7 +147,7 @@ def _networks(folder: Path) -> tuple[Path, Mapping[str, str], Path | None]:
     if len(named) != 1:
         several = ", ".join(path.name for path in named)
         what = f"has several models ({several}): leave one of them" if named else "has no model.onnx"
-        raise WeightsError(f"The voice's folder {folder} {what}.")
+        raise WeightsError(f"The voice folder {folder} {what}.")
     return named[0], found[named[0]], vocoders[0] if vocoders else None
 
 
@@ -166,13 +165,17 @@ def _check_metadata(model: Path, family: str, metadata: Mapping[str, str]) -> No
     """Raise WeightsError where metadata is missing without which the library ends the process."""
     missing = [key for key in NEEDED[family] if not metadata.get(key)]
     if missing:
-        raise WeightsError(f"{model} says nothing of its {', '.join(missing)}: it is no voice of sherpa-onnx.")
+        raise WeightsError(f"{model} has no metadata on its {', '.join(missing)}: it is not a voice of sherpa-onnx.")
     for key in ("sample_rate", "n_speakers", "style_dim"):
         said = metadata.get(key, "0")
         if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", said) or (key != "style_dim" and "," in said):
-            raise WeightsError(f"{model} has a {key} of {said!r:.40}, which is none: it is no voice of sherpa-onnx.")
+            raise WeightsError(
+                f"{model} has a {key} of {said!r:.40}, which is not valid: it is not a voice of sherpa-onnx."
+            )
     if not 4_000 <= int(metadata["sample_rate"]) <= 192_000:
-        raise WeightsError(f"{model} has a sample_rate of {metadata['sample_rate']}, which is none of speech.")
+        raise WeightsError(
+            f"{model} has a sample_rate of {metadata['sample_rate']}, which is not a sample rate of speech."
+        )
 
 
 def _check_files(folder: Path, family: str, metadata: Mapping[str, str], vocoder: Path | None) -> None:
@@ -180,12 +183,12 @@ def _check_files(folder: Path, family: str, metadata: Mapping[str, str], vocoder
     styled = family in ("kokoro", "kitten")
     for name in ["tokens.txt", *(["voices.bin"] if styled else [])]:
         if not (folder / name).is_file():
-            raise WeightsError(f"The voice's folder {folder} has no {name}.")
+            raise WeightsError(f"The voice folder {folder} has no {name}.")
     if family == "matcha" and vocoder is None and metadata.get("need_vocoder") != "0":
-        raise WeightsError(f"The voice's folder {folder} has no vocoder: put vocos-22khz-univ.onnx beside the model.")
+        raise WeightsError(f"The voice folder {folder} has no vocoder: put vocos-22khz-univ.onnx beside the model.")
     if not [*folder.glob("lexicon*.txt")] and metadata.get("frontend") != "characters":
         raise WeightsError(
-            f"The voice's folder {folder} has no lexicon: since version 2, sherpa-onnx needs one, as lexicon-us-en.txt."
+            f"The voice folder {folder} has no lexicon: since version 2, sherpa-onnx needs one, as lexicon-us-en.txt."
         )
     if styled:
         _check_styles(folder / "voices.bin", metadata)
@@ -225,7 +228,7 @@ def _chosen(language: str, languages: Sequence[str], folder: Path) -> str:
     fitting = [one for one in languages if one.lower() == language.lower()]
     fitting += [one for one in languages if _base(one) == _base(language)]
     if languages and not fitting:
-        raise ConfigError(f"options.language: the voice in {folder} speaks {', '.join(languages)}, and no {language}")
+        raise ConfigError(f"options.language: the voice in {folder} speaks {', '.join(languages)}, not {language}")
     return fitting[0] if fitting else language
 
 

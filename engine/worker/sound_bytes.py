@@ -57,7 +57,7 @@ class SoundBytes:
     def _read_header(self) -> bool:
         """Whether the sound's samples come now."""
         if self._held.startswith(self._packed):
-            raise StageFailed(f"{self._who} sends compressed sound where raw samples (pcm) were asked for.")
+            raise StageFailed(f"{self._who} returned compressed audio instead of raw samples (pcm).")
         if len(self._held) < 4:
             return False
         if self._held.startswith(b"RIFF"):
@@ -81,12 +81,12 @@ class SoundBytes:
                 form = self._held[at : at + size]
             at += size + size % 2
         if len(self._held) > LARGEST_HEADER:
-            raise self._unreadable("its header has no end")
+            raise self._unreadable("its header does not end")
         return False
 
     def _understand(self, form: bytes) -> None:
         if len(form) < 16:
-            raise self._unreadable("it does not say what its samples are")
+            raise self._unreadable("it does not state its sample format")
         code, channels, rate_hz, _, _, bits = struct.unpack_from("<HHIIHH", form)
         if code == _EXTENSIBLE and len(form) >= 26:
             (code,) = struct.unpack_from("<H", form, 24)
@@ -104,4 +104,4 @@ class SoundBytes:
         return wave.reshape(-1, self._channels).mean(axis=1, dtype=np.float32) if self._channels > 1 else wave
 
     def _unreadable(self, why: str) -> StageFailed:
-        return StageFailed(f"{self._who} sends a WAV file that cannot be read: {why}.")
+        return StageFailed(f"{self._who} returned a WAV file that cannot be read: {why}.")

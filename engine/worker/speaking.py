@@ -64,4 +64,4 @@ def can_say(text: str, languages: Sequence[str]) -> bool:
 def unsayable(languages: Sequence[str]) -> StageFailed:
     """The end of an answer of which a voice of these languages could say nothing."""
     known = ", ".join(languages) or "another language"
-    return StageFailed(f"The voice can say nothing of this answer: it speaks {known}.")
+    return StageFailed(f"The voice cannot say any of this answer: it speaks {known}.")

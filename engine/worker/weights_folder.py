@@ -1,7 +1,4 @@
-"""The folder that a stage's `weights` name: whether it is there, and what is said of files that cannot be loaded.
-
-Knows no model and no library.
-"""
+"""Checks of the folder that a stage's `weights` name, and the error for files that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -11,8 +8,10 @@ from engine.errors import ConfigError, WeightsError
 
 
 def weights_folder(folder: Path | None, use: str, what: str) -> Path:
-    """The folder of ``what``, as "a voice of Phonon". Raises ConfigError where ``use`` is given none, and WeightsError
-    where there is no such folder."""
+    """Return the folder of ``what``, for instance "a voice of Phonon".
+
+    Raises ConfigError if the stage ``use`` has no `weights`, WeightsError if the folder does not exist.
+    """
     if folder is None:
         raise ConfigError(f"{use} needs `weights`: the folder of {what}")
     if not folder.is_dir():
@@ -21,6 +20,6 @@ def weights_folder(folder: Path | None, use: str, what: str) -> Path:
 
 
 def unloadable(what: str, error: Exception) -> WeightsError:
-    """The error for files of which a library can make nothing; ``what`` begins the sentence, as "The voice in ..."."""
+    """Return the error for files that a library cannot load; ``what`` is the subject, as "The voice in ..."."""
     why = " ".join(str(error).split())
     return WeightsError(f"{what} cannot be loaded ({why:.200}): fetch the files again.")

@@ -33,7 +33,7 @@ class STAGE(vllm.Thinker):
         writer.close()
 
     async def _complete(self, body: dict[str, Any]) -> Any:
-        inner: Any = self._vllm._engine
+        inner: Any = self._vllm
         reply = await inner._chat.create_chat_completion(inner._request.model_validate(body))
         return reply.model_dump()
 
@@ -47,5 +47,4 @@ class STAGE(vllm.Thinker):
     async def _processing(self) -> int:
         """By vLLM's front, and where that has none, by its engine: it resets its cache only while nobody uses it."""
         engine: Any = self._vllm._engine
-        engine = engine._engine
         return engine.get_num_unfinished_requests() or int(not await engine.reset_prefix_cache())

@@ -317,7 +317,7 @@ class TestStream:
         with pytest.raises(WeightsError, match=r"talker_text\.onnx is missing"):
             nano_talker.Talker(StageConfig(weights=tmp_path))
         (tmp_path / "talker_text.onnx").write_bytes(b"no model")
-        with pytest.raises(WeightsError, match="can't be loaded"):
+        with pytest.raises(WeightsError, match="cannot be loaded"):
             nano_talker.Talker(StageConfig(weights=tmp_path))
 
 

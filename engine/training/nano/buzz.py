@@ -28,8 +28,9 @@ from engine.training.nano.features import MIN_LOG_MEL, log_mel
 from engine.training.nano.periodic import EDGES_HZ, HIGH, Periods, harmonics_db, peaks_db, periods
 from engine.training.nano.speak import Voice
 from engine.training.nano.utterances import Utterance, parse
+from engine.worker.models.nano.inference import run
 from engine.worker.models.nano.source import HOP, Source
-from engine.worker.models.nano.voice import VOICES, run
+from engine.worker.models.nano.voice import VOICES
 
 TEACHER = meter.EVAL / "buzz.json"
 EACH = 8  # sentences of each genre

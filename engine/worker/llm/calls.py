@@ -58,7 +58,7 @@ class Calls:
         it. Raises StageFailed for one without a name."""
         calls = self._calls[:-1] if cut and self and not is_object(self._calls[-1].arguments) else self._calls
         if any(not call.name for call in calls):
-            raise StageFailed("The language model calls a function without saying which.")
+            raise StageFailed("The language model called a function without a name.")
         return [ToolCall(call.id, call.name, call.arguments or "{}") for call in calls]
 
     def _of(self, index: int | None, id: str, name: str) -> _Call:

@@ -69,20 +69,17 @@ def read_checkpoint(folder: Path, template: bool = True) -> Checkpoint:
     """Read a folder. Raises WeightsError for one that holds no language model, or where ``template`` is wanted and
     there is none."""
     if not folder.is_dir():
-        what = "must be a checkpoint's folder, not a file" if folder.exists() else "there is no such folder"
+        what = "must be a checkpoint's folder, not a file" if folder.exists() else "the folder does not exist"
         raise WeightsError(f"{folder}: {what}")
     config = json_in(folder / "config.json")
     if config is None:
-        raise WeightsError(f"{folder}: holds no config.json, so it is no checkpoint as Hugging Face lays them out")
+        raise WeightsError(f"{folder}: has no config.json, so it is not a Hugging Face checkpoint")
     files = next((found for pattern in _WEIGHTS if (found := sorted(folder.glob(pattern)))), [])
     if not files:
         raise WeightsError(f"{folder}: holds no weights (files that end with .safetensors)")
     found = template_in(folder)
     if template and not found and not (folder / _OWN_TEMPLATE).exists():
-        raise WeightsError(
-            f"{folder}: has no chat template, so nobody knows how this model is asked. Give one as options.template, "
-            "a file of Jinja."
-        )
+        raise WeightsError(f"{folder}: has no chat template. Give one as options.template, a file of Jinja.")
     return Checkpoint(folder, sum(file.stat().st_size for file in files), config, found)
 
 

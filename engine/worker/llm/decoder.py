@@ -115,8 +115,8 @@ class Decoder:
         reason = _REASONS.get(self._finish or "", "stop")
         calls = self._calls.whole(cut=reason == "length")
         if not self._spoke and not self._calls:
-            only = "has only thought: turn its thinking off, or allow more tokens"
-            raise StageFailed(f"The language model {only if self._thought else 'ended its answer without a word'}.")
+            only = "spent its whole answer on thinking: turn thinking off, or allow more tokens"
+            raise StageFailed(f"The language model {only if self._thought else 'ended its answer without any text'}.")
         usage = _usage(self._usage or _Usage(), "tool" if calls and reason == "stop" else reason)
         return [*rest, *calls, usage]
 

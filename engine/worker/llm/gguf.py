@@ -79,7 +79,7 @@ def read_header(path: Path) -> Header:
     try:
         stat = path.stat()
     except OSError:
-        raise WeightsError(f"{path}: there is no such file") from None
+        raise WeightsError(f"{path}: the file does not exist") from None
     if not path.is_file():
         raise WeightsError(f"{path}: must be a GGUF file, not a folder")
     return _read(path, stat.st_size, stat.st_mtime_ns)
@@ -145,7 +145,7 @@ class _Reader:
     at: int = 0
 
     def cut(self) -> WeightsError:
-        return WeightsError(f"{self.path}: is cut short or damaged; fetch it again")
+        return WeightsError(f"{self.path}: is incomplete or damaged; fetch it again")
 
     def bytes(self, count: int) -> bytes:
         self.at += count

@@ -64,7 +64,6 @@ class Llama:
     """Whether llama.cpp is broken and this process is not: never, since both break together."""
 
     def __init__(self, settings: LlamaSettings) -> None:
-        self._settings = settings
         self._server: Any = _loaded(settings)
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="llama")
         self._answers = set[_Answer]()
@@ -94,11 +93,6 @@ class Llama:
         """Return llama.cpp's counts of its work, by the names of its `/metrics`. The call waits for its next step."""
         lines = [line for line in self._server.handle_metrics().splitlines() if line[:1] not in ("#", "")]
         return {name.removeprefix("llamacpp:"): float(count) for name, count in (line.split(" ") for line in lines)}
-
-    @property
-    def free(self) -> int:
-        """Return how many more answers could begin at once."""
-        return max(0, self._settings.slots - len(self._answers))
 
     async def aclose(self) -> None:
         """Abort what is under way, and let go of the model."""
@@ -165,7 +159,7 @@ def _loaded(settings: LlamaSettings) -> Any:
         except RuntimeError:
             named = f"{settings.weights}{', or its projector' if settings.projector else ''}"
             raise WeightsError(
-                f"{named}: llama.cpp cannot load it. It is damaged, has a chat template that is no Jinja, "
+                f"{named}: llama.cpp cannot load it. It is damaged, has a chat template that is not valid Jinja, "
                 "needs more memory than there is, or is of an architecture that this version does not know: fetch it "
                 "again, give a template, or take a newer xllamacpp."
             ) from None

@@ -30,11 +30,6 @@ class LocalModel(Protocol):
     """A language model that is loaded, in this process or in one of its own."""
 
     @property
-    def free(self) -> int:
-        """Return how many more answers could begin at once."""
-        ...
-
-    @property
     def broken(self) -> bool:
         """Whether it is gone for good, and its worker about to end."""
         ...
@@ -64,17 +59,23 @@ class LocalThinker(ChatThinker):
         super().__init__(config, options)
         self._model = model
         self._now = now
+        self._answering = 0
+
+    @property
+    def free(self) -> int:
+        """Return how many more answers could begin now."""
+        return max(0, self.info.slots - self._answering)
 
     def open(self, req: StageRequest) -> None:
         """Take a place for an answer: where none is free, a prompt that is read ahead for another user gives its own
         up."""
         others = [warming for session, warming in self._warming.items() if session != req.request.session]
-        if others and not self._model.free:
+        if others and not self.free:
             others[0].task.cancel()
 
     async def prepare(self, request: Request) -> None:
         """Read a prompt ahead in a place that nobody needs now, or not at all."""
-        if self._model.free:
+        if self.free:
             await super().prepare(request)
 
     async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
@@ -82,6 +83,7 @@ class LocalThinker(ChatThinker):
         who = f"The language model {options.model}"
         patience = Patience(options.first_token_s, options.stall_s, who, self._now)
         decoder = Decoder(name, begun)
+        self._answering += 1
         try:
             async with aclosing(self._model.events(body, name)) as events:
                 while (event := await patience.wait(anext(events, None))) is not None:
@@ -94,6 +96,8 @@ class LocalThinker(ChatThinker):
             if self._model.broken:
                 await asyncio.Event().wait()  # the worker ends, and the answer goes on in another one
             raise error_of_model(refusal, options.model, texts_of(body)) from None
+        finally:
+            self._answering -= 1
 
     async def go_on(self, body: Mapping[str, Any], name: str, written: Sequence[Text]) -> AsyncGenerator[Delta]:
         asked = continued(body, written)

@@ -162,16 +162,16 @@ def _shown(part: Part, options: ModelOptions) -> str | Body:
         case ImagePart(pixels) if options.images:
             return {"type": "image_url", "image_url": {"url": image_url(pixels)}}
         case ImagePart():
-            raise RequestError(f"{options.model} cannot see pictures here. If it can, {options.to_see()}.")
+            raise RequestError(f"{options.model} does not accept images here. If it can, {options.to_see()}.")
         case VideoPart():
-            raise RequestError(f"{options.model} cannot watch videos here. Send pictures of it.")
+            raise RequestError(f"{options.model} does not accept videos here. Send single images instead.")
         case AudioPart(pcm, _) if options.audio and pcm is not None:
             return {
                 "type": "input_audio",
                 "input_audio": {"data": pybase64.b64encode(wav(pcm)).decode("ascii"), "format": "wav"},
             }
         case AudioPart(_, None):
-            raise RequestError(f"{options.model} cannot hear here, and nothing has told it what was said.")
+            raise RequestError(f"{options.model} does not accept audio here, and the audio has no transcript.")
         case _:
             return _words(part)
 

@@ -99,18 +99,18 @@ class Options(ModelOptions, ServerOptions):
         return f"The language model's server at {self.host}"
 
 
-def options_of(mapping: Mapping[str, Any], path: str = "options") -> Options:
+def options_of(mapping: Mapping[str, Any]) -> Options:
     """The options that a configuration gives. Raises ConfigError, which names what is wrong and shows no secret."""
-    options: Options = build(Options, dict(mapping), path)
-    check_server(options, path)
-    check(options, path)
+    options: Options = build(Options, dict(mapping), "options")
+    check_server(options)
+    check(options)
     return options
 
 
-def check(options: ModelOptions, path: str) -> None:
+def check(options: ModelOptions) -> None:
     """Check what types alone cannot express. Raises ConfigError."""
-    check_times(options, ("first_token_s", "stall_s"), path)
+    check_times(options, ("first_token_s", "stall_s"))
     if options.context < 256:
-        raise ConfigError(f"{path}.context: must be at least 256 tokens")
+        raise ConfigError("options.context: must be at least 256 tokens")
     if not options.model:
-        raise ConfigError(f"{path}.model: must be the name of a model")
+        raise ConfigError("options.model: must be the name of a model")

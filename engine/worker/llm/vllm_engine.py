@@ -14,10 +14,11 @@ import os
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from engine.errors import ConfigError, WeightsError
+from engine.errors import ConfigError, RequestError, WeightsError
 from engine.nearest import nearest
 from engine.worker import process_group
 from engine.worker.remote.refusals import Refusal, cleaned
@@ -70,6 +71,8 @@ class VllmEngine:
     """
 
     def __init__(self, settings: VllmSettings) -> None:
+        self._settings = settings
+        self._count = count()
         os.environ.update(ENVIRONMENT)
         for name, value in LOG.items():
             os.environ.setdefault(name, value)
@@ -86,13 +89,16 @@ class VllmEngine:
                 self._engine.shutdown(timeout=0)
                 raise
 
-    async def complete(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
-        """The events of a chat completion, as JSON. To close this generator aborts it, and so does cancelling.
+    async def events(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
+        """Yield the events of a chat completion, as JSON. Closing this generator aborts the answer.
 
-        ``name`` is the request's, among all that are under way. Raises Refusal.
+        ``name`` begins the id by which vLLM knows the request. Raises Refusal or RequestError.
         """
+        self._check_tools(body)
+        request_id = f"{name}-{next(self._count)}"
+        most = min(body["max_tokens"], self._settings.context)
         try:
-            asked = self._request.model_validate({**body, "stream": True, "request_id": name})
+            asked = self._request.model_validate({**body, "max_tokens": most, "stream": True, "request_id": request_id})
             reply = await self._chat.create_chat_completion(asked)
         except Exception as error:  # noqa: BLE001 - vLLM has a status for each, also where a template raises
             raise _refusal(self._error_of(error)) from None
@@ -103,10 +109,10 @@ class VllmEngine:
                 yield event.removeprefix("data:").strip()
         finally:
             await reply.aclose()
-            await self._engine.abort(f"chatcmpl-{name}")  # closing alone leaves it to the garbage collector
+            await self._engine.abort(f"chatcmpl-{request_id}")  # closing alone leaves it to the garbage collector
 
     async def over(self) -> None:
-        """Returns once the engine has broken, and can be used no more."""
+        """Wait until the engine has failed for good."""
         self._engine._run_output_handler()  # where no event loop ran yet, it has not begun to read answers
         await asyncio.wait([self._engine.output_handler])
 
@@ -118,6 +124,13 @@ class VllmEngine:
         """End the engine's processes."""
         self._engine.output_handler.cancel()  # it would report their end as an error
         await asyncio.to_thread(self._engine.shutdown, timeout=0)
+
+    def _check_tools(self, body: Mapping[str, Any]) -> None:
+        if body.get("tools") and body.get("tool_choice") != "none" and self._settings.tool_parser is None:
+            raise RequestError(
+                f"{self._settings.name} cannot call functions here: its chat template shows no known format of "
+                "function calls. Name one of vLLM's tool parsers as options.tool_parser."
+            )
 
 
 def _version() -> str:
@@ -139,8 +152,8 @@ def _named(version: str) -> Generator[None]:
         if version.startswith(f"{VERSION}."):
             raise
         raise ConfigError(
-            f"llm.vllm knows vLLM {VERSION}, and this worker's environment has {version}, which does not fit: "
-            "`make vllm` makes an environment that does"
+            f"llm.vllm supports vLLM {VERSION}, and this worker's environment has {version}, which is not "
+            "supported: `make vllm` installs the right version"
         ) from error
 
 
@@ -183,8 +196,8 @@ def _check_device(wanted: str, there: str) -> None:
     if kind != there:
         step = "give it a device (devices: [0])" if kind == "cpu" else "let the worker compute on the cpu"
         raise ConfigError(
-            f"llm.vllm: the vLLM of this environment computes on {there}, and its worker on {kind}: {step}, or make "
-            "the environment anew on this machine (`make vllm`)"
+            f"llm.vllm: the installed vLLM computes on {there}, but the worker's device is {kind}: {step}, or rebuild "
+            "the environment on this machine (`make vllm`)"
         )
 
 
@@ -236,7 +249,7 @@ def _chat(engine: Any, settings: VllmSettings) -> Any:
             raise
         known = ", ".join(_of("tool_parsers", "ToolParserManager").list_registered())
         raise ConfigError(
-            f"options.tool_parser: {settings.tool_parser!r} is none of vLLM's that fits this model; it has {known}"
+            f"options.tool_parser: vLLM has no {settings.tool_parser!r} that fits this model (known: {known})"
         ) from error
 
 

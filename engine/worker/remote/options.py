@@ -49,35 +49,36 @@ class ServerOptions:
         return f"The server at {self.host}"
 
 
-def check_server(options: ServerOptions, path: str) -> None:
+def check_server(options: ServerOptions) -> None:
     """Check what types alone cannot express. Raises ConfigError, which shows no secret."""
-    where = f"{path}.url"
     try:
         parts = urlsplit(options.url)
         named = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise ConfigError(f"{where}: is no address; give one like http://127.0.0.1:11434/v1") from None
+        raise ConfigError("options.url: is not a server URL; use one like http://127.0.0.1:11434/v1") from None
     if parts.username is not None or parts.password is not None:
-        raise ConfigError(f"{where}: must hold no user and no password; put the key into a file, and name it: key_file")
+        raise ConfigError(
+            "options.url: must not contain a user name or password; put the key into a file and name it as key_file"
+        )
     if not named or parts.query or parts.fragment or not _SIGNS.fullmatch(options.url):
-        raise ConfigError(f"{where}: is no address of a server; give one like http://127.0.0.1:11434/v1")
+        raise ConfigError("options.url: is not a server URL; use one like http://127.0.0.1:11434/v1")
     if options.key_file and parts.scheme == "http" and not is_local(options.url) and not options.allow_plain:
         raise ConfigError(
-            f"{where}: The key would go to {options.host} unencrypted. Use https://, or set allow_plain: true where "
-            "the network between is yours."
+            f"options.url: The key would go to {options.host} unencrypted. Use https://, or set allow_plain: true if "
+            "you own the network between."
         )
     if not options.model:
-        raise ConfigError(f"{path}.model: must be the name of a model")
+        raise ConfigError("options.model: must be the name of a model")
 
 
-def check_times(options: object, names: Iterable[str], path: str) -> None:
+def check_times(options: object, names: Iterable[str]) -> None:
     """Options that are seconds to wait. Raises ConfigError."""
     for name in names:
         if not 0 < getattr(options, name) < math.inf:
-            raise ConfigError(f"{path}.{name}: must be above 0")
+            raise ConfigError(f"options.{name}: must be a positive, finite number")
 
 
-def check_language(language: str, path: str) -> None:
+def check_language(language: str) -> None:
     """An option that is a language as BCP 47, or nothing. Raises ConfigError."""
     if language and not _LANGUAGE.fullmatch(language):
-        raise ConfigError(f"{path}.language: {language!r:.80} is no tag of a language; write one like en or de-AT")
+        raise ConfigError(f"options.language: {language!r:.80} is not a language tag; use one like en or de-AT")

@@ -43,19 +43,19 @@ def as_engine_error(refusal: Refusal, options: ServerOptions, texts: Iterable[st
         case 401 | 403 if options.key_file:
             return StageUnavailable(f"{server} refuses the key in {options.key_file} ({status}).")
         case 401 | 403:
-            return StageUnavailable(f"{server} asks for a key ({status}): give the file that holds it as key_file.")
+            return StageUnavailable(f"{server} requires an API key ({status}): name its file as key_file.")
         case 404:
             return StageUnavailable(
                 f"{server} has no model {options.model!r}, or no API at {options.base} (404){said}."
             )
         case 429:
-            return Overloaded(f"{server} takes no more requests now (429){said}. Try again later.")
+            return Overloaded(f"{server} accepts no more requests now (429){said}. Try again later.")
         case 400 | 413 | 422:
             return RequestError(f"{server} does not take this request ({status}){said}.")
         case 502 | 503 | 504 | 529:
             return StageUnavailable(f"{server} is not ready ({status}){said}. Try again soon.")
         case _ if 300 <= status < 400:
-            return StageUnavailable(f"{server} sends requests on to another address ({status}): give that one as url.")
+            return StageUnavailable(f"{server} redirects requests ({status}): set url to the new address.")
         case _:
             return StageFailed(f"{server} failed ({status}){said}.")
 
@@ -65,10 +65,11 @@ def unreachable(error: httpx2.HTTPError, options: ServerOptions) -> EngineError:
     server = options.who
     match error:
         case httpx2.SSEError():
-            return StageFailed(f"{server} sends more in one piece than an answer has.")
+            return StageFailed(f"{server} sent an event that is too large.")
         case httpx2.ConnectError() if _is_certificate(error):
             return StageUnavailable(
-                f"{server} shows a certificate that this machine does not trust. Name its file in SSL_CERT_FILE."
+                f"{server} has a TLS certificate that this machine does not trust. Set SSL_CERT_FILE to the file of "
+                "that certificate."
             )
         case httpx2.ConnectError() if options.url.startswith("https:") and "SSL" in str(error):
             return StageUnavailable(f"{server} does not speak TLS: its address may begin with http://.")
@@ -77,9 +78,9 @@ def unreachable(error: httpx2.HTTPError, options: ServerOptions) -> EngineError:
         case httpx2.ProxyError():
             return StageUnavailable(f"{server} cannot be reached through the proxy of this environment.")
         case httpx2.DecodingError():
-            return StageFailed(f"{server} sends data that cannot be read.")
+            return StageFailed(f"{server} sent data that cannot be decoded.")
         case _:
-            return StageFailed(f"{server} ended the connection before its answer was complete.")
+            return StageFailed(f"{server} closed the connection before its answer was complete.")
 
 
 def message_of(body: bytes) -> tuple[str, str]:

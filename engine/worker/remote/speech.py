@@ -54,18 +54,18 @@ class SpeechOptions(ServerOptions):
         return f"The speech server at {self.host}"
 
 
-def speech_options(mapping: Mapping[str, Any], path: str = "options") -> SpeechOptions:
+def speech_options(mapping: Mapping[str, Any]) -> SpeechOptions:
     """The options that a configuration gives. Raises ConfigError, which names what is wrong and shows no secret."""
-    options: SpeechOptions = build(SpeechOptions, dict(mapping), path)
-    check_server(options, path)
-    check_times(options, ("first_sound_s", "stall_s"), path)
+    options: SpeechOptions = build(SpeechOptions, dict(mapping), "options")
+    check_server(options)
+    check_times(options, ("first_sound_s", "stall_s"))
     if not SLOWEST_HZ <= options.rate_hz <= FASTEST_HZ:
-        raise ConfigError(f"{path}.rate_hz: must be {SLOWEST_HZ} to {FASTEST_HZ}")
+        raise ConfigError(f"options.rate_hz: must be {SLOWEST_HZ} to {FASTEST_HZ}")
     if options.voices and options.voice and options.voice not in options.voices:
-        raise ConfigError(f"{path}.voice: {options.voice!r} is none of voices ({', '.join(options.voices)})")
+        raise ConfigError(f"options.voice: {options.voice!r} is not one of voices ({', '.join(options.voices)})")
     if "input" in options.fields:
-        raise ConfigError(f"{path}.fields: must not hold input: that is what is said")
-    check_language(options.language, path)
+        raise ConfigError("options.fields: must not contain input, which the stage sets")
+    check_language(options.language)
     return options
 
 
@@ -141,4 +141,4 @@ class SpeechServer:
     def _silent(self, body: bytes, text: str) -> EngineError:
         """Return the error for a text in place of sound."""
         said = says(message_of(body)[0], (text,), self._connection.key)
-        return StageFailed(f"{self._options.who} sends a text where sound was asked for{said}. Check the url.")
+        return StageFailed(f"{self._options.who} returned text instead of audio{said}. Check the url.")

@@ -39,14 +39,14 @@ class TranscriptionOptions(ServerOptions):
         return f"The transcription server at {self.host}"
 
 
-def transcription_options(mapping: Mapping[str, Any], path: str = "options") -> TranscriptionOptions:
+def transcription_options(mapping: Mapping[str, Any]) -> TranscriptionOptions:
     """The options that a configuration gives. Raises ConfigError, which names what is wrong and shows no secret."""
-    options: TranscriptionOptions = build(TranscriptionOptions, dict(mapping), path)
-    check_server(options, path)
-    check_times(options, ("answer_s",), path)
-    check_language(options.language, path)
+    options: TranscriptionOptions = build(TranscriptionOptions, dict(mapping), "options")
+    check_server(options)
+    check_times(options, ("answer_s",))
+    check_language(options.language)
     if "file" in options.fields:
-        raise ConfigError(f"{path}.fields: must not hold file: that is what is heard")
+        raise ConfigError("options.fields: must not contain file, which the stage sets")
     return options
 
 
@@ -104,4 +104,4 @@ class TranscriptionServer:
     def _wordless(self, body: bytes) -> EngineError:
         """Return the error for an answer that is no transcript."""
         said = says(message_of(body)[0] if b'"error"' in body else "", (), self._connection.key)
-        return StageFailed(f"{self._options.who} sends no transcript{said}. Check the url.")
+        return StageFailed(f"{self._options.who} returned no transcript{said}. Check the url.")

@@ -40,7 +40,7 @@ def test_a_checkpoint_is_quantized_into_a_new_folder(tmp_path: Path) -> None:
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     full = checkpoint(tmp_path / "full")
     code, said = typed(str(full), str(full))
-    assert (code, "is there already; name a new folder" in said) == (1, True)
+    assert (code, "already exists; name a new folder" in said) == (1, True)
     code, said = typed(str(tmp_path), str(tmp_path / "few"))
     assert (code, "config.json" in said) == (1, True)
     code, said = typed(str(full), str(tmp_path / "few"), "--group", "1000")

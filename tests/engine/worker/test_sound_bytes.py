@@ -68,15 +68,15 @@ def test_half_a_sample_at_the_end_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("data", "kind", "told"),
     [
-        (b"ID3\x04" + bytes(100), "", "compressed sound where raw samples"),
-        (b"OggS" + bytes(100), "audio/ogg", "compressed sound"),
-        (b"\xff\xfb\x90\x64", "audio/mpeg", "compressed sound"),
+        (b"ID3\x04" + bytes(100), "", "compressed audio instead of raw samples"),
+        (b"OggS" + bytes(100), "audio/ogg", "compressed audio"),
+        (b"\xff\xfb\x90\x64", "audio/mpeg", "compressed audio"),
         (wav(b"", bits=24), "", "its samples have 24 bits, in format 1"),
         (wav(b"", code=6, bits=8), "", "its samples have 8 bits, in format 6"),
         (wav(b"", rate_hz=0), "", "1 channels at 0 Hz"),
         (wav(b"", channels=0), "", "0 channels"),
-        (b"RIFF\0\0\0\0WAVEdata\0\0\0\0", "", "does not say what its samples are"),
-        (b"RIFF\0\0\0\0WAVE" + b"LIST\xff\xff\xff\x7f" + bytes(70_000), "", "its header has no end"),
+        (b"RIFF\0\0\0\0WAVEdata\0\0\0\0", "", "does not state its sample format"),
+        (b"RIFF\0\0\0\0WAVE" + b"LIST\xff\xff\xff\x7f" + bytes(70_000), "", "its header does not end"),
     ],
 )
 def test_what_cannot_be_read_is_told(data: bytes, kind: str, told: str) -> None:

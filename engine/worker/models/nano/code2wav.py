@@ -15,8 +15,9 @@ from engine.chunk import Audio, Checkpoint, Chunk, Codes, kinds
 from engine.core import Facets, StageInfo
 from engine.errors import EngineError
 from engine.worker.codec_frames import Books, Window, state_due
+from engine.worker.models.nano.inference import run
 from engine.worker.models.nano.source import Source
-from engine.worker.models.nano.voice import BOOKS, FRAME_S, FRAME_SAMPLES, SIZE, Floats, run, session, voice_of
+from engine.worker.models.nano.voice import BOOKS, FRAME_S, FRAME_SAMPLES, SIZE, Floats, session, voice_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 

@@ -13,14 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
-import onnxruntime
-from numpy.typing import NDArray
 
-from engine.errors import WeightsError
 from engine.worker.models.nano import picture as pictures
+from engine.worker.models.nano.inference import load, run
 from engine.worker.models.nano.picture import Pixels, Small
 from engine.worker.models.nano.scene import CHARACTERS, COLOURS, MOST_CHARACTERS, SHAPES, UNSURE, Scene, Thing, grouped
 
@@ -73,8 +70,8 @@ class Eyes:
     """The two networks. One picture takes some milliseconds on one thread."""
 
     def __init__(self, folder: Path, threads: int = 1) -> None:
-        self._finder = _session(folder / "eyes_find.onnx", threads)
-        self._reader = _session(folder / "eyes_read.onnx", threads)
+        self._finder = load(folder / "eyes_find.onnx", threads)
+        self._reader = load(folder / "eyes_read.onnx", threads)
 
     def look(self, pixels: Pixels) -> Look:
         """Look at a picture, uint8 [height, width, 3] of any size."""
@@ -95,7 +92,7 @@ class Eyes:
 
     def _find(self, square: Small, statistics: Small) -> tuple[list[Find], str]:
         half = np.ascontiguousarray(pictures.halved(square).transpose(2, 0, 1))
-        fields, colours = _run(self._finder, {"picture": half[None], "told": statistics[None]})
+        fields, colours = run(self._finder, None, {"picture": half[None], "told": statistics[None]})
         return found(fields[0]), COLOURS[int(colours[0].argmax())]
 
     def _read(self, square: Small, statistics: Small, finds: Sequence[Find]) -> list[Thing]:
@@ -107,7 +104,7 @@ class Eyes:
             "pieces": np.ascontiguousarray(pieces.transpose(0, 3, 1, 2)),
             "told": np.tile(statistics, (len(finds), 1)),
         }
-        kinds, colours = (_shares(logits) for logits in _run(self._reader, feeds))
+        kinds, colours = (_shares(logits) for logits in run(self._reader, None, feeds))
         named = (_named(find, *row) for find, *row in zip(finds, kinds, colours, strict=True))
         return [thing for thing in named if thing is not None]
 
@@ -226,19 +223,6 @@ def _thumb(picture: Small) -> Small:
     height, width = picture.shape[:2]
     wide, high = (max(2, THUMB * side // max(width, height)) for side in (width, height))
     return pictures.made(picture, pictures.areas(height, 0, height, high), pictures.areas(width, 0, width, wide))
-
-
-def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's own errors have no common base
-        raise WeightsError(f"{path} cannot be loaded as nano's eyes ({error}); restore the file") from error
-
-
-def _run(session: onnxruntime.InferenceSession, feeds: dict[str, Small]) -> list[NDArray[np.float32]]:
-    return cast("list[NDArray[np.float32]]", session.run(None, feeds))
 
 
 def _shares(logits: Small) -> Small:

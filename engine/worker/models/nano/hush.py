@@ -13,7 +13,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from engine.core import MIC_RATE_HZ, Pcm
-from engine.worker.models.nano.voice import run
+from engine.worker.models.nano.inference import run
 
 WIDTH, HOP = 512, 128  # samples: 32 ms, every 8 ms
 QUANTILE = 0.15  # the share of a frequency's frames that lie below the noise ...

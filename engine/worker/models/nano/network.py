@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from engine.errors import WeightsError
+from engine.worker.models.nano.inference import load, run
 from engine.worker.models.nano.tokens import CONTEXT, VOCABULARY
 
 WARM = 64  # ids: a first turn
@@ -38,13 +37,7 @@ class Network:
     """
 
     def __init__(self, path: Path, slots: int, threads: int = 1) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.enable_mem_pattern = False  # every step has a new shape
-        try:
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime's own errors have no common base
-            raise WeightsError(f"{path} cannot be loaded as nano's thinker ({error}); restore the file") from error
+        self._session = load(path, threads, same_shapes=False)
         size = {entry.name: entry.shape for entry in self._session.get_outputs()}["logits"][-1]
         if size != VOCABULARY:
             raise WeightsError(f"{path} knows {size} tokens, this version of nano has {VOCABULARY}; restore the file")
@@ -88,7 +81,7 @@ class Network:
             "tails": self._conv_states[slots],
             "lengths": np.asarray(lengths, np.int64),
         }
-        logits, keys, values, conv_state = cast("list[NDArray[np.float32]]", self._session.run(None, feeds))
+        logits, keys, values, conv_state = run(self._session, None, feeds)
         for i, (slot, length) in enumerate(zip(slots, lengths, strict=True)):
             end = length + len(ids[i])
             self._keys[slot, ..., length:end] = keys[i]

@@ -19,7 +19,8 @@ from engine.english.numbers import grammar
 from engine.english.speller import Said, Speller
 from engine.errors import EngineError, RequestError
 from engine.worker.codec_frames import frames_of, state_due
-from engine.worker.models.nano.voice import FRAME_S, LATENT, VOICES, WHO, Floats, run, session, voice_of
+from engine.worker.models.nano.inference import run
+from engine.worker.models.nano.voice import FRAME_S, LATENT, VOICES, WHO, Floats, session, voice_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
@@ -243,6 +244,6 @@ def _check_guidance(request: Request) -> None:
     if set(roles) - {"main", NEGATIVE}:
         raise RequestError(f"nano's talker knows the roles main and {NEGATIVE}, not {', '.join(roles)!a:.100}")
     if guidance != 1 and NEGATIVE not in roles:
-        raise RequestError(f"guidance of {guidance:g} needs the role {NEGATIVE} beside main")
+        raise RequestError(f"guidance of {guidance:g} needs the role {NEGATIVE} in addition to main")
     if not 0 <= guidance <= MAX_GUIDANCE:
         raise RequestError(f"guidance: must be between 0 and {MAX_GUIDANCE:g}, not {guidance:g}")

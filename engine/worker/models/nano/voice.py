@@ -7,16 +7,15 @@ request, and how the text or the frames are cut never changes the sound.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
 from engine.core import SPEAKER_RATE_HZ, Request
-from engine.errors import RequestError, WeightsError
+from engine.errors import RequestError
+from engine.worker.models.nano.inference import load
 from engine.worker.stage import StageConfig
 
 VOICES = ("rms", "slt", "awb")
@@ -35,23 +34,9 @@ Floats = NDArray[np.float32]
 
 
 def session(config: StageConfig, name: str) -> ort.InferenceSession:
-    """Open one network of the voice; `place.weights` is a folder, by default the built-in one."""
+    """Load one network of the voice, from the configured folder or the built-in one. Raises WeightsError."""
     folder = config.weights or Path(__file__).parents[3] / "weights" / "nano"
-    path = folder / f"{name}.onnx"
-    if not path.is_file():
-        raise WeightsError(f"{path} is missing: point `weights` to a folder with nano's ONNX files")
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = config.threads
-    options.inter_op_num_threads = 1
-    try:
-        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise WeightsError(f"{path} can't be loaded ({error}): fetch the file again") from error
-
-
-def run(net: ort.InferenceSession, outputs: Sequence[str], inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    """`InferenceSession.run`, typed as what it gives for tensors."""
-    return cast("list[NDArray[Any]]", net.run(outputs, inputs))
+    return load(folder / f"{name}.onnx", config.threads)
 
 
 def voice_of(request: Request) -> int:

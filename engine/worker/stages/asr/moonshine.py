@@ -169,7 +169,7 @@ class Ears:
         stream.set_transcribe_flags(FORCE)
         result = stream.stop()
         if result is None:
-            raise RuntimeError("the library broke at the end of a line, and keeps why to itself")
+            raise RuntimeError("the library failed at the end of a line and reports no reason")
         hearing.read(result)
         hearing.settle()
         hearing.stream = None
@@ -194,7 +194,7 @@ def _options(options: Mapping[str, Any]) -> Options:
     """Raises ConfigError for others."""
     built = build(Options, dict(options), "options")
     if built.users < 1:
-        raise ConfigError("options.users: at least one user has to be heard")
+        raise ConfigError("options.users: must be at least 1")
     return built
 
 

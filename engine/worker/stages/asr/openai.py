@@ -77,5 +77,7 @@ async def _turn(inputs: AsyncIterator[Chunk]) -> Pcm:
         pieces.append(pcm)
         count += len(pcm)
         if count > LONGEST_S * MIC_RATE_HZ:
-            raise RequestError(f"A turn of more than {LONGEST_S // 60} minutes cannot be heard; speak in shorter ones.")
+            raise RequestError(
+                f"A turn of more than {LONGEST_S // 60} minutes cannot be transcribed; speak in shorter turns."
+            )
     return np.concatenate(pieces) if pieces else np.empty(0, np.int16)

@@ -86,7 +86,7 @@ def options_of(config: StageConfig) -> Options:
     options: Options = build(Options, dict(config.options), "options")
     for name in ("threads", "cache_mb"):
         if getattr(options, name) < 0:
-            raise ConfigError(f"options.{name}: must not be below 0")
+            raise ConfigError(f"options.{name}: must be at least 0")
     header = _model(_file_of(config.weights), options)
     projector = _projector(config.weights, options)
     options = replace(
@@ -97,7 +97,7 @@ def options_of(config: StageConfig) -> Options:
         images=projector is not None and projector.reads("vision"),
         audio=projector is not None and projector.reads("audio"),
     )
-    check(options, "options")
+    check(options)
     return options
 
 
@@ -119,7 +119,7 @@ def _model(weights: Path, options: Options) -> Header:
         raise WeightsError(f"{weights}: is a projector, not a language model; name it in options.mmproj")
     if not header.template and options.template is None:
         raise WeightsError(
-            f"{weights}: has no chat template, so nobody knows how this model is asked. Give one as options.template: "
+            f"{weights}: has no chat template. Give one as options.template: "
             f'a file of Jinja, or "{CHATML}" where it was trained on that.'
         )
     return header
@@ -135,7 +135,9 @@ def _projector(weights: Path, options: Options) -> Header | None:
         return None
     header = read_header(Path(named))
     if header.architecture != PROJECTOR:
-        raise WeightsError(f"{named}: is no projector, but a model of {header.architecture or 'no name'}")
+        raise WeightsError(
+            f"{named}: is not a projector, but a model of the architecture {header.architecture or 'unknown'}"
+        )
     return header
 
 

@@ -54,8 +54,7 @@ class Thinker(ChatThinker):
         owner = (await self._client.probe()).owner
         if not await goes_on(self._client, owner, asked):
             raise StageFailed(
-                f"{self._options.who} does not go on with answers that were broken "
-                "off: what was still to come of this one is lost. Ask again."
+                f"{self._options.who} cannot continue an interrupted answer, so the rest is lost. Ask again."
             )
         async with aclosing(self.ask(asked, name, begun=True)) as deltas, aclosing(rest(deltas, written)) as placed:
             async for delta in placed:

@@ -19,9 +19,9 @@ from engine.worker.llm.checkpoint import VALUE_BYTES, Checkpoint, read_checkpoin
 from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.options import LocalOptions, check
 from engine.worker.llm.thinker import thinker_info
-from engine.worker.llm.vllm import Vllm
-from engine.worker.llm.vllm_engine import VllmSettings
+from engine.worker.llm.vllm_engine import VllmEngine, VllmSettings
 from engine.worker.stage import StageConfig
+from engine.worker.streamed import Broken
 
 AS_STORED = "auto"
 """vLLM's word for the checkpoint's own type of numbers, where that is a small one."""
@@ -70,11 +70,13 @@ class Thinker(LocalThinker):
 
     def __init__(self, config: StageConfig) -> None:
         options, checkpoint = options_of(config)
-        self._vllm = Vllm(settings_of(config, options, checkpoint))
+        self._vllm = VllmEngine(settings_of(config, options, checkpoint))
         super().__init__(config, options, self._vllm)
 
     async def watch(self) -> None:
-        await self._vllm.watch()
+        """Raise Broken once vLLM's engine has failed, so that the worker is restarted."""
+        await self._vllm.over()
+        raise Broken(f"vLLM's engine, which runs {self.info.facets.model}, has ended")
 
 
 STAGE = Thinker
@@ -99,7 +101,7 @@ def options_of(config: StageConfig) -> tuple[Options, Checkpoint]:
         audio=options.audio or checkpoint.reads("audio"),
         tool_parser=options.tool_parser or _tool_parser(checkpoint.template),
     )
-    check(options, "options")
+    check(options)
     return options, checkpoint
 
 

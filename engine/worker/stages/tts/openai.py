@@ -110,7 +110,9 @@ class Speaker(Streamed):
                 for audio in answer.end():
                     yield audio
         if answer.lettered and not answer.sounded:
-            raise StageFailed(f"{self._options.who} makes no sound of this text. Does its voice speak the language?")
+            raise StageFailed(
+                f"{self._options.who} returned no audio for this text. Does its voice support the language?"
+            )
 
 
 STAGE = Speaker

@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 
 from engine.config import build
-from engine.core import StageInfo, Wave
+from engine.core import StageInfo
 from engine.errors import ConfigError, WeightsError
-from engine.worker.clause_speaker import ClauseSpeaker
+from engine.worker.clause_speaker import ClauseSpeaker, Piece, Saying
 from engine.worker.installed import installed
 from engine.worker.reference import Clone, check_clones, reference_sound
 from engine.worker.remote.options import check_language
@@ -64,21 +64,24 @@ class Speaker(ClauseSpeaker):
         if missing := sorted({voice.id for voice in self.info.facets.voices} - {*self._tts.voices}):
             raise WeightsError(f"The voice {missing[0]} in {folder} cannot be read: fetch it again.")
 
-    def pieces(self, text: str, voice: str, seed: int) -> Iterator[Wave]:
+    def pieces(self, saying: Saying) -> Iterator[Piece]:
         try:
-            stream = self._tts.stream(text, voice=voice or None, seed=seed)
+            stream = self._tts.stream(saying.text, voice=saying.voice or None, seed=saying.seed)
         except ValueError as error:
             if "nothing to synthesize" in str(error):
                 return
             raise
         with stream:  # leaving it ends its threads, which takes a codec frame at most
-            yield from stream
+            for wave in stream:
+                yield wave, None
 
     def _clone(self, clone: Clone) -> None:
         try:
             self._tts.clone_voice(clone.name, reference_sound(clone, self._tts.voice_prompt_sample_rate))
         except NotImplementedError as error:
-            raise WeightsError(f"options.clones: this model clones nobody ({error!s:.200}); leave them out.") from error
+            raise WeightsError(
+                f"options.clones: this model cannot clone voices ({error!s:.200}); leave them out."
+            ) from error
         except ValueError as error:
             raise ConfigError(f"The reference {clone.reference} of the voice {clone.name}: {error!s:.200}.") from error
 
@@ -90,14 +93,14 @@ def _asked(config: StageConfig) -> tuple[Path, Options, Mapping[str, Any]]:
     """Return the folder, the configuration's options and the model's own settings. Raises ConfigError or
     WeightsError."""
     options: Options = build(Options, dict(config.options), "options")
-    check_language(options.language, "options")
+    check_language(options.language)
     folder = weights_folder(config.weights, "tts.phonon", "a voice of Phonon")
     path = folder / "config.json"
     try:
         settings = orjson.loads(path.read_bytes())
         names = _names(folder, settings)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise WeightsError(f"{path} describes no voice of Phonon: name a folder that has one.") from error
+        raise WeightsError(f"{path} does not describe a Phonon voice: name the folder of one.") from error
     check_clones(options.clones, names)
     return folder, options, settings
 
@@ -115,7 +118,7 @@ def _languages(asked: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
     known: Sequence[str] = settings.get("languages") or ["en"]
     fitting = [tag for tag in known if tag.split("-")[0] == asked.split("-")[0].lower()] if asked else [known[0]]
     if not fitting:
-        raise ConfigError(f"options.language: this voice speaks {', '.join(known)}, and no {asked}")
+        raise ConfigError(f"options.language: this voice speaks {', '.join(known)}, not {asked}")
     return tuple(dict.fromkeys((asked or fitting[0], *(tag for tag in known if tag not in fitting))))
 
 

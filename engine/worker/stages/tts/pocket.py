@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.config import build
-from engine.core import StageInfo, Wave
+from engine.core import StageInfo
 from engine.errors import ConfigError, WeightsError
-from engine.worker.clause_speaker import ClauseSpeaker
+from engine.worker.clause_speaker import ClauseSpeaker, Piece, Saying
 from engine.worker.pocket_voice import PocketFiles, PocketVoice, pocket_files
 from engine.worker.reference import Clone, check_clones, reference_sound
 from engine.worker.remote.options import check_language
@@ -56,8 +56,9 @@ class Speaker(ClauseSpeaker):
             **{clone.name: self._library.cloned(reference_sound(clone, self.rate_hz)) for clone in options.clones},
         }
 
-    def pieces(self, text: str, voice: str, seed: int) -> Iterator[Wave]:
-        return self._library.frames(text, self._voices[voice], seed)
+    def pieces(self, saying: Saying) -> Iterator[Piece]:
+        for wave in self._library.frames(saying.text, self._voices[saying.voice], saying.seed):
+            yield wave, None
 
 
 STAGE = Speaker
@@ -66,12 +67,14 @@ STAGE = Speaker
 def _asked(config: StageConfig) -> tuple[Options, PocketFiles]:
     """Return the configuration's options and the folder's files. Raises ConfigError or WeightsError."""
     options: Options = build(Options, dict(config.options), "options")
-    check_language(options.language, "options")
+    check_language(options.language)
     files = pocket_files(config.weights, options.model)
     base = options.language.split("-")[0].lower()
     if base and files.language not in ("", base):
-        raise ConfigError(f"options.language: the voice in {files.home} speaks {files.language}, and no {base}")
+        raise ConfigError(f"options.language: the voice in {files.home} speaks {files.language}, not {base}")
     check_clones(options.clones, [*files.embeddings])
     if not files.embeddings and not options.clones:
-        raise WeightsError(f"The voice's folder {files.home} has no embeddings/NAME.safetensors, and nobody is cloned.")
+        raise WeightsError(
+            f"The voice folder {files.home} has no embeddings/NAME.safetensors, and options.clones is empty."
+        )
     return options, files

@@ -59,7 +59,7 @@ def test_mistrals_tokenizer_needs_no_template(tmp_path: Path) -> None:
 
 def test_what_is_no_checkpoint_is_one_sentence(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "m", template="")
-    with pytest.raises(WeightsError, match="has no chat template, so nobody knows how this model is asked"):
+    with pytest.raises(WeightsError, match="has no chat template"):
         read_checkpoint(folder)
     assert read_checkpoint(folder, template=False).template == ""
     (folder / "tokenizer_config.json").write_text("{no json")
@@ -72,9 +72,9 @@ def test_what_is_no_checkpoint_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"config\.json: cannot be read"):
         read_checkpoint(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(WeightsError, match=r"holds no config\.json"):
+    with pytest.raises(WeightsError, match=r"has no config\.json"):
         read_checkpoint(folder)
-    with pytest.raises(WeightsError, match="there is no such folder"):
+    with pytest.raises(WeightsError, match="the folder does not exist"):
         read_checkpoint(tmp_path / "none")
     (tmp_path / "file.gguf").touch()
     with pytest.raises(WeightsError, match="must be a checkpoint's folder, not a file"):

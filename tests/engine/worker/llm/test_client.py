@@ -148,8 +148,8 @@ async def test_a_task_that_is_cancelled_ends_the_answer_at_the_server() -> None:
 @pytest.mark.parametrize(
     ("reply", "kind", "words_of_it"),
     [
-        (answer(401, {"error": {"message": "Incorrect API key provided: sk-ab"}}), StageUnavailable, "asks for a key"),
-        (answer(403), StageUnavailable, "asks for a key"),
+        (answer(401, {"error": {"message": "Incorrect API key provided: sk-ab"}}), StageUnavailable, "requires an API"),
+        (answer(403), StageUnavailable, "requires an API key"),
         (answer(404, {"error": "model 'm' not found"}), StageUnavailable, "no model 'm'.*says: model 'm' not found"),
         (answer(429, {"error": {"message": "Rate limit"}}, retry_after="60"), Overloaded, "no more.*Rate limit"),
         (answer(429), Overloaded, "no more requests"),
@@ -160,7 +160,7 @@ async def test_a_task_that_is_cancelled_ends_the_answer_at_the_server() -> None:
         (answer(400, {"error": {"message": "no such thing"}}), RequestError, "does not take.*no such thing"),
         (answer(400, {"error": {"message": "exceeds the available context size"}}), ContextOverflow, "long"),
         (answer(400, {"error": {"code": "context_length_exceeded", "message": "Too many"}}), ContextOverflow, "Too"),
-        (answer(307, location="http://192.0.2.1/v1/chat/completions"), StageUnavailable, "on to another address"),
+        (answer(307, location="http://192.0.2.1/v1/chat/completions"), StageUnavailable, "redirects requests"),
         (answer(200, b"<html>Hello</html>", "text/html"), StageFailed, "does not speak the chat completions API"),
         (answer(200, b"no json"), StageFailed, "is not a chat completion"),
         (answer(200, {"error": {"message": "boom", "code": 503}}), StageUnavailable, "boom"),
@@ -169,10 +169,10 @@ async def test_a_task_that_is_cancelled_ends_the_answer_at_the_server() -> None:
         (stream("no json"), StageFailed, "is not a chat completion"),
         (stream(text("Good"), {"error": {"message": "boom"}}), StageFailed, "boom"),
         (stream(text("Good"), done=False), StageFailed, "before it was complete"),
-        (broken(text("Good")), StageFailed, "ended the connection"),
-        (broken(), StageFailed, "ended the connection"),
-        (broken(head=False), StageFailed, "ended the connection"),
-        (stream(), StageFailed, "without a word"),
+        (broken(text("Good")), StageFailed, "closed the connection"),
+        (broken(), StageFailed, "closed the connection"),
+        (broken(head=False), StageFailed, "closed the connection"),
+        (stream(), StageFailed, "without any text"),
     ],
 )  # fmt: skip
 async def test_each_failure_is_one_clear_error(reply: Reply, kind: type[EngineError], words_of_it: str) -> None:
@@ -196,7 +196,7 @@ async def test_ten_megabytes_of_one_token_are_not_gathered() -> None:
 
     error = await error_of(flood)
     assert isinstance(error, StageFailed)
-    assert "more in one piece" in str(error)
+    assert "an event that is too large" in str(error)
     assert sent < 9_000_000  # what a socket's buffers hold, on both sides, beside the one megabyte
 
 
@@ -465,5 +465,5 @@ async def test_a_server_that_lists_no_models_is_there_all_the_same(reply: Reply)
 
 async def test_a_probe_that_is_refused_is_told() -> None:
     async with scripted(answer(401)) as server, asking(server) as client:
-        with pytest.raises(StageUnavailable, match="asks for a key"):
+        with pytest.raises(StageUnavailable, match="requires an API key"):
             await client.probe()

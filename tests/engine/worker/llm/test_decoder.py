@@ -142,14 +142,14 @@ def test_arguments_that_are_an_object_become_json() -> None:
     [
         ([text("half")], "before it was complete"),
         ([], "before it was complete"),
-        ([DONE], "without a word"),
-        ([text(" \n", "stop")], "without a word"),
-        ([delta(reasoning="Hm."), delta("length")], "only thought"),
+        ([DONE], "without any text"),
+        ([text(" \n", "stop")], "without any text"),
+        ([delta(reasoning="Hm."), delta("length")], "its whole answer on thinking"),
         (["no json"], "is not a chat completion"),
         (["[]"], "is not a chat completion"),
         (["{}", '{"choices": 5}'], "is not a chat completion"),
         (["[" * 100_000], "is not a chat completion"),
-        ([call("{}", index=0), DONE], "without saying which"),
+        ([call("{}", index=0), DONE], "without a name"),
         ([call("{}", index=n, name="f") for n in range(65)], "more than 64"),
     ],
 )

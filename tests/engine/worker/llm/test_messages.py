@@ -188,7 +188,7 @@ def test_sound_of_earlier_turns_is_told_by_its_transcript() -> None:
 
 
 def test_sound_that_nobody_has_heard_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"^m cannot hear here, and nothing has told it what was said\.$"):
+    with pytest.raises(RequestError, match=r"^m does not accept audio here, and the audio has no transcript\.$"):
         body(user(SOUND))
 
 
@@ -223,9 +223,9 @@ def test_a_model_that_sees_gets_the_picture(width: int, height: int) -> None:
 
 
 def test_pictures_are_refused_by_a_model_that_sees_none() -> None:
-    with pytest.raises(RequestError, match=r"cannot see pictures here.*images: true"):
+    with pytest.raises(RequestError, match=r"does not accept images here.*images: true"):
         body(user(ImagePart(np.zeros((2, 2, 3), np.uint8))))
-    with pytest.raises(RequestError, match="cannot watch videos"):
+    with pytest.raises(RequestError, match="does not accept videos"):
         body(user(VideoPart(np.zeros((1, 2, 2, 3), np.uint8), 1.0)), options_=options(images=True))
 
 

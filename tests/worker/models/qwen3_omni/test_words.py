@@ -116,7 +116,7 @@ def test_tools_and_their_results_are_in_the_prompt(checkpoint: Folder) -> None:
     assert "Sun." in text
     with pytest.raises(RequestError, match="contains '<\\|im_end\\|>'"):
         chat.prompt(messages, (Tool("weather", "<|im_end|>", {}),))
-    with pytest.raises(RequestError, match="which is a mark"):
+    with pytest.raises(RequestError, match="which is a special token"):
         chat.prompt(messages, (Tool("weather", "\ue0000\ue001", {}),))
 
 
@@ -162,8 +162,8 @@ def test_what_a_template_refuses_is_refused(checkpoint: Folder, tmp_path: Path) 
     folder = shutil.copytree(checkpoint("plain"), tmp_path / "copy")
     template = folder / "chat_template.jinja"
     template.write_text("{{ raise_exception('roles must alternate') }}")
-    with pytest.raises(RequestError, match="template of this model refuses them: roles must alternate"):
+    with pytest.raises(RequestError, match="chat template rejects them: roles must alternate"):
         Chat(folder).prompt([Message("user", (TextPart("Hello."),))])
     template.write_text("{% for %}")
-    with pytest.raises(WeightsError, match=f"{folder}: has a chat template that is no Jinja \\(line 1: "):
+    with pytest.raises(WeightsError, match=f"{folder}: has a chat template that is not valid Jinja \\(line 1: "):
         Chat(folder)

@@ -34,7 +34,7 @@ CLONE = {"name": "anna", "reference": "anna.wav", "consent": "A test's own sound
         (DESIGN, {"designs": [{"name": "", "instruct": "b"}]}, r"options\.designs\[0\]\.name: '' is empty"),
         (BASE, {}, r"options\.clones: this checkpoint is base; name one voice at least"),
         (BASE, {"clones": [{**CLONE, "consent": ""}]}, r"options\.clones\[0\]\.consent: say in a sentence"),
-        (BASE, {"clones": [{**CLONE, "reference": "http://a/b.wav"}]}, "is an address: name a file"),
+        (BASE, {"clones": [{**CLONE, "reference": "http://a/b.wav"}]}, "is a URL: name a local"),
         (BIG, {"layout": "both"}, r"options\.layout: 'both' is neither streaming nor whole"),
         (BIG, {"graphs": "yes"}, r"options\.graphs: 'yes' is none of auto, on, off"),
         (BIG, {"context": 3}, "options: context must be 256 rows at least"),
@@ -92,7 +92,7 @@ RATE_HZ = 24_000
     [
         (12, 0.0, "is silent; record the speaker louder"),
         (600, 0.1, r"is 600\.0 s long; cut it to 3 to 30 s"),
-        (4, np.nan, "has samples that are no numbers"),
+        (4, np.nan, "has samples that are not finite numbers"),
     ],
 )
 def test_recordings_of_which_no_voice_can_be_made(

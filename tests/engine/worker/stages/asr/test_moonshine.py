@@ -211,8 +211,8 @@ async def test_a_turn_that_breaks_the_library_ends_in_one_error_and_its_slot_hea
         (without("adapter.ort"), "has no adapter.ort; fetch all of a streaming model"),
         (without("streaming_config.json"), "has no streaming_config.json; fetch all of a streaming model"),
         (lambda folder: (folder / "decoder_kv.ort").write_bytes(b""), "has no decoder_kv.ort"),
-        (cut("streaming_config.json"), r"streaming_config\.json is no configuration of Moonshine's, or is cut"),
-        (lambda folder: tiny_moonshine.streaming(folder, depth=0), "is no configuration of Moonshine's"),
+        (cut("streaming_config.json"), r"streaming_config\.json is not a Moonshine configuration, or is incomplete"),
+        (lambda folder: tiny_moonshine.streaming(folder, depth=0), "is not a Moonshine configuration"),
         (lambda folder: (folder / "encoder.ort").write_bytes(b"x" * 5000), "cannot be loaded"),
     ],
 )
@@ -232,7 +232,7 @@ def test_ears_that_are_nowhere_are_told_in_one_sentence(tmp_path: Path) -> None:
         ears(None)
     with pytest.raises(ConfigError, match=r"options\.langages: unknown key"):
         ears(tiny_moonshine.streaming(tmp_path), langages=["en"])
-    with pytest.raises(ConfigError, match=r"options\.users: at least one"):
+    with pytest.raises(ConfigError, match=r"options\.users: must be at least 1"):
         ears(tmp_path, users=0)
 
 

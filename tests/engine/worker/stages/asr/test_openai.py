@@ -122,16 +122,16 @@ async def test_what_the_server_hears_no_words_in_is_not_understood(words: str) -
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        (answer(401, {"error": "no"}), r"asks for a key \(401\)"),
+        (answer(401, {"error": "no"}), r"requires an API key \(401\)"),
         (answer(404, {"detail": "Not Found"}), r"has no model 'whisper-1', or no API at http://.*/v1/ \(404\)"),
         (answer(400, {"error": {"message": "too short"}}), r"does not take this request \(400\), and says: too short"),
-        (answer(429, {}), r"takes no more requests now \(429\)"),
+        (answer(429, {}), r"accepts no more requests now \(429\)"),
         (answer(500, {"error": "cuda"}), r"failed \(500\), and says: cuda"),
-        (answer(302, location="http://10.0.0.1/"), r"sends requests on to another address \(302\)"),
-        (answer(200, {"error": {"message": "busy"}}), "sends no transcript, and says: busy"),
-        (answer(200, {"text": None}), "sends no transcript. Check the url."),
-        (answer(200, b"<html>", "text/html"), "sends no transcript. Check the url."),
-        (answer(200, b"[" * 90_000), "sends no transcript"),
+        (answer(302, location="http://10.0.0.1/"), r"redirects requests \(302\)"),
+        (answer(200, {"error": {"message": "busy"}}), "returned no transcript, and says: busy"),
+        (answer(200, {"text": None}), "returned no transcript. Check the url."),
+        (answer(200, b"<html>", "text/html"), "returned no transcript. Check the url."),
+        (answer(200, b"[" * 90_000), "returned no transcript"),
     ],
 )
 async def test_what_goes_wrong_is_one_sentence_and_the_next_is_heard(reply: Reply, told: str) -> None:
@@ -170,7 +170,7 @@ async def test_a_turn_without_an_end_is_refused_before_it_is_all_in_memory() -> 
         for _ in range(12):
             desk.put(wire.Feed("a", Speech(np.zeros(MIC_RATE_HZ * 60, np.int16))))
         await desk.ended("a")
-        assert failure(desk, "a") == "A turn of more than 10 minutes cannot be heard; speak in shorter ones."
+        assert failure(desk, "a") == "A turn of more than 10 minutes cannot be transcribed; speak in shorter turns."
     assert server.asked == []
 
 
@@ -204,10 +204,10 @@ def test_what_the_ears_say_of_themselves() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"url": "127.0.0.1:8880"}, "options.url: is no address of a server"),
-        ({"language": "German!"}, "options.language: 'German!' is no tag of a language"),
-        ({"fields": {"file": "x"}}, "options.fields: must not hold file"),
-        ({"answer_s": 0}, "options.answer_s: must be above 0"),
+        ({"url": "127.0.0.1:8880"}, "options.url: is not a server URL"),
+        ({"language": "German!"}, "options.language: 'German!' is not a language tag"),
+        ({"fields": {"file": "x"}}, "options.fields: must not contain file"),
+        ({"answer_s": 0}, "options.answer_s: must be a positive, finite number"),
         ({"url": "http://box:1/v1", "key_file": "k"}, "The key would go to box:1 unencrypted"),
     ],
 )

@@ -256,35 +256,35 @@ def test_a_clip_may_take_as_long_as_it_lasts_many_times_over(ctc: Path) -> None:
 @pytest.mark.parametrize(
     ("make_", "harm", "reason"),
     [
-        (tiny_ears.ctc, lambda folder: None, "asr.sherpa_offline knows NeMo, .* use: asr.sherpa is for it"),
+        (tiny_ears.ctc, lambda folder: None, "asr.sherpa_offline supports NeMo, .* set use: asr.sherpa"),
         (tiny_ears.nemo_ctc, lambda folder: (folder / "tokens.txt").unlink(), "has no tokens.txt"),
-        (tiny_ears.clip_zipformer, cut("tokens.txt"), r"tokens\.txt (has \d of 12 tokens, so it is|is no table of)"),
+        (tiny_ears.clip_zipformer, cut("tokens.txt"), r"tokens\.txt (has \d of 12 tokens, so it is|is not a table of)"),
         (
             tiny_ears.clip_zipformer,
             lambda folder: tiny_ears.clip_zipformer(folder, T="45"),
-            "asr.sherpa_offline knows NeMo, .* use: asr.sherpa is for it",
+            "asr.sherpa_offline supports NeMo, .* set use: asr.sherpa",
         ),
         (tiny_ears.nemo_transducer, lambda folder: (folder / "joiner.onnx").unlink(), "has no joiner"),
         (
             tiny_ears.nemo_ctc,
             lambda folder: tiny_ears.nemo_ctc(folder, vocab_size=""),
-            "says nothing of its vocab_size",
+            "has no metadata on its vocab_size",
         ),
-        (tiny_ears.nemo_ctc, lambda folder: (folder / "model.onnx").write_bytes(b"x"), "is no ONNX file, or is cut"),
+        (tiny_ears.nemo_ctc, lambda folder: (folder / "model.onnx").write_bytes(b"x"), "is not an ONNX file, or is"),
         (
             tiny_ears.nemo_ctc,
             cut("tokens.txt"),
-            r"tokens\.txt (has \d+ of 11 tokens, so it is|is no table of tokens, or)",
+            r"tokens\.txt (has \d+ of 11 tokens, so it is|is not a table of tokens, or)",
         ),
         (tiny_clip_ears.whisper, without("tiny-decoder.onnx"), "has no decoder: copy or fetch all of it"),
         (tiny_clip_ears.whisper, without("tiny-tokens.txt"), "has no tokens.txt"),
-        (tiny_clip_ears.whisper, cut("tiny-encoder.onnx"), "is no ONNX file, or is cut"),
+        (tiny_clip_ears.whisper, cut("tiny-encoder.onnx"), "is not an ONNX file, or is incomplete"),
         (tiny_clip_ears.whisper, cut("tiny-decoder.onnx"), "cannot be loaded"),
-        (tiny_clip_ears.whisper, lambda folder: tiny_clip_ears.whisper(folder, eot=""), "says nothing of its eot"),
+        (tiny_clip_ears.whisper, lambda folder: tiny_clip_ears.whisper(folder, eot=""), "has no metadata on its eot"),
         (
             tiny_clip_ears.whisper,
             lambda folder: tiny_clip_ears.whisper(folder, all_language_codes="en"),
-            "numbers other languages than it names",
+            "names and numbers different languages",
         ),
         (tiny_clip_ears.moonshine, without("preprocess.onnx"), "has no preprocessor: copy or fetch"),
         (tiny_clip_ears.moonshine, without("cached_decode.int8.onnx"), "has no cached_decoder: copy or fetch"),
@@ -294,12 +294,12 @@ def test_a_clip_may_take_as_long_as_it_lasts_many_times_over(ctc: Path) -> None:
         (
             tiny_clip_ears.sense_voice,
             lambda folder: tiny_clip_ears.sense_voice(folder, inv_stddev="", lang_yue=""),
-            "says nothing of its lang_yue, inv_stddev",
+            "has no metadata on its lang_yue, inv_stddev",
         ),
-        (tiny_clip_ears.paraformer, cut("model.int8.onnx"), "is no ONNX file, or is cut"),
+        (tiny_clip_ears.paraformer, cut("model.int8.onnx"), "is not an ONNX file, or is incomplete"),
         (tiny_clip_ears.qwen3, without("conv_frontend.onnx"), "has no conv_frontend: copy or fetch"),
         (tiny_clip_ears.qwen3, without("tokenizer/merges.txt"), "has no tokenizer/merges.txt: copy or fetch"),
-        (tiny_clip_ears.qwen3, cut("tokenizer/vocab.json"), "vocab.json is no JSON, or is cut"),
+        (tiny_clip_ears.qwen3, cut("tokenizer/vocab.json"), "vocab.json is not JSON, or is incomplete"),
         (tiny_clip_ears.qwen3, cut("decoder.int8.onnx"), "cannot be loaded"),
     ],
 )
@@ -314,11 +314,11 @@ def test_ears_that_cannot_be_loaded_are_told_in_one_sentence(
 
 def test_streaming_ears_name_the_others(tmp_path: Path) -> None:
     found = tiny_ears.nemo_transducer(tmp_path)
-    with pytest.raises(WeightsError, match=r"use: asr\.sherpa_offline is for it"):
+    with pytest.raises(WeightsError, match=r"set use: asr\.sherpa_offline"):
         make("asr.sherpa", "ears", 0, StageConfig(weights=found))
-    with pytest.raises(WeightsError, match=r"hears whole clips; use: asr\.sherpa_offline is for it"):
+    with pytest.raises(WeightsError, match=r"transcribes whole clips; set use: asr\.sherpa_offline"):
         make("asr.sherpa", "ears", 0, StageConfig(weights=tiny_ears.clip_zipformer(tmp_path / "zipformer")))
-    with pytest.raises(WeightsError, match=r"use: asr\.sherpa_offline is for it"):
+    with pytest.raises(WeightsError, match=r"set use: asr\.sherpa_offline"):
         make("asr.sherpa", "ears", 0, StageConfig(weights=tiny_clip_ears.whisper(tmp_path / "whisper")))
 
 
@@ -342,7 +342,9 @@ KNOWN = {"whisper": ("en", "de"), "sense voice": ("zh", "en", "ja", "ko", "yue")
 
 @pytest.mark.parametrize("kind", ["whisper", "sense voice", "qwen3"])
 def test_a_language_that_ears_lack_is_refused_with_those_that_they_know(kind: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"options\.languages: these ears know no 'xx' \(they know .*en.*\)"):
+    with pytest.raises(
+        ConfigError, match=r"options\.languages: this model does not support 'xx' \(supported: .*en.*\)"
+    ):
         ears(MAKERS[kind](tmp_path), languages=["xx"])
 
 

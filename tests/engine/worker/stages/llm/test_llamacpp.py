@@ -184,7 +184,7 @@ class TestSight:
     async def test_a_model_without_its_projector_says_what_it_needs(self, model: Make) -> None:
         picture = Message("user", (ImagePart(np.zeros((8, 8, 3), np.uint8)),))
         async with thinking(model(saying("Yes."))) as stage:
-            with pytest.raises(RequestError, match=r"Script cannot see pictures here\. If it can, name its projector"):
+            with pytest.raises(RequestError, match=r"Script does not accept images here\. If it can, name its"):
                 await read(stage, Request(id="r", session="s", messages=(picture,)))
 
     def test_a_projector_that_cannot_be_loaded_is_told(self, model: Make, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ class TestReadingAhead:
                 await anext(chunks)
                 await asyncio.wait_for(stage.prepare(self.speaking("s")), 10)
                 assert not stage._warming
-            assert stage._llama.free == 1
+            assert stage.free == 1
 
     async def test_an_answer_takes_the_place_of_what_is_read_ahead_for_another(
         self, model: Make, monkeypatch: pytest.MonkeyPatch
@@ -241,7 +241,7 @@ class TestReadingAhead:
         async with thinking(model(counting()), slots=1) as stage:
             monkeypatch.setattr(llama._Answer, "get", lambda self: asyncio.Event().wait())
             reading = asyncio.create_task(stage.prepare(self.speaking("other")))
-            await until(lambda: stage._llama.free == 0)
+            await until(lambda: stage.free == 0)
             own = StageRequest(self.speaking("other"), 0, OneFrame())
             stage.open(own)
             await asyncio.sleep(0)
@@ -249,7 +249,7 @@ class TestReadingAhead:
             stage.open(StageRequest(request(), 0, OneFrame()))
             await asyncio.gather(reading, return_exceptions=True)
             assert reading.cancelled()
-            assert stage._llama.free == 1
+            assert stage.free == 1
 
 
 class TestLeaving:
@@ -362,13 +362,13 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ({"threads": -1}, "options.threads: must not be below 0"),
+            ({"threads": -1}, "options.threads: must be at least 0"),
             ({"context": 100}, "options.context: must be at least 256"),
             ({"cache_type": "f8"}, "'f8' is none of f16, f32, q8_0"),
             ({"temprature": 1}, "unknown key .did you mean 'temperature'"),
             ({"images": True}, "options.images: needs the model's projector; name its file in options.mmproj"),
             ({"gpu_layers": -1}, "the xllamacpp that is installed sees no GPU"),
-            ({"mmproj": "none.gguf"}, "none.gguf: there is no such file"),
+            ({"mmproj": "none.gguf"}, "none.gguf: the file does not exist"),
             ({"template": "none.jinja"}, "options.template: none.jinja cannot be read: No such file"),
         ],
     )
@@ -385,7 +385,7 @@ class TestFiles:
         with pytest.raises(WeightsError, match="is a projector, not a language model"):
             Thinker.describe(config(projector))
         weights = model(saying("Yes."))
-        with pytest.raises(WeightsError, match="is no projector, but a model of llama"):
+        with pytest.raises(WeightsError, match="is not a projector, but a model of llama"):
             Thinker.describe(config(weights, mmproj=str(weights)))
         assert Thinker.describe(config(weights, mmproj=str(projector))).facets.sees == {"image"}
 

@@ -283,18 +283,18 @@ async def test_an_answer_ends_with_the_longest_sound_that_it_may_have() -> None:
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        (answer(401, {"error": "no"}), r"asks for a key \(401\): give the file that holds it as key_file"),
+        (answer(401, {"error": "no"}), r"requires an API key \(401\): name its file as key_file"),
         (answer(404, {"detail": "Not Found"}), r"has no model 'm', or no API at http://.*/v1/ \(404\)"),
         (answer(400, {"error": {"message": "no voice af"}}), r"does not take this request \(400\), and says: no voice"),
-        (answer(429, {}), r"takes no more requests now \(429\). Try again later."),
+        (answer(429, {}), r"accepts no more requests now \(429\). Try again later."),
         (answer(500, {"error": "cuda"}), r"failed \(500\), and says: cuda"),
-        (answer(302, location="http://10.0.0.1/"), r"sends requests on to another address \(302\)"),
-        (answer(200, {"error": {"message": "busy"}}), "sends a text where sound was asked for, and says: busy"),
-        (answer(200, b"<html>", "text/html"), "sends a text where sound was asked for. Check the url."),
-        (answer(200, b"ID3" + bytes(99), "audio/mpeg"), "sends compressed sound where raw samples"),
+        (answer(302, location="http://10.0.0.1/"), r"redirects requests \(302\)"),
+        (answer(200, {"error": {"message": "busy"}}), "returned text instead of audio, and says: busy"),
+        (answer(200, b"<html>", "text/html"), "returned text instead of audio. Check the url."),
+        (answer(200, b"ID3" + bytes(99), "audio/mpeg"), "returned compressed audio instead of raw samples"),
         (answer(200, wav(b"", bits=24), "audio/wav"), "a WAV file that cannot be read"),
-        (answer(200, b"", "audio/pcm"), "makes no sound of this text. Does its voice speak the language?"),
-        (sound(bytes(480), ends=False), "ended the connection before its answer was complete"),
+        (answer(200, b"", "audio/pcm"), "returned no audio for this text. Does its voice support the language?"),
+        (sound(bytes(480), ends=False), "closed the connection before its answer was complete"),
     ],
 )
 async def test_what_goes_wrong_is_one_sentence_and_the_next_is_answered(reply: Reply, told: str) -> None:
@@ -385,7 +385,7 @@ async def test_a_connection_that_breaks_before_its_answer_is_opened_once_more() 
         assert len(server.asked) == 2
         server.replies = [broken(head=False)]
         await said(desk, "b", "Good day.")
-        assert "ended the connection before its answer was complete" in failure(desk, "b")
+        assert "closed the connection before its answer was complete" in failure(desk, "b")
         assert len(server.asked) == 4
 
 
@@ -429,13 +429,13 @@ def test_what_the_voice_says_of_itself() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"url": "127.0.0.1:8880"}, "options.url: is no address of a server"),
+        ({"url": "127.0.0.1:8880"}, "options.url: is not a server URL"),
         ({"model": ""}, "options.model: must be the name of a model"),
         ({"rate_hz": 0}, "options.rate_hz: must be 4000 to 192000"),
-        ({"voices": ["a"], "voice": "b"}, r"options.voice: 'b' is none of voices \(a\)"),
-        ({"language": "German!"}, "options.language: 'German!' is no tag of a language"),
-        ({"fields": {"input": "x"}}, "options.fields: must not hold input"),
-        ({"stall_s": 0}, "options.stall_s: must be above 0"),
+        ({"voices": ["a"], "voice": "b"}, r"options.voice: 'b' is not one of voices \(a\)"),
+        ({"language": "German!"}, "options.language: 'German!' is not a language tag"),
+        ({"fields": {"input": "x"}}, "options.fields: must not contain input"),
+        ({"stall_s": 0}, "options.stall_s: must be a positive, finite number"),
         ({"voise": "a"}, r"options.voise: unknown key \(did you mean 'voice'\?\)"),
         ({"url": "http://box:1/v1", "key_file": "k"}, "The key would go to box:1 unencrypted"),
     ],

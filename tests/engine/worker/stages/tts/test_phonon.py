@@ -25,6 +25,7 @@ from engine import wire
 from engine.chunk import Text
 from engine.core import Sampling
 from engine.errors import ConfigError, WeightsError
+from engine.worker.clause_speaker import Saying
 from engine.worker.host import make
 from engine.worker.randomness import GOLDEN
 from engine.worker.stage import StageConfig
@@ -141,7 +142,8 @@ async def test_of_several_languages_the_one_that_is_asked_for_is_read(tmp_path: 
     english, french = voice(several), voice(several, language="fr-CA")
     assert english.info.facets.languages == ("en", "fr")
     assert french.info.facets.languages == ("fr-CA", "en")
-    spoken = [np.concatenate([*stage.pieces("3 + 3 = 6", "alba", 0)]) for stage in (english, french)]
+    saying = Saying("3 + 3 = 6", "alba")
+    spoken = [np.concatenate([wave for wave, _ in stage.pieces(saying)]) for stage in (english, french)]
     library = [ptts.TTS(str(several), lang=lang).synth("3 + 3 = 6", voice="alba", seed=0) for lang in ("en", "fr")]
     assert [alike(one, other) for one in spoken for other in library] == [True, False, False, True]
 
@@ -159,7 +161,7 @@ def test_a_voice_describes_itself_without_the_package(folder: Path, monkeypatch:
     ("options", "reason"),
     [
         ({"voice": "albert"}, r"options.voice: there is no 'albert' .did you mean 'alba'"),
-        ({"language": "de"}, "options.language: this voice speaks en, and no de"),
+        ({"language": "de"}, "options.language: this voice speaks en, not de"),
         ({"quant": "q3"}, "cannot be loaded .*q3"),
         ({"quantum": "q8_0"}, "options.quantum: unknown key .did you mean 'quant'"),
     ],
@@ -172,8 +174,8 @@ def test_options_that_mean_nothing_are_refused(folder: Path, options: dict[str, 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda home: (home / "config.json").unlink(), "config.json describes no voice of Phonon"),
-        (lambda home: (home / "config.json").write_text("[1]"), "config.json describes no voice of Phonon"),
+        (lambda home: (home / "config.json").unlink(), "config.json does not describe a Phonon voice"),
+        (lambda home: (home / "config.json").write_text("[1]"), "config.json does not describe a Phonon voice"),
         (lambda home: (home / "config.json").write_text("{}"), "cannot be loaded .*missing field"),
         (lambda home: (home / "tokenizer.json").unlink(), "cannot be loaded"),
         (lambda home: (home / "model.safetensors").unlink(), "cannot be loaded"),
@@ -201,10 +203,11 @@ def test_without_weights_it_is_said_what_is_needed() -> None:
 SPEAKS = """
 import sys
 from pathlib import Path
+from engine.worker.clause_speaker import Saying
 from engine.worker.host import make
 from engine.worker.stage import StageConfig
 stage = make("tts.phonon", "voice", 0, StageConfig(weights=Path(sys.argv[1])))
-print(sum(len(wave) for wave in stage.pieces("Hello world.", "alba", 0)) > 1000)
+print(sum(len(wave) for wave, _ in stage.pieces(Saying("Hello world.", "alba"))) > 1000)
 if sys.argv[2] == "catalogue":
     stage._tts.synth("hello", voice="nobody")
 if sys.argv[2] == "hub":

@@ -203,7 +203,7 @@ def test_a_voice_describes_itself_without_the_package(folder: Path, monkeypatch:
     ("options", "reason"),
     [
         ({"voice": "albert"}, r"options.voice: there is no 'albert' .did you mean 'alba'"),
-        ({"language": "deutsch!"}, "options.language: 'deutsch!' is no tag of a language"),
+        ({"language": "deutsch!"}, "options.language: 'deutsch!' is not a language tag"),
         ({"model": "english_2027"}, r"options.model: Pocket TTS has no model 'english_2027' .did you mean 'english_20"),
         ({"clone": []}, "options.clone: unknown key .did you mean 'clones'"),
         ({"clones": [{"name": "a", "reference": "a.wav"}]}, r"options.clones\[0\].consent: missing"),
@@ -220,7 +220,7 @@ def test_options_that_mean_nothing_are_refused(folder: Path, options: dict[str, 
         (lambda home: (home / "model.safetensors").unlink(), "has no model.safetensors"),
         (lambda home: (home / "tokenizer.json").unlink(), "has no tokenizer.json"),
         (lambda home: (home / "other.yaml").write_text("{}"), r"several YAML files \(english.yaml, other.yaml\)"),
-        (lambda home: (home / "english.yaml").write_text("{}"), r"english.yaml is no model of Pocket TTS"),
+        (lambda home: (home / "english.yaml").write_text("{}"), r"english.yaml is not a model of Pocket TTS"),
         (lambda home: (home / "english.yaml").unlink(), "cannot be loaded"),  # the package's own is larger
         (lambda home: (home / "model.safetensors").write_bytes(b"cut"), "cannot be loaded"),
         (lambda home: (home / "tokenizer.json").write_text("{}"), "cannot be loaded"),
@@ -249,7 +249,7 @@ def test_a_voice_of_another_model_is_one_sentence(folder: Path, tmp_path: Path) 
     alba = home / "embeddings" / "alba.safetensors"
     half = {name: one[..., :8].contiguous() if "cache" in name else one for name, one in load_file(alba).items()}
     save_file(half, alba)
-    with pytest.raises(WeightsError, match=r"alba.safetensors is a voice of another model"):
+    with pytest.raises(WeightsError, match=r"alba.safetensors belongs to another model"):
         voice(tmp_path / "voice")
 
 
@@ -270,10 +270,11 @@ import sys, socket
 from pathlib import Path
 def refuse(*args): raise SystemExit("it reached out")
 socket.socket.connect = socket.getaddrinfo = refuse
+from engine.worker.clause_speaker import Saying
 from engine.worker.host import make
 from engine.worker.stage import StageConfig
 stage = make("tts.pocket", "voice", 0, StageConfig(weights=Path(sys.argv[1])))
-print(sum(len(wave) for wave in stage.pieces("Hello world.", "alba", 0)) > 1000)
+print(sum(len(wave) for wave, _ in stage.pieces(Saying("Hello world.", "alba"))) > 1000)
 print("torch._dynamo" in sys.modules, "scipy.signal" in sys.modules)
 import numpy, torch, pocket_tts.data.audio_utils as audio
 print(audio.convert_audio(torch.from_numpy(numpy.ones((1, 800), numpy.float32)), 8000, 16_000, 1).shape[-1])

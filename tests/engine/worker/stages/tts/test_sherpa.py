@@ -24,8 +24,10 @@ from engine.errors import ConfigError, RequestError, WeightsError
 from engine.resampler import resample
 from engine.worker.clauses import Clauses
 from engine.worker.host import make
+from engine.worker.pace import OneFrame
 from engine.worker.stage import StageConfig
-from tests.engine.fakes import Desk, only, opened, until, working
+from engine.worker.stage_request import StageRequest
+from tests.engine.fakes import Desk, only, opened, request, until, working
 from tests.engine.worker.stages.tts.saying import TEXT, failure, in_pieces, said, said_behind, whole
 
 sherpa_onnx = pytest.importorskip("sherpa_onnx")
@@ -62,14 +64,14 @@ def vits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def said_as(stage: Any, text: str) -> list[str]:
     """The clauses of a lowercase text, as the library gets them."""
-    cutter = Clauses(stage._words)
+    cutter = Clauses(stage.words)
     clauses = [*cutter.feed(text, 0), cutter.flush()]
     return [clause.text.strip() for clause in clauses if clause is not None]
 
 
 def expected(stage: Any, text: str, number: int = 0, speed: float = 1.0) -> np.ndarray:
     """What the library makes of each clause when it is called for it, at the speaker's rate."""
-    cutter = Clauses(stage._words)
+    cutter = Clauses(stage.words)
     clauses = [*cutter.feed(text, 0), cutter.flush()]
     sounds: list[np.ndarray] = []
     for clause in clauses:
@@ -135,9 +137,9 @@ async def test_zipvoice_speaks_as_each_recording_does_and_as_the_library_does(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"text": " "}, r"options.clones\[0\].text: say word by word what is spoken in .*anna.wav"),
+        ({"text": " "}, r"options.clones\[0\].text: write down the words spoken in .*anna.wav"),
         ({"consent": ""}, r"options.clones\[0\].consent: say in a sentence how the speaker agreed"),
-        ({"reference": "none.wav"}, "The reference none.wav of the voice anna: there is no such file"),
+        ({"reference": "none.wav"}, "The reference none.wav of the voice anna: the file does not exist"),
     ],
 )
 def test_zipvoice_clones_nobody_without_consent_a_recording_and_its_text(
@@ -153,7 +155,7 @@ def test_zipvoice_without_a_recording_says_what_it_needs(zipvoice: Path) -> None
 
 
 def test_other_voices_clone_nobody(vits: Path, recorded: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"options.clones: the voice in .* clones nobody; leave them out"):
+    with pytest.raises(ConfigError, match=r"options.clones: the voice in .* cannot clone voices; leave them out"):
         voice(vits, **recorded)
 
 
@@ -190,7 +192,7 @@ async def test_pocket_speaks_as_each_recording_does_and_as_the_library_does(
             spoken.append(sound)
         assert np.abs(spoken[0] - spoken[1]).max() > 0.001
         assert await said(desk, "c", "今天天气很好", voice="anna") == []
-        assert failure(desk, "c") == "The voice can say nothing of this answer: it speaks en."
+        assert failure(desk, "c") == "The voice cannot say any of this answer: it speaks en."
 
 
 async def test_marks_lead_through_the_text_to_its_end(folder: Path) -> None:
@@ -235,7 +237,7 @@ async def test_what_has_no_word_in_the_lexicon_is_left_out_and_the_rest_said(vit
 async def test_a_text_of_which_nothing_can_be_said_ends_with_one_error(vits: Path) -> None:
     async with working(voice(vits)) as desk:
         assert await said(desk, "a", "Kowalski Nowak") == []
-        assert failure(desk, "a") == "The voice can say nothing of this answer: it speaks en."
+        assert failure(desk, "a") == "The voice cannot say any of this answer: it speaks en."
         assert len(whole(await said(desk, "b", "hello"))) > 0
 
 
@@ -291,7 +293,7 @@ SENTENCES = "We go. It is. " * 3
 async def test_who_leaves_in_mid_clause_gets_no_further_sample_and_the_call_ends_with_the_sentence(vits: Path) -> None:
     async with slowly(vits) as (desk, slow):
         stage: Any = desk.worker.stages["voice"]
-        stage._words = ChunkSpec(first=40, growth=1, steady=40)
+        stage.words = ChunkSpec(first=40, growth=1, steady=40)
         desk.put(opened("a", "voice"), wire.Feed("a", Text(SENTENCES, 0)), wire.End("a"))
         await until(lambda: slow.begun.acquire(blocking=False))
         desk.put(wire.Close("a"))
@@ -416,7 +418,7 @@ async def test_the_voice_of_the_configuration_speaks_where_nobody_is_named(tmp_p
     ("options", "reason"),
     [
         ({"voice": "nobody"}, r"options\.voice: there is no 'nobody' .known: af_heart"),
-        ({"language": "de"}, "options.language: the voice in .* speaks en-US, and no de"),
+        ({"language": "de"}, "options.language: the voice in .* speaks en-US, not de"),
         ({"first_words": 0}, "options.first_words: must be 1 to 100"),
         ({"fist_words": 3}, "options.fist_words: unknown key .did you mean 'first_words'"),
     ],
@@ -447,11 +449,9 @@ def test_a_network_that_is_none_is_one_sentence(tmp_path: Path) -> None:
         voice(folder)
 
 
-def test_a_request_error_is_one(vits: Path) -> None:
-    from engine.worker.sherpa_voice import sherpa_voice
-
+def test_an_unknown_voice_is_the_requests_error(vits: Path) -> None:
     with pytest.raises(RequestError, match=r"There is no voice '7' \(known: 0, 1, 2\)"):
-        sherpa_voice(vits).number("7", "")
+        voice(vits).open(StageRequest(request(voice="7"), 0, OneFrame()))
 
 
 BOTH = """

@@ -1,0 +1,1 @@
+"""Speech recognition: what the recognizers of several libraries share."""

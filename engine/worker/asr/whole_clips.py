@@ -1,0 +1,197 @@
+"""Base of recognizers that transcribe whole clips rather than a stream.
+
+While the user speaks, their clip is transcribed again and again as long as that is cheap, and once more at its end.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.chunk import Chunk
+from engine.core import MIC_RATE_HZ, Pcm, StageInfo
+from engine.errors import EngineError
+from engine.worker.audible import is_loud, loudness, spoken
+from engine.worker.hearing import pcm_of, transcript
+from engine.worker.stage import StageConfig, guarded, warm_up
+from engine.worker.stage_request import StageRequest
+from engine.worker.timed_words import NOTHING, Spoken
+
+LONGEST_S = 29.0
+"""Whisper ignores everything after 29.5 s, and few models were trained on longer clips."""
+
+SHORTEST_S = 0.1
+"""Shorter clips hold no word, and some networks cannot take them."""
+
+EVERY_S = 0.8
+"""Seconds of new sound after which a growing clip is worth transcribing again."""
+
+MOST = 0.25
+"""Upper bound for the time that repeated transcription takes, as a share of the time in which the sound arrived."""
+
+CUT_FRAME = MIC_RATE_HZ // 5
+"""Samples of the quiet stretch that is searched for where a clip that is too long is cut."""
+
+
+@dataclass(slots=True)
+class Clip:
+    """One user's speech since the last cut."""
+
+    pieces: list[Pcm] = field(default_factory=list[Pcm])
+    samples: int = 0
+    decoded_samples: int = 0
+    settled: Spoken = NOTHING
+    """Words of earlier parts, which are not transcribed again."""
+    settled_samples: int = 0
+    latest: Spoken = NOTHING
+    """All words, as they were transcribed last."""
+    emitted: str = ""
+    """The text that was sent last."""
+
+    @property
+    def length_s(self) -> float:
+        return self.samples / MIC_RATE_HZ
+
+    @property
+    def new_s(self) -> float:
+        """Seconds that have not been transcribed yet."""
+        return (self.samples - self.decoded_samples) / MIC_RATE_HZ
+
+    def take(self, pcm: Pcm) -> None:
+        self.pieces.append(pcm)
+        self.samples += len(pcm)
+
+    def sound(self) -> Pcm:
+        """Return the whole clip, int16 [samples]."""
+        self.pieces = [np.concatenate(self.pieces)] if self.pieces else []
+        return self.pieces[0] if self.pieces else np.empty(0, np.int16)
+
+    def settle(self, samples: int) -> None:
+        """Settle the first ``samples``: they are not transcribed again."""
+        rest = self.sound()[samples:]
+        self.pieces = [rest]
+        self.samples = len(rest)
+        self.decoded_samples = 0
+        self.settled = self.latest
+        self.settled_samples = self.settled_samples + samples
+
+
+class WholeClips(ABC):
+    """Base of such stages.
+
+    A subclass implements ``describe`` (most often with ``ears_info``) and ``transcribe``, and loads its model in
+    ``__init__``. All users who have said enough since the last time are transcribed in one batch. A clip that is longer
+    than ``longest_s`` is transcribed in parts, which are cut where it is quiet.
+    """
+
+    longest_s: float = LONGEST_S
+    """Seconds of the longest clip that the model can transcribe at once."""
+    invents: bool = False
+    """Whether the model writes words where nobody speaks. It gets no silent clips then, and its names of noises, as
+    "[MUSIC]", are dropped."""
+
+    def __init__(self, config: StageConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self.info = self.describe(config)
+        self._clock = clock
+        self._share = 0.0
+        """Seconds that a second of sound takes to transcribe."""
+
+    @classmethod
+    @abstractmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        """Describe the stage. Raises ConfigError or WeightsError."""
+
+    @abstractmethod
+    def transcribe(self, clips: Sequence[Pcm]) -> Sequence[Spoken]:
+        """Transcribe a batch of clips.
+
+        Args:
+            clips: int16 [samples] each, at MIC_RATE_HZ, of SHORTEST_S to ``longest_s``.
+
+        Returns:
+            The words of each clip, in the order of the clips.
+        """
+
+    def warm_up(self) -> None:
+        warm_up(self, 1, np.zeros(2 * MIC_RATE_HZ, np.int16), steps=2)
+
+    def open(self, req: StageRequest) -> None:
+        req.state = Clip()
+
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
+        return pcm_of(inputs)
+
+    def deadline_s(self, reqs: Sequence[StageRequest]) -> float:
+        """Return ten times the length of the sound that one step transcribes, plus 10 s for a busy machine."""
+        coming = {id(req): sum(map(len, req.pending)) for req in reqs}
+        lengths = [min(req.state.samples + coming[id(req)], self._longest) for req in reqs]
+        return 10 + 10 * sum(lengths) / MIC_RATE_HZ
+
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        for req in reqs:
+            while req.pending:
+                req.state.take(req.pending.popleft())
+        due = [req.state for req in reqs if self._is_due(req)]
+        cut = {id(clip) for clip in due if clip.samples > self._longest}
+        if due:
+            self._update(due)
+        return [guarded(self, req, self._emit, id(req.state) in cut) for req in reqs]
+
+    @property
+    def _longest(self) -> int:
+        return round(self.longest_s * MIC_RATE_HZ)
+
+    def _is_due(self, req: StageRequest) -> bool:
+        """Whether to transcribe a clip now: it has ended, it is too long, or its new sound is worth the cost."""
+        clip: Clip = req.state
+        if clip.length_s < SHORTEST_S:
+            return False
+        if req.ended or clip.samples > self._longest:
+            return True
+        return clip.new_s >= EVERY_S and self._share * clip.length_s <= MOST * clip.new_s
+
+    def _update(self, clips: Sequence[Clip]) -> None:
+        """Transcribe these clips, each up to the length that the model can take."""
+        began_s = self._clock()
+        sounds = [clip.sound()[: _cut(clip.sound(), self._longest)] for clip in clips]
+        results = self._transcribed(sounds)
+        share = (self._clock() - began_s) / (sum(map(len, sounds)) / MIC_RATE_HZ)
+        self._share = share if share > self._share else 0.9 * self._share + 0.1 * share
+        for clip, sound, result in zip(clips, sounds, results, strict=True):
+            clip.decoded_samples = clip.samples
+            clip.latest = result.after(clip.settled, clip.settled_samples / MIC_RATE_HZ)
+            if len(sound) < clip.samples:
+                clip.settle(len(sound))
+
+    def _transcribed(self, sounds: Sequence[Pcm]) -> Sequence[Spoken]:
+        if not self.invents:
+            return self.transcribe(sounds)
+        loud = [is_loud(sound) for sound in sounds]
+        audible = [sound for sound, is_audible in zip(sounds, loud, strict=True) if is_audible]
+        results = iter(self.transcribe(audible) if audible else ())
+        return [_without_noises(next(results)) if is_audible else NOTHING for is_audible in loud]
+
+    def _emit(self, req: StageRequest, cut: bool) -> list[Chunk]:
+        """Return the new words. After a cut nothing is sent: words of the first part alone would take back words of
+        the second one that were sent before."""
+        clip: Clip = req.state
+        req.needs_input = clip.samples <= self._longest
+        return [] if cut else transcript(req, clip.latest, over=req.ended)
+
+
+def _cut(pcm: Pcm, longest: int) -> int:
+    """Return the number of samples to transcribe at once: all, or up to the quietest place in the last third of
+    ``longest``."""
+    if len(pcm) <= longest:
+        return len(pcm)
+    first = longest - longest // 3 // CUT_FRAME * CUT_FRAME
+    return first + int(loudness(pcm[first:longest], CUT_FRAME).argmin()) * CUT_FRAME + CUT_FRAME // 2
+
+
+def _without_noises(result: Spoken) -> Spoken:
+    text = spoken(result.text)
+    return Spoken(text, result.words) if text else NOTHING
