@@ -139,12 +139,12 @@ class Session:
 
     async def quiet(self) -> None:
         """Wait until no answer is under way."""
-        await self._responses.quiet()
+        await self._responses.active.quiet()
 
     def end(self, code: str, message: str) -> None:
         """Announce that the server ends the session, and fail what is under way; then cancel ``run``."""
         self._over = True  # events of the time between would never be answered to their end
-        self._responses.fail_all(code, message)
+        self._responses.active.fail_all(code, message)
         self._refuse(Broken(code, message), None)
 
     async def _take(self, received: Received) -> None:
@@ -170,7 +170,7 @@ class Session:
             case client_events.MuteInput() | client_events.AddContext():
                 self._emit(server_events.Obeyed(received.event, received.event_id))
             case client_events.CloseSession():
-                self._responses.interrupt("client_cancelled")
+                self._responses.active.interrupt("client_cancelled")
                 self.closed = True
                 self._emit(server_events.SessionEnded(self._view(), received.event_id))
             case _:
@@ -216,7 +216,7 @@ class Session:
             case client_events.CreateResponse():
                 await self._responses.create(event)
             case client_events.CancelResponse(response_id):
-                self._responses.cancel(response_id)
+                self._responses.active.cancel(response_id)
             case client_events.MuteInput(muted):
                 self._input.muted = muted
             case client_events.AddContext():
@@ -236,7 +236,7 @@ class Session:
             case client_events.AppendAudio(data) if not self._profile.streams_input:
                 await self._input.append(data)
             case client_events.ClearOutputAudio() if self._profile.plays:
-                self._responses.interrupt("client_cancelled")
+                self._responses.active.interrupt("client_cancelled")
             case client_events.PlayoutDelay(delay_s) if self._profile.plays:
                 self._profile.set_delay(delay_s)
             case _:
@@ -250,7 +250,7 @@ class Session:
         if event.item is not None:
             await self._edit(client_events.CreateItem(event.item))
         if event.answer:
-            self._responses.answer_soon(event.purpose == "response")
+            self._responses.active.answer_soon(event.purpose == "response")
 
     def _on_turn(self, event: TurnEvent) -> None:
         """Obey the input buffer: stop, begin, hold or let go answers as the user speaks, pauses and ends."""
@@ -258,9 +258,9 @@ class Session:
             case TurnStarted(utterance, start_ms):
                 self._emit(server_events.SpeechStarted(utterance.item_id, start_ms))
                 if self._interrupts:
-                    self._responses.interrupt()
+                    self._responses.active.interrupt()
                 else:
-                    self._responses.resume()
+                    self._responses.active.resume()
                 if self._options.auto_responds:
                     self._responses.preparation.begin(utterance)
                 else:
@@ -284,7 +284,7 @@ class Session:
                 self._commit(utterance, answer=False)
             case TurnDropped():
                 self._responses.preparation.drop_open()
-                self._responses.resume()
+                self._responses.active.resume()
             case _:
                 assert_never(event)
 
@@ -337,7 +337,7 @@ class Session:
         options, unknown = session_options(self._options, offer.patch)
         check_settings(options, self._context.engine.model, "session")
         before, after = name_of(self._options.audio.output.voice), name_of(options.audio.output.voice)
-        if self._responses.has_spoken and before != after:
+        if self._responses.runner.has_spoken and before != after:
             path = "session.audio.output.voice"
             raise Refusal("cannot_update_voice", "The voice can't change once the session has spoken.", path)
         log_mapped(self._context, self.id, options, unknown)

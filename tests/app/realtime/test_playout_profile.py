@@ -217,7 +217,7 @@ async def test_an_answer_begins_behind_the_end_of_the_one_before_which_is_over_b
         await call.typed("go on")
         await call.later(0.3)
         assert call.statuses() == ["completed"]
-        before_s = call.session._responses._current.unplayed_s()  # pyright: ignore[reportOptionalMemberAccess]
+        before_s = call.session._responses.active.current.unplayed_s()  # pyright: ignore[reportOptionalMemberAccess]
         assert before_s > 0.5
         await call.typed("go on")
         started, stopped = "output_audio_buffer.started", "output_audio_buffer.stopped"
