@@ -140,8 +140,8 @@ async def outcome(ears: Ears | None, text: str, voice: str, pcm: Pcm) -> Outcome
     words."""
     events = list[TurnEvent]()
     context = SessionContext(Model(), Metrics(), Limits(), TurnSettings(), Silero, Sentences())
-    buffer = InputAudioBuffer(context, live_options(), events.append, context.loop_time, OVERLAP_MS)
-    buffer.playing(np.zeros(10 * SPEAKER_RATE_HZ, np.float32))
+    buffer = InputAudioBuffer(context, live_options(), events.append, OVERLAP_MS)
+    buffer.voice.playing(np.zeros(10 * SPEAKER_RATE_HZ, np.float32))
     began, due, said = None, None, None
     for number, at in enumerate(range(0, len(pcm), PIECE)):
         seen = len(events)

@@ -91,8 +91,7 @@ class Session:
             self.id, context, self._conversation, self._options, profile, emit, notify=weakly(self._on_output)
         )
         self._responses.hosted.configure(*self._responses.hosted.read(functions_only(start or {}, "session")))
-        loop_time = self._loop_time = context.loop_time
-        self._input = InputAudioBuffer(context, self._options, weakly(self._on_turn), loop_time, profile.overlap_ms)
+        self._input = InputAudioBuffer(context, self._options, weakly(self._on_turn), profile.overlap_ms)
         self._resume_token: str | None = None
         self._over = False
         self.closed = False
@@ -107,10 +106,10 @@ class Session:
                 self._responses.start(tasks)
                 async for one in received:
                     if not self._over:
-                        await Counted(self._take(one), self._loop_time)
+                        await Counted(self._take(one), self._context.loop_time)
                     if self.closed:
                         break
-                    await self._loop_time.turn()
+                    await self._context.loop_time.turn()
                 self._responses.leave()
         finally:
             self._forget()
@@ -218,7 +217,7 @@ class Session:
             case client_events.CancelResponse(response_id):
                 self._responses.active.cancel(response_id)
             case client_events.MuteInput(muted):
-                self._input.muted = muted
+                self._input.microphone.muted = muted
             case client_events.AddContext():
                 await self._add_context(event)
             case client_events.CloseSession():
@@ -267,7 +266,7 @@ class Session:
                     self._responses.transcripts.transcribe(utterance)
             case OverlapStarted(utterance):
                 if not self._interrupts or not self._responses.pause_for(utterance):
-                    self._input.take_turn()
+                    self._input.voice.take_turn()
             case VoiceBuffered(utterance):
                 self._responses.preparation.begin(utterance, preemptible=True)
             case TurnPaused():
@@ -292,13 +291,13 @@ class Session:
         """Tell the input what the user hears, and how its speculation went."""
         match event:
             case PacketSent(packet):
-                self._input.playing(packet.samples)
+                self._input.voice.playing(packet.samples)
             case PlaybackStopped():
-                self._input.playback_stopped()
+                self._input.voice.playback_stopped()
             case ResponseStarted():
-                self._input.response_started()
+                self._input.voice.response_started()
             case ResponseEnded(left_s):
-                self._input.response_ended(left_s)
+                self._input.voice.response_ended(left_s)
             case SpeculationSettled(right):
                 self._input.speculation.settled(right)
                 self._context.metrics.speculations.labels("used" if right else "forgotten").inc()

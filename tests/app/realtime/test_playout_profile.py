@@ -402,7 +402,7 @@ async def test_pictures_that_come_as_messages_are_taken_once_a_second_and_checke
         for pause_s in (0.3, 0.3, 0.5, 0.95, 0.0):
             await call.shows(image_url=RED)
             call.now_s += pause_s
-        assert len(call.session._input._camera.take(call.now_s)) == 3
+        assert len(call.session._input._turn._camera.take(call.now_s)) == 3
         await call.shows(image_url=RED)
         call.now_s += 1.0
         await call.shows(image_url="data:image/png;base64,AAAA")
@@ -411,4 +411,4 @@ async def test_pictures_that_come_as_messages_are_taken_once_a_second_and_checke
         codes = [event["error"]["code"] for event in call.of("error")]
         assert codes == ["invalid_value", "invalid_value", "missing_required_parameter"]
         call.now_s += 6.0
-        assert call.session._input._camera.take(call.now_s) == []
+        assert call.session._input._turn._camera.take(call.now_s) == []
