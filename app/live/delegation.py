@@ -12,7 +12,7 @@ from typing import Any
 from app.http.answering import Figures
 from app.http.response_events import Event, GrowingResponse
 from app.http.trouble import HttpRefusal
-from app.realtime.protocol import ResponseView, Usage
+from app.realtime.protocol.server_events import ResponseView, Usage
 from engine import Text, ToolCall, ToolCallDelta
 
 _EMPTY = {"output": [], "tools": [], "instructions": None}

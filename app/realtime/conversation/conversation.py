@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.memory import MemoryFull, Room
 from app.realtime.conversation.sizes import size_of

@@ -19,7 +19,7 @@ from app.realtime.output.output_events import (
 from app.realtime.output.response_factory import ResponseFactory
 from app.realtime.output.response_runner import ResponseRunner
 from app.realtime.output.response_task import ResponseTask
-from app.realtime.protocol import Error, RateLimits, Reason, ResponseOptions, ServerEvent
+from app.realtime.protocol import ResponseOptions, ServerEvent, server_events
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from app.telemetry import log
@@ -82,7 +82,7 @@ class ActiveResponses:
             task.follow(before)
         self._context.room.count(task.size)
         limit = self._context.limits.responses + 1  # those out of band, and the conversation's
-        self._emit(RateLimits(limit, limit - len(self.out_of_band) - self.busy))
+        self._emit(server_events.RateLimits(limit, limit - len(self.out_of_band) - self.busy))
         self._runner.run(task, self._ended)
 
     def answer_soon(self, asked: bool) -> None:
@@ -108,7 +108,7 @@ class ActiveResponses:
                 return
         raise none_active(response_id)
 
-    def interrupt(self, reason: Reason = "turn_detected") -> None:
+    def interrupt(self, reason: server_events.Reason = "turn_detected") -> None:
         """Stop the conversation's response, or the rest of its playback.
 
         A barge-in cancels the queued response as well, since the new turn gets its own. A client that only wants
@@ -162,7 +162,7 @@ class ActiveResponses:
             try:
                 self._begin_default()
             except Refusal as refusal:
-                self._emit(Error(refusal, None))
+                self._emit(server_events.Error(refusal, None))
 
     def _begin_default(self) -> None:
         """Answer the conversation. Raises Refusal."""
@@ -185,7 +185,7 @@ class ActiveResponses:
             self._runner.transcripts.transcribe(task.utterance)
         raise second_voice()
 
-    def _stop(self, task: ResponseTask, reason: Reason) -> None:
+    def _stop(self, task: ResponseTask, reason: server_events.Reason) -> None:
         task.stop(reason)
         if task.response.options.speaks:
             self._notify(PlaybackStopped())

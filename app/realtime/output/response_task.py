@@ -18,7 +18,7 @@ from app.realtime.output.prompt_version import PromptVersion
 from app.realtime.output.response import Response
 from app.realtime.output.timing import Timing
 from app.realtime.ports import EnginePort
-from app.realtime.protocol import Reason, Usage
+from app.realtime.protocol import server_events
 from app.refusal import Refusal
 from app.telemetry import Metrics, audit
 from engine import (
@@ -33,8 +33,8 @@ from engine import (
     ToolCall,
     ToolCallDelta,
     Transcript,
+    Usage,
 )
-from engine import Usage as EngineUsage
 from engine.freed import Tasks
 
 KEPT_S = 30.0
@@ -153,7 +153,7 @@ class ResponseTask:
             self.response.close("completed")
         await self._play_out()
 
-    def stop(self, reason: Reason) -> int:
+    def stop(self, reason: server_events.Reason) -> int:
         """End it now, if it is not over: one last event, nothing more is sent. Returns the samples played by now."""
         played = self._played_samples()
         self.playout.flush()
@@ -327,7 +327,7 @@ class ResponseTask:
             case Transcript(text, final):
                 if final and self.input_item_id is not None:
                     listener.on_transcript(self.input_item_id, text)
-            case EngineUsage():
+            case Usage():
                 self._finish = chunk.finish
                 response.used(_usage(chunk))
             case Codes():
@@ -378,8 +378,8 @@ def _is_shown(chunk: Output) -> bool:
     return not isinstance(chunk, Transcript) or chunk.final
 
 
-def _usage(counted: EngineUsage) -> Usage:
-    return Usage(
+def _usage(counted: Usage) -> server_events.Usage:
+    return server_events.Usage(
         input_tokens=counted.input_tokens,
         text_tokens=counted.output_tokens,
         audio_input_tokens=counted.audio_tokens,
