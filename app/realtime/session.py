@@ -21,31 +21,10 @@ from app.realtime.conversation import (
     check_settings,
     functions_only,
 )
-from app.realtime.input import (
-    IdleTimedOut,
-    InputAudioBuffer,
-    OverlapStarted,
-    TurnCommitted,
-    TurnDropped,
-    TurnEvent,
-    TurnPaused,
-    TurnResumed,
-    TurnStarted,
-    TurnStopped,
-    VoiceBuffered,
-)
+from app.realtime.input import InputAudioBuffer, TurnEvent, turn_events
 from app.realtime.item_edits import Edit, edit
 from app.realtime.misplaced import misplaced
-from app.realtime.output import (
-    FirstSoundTook,
-    OutputEvent,
-    PacketSent,
-    PlaybackStopped,
-    ResponseEnded,
-    Responses,
-    ResponseStarted,
-    SpeculationSettled,
-)
+from app.realtime.output import OutputEvent, Responses, output_events
 from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import (
     MessageItem,
@@ -217,7 +196,7 @@ class Session:
             case client_events.CancelResponse(response_id):
                 self._responses.active.cancel(response_id)
             case client_events.MuteInput(muted):
-                self._input.microphone.muted = muted
+                self._input.pipeline.muted = muted
             case client_events.AddContext():
                 await self._add_context(event)
             case client_events.CloseSession():
@@ -254,7 +233,7 @@ class Session:
     def _on_turn(self, event: TurnEvent) -> None:
         """Obey the input buffer: stop, begin, hold or let go answers as the user speaks, pauses and ends."""
         match event:
-            case TurnStarted(utterance, start_ms):
+            case turn_events.TurnStarted(utterance, start_ms):
                 self._emit(server_events.SpeechStarted(utterance.item_id, start_ms))
                 if self._interrupts:
                     self._responses.active.interrupt()
@@ -264,24 +243,24 @@ class Session:
                     self._responses.preparation.begin(utterance)
                 else:
                     self._responses.transcripts.transcribe(utterance)
-            case OverlapStarted(utterance):
+            case turn_events.OverlapStarted(utterance):
                 if not self._interrupts or not self._responses.pause_for(utterance):
                     self._input.voice.take_turn()
-            case VoiceBuffered(utterance):
+            case turn_events.VoiceBuffered(utterance):
                 self._responses.preparation.begin(utterance, preemptible=True)
-            case TurnPaused():
+            case turn_events.TurnPaused():
                 self._responses.preparation.speculate()
-            case TurnResumed():
+            case turn_events.TurnResumed():
                 self._responses.preparation.discard_speculation()
-            case TurnStopped(utterance, end_ms):
+            case turn_events.TurnStopped(utterance, end_ms):
                 self._emit(server_events.SpeechStopped(utterance.item_id, end_ms))
                 self._commit(utterance, self._options.auto_responds)
-            case IdleTimedOut(utterance, start_ms, end_ms):
+            case turn_events.IdleTimedOut(utterance, start_ms, end_ms):
                 self._emit(server_events.TimeoutTriggered(utterance.item_id, start_ms, end_ms))
                 self._commit(utterance, answer=True)
-            case TurnCommitted(utterance):
+            case turn_events.TurnCommitted(utterance):
                 self._commit(utterance, answer=False)
-            case TurnDropped():
+            case turn_events.TurnDropped():
                 self._responses.preparation.drop_open()
                 self._responses.active.resume()
             case _:
@@ -290,18 +269,18 @@ class Session:
     def _on_output(self, event: OutputEvent) -> None:
         """Tell the input what the user hears, and how its speculation went."""
         match event:
-            case PacketSent(packet):
+            case output_events.PacketSent(packet):
                 self._input.voice.playing(packet.samples)
-            case PlaybackStopped():
+            case output_events.PlaybackStopped():
                 self._input.voice.playback_stopped()
-            case ResponseStarted():
+            case output_events.ResponseStarted():
                 self._input.voice.response_started()
-            case ResponseEnded(left_s):
+            case output_events.ResponseEnded(left_s):
                 self._input.voice.response_ended(left_s)
-            case SpeculationSettled(right):
+            case output_events.SpeculationSettled(right):
                 self._input.speculation.settled(right)
                 self._context.metrics.speculations.labels("used" if right else "forgotten").inc()
-            case FirstSoundTook(ms):
+            case output_events.FirstSoundTook(ms):
                 self._input.speculation.took(ms)
             case _:
                 assert_never(event)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from app.realtime.input import turn_events
 from app.realtime.input.camera_buffer import frame_of
 from app.realtime.input.manual_turn import ManualTurn
 from app.realtime.input.microphone_pipeline import MicrophonePipeline
 from app.realtime.input.open_turn import OpenTurn
 from app.realtime.input.speculation import Speculation
-from app.realtime.input.turn_events import TurnCommitted, TurnEvent
+from app.realtime.input.turn_events import TurnEvent
 from app.realtime.input.voice_turns import VoiceTurns
 from app.realtime.protocol import LONG_BYTES, CameraFrame, Options
 from app.realtime.session_context import SessionContext
@@ -36,7 +37,7 @@ class InputAudioBuffer:
     ) -> None:
         self._context = context
         self.speculation = Speculation(context.turns.guess_ms)
-        self.microphone = MicrophonePipeline(context, options)
+        self.pipeline = MicrophonePipeline(context, options)
         self._turn = OpenTurn(context, emit)
         self.voice = VoiceTurns(context, options, self._turn, self.speculation, overlap_ms)
         self._manual: ManualTurn | None = None  # only while turn detection is off
@@ -44,7 +45,7 @@ class InputAudioBuffer:
 
     def configure(self, options: Options) -> None:
         """Take new settings. Switching turn detection on or off drops the open turn."""
-        self.microphone.configure(options)
+        self.pipeline.configure(options)
         if options.audio.input.turn_detection is not None and self._manual is not None:
             self._manual = None
             self._turn.drop()
@@ -62,16 +63,17 @@ class InputAudioBuffer:
 
         Long ones are decoded piece by piece, so that other sessions are served and memory is bounded.
         """
-        if self._has_room(self.microphone.count(data)):
+        if self._has_room(self.pipeline.count(data)):
+            is_long = len(data) > LONG_BYTES
             for at in range(0, len(data), LONG_BYTES):
-                await self.add_samples(await self.microphone.decode(data[at : at + LONG_BYTES]))
+                await self.add_samples(await self.pipeline.decode(data[at : at + LONG_BYTES], aside=is_long))
 
     async def add_samples(self, pcm: Pcm) -> None:
         """Take int16 [samples] at MIC_RATE_HZ. Raises Refusal."""
         if not self._has_room(len(pcm)):
             return
         turns = self._manual or self.voice
-        for sound, clean in self.microphone.steps(pcm):
+        for sound, clean in self.pipeline.steps(pcm):
             turns.feed(sound, clean)
             await self._context.loop_time.pause()
 
@@ -86,7 +88,7 @@ class InputAudioBuffer:
             self.voice.commit()
         else:
             self._manual.reset()
-        self._turn.end(TurnCommitted(utterance))
+        self._turn.end(turn_events.TurnCommitted(utterance))
 
     def clear(self) -> None:
         """Drop everything since the last turn."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from app.realtime.input import turn_events
 from app.realtime.input.open_turn import OpenTurn
 from app.realtime.input.speculation import Speculation
 from app.realtime.input.turn_config import manual_config
 from app.realtime.input.turn_detector import TurnDetector, VoicePaused, VoiceResumed, VoiceStarted, VoiceStopped
-from app.realtime.input.turn_events import TurnPaused, TurnResumed, VoiceBuffered
 from app.realtime.protocol import Options
 from app.realtime.session_context import SessionContext
 from engine import MIC_RATE_HZ
@@ -70,11 +70,11 @@ class ManualTurn:
             match event:
                 case VoiceStarted():
                     self._voiced = True
-                    self._turn.emit(VoiceBuffered(utterance))
+                    self._turn.emit(turn_events.VoiceBuffered(utterance))
                 case VoicePaused():
-                    self._turn.emit(TurnPaused())
+                    self._turn.emit(turn_events.TurnPaused())
                 case VoiceResumed():
-                    self._turn.emit(TurnResumed())
+                    self._turn.emit(turn_events.TurnResumed())
                     self._turn.show()
                 case VoiceStopped():  # not by any silence: the client says so
                     pass

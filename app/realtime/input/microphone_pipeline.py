@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from app.realtime.input.noise_reduction import FRAME, Cleaner, cleaner
-from app.realtime.protocol import LONG_BYTES, Decoder, Options, rate_of, sample_count
+from app.realtime.protocol import Decoder, Options, rate_of, sample_count
 from app.realtime.session_context import SessionContext
 from engine import MIC_RATE_HZ
 from engine.core import Pcm
@@ -44,9 +44,9 @@ class MicrophonePipeline:
         """Return how many samples at MIC_RATE_HZ the bytes decode to. Raises MediaError."""
         return sample_count(data, self._input.format) * MIC_RATE_HZ // rate_of(self._input.format)
 
-    async def decode(self, data: bytes) -> Pcm:
-        """Decode at most LONG_BYTES to int16 [samples] at MIC_RATE_HZ. Raises MediaError."""
-        if len(data) < LONG_BYTES:
+    async def decode(self, data: bytes, aside: bool) -> Pcm:
+        """Decode to int16 [samples] at MIC_RATE_HZ, in a thread if ``aside``. Raises MediaError."""
+        if not aside:
             return self._decoder.push(data)
         return await self._context.slices.aside(partial(self._decoder.push, data))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from app.realtime.conversation import Utterance
+from app.realtime.input import turn_events
 from app.realtime.input.camera_buffer import CameraBuffer
 from app.realtime.input.recent_audio import RecentAudio
-from app.realtime.input.turn_events import TurnDropped, TurnEvent
+from app.realtime.input.turn_events import TurnEvent
 from app.realtime.protocol import CameraFrame
 from app.realtime.session_context import SessionContext
 from engine import MIC_RATE_HZ
@@ -51,7 +52,7 @@ class OpenTurn:
         utterance = self.utterance
         self.utterance = None
         if utterance is not None:
-            self.emit(TurnDropped())
+            self.emit(turn_events.TurnDropped())
             utterance.close()
 
     def forget(self) -> None:

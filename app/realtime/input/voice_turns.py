@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from app.realtime.conversation import Utterance
+from app.realtime.input import turn_events
 from app.realtime.input.endpointing import fall
 from app.realtime.input.open_turn import OpenTurn
 from app.realtime.input.overlap import PATIENCE_MS, Overlap
@@ -19,14 +20,6 @@ from app.realtime.input.turn_detector import (
     VoiceStopped,
     to_ms,
     to_samples,
-)
-from app.realtime.input.turn_events import (
-    IdleTimedOut,
-    OverlapStarted,
-    TurnPaused,
-    TurnResumed,
-    TurnStarted,
-    TurnStopped,
 )
 from app.realtime.ports import Moment
 from app.realtime.protocol import Options, SemanticVad
@@ -87,7 +80,7 @@ class VoiceTurns:
         """Treat the speech over a response as a turn."""
         self._overlap = None
         if self._turn.utterance is not None:
-            self._turn.emit(TurnStarted(self._turn.utterance, to_ms(self._turn.utterance.start)))
+            self._turn.emit(turn_events.TurnStarted(self._turn.utterance, to_ms(self._turn.utterance.start)))
 
     def commit(self) -> None:
         """The client ends the open turn: a pending overlap is a turn, too."""
@@ -141,7 +134,7 @@ class VoiceTurns:
             utterance.push(pcm)
             return
         self._detector.reset()
-        self._turn.end(TurnStopped(utterance, to_ms(self._turn.recent.position)))
+        self._turn.end(turn_events.TurnStopped(utterance, to_ms(self._turn.recent.position)))
 
     def _on_voice(self, event: VoiceEvent) -> None:
         turn = self._turn
@@ -151,10 +144,10 @@ class VoiceTurns:
             case VoicePaused(speech_end_ms=end_ms):
                 if turn.utterance is not None:
                     self._judge_fall(turn.utterance, end_ms)
-                turn.emit(TurnPaused())
+                turn.emit(turn_events.TurnPaused())
             case VoiceResumed():
                 self._falling = 0.0
-                turn.emit(TurnResumed())
+                turn.emit(turn_events.TurnResumed())
                 turn.show()
                 self._tune()
             case VoiceStopped(audio_end_ms=end_ms, speech_end_ms=speech_end_ms):
@@ -162,7 +155,7 @@ class VoiceTurns:
                 if turn.utterance is not None:
                     turn.utterance.silence_ms = end_ms - speech_end_ms
                     end = self._detector_start + to_samples(end_ms)
-                    turn.end(TurnStopped(turn.utterance, to_ms(end)))
+                    turn.end(turn_events.TurnStopped(turn.utterance, to_ms(end)))
                     self._tune()
 
     def _begin(self, start: int) -> None:
@@ -172,9 +165,9 @@ class VoiceTurns:
         utterance = self._turn.begin(start, self._turn.recent.since(start))
         if self._overlap_ms and self._answer_plays:
             self._overlap = Overlap(to_ms(self._detector.position) - self._overlap_ms)
-            self._turn.emit(OverlapStarted(utterance))
+            self._turn.emit(turn_events.OverlapStarted(utterance))
         else:
-            self._turn.emit(TurnStarted(utterance, to_ms(start)))
+            self._turn.emit(turn_events.TurnStarted(utterance, to_ms(start)))
 
     def _judge_fall(self, utterance: Utterance, end_ms: int) -> None:
         """Judge how the voice ended, if the judge of the pause uses it."""
@@ -211,4 +204,4 @@ class VoiceTurns:
             return
         start = recent.position - quiet
         utterance = self._turn.begin(start, recent.since(start)[-self._turn.limit :])
-        self._turn.end(IdleTimedOut(utterance, to_ms(start), to_ms(recent.position)))
+        self._turn.end(turn_events.IdleTimedOut(utterance, to_ms(start), to_ms(recent.position)))

@@ -8,14 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from app.realtime.output import output_events
 from app.realtime.output.one_at_a_time import none_active, second_voice
-from app.realtime.output.output_events import (
-    FirstSoundTook,
-    OutputEvent,
-    PlaybackStopped,
-    ResponseEnded,
-    ResponseStarted,
-)
+from app.realtime.output.output_events import OutputEvent
 from app.realtime.output.response_factory import ResponseFactory
 from app.realtime.output.response_runner import ResponseRunner
 from app.realtime.output.response_task import ResponseTask
@@ -73,7 +68,7 @@ class ActiveResponses:
         if kept:
             self._asked = False
             self.current = task
-            self._notify(ResponseStarted())
+            self._notify(output_events.ResponseStarted())
         else:
             self.out_of_band.add(task)
         log("response.created", session=task.request.session, response=task.response.id)
@@ -125,7 +120,7 @@ class ActiveResponses:
             self._stop(self.current, reason)
         else:
             self.current.interrupted()
-            self._notify(PlaybackStopped())
+            self._notify(output_events.PlaybackStopped())
 
     def resume(self) -> None:
         """Let a paused response go on."""
@@ -188,7 +183,7 @@ class ActiveResponses:
     def _stop(self, task: ResponseTask, reason: server_events.Reason) -> None:
         task.stop(reason)
         if task.response.options.speaks:
-            self._notify(PlaybackStopped())
+            self._notify(output_events.PlaybackStopped())
 
     def _ended(self, task: ResponseTask) -> None:
         self.out_of_band.discard(task)
@@ -196,9 +191,9 @@ class ActiveResponses:
         self._context.room.count(-task.size)
         task.report(self._context.metrics, task.request.session)
         if task.utterance is not None and (took_ms := task.response.view.ttfa_ms) is not None:
-            self._notify(FirstSoundTook(took_ms))
+            self._notify(output_events.FirstSoundTook(took_ms))
         if task.input_item_id is not None:
             self._runner.transcripts.fail(task.input_item_id)
         if task is self.current:
-            self._notify(ResponseEnded(task.unplayed_s()))
+            self._notify(output_events.ResponseEnded(task.unplayed_s()))
         task.forget_turn()

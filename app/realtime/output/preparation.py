@@ -11,7 +11,8 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from app.realtime.conversation import Utterance
-from app.realtime.output.output_events import OutputEvent, SpeculationSettled
+from app.realtime.output import output_events
+from app.realtime.output.output_events import OutputEvent
 from app.realtime.output.response_factory import ResponseFactory
 from app.realtime.output.response_runner import ResponseRunner
 from app.realtime.output.response_task import ResponseTask
@@ -62,7 +63,7 @@ class Preparation:
         """The user had not finished: forget that answer, and listen to the turn as it goes on."""
         task = self.task
         if task is not None and task.utterance is not None:
-            self._emit(SpeculationSettled(right=False))
+            self._emit(output_events.SpeculationSettled(right=False))
             task.utterance.resume()
             self.drop()
             self.begin(task.utterance, task.request.preemptible)
@@ -114,7 +115,7 @@ class Preparation:
         task = self.task
         self.task = None
         if utterance.paused:
-            self._emit(SpeculationSettled(right=True))
+            self._emit(output_events.SpeculationSettled(right=True))
         if task is not None and not self._is_right(task, utterance):
             task.leave()
             return None
@@ -132,7 +133,7 @@ class Preparation:
         self.task = None
         task.response.options = options
         if task.utterance.paused:
-            self._emit(SpeculationSettled(right=True))
+            self._emit(output_events.SpeculationSettled(right=True))
         return task
 
     def _ended(self, task: ResponseTask) -> None:

@@ -7,6 +7,7 @@ ResponseDone is emitted, and nothing after it. Knows no socket, no request and n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -52,6 +53,8 @@ class Response:
         self._model = model
         self._emit = emit
         self.profile = profile
+        self.opened = False
+        """Whether the client knows of it. It does not while the response is prepared during the user's turn."""
         self._playing = False
         self._encoder = Encoder(SpeakerFormat() if profile.plays else options.audio.output.format)
         self.frame_samples = model.frame_s * SPEAKER_RATE_HZ
@@ -62,14 +65,6 @@ class Response:
         self._marks: list[tuple[int, int]] = []
         self._usage = server_events.Usage()
         self.view = server_events.ResponseView(self.id, None if conversation is None else conversation.id, options)
-
-    @property
-    def opened(self) -> bool:
-        """Whether the client knows of it: a turn that is still being spoken has an answer which the client does not
-        know."""
-        return self._opened
-
-    _opened = False
 
     @property
     def closed(self) -> bool:
@@ -85,7 +80,7 @@ class Response:
         self.view = replace(self.view, options=options)
 
     def open(self, asked: bool = False) -> None:
-        self._opened = True
+        self.opened = True
         self.view = replace(self.view, asked=asked)
         self._emit(server_events.ResponseCreated(self.view))
 
@@ -173,7 +168,7 @@ class Response:
         usage = replace(self._usage, audio_tokens=round(self._sent_samples / self.frame_samples))
         output = tuple(self._output)
         self.view = replace(self.view, outcome=outcome, reason=reason, error=error, output=output, usage=usage)
-        if self._opened:
+        if self.opened:
             self._emit(server_events.ResponseDone(self.view))
 
     def played(self) -> None:
@@ -189,13 +184,10 @@ class Response:
         message = self._message
         if message is None or self._conversation is None or samples >= self._sent_samples:
             return
-        item = next((one for one in self._conversation.items if one.id == message.ref.item_id), None)
-        if (
-            isinstance(item, MessageItem)
-            and isinstance(item.content[0], AssistantAudio)
-            and not item.content[0].truncated
-        ):
-            content = (replace(item.content[0], played_samples=samples),)
+        item = self._conversation.find(message.ref.item_id)
+        spoken = item.content[0] if isinstance(item, MessageItem) else None
+        if isinstance(item, MessageItem) and isinstance(spoken, AssistantAudio) and not spoken.truncated:
+            content = (replace(spoken, played_samples=samples),)
             self._conversation.put(replace(item, content=content, token_ids=None))
             self._truncate(message, samples)
 
@@ -216,7 +208,7 @@ class Response:
         """
         if self._conversation is None or not self.profile.plays or played_samples is None:
             return
-        item = next((one for one in self._conversation.items if one.id == message.ref.item_id), None)
+        item = self._conversation.find(message.ref.item_id)
         spoken = item.content[0] if isinstance(item, MessageItem) else None
         if not isinstance(spoken, AssistantAudio):
             return
@@ -308,27 +300,25 @@ class Response:
         return server_events.OutputItemRef(self.id, item_id, len(self._output) - 1, kept, self.options.speaks)
 
 
+@dataclass(slots=True)
 class _Message:
     """The message that is being said."""
 
-    def __init__(self, ref: server_events.OutputItemRef, previous_id: str | None) -> None:
-        self.ref = ref
-        self.previous_id = previous_id
-        self.text = ""
-        self.ids: tuple[int, ...] = ()
+    ref: server_events.OutputItemRef
+    previous_id: str | None
+    text: str = ""
+    ids: tuple[int, ...] = ()
 
 
+@dataclass(slots=True)
 class _Call:
     """The function call that is being made; ``arguments`` so far."""
 
-    def __init__(
-        self, ref: server_events.OutputItemRef, call_id: str, item: _CallItem, previous_id: str | None
-    ) -> None:
-        self.ref = ref
-        self.call_id = call_id
-        self.item = item
-        self.previous_id = previous_id
-        self.arguments = ""
+    ref: server_events.OutputItemRef
+    call_id: str
+    item: _CallItem
+    previous_id: str | None
+    arguments: str = ""
 
 
 _CallItem = CallItem | HostedCallItem | ApprovalRequestItem

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from app.realtime.output.output_events import OutputEvent, PacketSent
+from app.realtime.output import output_events
+from app.realtime.output.output_events import OutputEvent
 from app.realtime.output.playout import Packet
 from app.realtime.output.response_factory import ResponseFactory
 from app.realtime.output.response_task import Ended, ResponseTask
@@ -59,7 +60,7 @@ class ResponseRunner:
 
     def on_packet(self, packet: Packet) -> None:
         self.has_spoken = True
-        self._notify(PacketSent(packet))
+        self._notify(output_events.PacketSent(packet))
 
     async def _root(self, task: ResponseTask) -> None:
         """The root of every response: any error becomes the end of this response and goes no further."""

@@ -9,15 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.realtime.input import (
-    InputAudioBuffer,
-    TurnCommitted,
-    TurnEvent,
-    TurnPaused,
-    TurnResumed,
-    TurnStarted,
-    TurnStopped,
-)
+from app.realtime.input import InputAudioBuffer, TurnEvent
+from app.realtime.input.turn_events import TurnCommitted, TurnPaused, TurnResumed, TurnStarted, TurnStopped
 from app.realtime.ports import Eagerness, Moment
 from app.realtime.protocol.options import Options, session_options
 from app.realtime.session_context import SessionContext

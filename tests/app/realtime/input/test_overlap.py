@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 
 from app.realtime.conversation import Utterance
-from app.realtime.input import InputAudioBuffer, OverlapStarted, TurnDropped, TurnStarted, TurnStopped
+from app.realtime.input import InputAudioBuffer
 from app.realtime.input.overlap import LONGEST_MS, PATIENCE_MS, SHORT_MS, Overlap, is_back_channel
-from app.realtime.input.turn_events import TurnCommitted, TurnPaused
+from app.realtime.input.turn_events import (
+    OverlapStarted,
+    TurnCommitted,
+    TurnDropped,
+    TurnPaused,
+    TurnStarted,
+    TurnStopped,
+)
 from tests.app.realtime.input.test_audio_buffer import Listening
 from tests.app.rig import silence, tone
 
