@@ -35,10 +35,11 @@ from rich.table import Table
 
 from app.live.config import started
 from app.live.sound import OVERLAP_MS
-from app.realtime.input import InputAudioBuffer, OverlapStarted, TurnDropped, TurnEvent, TurnPaused, TurnStarted
+from app.realtime.input import InputAudioBuffer, TurnEvent
 from app.realtime.input.endpointing import Sentences
 from app.realtime.input.overlap import is_back_channel
 from app.realtime.input.turn_detector import Silero
+from app.realtime.input.turn_events import OverlapStarted, TurnDropped, TurnPaused, TurnStarted
 from app.realtime.protocol.options import Options, session_options
 from app.realtime.session_context import SessionContext
 from app.settings import Limits, TurnSettings
@@ -140,8 +141,8 @@ async def outcome(ears: Ears | None, text: str, voice: str, pcm: Pcm) -> Outcome
     words."""
     events = list[TurnEvent]()
     context = SessionContext(Model(), Metrics(), Limits(), TurnSettings(), Silero, Sentences())
-    buffer = InputAudioBuffer(context, live_options(), events.append, context.loop_time, OVERLAP_MS)
-    buffer.playing(np.zeros(10 * SPEAKER_RATE_HZ, np.float32))
+    buffer = InputAudioBuffer(context, live_options(), events.append, OVERLAP_MS)
+    buffer.voice.playing(np.zeros(10 * SPEAKER_RATE_HZ, np.float32))
     began, due, said = None, None, None
     for number, at in enumerate(range(0, len(pcm), PIECE)):
         seen = len(events)

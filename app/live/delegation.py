@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from app.http.response_events import Event, GrowingResponse
-from app.realtime.protocol import ResponseView, Usage
+from app.realtime.protocol.server_events import ResponseView, Usage
 from app.responses.figures import Figures
 from engine import Text, ToolCall, ToolCallDelta
 

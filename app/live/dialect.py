@@ -17,38 +17,34 @@ from app.live.from_wire import Commentary, Instructions, Misread, Plain, Start, 
 from app.live.sound import CallSound
 from app.live.timeline import Fragment, SpokenText, Timeline, after
 from app.live.to_wire import Wire, answers, delegation, error, text_of, transcript
-from app.realtime.protocol import (
+from app.realtime.protocol import CallOutputItem, Received, ServerEvent
+from app.realtime.protocol.client_events import AddContext, ClientEvent, MuteInput, UpdateSession
+from app.realtime.protocol.dialect import Ended
+from app.realtime.protocol.server_events import (
     AudioAlignment,
     CallCreated,
     CallDelta,
     CallDone,
-    CallOutputItem,
-    Error,
-    MessageDone,
-    OutputItemRef,
-    Received,
-    ResponseCreated,
-    ResponseDone,
-    ResponseView,
-    ServerEvent,
-    SessionView,
-    TextDelta,
-    TranscriptionCompleted,
-)
-from app.realtime.protocol.client_events import AddContext, ClientEvent, MuteInput, UpdateSession
-from app.realtime.protocol.dialect import Ended
-from app.realtime.protocol.server_events import (
     CallEvent,
     DtmfReceived,
+    Error,
+    MessageDone,
     Obeyed,
+    OutputItemRef,
+    ResponseCreated,
+    ResponseDone,
     ResponseEvent,
+    ResponseView,
     SessionCreated,
     SessionEnded,
     SessionEvent,
     SessionUpdated,
+    SessionView,
     SoundPlayed,
     SpeechStarted,
     SpeechStopped,
+    TextDelta,
+    TranscriptionCompleted,
 )
 from app.refusal import Refusal
 from engine import Text, ToolCall, ToolCallDelta

@@ -21,31 +21,10 @@ from app.realtime.conversation import (
     check_settings,
     functions_only,
 )
-from app.realtime.input import (
-    IdleTimedOut,
-    InputAudioBuffer,
-    OverlapStarted,
-    TurnCommitted,
-    TurnDropped,
-    TurnEvent,
-    TurnPaused,
-    TurnResumed,
-    TurnStarted,
-    TurnStopped,
-    VoiceBuffered,
-)
+from app.realtime.input import InputAudioBuffer, TurnEvent, turn_events
 from app.realtime.item_edits import Edit, edit
 from app.realtime.misplaced import misplaced
-from app.realtime.output import (
-    FirstSoundTook,
-    OutputEvent,
-    PacketSent,
-    PlaybackStopped,
-    ResponseEnded,
-    Responses,
-    ResponseStarted,
-    SpeculationSettled,
-)
+from app.realtime.output import OutputEvent, Responses, output_events
 from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import (
     MessageItem,
@@ -91,8 +70,7 @@ class Session:
             self.id, context, self._conversation, self._options, profile, emit, notify=weakly(self._on_output)
         )
         self._responses.hosted.configure(*self._responses.hosted.read(functions_only(start or {}, "session")))
-        loop_time = self._loop_time = context.loop_time
-        self._input = InputAudioBuffer(context, self._options, weakly(self._on_turn), loop_time, profile.overlap_ms)
+        self._input = InputAudioBuffer(context, self._options, weakly(self._on_turn), profile.overlap_ms)
         self._resume_token: str | None = None
         self._over = False
         self.closed = False
@@ -107,10 +85,10 @@ class Session:
                 self._responses.start(tasks)
                 async for one in received:
                     if not self._over:
-                        await Counted(self._take(one), self._loop_time)
+                        await Counted(self._take(one), self._context.loop_time)
                     if self.closed:
                         break
-                    await self._loop_time.turn()
+                    await self._context.loop_time.turn()
                 self._responses.leave()
         finally:
             self._forget()
@@ -139,12 +117,12 @@ class Session:
 
     async def quiet(self) -> None:
         """Wait until no answer is under way."""
-        await self._responses.quiet()
+        await self._responses.active.quiet()
 
     def end(self, code: str, message: str) -> None:
         """Announce that the server ends the session, and fail what is under way; then cancel ``run``."""
         self._over = True  # events of the time between would never be answered to their end
-        self._responses.fail_all(code, message)
+        self._responses.active.fail_all(code, message)
         self._refuse(Broken(code, message), None)
 
     async def _take(self, received: Received) -> None:
@@ -170,7 +148,7 @@ class Session:
             case client_events.MuteInput() | client_events.AddContext():
                 self._emit(server_events.Obeyed(received.event, received.event_id))
             case client_events.CloseSession():
-                self._responses.interrupt("client_cancelled")
+                self._responses.active.interrupt("client_cancelled")
                 self.closed = True
                 self._emit(server_events.SessionEnded(self._view(), received.event_id))
             case _:
@@ -216,9 +194,9 @@ class Session:
             case client_events.CreateResponse():
                 await self._responses.create(event)
             case client_events.CancelResponse(response_id):
-                self._responses.cancel(response_id)
+                self._responses.active.cancel(response_id)
             case client_events.MuteInput(muted):
-                self._input.muted = muted
+                self._input.pipeline.muted = muted
             case client_events.AddContext():
                 await self._add_context(event)
             case client_events.CloseSession():
@@ -236,7 +214,7 @@ class Session:
             case client_events.AppendAudio(data) if not self._profile.streams_input:
                 await self._input.append(data)
             case client_events.ClearOutputAudio() if self._profile.plays:
-                self._responses.interrupt("client_cancelled")
+                self._responses.active.interrupt("client_cancelled")
             case client_events.PlayoutDelay(delay_s) if self._profile.plays:
                 self._profile.set_delay(delay_s)
             case _:
@@ -250,59 +228,59 @@ class Session:
         if event.item is not None:
             await self._edit(client_events.CreateItem(event.item))
         if event.answer:
-            self._responses.answer_soon(event.purpose == "response")
+            self._responses.active.answer_soon(event.purpose == "response")
 
     def _on_turn(self, event: TurnEvent) -> None:
         """Obey the input buffer: stop, begin, hold or let go answers as the user speaks, pauses and ends."""
         match event:
-            case TurnStarted(utterance, start_ms):
+            case turn_events.TurnStarted(utterance, start_ms):
                 self._emit(server_events.SpeechStarted(utterance.item_id, start_ms))
                 if self._interrupts:
-                    self._responses.interrupt()
+                    self._responses.active.interrupt()
                 else:
-                    self._responses.resume()
+                    self._responses.active.resume()
                 if self._options.auto_responds:
                     self._responses.preparation.begin(utterance)
                 else:
                     self._responses.transcripts.transcribe(utterance)
-            case OverlapStarted(utterance):
+            case turn_events.OverlapStarted(utterance):
                 if not self._interrupts or not self._responses.pause_for(utterance):
-                    self._input.take_turn()
-            case VoiceBuffered(utterance):
+                    self._input.voice.take_turn()
+            case turn_events.VoiceBuffered(utterance):
                 self._responses.preparation.begin(utterance, preemptible=True)
-            case TurnPaused():
+            case turn_events.TurnPaused():
                 self._responses.preparation.speculate()
-            case TurnResumed():
+            case turn_events.TurnResumed():
                 self._responses.preparation.discard_speculation()
-            case TurnStopped(utterance, end_ms):
+            case turn_events.TurnStopped(utterance, end_ms):
                 self._emit(server_events.SpeechStopped(utterance.item_id, end_ms))
                 self._commit(utterance, self._options.auto_responds)
-            case IdleTimedOut(utterance, start_ms, end_ms):
+            case turn_events.IdleTimedOut(utterance, start_ms, end_ms):
                 self._emit(server_events.TimeoutTriggered(utterance.item_id, start_ms, end_ms))
                 self._commit(utterance, answer=True)
-            case TurnCommitted(utterance):
+            case turn_events.TurnCommitted(utterance):
                 self._commit(utterance, answer=False)
-            case TurnDropped():
+            case turn_events.TurnDropped():
                 self._responses.preparation.drop_open()
-                self._responses.resume()
+                self._responses.active.resume()
             case _:
                 assert_never(event)
 
     def _on_output(self, event: OutputEvent) -> None:
         """Tell the input what the user hears, and how its speculation went."""
         match event:
-            case PacketSent(packet):
-                self._input.playing(packet.samples)
-            case PlaybackStopped():
-                self._input.playback_stopped()
-            case ResponseStarted():
-                self._input.response_started()
-            case ResponseEnded(left_s):
-                self._input.response_ended(left_s)
-            case SpeculationSettled(right):
+            case output_events.PacketSent(packet):
+                self._input.voice.playing(packet.samples)
+            case output_events.PlaybackStopped():
+                self._input.voice.playback_stopped()
+            case output_events.ResponseStarted():
+                self._input.voice.response_started()
+            case output_events.ResponseEnded(left_s):
+                self._input.voice.response_ended(left_s)
+            case output_events.SpeculationSettled(right):
                 self._input.speculation.settled(right)
                 self._context.metrics.speculations.labels("used" if right else "forgotten").inc()
-            case FirstSoundTook(ms):
+            case output_events.FirstSoundTook(ms):
                 self._input.speculation.took(ms)
             case _:
                 assert_never(event)
@@ -337,7 +315,7 @@ class Session:
         options, unknown = session_options(self._options, offer.patch)
         check_settings(options, self._context.engine.model, "session")
         before, after = name_of(self._options.audio.output.voice), name_of(options.audio.output.voice)
-        if self._responses.has_spoken and before != after:
+        if self._responses.runner.has_spoken and before != after:
             path = "session.audio.output.voice"
             raise Refusal("cannot_update_voice", "The voice can't change once the session has spoken.", path)
         log_mapped(self._context, self.id, options, unknown)

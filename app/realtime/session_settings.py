@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from app.realtime.conversation import check_settings, functions_only
 from app.realtime.input import noise_suppression_available
-from app.realtime.protocol import Options, SessionView, Transcription, listed, name_of, session_options
+from app.realtime.protocol import Options, Transcription, listed, name_of, server_events, session_options
 from app.realtime.session_context import SessionContext
 from app.telemetry import log
 from engine import ModelInfo
@@ -38,7 +38,7 @@ def session_view(
     options: Options,
     resume_token: str | None = None,
     tool_servers: tuple[dict[str, Any], ...] = (),
-) -> SessionView:
+) -> server_events.SessionView:
     """A session as its client sees it."""
     model, voice = context.engine.model, context.voice(name_of(options.audio.output.voice))
     loaded: dict[str, Any] = {
@@ -51,7 +51,7 @@ def session_view(
     }
     if resume_token is not None:
         loaded["resume_token"] = resume_token
-    return SessionView(id, expires_at_s, options, loaded, tool_servers)
+    return server_events.SessionView(id, expires_at_s, options, loaded, tool_servers)
 
 
 def log_opening(context: SessionContext, session_id: str, options: Options) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.memory import MemoryFull, Room
 from app.realtime.conversation.sizes import size_of
@@ -156,10 +157,8 @@ class Conversation:
             raise Refusal(code, f"There is no item {id!r}.", "item_id")
         return self._items[id]
 
-    def previous(self, id: str) -> str | None:
-        """The id before ``id``; None for the first item, or one that is gone."""
-        ids = list(self._items)
-        return ids[ids.index(id) - 1] if id in ids and ids[0] != id else None
+    def find(self, id: str) -> Item | None:
+        return self._items.get(id)
 
     def delete(self, id: str) -> None:
         self.get(id, "item_delete_invalid_item_id")
@@ -180,13 +179,13 @@ class Conversation:
 
     def user_audio(self, id: str) -> UserAudio | None:
         """The user's speech in an item, if there is any."""
-        item = self._items.get(id)
+        item = self.find(id)
         content = item.content if isinstance(item, MessageItem) else ()
         return next((part for part in content if isinstance(part, UserAudio)), None)
 
     def transcribe(self, id: str, transcript: str) -> None:
         """Note what the user was heard to say; the prompt of the answer under way had it already."""
-        item = self._items.get(id)
+        item = self.find(id)
         if isinstance(item, MessageItem):
             content = tuple(
                 replace(part, transcript=transcript) if isinstance(part, UserAudio) else part for part in item.content

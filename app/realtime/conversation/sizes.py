@@ -5,6 +5,7 @@ from __future__ import annotations
 from sys import getsizeof
 
 import orjson
+from msgspec.structs import astuple
 
 from app.realtime.protocol import (
     ApprovalRequestItem,
@@ -37,18 +38,12 @@ def size_of(item: Item) -> int:
         case MessageItem(id=id, content=content, token_ids=ids):
             kept = 0 if ids is None else getsizeof(ids.tokenizer) + TOKEN * len(ids.ids)
             return ITEM + getsizeof(id) + kept + sum(map(content_size, content))
-        case CallItem(id=id, call_id=call_id, name=name, arguments=arguments):
-            return ITEM + sum(map(getsizeof, (id, call_id, name, arguments)))
-        case CallOutputItem(id=id, call_id=call_id, output=output):
-            return ITEM + sum(map(getsizeof, (id, call_id, output)))
         case ToolListItem(id=id, server_label=label, tools=tools):
             return ITEM + getsizeof(id) + getsizeof(label) + 2 * len(orjson.dumps(tools))
         case HostedCallItem():
             return ITEM + sum(map(getsizeof, (item.id, item.arguments, item.result)))
-        case ApprovalRequestItem(id=id, arguments=arguments):
-            return ITEM + getsizeof(id) + getsizeof(arguments)
-        case ApprovalResponseItem(id=id, approval_request_id=request_id, reason=reason):
-            return ITEM + sum(map(getsizeof, (id, request_id, reason)))
+        case _:
+            return ITEM + sum(map(getsizeof, astuple(item)))
 
 
 def content_size(content: Content) -> int:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from app.ids import new_id
 from app.realtime.conversation.conversation import Conversation
-from app.realtime.protocol import ServerEvent, ToolListBegun, ToolListDone, ToolListItem
+from app.realtime.protocol import ServerEvent, ToolListItem, server_events
 from app.refusal import Refusal
 from app.telemetry import log
 
@@ -64,8 +64,8 @@ def report_tool_servers(
             previous_id = conversation.add(item)
         except Refusal:
             return
-        emit(ToolListBegun(item, previous_id))
-        emit(ToolListDone(item, previous_id, failed=True))
+        emit(server_events.ToolListBegun(item, previous_id))
+        emit(server_events.ToolListDone(item, previous_id, failed=True))
 
 
 def _kind(tool: Any) -> str:

@@ -108,10 +108,8 @@ class Truncation:
                 return cost.message + len(ids)  # it comes back as they are
             case MessageItem(content=content):
                 return cost.message + sum(map(self._content_cost, content))
-            case CallItem(name=name, arguments=arguments):
-                return cost.message + cost.character * len(name + arguments)
-            case CallOutputItem(output=output):
-                return cost.message + cost.character * len(output)
+            case CallItem() | CallOutputItem():
+                return cost.message + cost.character * chars_of(item)
             case HostedCallItem():
                 return 2 * cost.message + cost.character * chars_of(item)
             case ToolListItem() | ApprovalRequestItem() | ApprovalResponseItem():

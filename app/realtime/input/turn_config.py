@@ -1,4 +1,4 @@
-"""The settings of the turn detector: from those of the session and the server, and from how things stand."""
+"""The settings of the turn detector: from those of the session and the server, and from the present moment."""
 
 from __future__ import annotations
 
@@ -8,44 +8,47 @@ from app.realtime.input.turn_detector import TurnConfig
 from app.realtime.ports import Moment
 from app.realtime.protocol import Options, SemanticVad, ServerVad
 from app.realtime.session_context import SessionContext
+from app.settings import TurnSettings
 
 HAND_PAUSE_MS = 1000
-"""Silence after which an answer is begun at the latest while the user holds a key."""
+"""Silence after which a response is begun at the latest while the user holds a key."""
 
 NEVER_MS = 24 * 3_600_000
 """Milliseconds beyond any session's life."""
 
 
 def turn_config(
-    options: Options, context: SessionContext, speculation: Speculation, moment: Moment, overlap_ms: int
+    detection: ServerVad | SemanticVad,
+    options: Options,
+    context: SessionContext,
+    speculation: Speculation,
+    moment: Moment,
+    overlap_ms: int,
 ) -> TurnConfig:
-    """Return the detector's settings at ``moment``, where speech has to last for ``overlap_ms`` to begin."""
-    detection, turns = options.audio.input.turn_detection, context.turns
-    if detection is None:  # it finds only when to listen, and when to begin an answer: no silence ends the turn
-        return TurnConfig(
-            silence_duration_ms=NEVER_MS,
-            min_speech_ms=turns.min_speech_ms,
-            echo_guard=False,
-            pause_ms=speculation.pause_ms(HAND_PAUSE_MS) if turns.guess_ms else NEVER_MS,
-        )
+    """Return the detector's settings at ``moment``; speech shorter than ``overlap_ms`` begins no turn."""
     match detection:
         case ServerVad(silence_duration_ms=silence_ms):
             pass
         case SemanticVad():
             silence_ms = context.judge.silence_ms(moment, detection.waits)
+    noise_reduction = options.audio.input.noise_reduction
     return TurnConfig(
-        detection.threshold,
-        detection.prefix_padding_ms,
-        silence_ms,
-        turns.min_speech_ms,
-        turns.echo_guard,
-        speculation.pause_ms(silence_ms) if options.auto_responds else silence_ms,
-        overlap_ms,
-        _margin_db(options),
+        threshold=detection.threshold,
+        prefix_padding_ms=detection.prefix_padding_ms,
+        silence_duration_ms=silence_ms,
+        min_speech_ms=context.turns.min_speech_ms,
+        echo_guard=context.turns.echo_guard,
+        pause_ms=speculation.pause_ms(silence_ms) if options.auto_responds else silence_ms,
+        overlap_ms=overlap_ms,
+        margin_db=0.0 if noise_reduction is None else MARGIN_DB * noise_reduction.strength,
     )
 
 
-def _margin_db(options: Options) -> float:
-    """The user's voice is taken to be so far above those around."""
-    wanted = options.audio.input.noise_reduction
-    return 0.0 if wanted is None else MARGIN_DB * wanted.strength
+def manual_config(turns: TurnSettings, speculation: Speculation) -> TurnConfig:
+    """Return the detector's settings for turns that the client commits: no silence ends one."""
+    return TurnConfig(
+        silence_duration_ms=NEVER_MS,
+        min_speech_ms=turns.min_speech_ms,
+        echo_guard=False,
+        pause_ms=speculation.pause_ms(HAND_PAUSE_MS) if turns.guess_ms else NEVER_MS,
+    )

@@ -121,11 +121,6 @@ class TurnDetector:
         """Samples fed so far."""
         return self._judged + len(self._pending)
 
-    @property
-    def speaking(self) -> bool:
-        """Whether a turn is open: started and not stopped."""
-        return self._speaking
-
     def feed(self, pcm: Pcm) -> list[VoiceEvent]:
         """Hear int16 [n] mono at MIC_RATE_HZ; returns what was decided, in order."""
         self._pending = np.concatenate([self._pending, np.asarray(pcm, np.int16)])

@@ -1,25 +1,11 @@
 """The answers of a session: what they are asked with, how they are paced to the listener, what stops them."""
 
 from app.realtime.output.hosted_tools import HostedTools
-from app.realtime.output.output_events import (
-    FirstSoundTook,
-    OutputEvent,
-    PacketSent,
-    PlaybackStopped,
-    ResponseEnded,
-    ResponseStarted,
-    SpeculationSettled,
-)
+from app.realtime.output.output_events import OutputEvent
 from app.realtime.output.responses import Responses
 
 __all__ = [
-    "FirstSoundTook",
     "HostedTools",
     "OutputEvent",
-    "PacketSent",
-    "PlaybackStopped",
-    "ResponseEnded",
-    "ResponseStarted",
     "Responses",
-    "SpeculationSettled",
 ]

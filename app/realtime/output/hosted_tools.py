@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from app.ids import new_id
 from app.mcp import (
@@ -26,16 +28,11 @@ from app.realtime.conversation import Conversation, Offer, report_tool_servers
 from app.realtime.protocol import (
     ApprovalRequestItem,
     ApprovalResponseItem,
-    HostedCallApproved,
-    HostedCallBegun,
-    HostedCallDone,
     HostedCallError,
     HostedCallItem,
-    OutputItemRef,
     ServerEvent,
-    ToolListBegun,
-    ToolListDone,
     ToolListItem,
+    server_events,
 )
 from app.refusal import Refusal
 from app.telemetry import log
@@ -55,7 +52,7 @@ class Hosting:
     """The tools of one answer, by their names in its prompt, and ``run``, which takes a call that is whole."""
 
     functions: Mapping[str, HostedTool]
-    run: Callable[[HostedCallItem, OutputItemRef, str | None], None]
+    run: Callable[[HostedCallItem, server_events.OutputItemRef, str | None], None]
 
 
 class HostedTools:
@@ -120,7 +117,7 @@ class HostedTools:
         tools = [one for one in self.listed() if labels is None or one.server.entry.server_label in labels]
         return Hosting(functions_of(tools, taken), self.run)
 
-    def run(self, item: HostedCallItem, ref: OutputItemRef, previous_id: str | None) -> None:
+    def run(self, item: HostedCallItem, ref: server_events.OutputItemRef, previous_id: str | None) -> None:
         """Run a call that the thinker asks for; its result becomes the item's."""
         self._begin(self._call(item, ref, previous_id), f"mcp-call:{item.id}")
 
@@ -151,8 +148,8 @@ class HostedTools:
             status="completed",
         )
         previous = self._conversation.add(item)
-        self._emit(HostedCallApproved(item, previous))
-        self.run(item, OutputItemRef("", item.id, 0, True, False), previous)
+        self._emit(server_events.HostedCallApproved(item, previous))
+        self.run(item, server_events.OutputItemRef("", item.id, 0, True, False), previous)
 
     def list_new(self) -> None:
         """Ask the servers that were not asked yet, once the session runs and while the conversation has room."""
@@ -167,7 +164,7 @@ class HostedTools:
                 previous = self._conversation.add(item)
             except Refusal:
                 return
-            self._emit(ToolListBegun(item, previous))
+            self._emit(server_events.ToolListBegun(item, previous))
             self._begin(self._list(one, item, previous), f"mcp-list:{item.id}")
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -193,10 +190,10 @@ class HostedTools:
             failed = True
             log("session.mcp_failed", session=self._session_id, server=item.server_label, reason=str(error)[:200])
         self._conversation.put(item)
-        self._emit(ToolListDone(item, previous, failed))
+        self._emit(server_events.ToolListDone(item, previous, failed))
 
-    async def _call(self, item: HostedCallItem, ref: OutputItemRef, previous: str | None) -> None:
-        self._emit(HostedCallBegun(ref))
+    async def _call(self, item: HostedCallItem, ref: server_events.OutputItemRef, previous: str | None) -> None:
+        self._emit(server_events.HostedCallBegun(ref))
         try:
             self._check_number()
             result = await self._tool(item).call(item.arguments)
@@ -208,7 +205,7 @@ class HostedTools:
         error = result.error and HostedCallError(result.error.kind, result.error.code, str(result.error))
         done = replace(item, output=result.output, error=error)
         self._conversation.put(done)
-        self._emit(HostedCallDone(ref, done, previous))
+        self._emit(server_events.HostedCallDone(ref, done, previous))
 
     def _tool(self, item: HostedCallItem) -> HostedTool:
         """Raises ToolServerError where the client has taken the tool away meanwhile."""

@@ -7,47 +7,27 @@ and nothing of it leaves. Knows no wire format and no socket.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from msgspec.structs import replace
 
-from app.realtime.conversation import Conversation, Utterance
-from app.realtime.output.output_events import OutputEvent, SpeculationSettled
-from app.realtime.output.prompt_version import PromptVersion
+from app.realtime.conversation import Utterance
+from app.realtime.output import output_events
+from app.realtime.output.output_events import OutputEvent
+from app.realtime.output.response_factory import ResponseFactory
+from app.realtime.output.response_runner import ResponseRunner
 from app.realtime.output.response_task import ResponseTask
-from app.realtime.output.transcripts import Transcripts
-from app.realtime.protocol import Item, ResponseOptions
+from app.realtime.protocol import ResponseOptions
 from app.refusal import Refusal
-
-
-class Maker(Protocol):
-    """The maker of what is prepared, which also starts it; ``Responses`` is one."""
-
-    def usual_task(self, items: tuple[Item, ...], utterance: Utterance, preemptible: bool) -> ResponseTask:
-        """An answer with the session's settings. Raises Refusal."""
-        ...
-
-    def run(self, task: ResponseTask) -> None: ...
-
-    def prompt_version(self, utterance: Utterance | None) -> PromptVersion:
-        """Return the version of the prompt that would be made now."""
-        ...
 
 
 class Preparation:
     """The preparation of one session's answers. ``ahead``: whether the server prepares answers at all."""
 
     def __init__(
-        self,
-        maker: Maker,
-        conversation: Conversation,
-        transcripts: Transcripts,
-        emit: Callable[[OutputEvent], None],
-        ahead: bool,
+        self, factory: ResponseFactory, runner: ResponseRunner, emit: Callable[[OutputEvent], None], ahead: bool
     ) -> None:
-        self._maker = maker
-        self._conversation = conversation
-        self._transcripts = transcripts
+        self._factory = factory
+        self._runner = runner
         self._emit = emit
         self._ahead = ahead
         self.task: ResponseTask | None = None
@@ -65,13 +45,13 @@ class Preparation:
         if not self._ahead:
             return
         try:
-            task = self._maker.usual_task(self._conversation.items, utterance, preemptible)
+            task = self._factory.default_task(utterance, preemptible)
         except Refusal:  # the turn may still change the prompt; if not, its end reports it
             return
         self.task = task
         if utterance.paused:
             task.speculate()
-        self._maker.run(task)
+        self._runner.run(task, self._ended)
 
     def speculate(self) -> None:
         """The user may have finished: answer the words so far, and keep the answer back."""
@@ -83,7 +63,7 @@ class Preparation:
         """The user had not finished: forget that answer, and listen to the turn as it goes on."""
         task = self.task
         if task is not None and task.utterance is not None:
-            self._emit(SpeculationSettled(right=False))
+            self._emit(output_events.SpeculationSettled(right=False))
             task.utterance.resume()
             self.drop()
             self.begin(task.utterance, task.request.preemptible)
@@ -91,7 +71,11 @@ class Preparation:
     def refresh(self) -> None:
         """Listen anew if the open turn's prompt would be another one by now, as after a truncation."""
         task = self.task
-        if task is None or task.utterance is None or task.prompt_version == self._maker.prompt_version(task.utterance):
+        if (
+            task is None
+            or task.utterance is None
+            or task.prompt_version == self._factory.prompt_version(task.utterance)
+        ):
             return
         if task.utterance.closed:
             self.drop_committed()
@@ -115,23 +99,23 @@ class Preparation:
         task = self.task
         if task is not None and task.utterance is not None and task.utterance.closed:
             self.drop()
-            self._transcripts.transcribe(task.utterance)
+            self._runner.transcripts.transcribe(task.utterance)
 
     def keep(self, utterance: Utterance) -> None:
         """The turn is in the conversation, and its client will ask for an answer itself: stay ready for that."""
         task = self.task
         if task is not None and self._is_right(task, utterance):
-            task.prompt_version = self._maker.prompt_version(utterance)
+            task.prompt_version = self._factory.prompt_version(utterance)
             return
         self.drop()
-        self._transcripts.transcribe(utterance)
+        self._runner.transcripts.transcribe(utterance)
 
     def take(self, utterance: Utterance) -> ResponseTask | None:
         """The answer to a turn that is in the conversation since this moment, if it still holds. It is settled."""
         task = self.task
         self.task = None
         if utterance.paused:
-            self._emit(SpeculationSettled(right=True))
+            self._emit(output_events.SpeculationSettled(right=True))
         if task is not None and not self._is_right(task, utterance):
             task.leave()
             return None
@@ -143,14 +127,19 @@ class Preparation:
         if task is None or task.utterance is None or not task.utterance.closed:
             return None
         same = replace(task.response.options, metadata=options.metadata) == options  # which changes no answer
-        if task.response.closed or not same or task.prompt_version != self._maker.prompt_version(task.utterance):
+        if task.response.closed or not same or task.prompt_version != self._factory.prompt_version(task.utterance):
             self.drop_committed()
             return None
         self.task = None
         task.response.options = options
         if task.utterance.paused:
-            self._emit(SpeculationSettled(right=True))
+            self._emit(output_events.SpeculationSettled(right=True))
         return task
+
+    def _ended(self, task: ResponseTask) -> None:
+        """The prepared request was preempted or has failed: a new one is made when the client asks for an answer."""
+        if task is self.task and task.response.closed:
+            self.drop_committed()
 
     def _is_right(self, task: ResponseTask, utterance: Utterance) -> bool:
         """Whether a request that listened can answer the turn, which is in the conversation since this moment.
@@ -158,5 +147,5 @@ class Preparation:
         It cannot if it failed, was not shown the turn as it is, or does not know what else was said meanwhile.
         """
         grown = task.prompt_version._replace(revision=task.prompt_version.revision + 1)
-        now = self._maker.prompt_version(utterance)
+        now = self._factory.prompt_version(utterance)
         return task.utterance is utterance and not task.response.closed and grown == now

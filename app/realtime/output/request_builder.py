@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.realtime.conversation import Truncation, Utterance, check_items, prompt
-from app.realtime.protocol import HostedItem, Item, MessageItem, Options, ResponseOptions, UserAudio
+from app.realtime.conversation import Truncation, check_items, prompt
+from app.realtime.output.response_spec import ResponseSpec
+from app.realtime.protocol import HostedItem, Item, MessageItem, Options, UserAudio
 from app.realtime.session_context import SessionContext
 from app.telemetry import ASKED
 from engine import ANSWER, IN_WRITING, Request, Tool
@@ -22,22 +23,14 @@ class RequestBuilder:
         self._context = context
         self.truncation = Truncation(context.engine.model)
 
-    def build(
-        self,
-        id: str,
-        options: ResponseOptions,
-        session: Options,
-        items: tuple[Item, ...],
-        utterance: Utterance | None,
-        preemptible: bool,
-        hosted: tuple[Tool, ...] = (),
-        remember: bool = True,
-    ) -> Request:
-        """``items`` are what the answer is about, cut to the model's context, and the ``utterance`` after them, if it
-        comes while it is spoken; ``hosted`` are tools that the server runs. Where the prompt begins is to ``remember``
-        for the next ones, unless it is about something else than they. Raises Refusal if cutting is forbidden, or
-        the last turn alone is longer than any context."""
-        fitting = self.truncation.fit(session.truncation, items, options, hosted, remember)
+    def build(self, id: str, spec: ResponseSpec, session: Options, hosted: tuple[Tool, ...]) -> Request:
+        """Return the request for a response; ``hosted`` are the tools that the server runs.
+
+        Raises Refusal if the session forbids truncation, or if the last turn alone exceeds the model's context.
+        """
+        options, utterance = spec.options, spec.utterance
+        rule, remember = session.truncation, spec.whole_conversation
+        fitting = self.truncation.fit(rule, spec.items, options, hosted, remember)
         check_items(fitting, self._context.engine.model, None)
         limits, asked = self._context.limits, options.max_output_tokens
         return Request(
@@ -47,7 +40,7 @@ class RequestBuilder:
             messages=prompt(options.instructions, fitting),
             live=utterance is not None,
             camera=utterance is not None and utterance.watched,
-            preemptible=preemptible,
+            preemptible=spec.preemptible,
             wants=ANSWER if options.speaks else IN_WRITING,
             voice=self._context.voice(options.voice),
             speed=options.audio.output.speed,

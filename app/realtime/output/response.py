@@ -7,7 +7,9 @@ ResponseDone is emitted, and nothing after it. Knows no socket, no request and n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from app.ids import new_id
 from app.realtime.conversation import Conversation
@@ -15,43 +17,20 @@ from app.realtime.output.hosted_tools import Hosting
 from app.realtime.output.playout import Packet
 from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import (
-    ApprovalRequested,
     ApprovalRequestItem,
     AssistantAudio,
-    AudioAlignment,
-    AudioDelta,
-    CallCreated,
-    CallDelta,
-    CallDone,
     CallItem,
     Encoder,
-    HostedCallCreated,
-    HostedCallDelta,
-    HostedCallDone,
     HostedCallError,
     HostedCallItem,
-    HostedCallWritten,
     Item,
-    ItemTruncated,
-    MessageCreated,
-    MessageDone,
     MessageItem,
-    Outcome,
-    OutputAudioCleared,
-    OutputAudioStarted,
-    OutputAudioStopped,
-    OutputItemRef,
-    Reason,
-    ResponseCreated,
-    ResponseDone,
     ResponseOptions,
-    ResponseView,
     ServerEvent,
     SpeakerFormat,
     Status,
     Text,
-    TextDelta,
-    Usage,
+    server_events,
 )
 from engine import SPEAKER_RATE_HZ, Ledger, ModelInfo, TokenIds
 
@@ -74,6 +53,8 @@ class Response:
         self._model = model
         self._emit = emit
         self.profile = profile
+        self.opened = False
+        """Whether the client knows of it. It does not while the response is prepared during the user's turn."""
         self._playing = False
         self._encoder = Encoder(SpeakerFormat() if profile.plays else options.audio.output.format)
         self.frame_samples = model.frame_s * SPEAKER_RATE_HZ
@@ -82,16 +63,8 @@ class Response:
         self._call: _Call | None = None
         self._sent_samples = self._unsent = 0
         self._marks: list[tuple[int, int]] = []
-        self._usage = Usage()
-        self.view = ResponseView(self.id, None if conversation is None else conversation.id, options)
-
-    @property
-    def opened(self) -> bool:
-        """Whether the client knows of it: a turn that is still being spoken has an answer which the client does not
-        know."""
-        return self._opened
-
-    _opened = False
+        self._usage = server_events.Usage()
+        self.view = server_events.ResponseView(self.id, None if conversation is None else conversation.id, options)
 
     @property
     def closed(self) -> bool:
@@ -107,9 +80,9 @@ class Response:
         self.view = replace(self.view, options=options)
 
     def open(self, asked: bool = False) -> None:
-        self._opened = True
+        self.opened = True
         self.view = replace(self.view, asked=asked)
-        self._emit(ResponseCreated(self.view))
+        self._emit(server_events.ResponseCreated(self.view))
 
     def text(self, piece: str, ids: tuple[int, ...]) -> None:
         """The next words, and their token ids."""
@@ -117,7 +90,7 @@ class Response:
             message = self._message_open()
             message.text += piece
             message.ids += ids
-            self._emit(TextDelta(message.ref, piece))
+            self._emit(server_events.TextDelta(message.ref, piece))
 
     def audio(self, packet: Packet) -> None:
         """Samples that leave for the listener now."""
@@ -126,7 +99,7 @@ class Response:
             self._play()
             self._unsent = max(0, self._unsent - len(packet.samples))
             self._sent_samples += len(packet.samples)
-            self._emit(AudioDelta(message.ref, self._encoder.push(packet.samples), packet.seconds))
+            self._emit(server_events.AudioDelta(message.ref, self._encoder.push(packet.samples), packet.seconds))
 
     def unsent(self, samples: int) -> None:
         """Take back the last samples, which did not reach the listener: they will leave again, even after the end."""
@@ -141,7 +114,7 @@ class Response:
                 self._marks.append((max(0, samples), text_end))
         if self.options.parley.alignment and not self.closed and (news := self._marks[known:]):
             aligned = tuple((round(samples / SPEAKER_RATE_HZ * 1000, 3), text_end) for samples, text_end in news)
-            self._emit(AudioAlignment(self._message_open().ref, aligned))
+            self._emit(server_events.AudioAlignment(self._message_open().ref, aligned))
 
     def call_piece(self, name: str, call_id: str, piece: str) -> None:
         """The next piece of the arguments of a function that the model asks for."""
@@ -150,9 +123,9 @@ class Response:
             call.arguments += piece
             match call.item:
                 case CallItem():
-                    self._emit(CallDelta(call.ref, call.call_id, piece))
+                    self._emit(server_events.CallDelta(call.ref, call.call_id, piece))
                 case HostedCallItem():
-                    self._emit(HostedCallDelta(call.ref, piece))
+                    self._emit(server_events.HostedCallDelta(call.ref, piece))
                 case ApprovalRequestItem():
                     pass  # the client sees it once it is whole
 
@@ -163,7 +136,7 @@ class Response:
             self.call_piece(name, call_id, arguments.removeprefix(received))
             self._close_call("completed", arguments)
 
-    def used(self, usage: Usage) -> None:
+    def used(self, usage: server_events.Usage) -> None:
         """Note what the engine counted; the audio that was sent is counted here."""
         self._usage = usage
 
@@ -175,8 +148,8 @@ class Response:
 
     def close(
         self,
-        outcome: Outcome,
-        reason: Reason | None = None,
+        outcome: server_events.Outcome,
+        reason: server_events.Reason | None = None,
         error: tuple[str, str] | None = None,
         played_samples: int | None = None,
     ) -> None:
@@ -195,14 +168,14 @@ class Response:
         usage = replace(self._usage, audio_tokens=round(self._sent_samples / self.frame_samples))
         output = tuple(self._output)
         self.view = replace(self.view, outcome=outcome, reason=reason, error=error, output=output, usage=usage)
-        if self._opened:
-            self._emit(ResponseDone(self.view))
+        if self.opened:
+            self._emit(server_events.ResponseDone(self.view))
 
     def played(self) -> None:
         """Note, after the end, that the listener has heard all of it."""
         if self._playing:
             self._playing = False
-            self._emit(OutputAudioStopped(self.id))
+            self._emit(server_events.OutputAudioStopped(self.id))
 
     def interrupted_after(self, samples: int) -> None:
         """Note, after the end, that the listener interrupted what was still playing, and heard no more than
@@ -211,25 +184,22 @@ class Response:
         message = self._message
         if message is None or self._conversation is None or samples >= self._sent_samples:
             return
-        item = next((one for one in self._conversation.items if one.id == message.ref.item_id), None)
-        if (
-            isinstance(item, MessageItem)
-            and isinstance(item.content[0], AssistantAudio)
-            and not item.content[0].truncated
-        ):
-            content = (replace(item.content[0], played_samples=samples),)
+        item = self._conversation.find(message.ref.item_id)
+        spoken = item.content[0] if isinstance(item, MessageItem) else None
+        if isinstance(item, MessageItem) and isinstance(spoken, AssistantAudio) and not spoken.truncated:
+            content = (replace(spoken, played_samples=samples),)
             self._conversation.put(replace(item, content=content, token_ids=None))
             self._truncate(message, samples)
 
     def _play(self) -> None:
         if self.profile.plays and not self._playing:
             self._playing = True
-            self._emit(OutputAudioStarted(self.id))
+            self._emit(server_events.OutputAudioStarted(self.id))
 
     def _fall_silent(self) -> None:
         if self._playing:
             self._playing = False
-            self._emit(OutputAudioCleared(self.id))
+            self._emit(server_events.OutputAudioCleared(self.id))
 
     def _truncate(self, message: _Message, played_samples: int | None) -> None:
         """Truncate the item where the server plays, for it knows what was heard, if the item is still there.
@@ -238,14 +208,14 @@ class Response:
         """
         if self._conversation is None or not self.profile.plays or played_samples is None:
             return
-        item = next((one for one in self._conversation.items if one.id == message.ref.item_id), None)
+        item = self._conversation.find(message.ref.item_id)
         spoken = item.content[0] if isinstance(item, MessageItem) else None
         if not isinstance(spoken, AssistantAudio):
             return
         if played_samples < self._sent_samples or spoken.played_text != spoken.text.rstrip():
             end_ms = played_samples * 1000 // SPEAKER_RATE_HZ
             played = self._conversation.truncate(message.ref.item_id, 0, end_ms)
-            self._emit(ItemTruncated(message.ref.item_id, 0, end_ms, played))
+            self._emit(server_events.ItemTruncated(message.ref.item_id, 0, end_ms, played))
 
     def _message_open(self) -> _Message:
         if self._message is None:
@@ -253,7 +223,7 @@ class Response:
             previous = None if self._conversation is None else self._conversation.add(item)
             self._output.append(item)
             self._message = _Message(self._ref(item.id), previous)
-            self._emit(MessageCreated(self._message.ref, item, previous))
+            self._emit(server_events.MessageCreated(self._message.ref, item, previous))
         return self._message
 
     def _call_open(self, name: str, call_id: str) -> _Call:
@@ -269,7 +239,7 @@ class Response:
             return self._call
         previous = self._added(item)
         self._call = _Call(self._ref(item.id), call_id, item, previous)
-        created = CallCreated if isinstance(item, CallItem) else HostedCallCreated
+        created = server_events.CallCreated if isinstance(item, CallItem) else server_events.HostedCallCreated
         self._emit(created(self._call.ref, item, previous))  # pyright: ignore[reportArgumentType]
         return self._call
 
@@ -288,19 +258,19 @@ class Response:
         if isinstance(item, ApprovalRequestItem):
             if status == "completed":
                 previous = self._added(item)
-                self._emit(ApprovalRequested(self._ref(item.id), item, previous))
+                self._emit(server_events.ApprovalRequested(self._ref(item.id), item, previous))
             return
         self._output[call.ref.index] = item
         if self._conversation is not None:
             self._conversation.put(item)
         if isinstance(item, CallItem):
-            self._emit(CallDone(call.ref, item, call.previous_id))
+            self._emit(server_events.CallDone(call.ref, item, call.previous_id))
         else:
             self._close_hosted_call(call, item)
 
     def _close_hosted_call(self, call: _Call, item: HostedCallItem) -> None:
         """A call that is whole is run from now on; one that was cut off has failed."""
-        self._emit(HostedCallWritten(call.ref, item))
+        self._emit(server_events.HostedCallWritten(call.ref, item))
         if item.status == "completed" and self._hosting is not None:
             self._hosting.run(item, call.ref, call.previous_id)
             return
@@ -308,11 +278,11 @@ class Response:
         self._output[call.ref.index] = failed
         if self._conversation is not None:
             self._conversation.put(failed)
-        self._emit(HostedCallDone(call.ref, failed, call.previous_id))
+        self._emit(server_events.HostedCallDone(call.ref, failed, call.previous_id))
 
     def _close_message(self, message: _Message, status: Status, played_samples: int | None) -> None:
         if status == "completed" and (rest := self._encoder.flush()):
-            self._emit(AudioDelta(message.ref, rest, 0.0))
+            self._emit(server_events.AudioDelta(message.ref, rest, 0.0))
         if played_samples is None:
             self._marks = [(min(samples, self._sent_samples), end) for samples, end in self._marks]
         spoken = AssistantAudio(message.text, tuple(self._marks), self._sent_samples, played_samples)
@@ -323,32 +293,32 @@ class Response:
         self._output[message.ref.index] = item
         if self._conversation is not None:
             self._conversation.put(item)
-        self._emit(MessageDone(message.ref, item, message.text, message.previous_id))
+        self._emit(server_events.MessageDone(message.ref, item, message.text, message.previous_id))
 
-    def _ref(self, item_id: str) -> OutputItemRef:
+    def _ref(self, item_id: str) -> server_events.OutputItemRef:
         kept = self._conversation is not None
-        return OutputItemRef(self.id, item_id, len(self._output) - 1, kept, self.options.speaks)
+        return server_events.OutputItemRef(self.id, item_id, len(self._output) - 1, kept, self.options.speaks)
 
 
+@dataclass(slots=True)
 class _Message:
     """The message that is being said."""
 
-    def __init__(self, ref: OutputItemRef, previous_id: str | None) -> None:
-        self.ref = ref
-        self.previous_id = previous_id
-        self.text = ""
-        self.ids: tuple[int, ...] = ()
+    ref: server_events.OutputItemRef
+    previous_id: str | None
+    text: str = ""
+    ids: tuple[int, ...] = ()
 
 
+@dataclass(slots=True)
 class _Call:
     """The function call that is being made; ``arguments`` so far."""
 
-    def __init__(self, ref: OutputItemRef, call_id: str, item: _CallItem, previous_id: str | None) -> None:
-        self.ref = ref
-        self.call_id = call_id
-        self.item = item
-        self.previous_id = previous_id
-        self.arguments = ""
+    ref: server_events.OutputItemRef
+    call_id: str
+    item: _CallItem
+    previous_id: str | None
+    arguments: str = ""
 
 
 _CallItem = CallItem | HostedCallItem | ApprovalRequestItem

@@ -18,7 +18,7 @@ from app.realtime.output.prompt_version import PromptVersion
 from app.realtime.output.response import Response
 from app.realtime.output.timing import Timing
 from app.realtime.ports import EnginePort
-from app.realtime.protocol import Reason, Usage
+from app.realtime.protocol import server_events
 from app.refusal import Refusal
 from app.telemetry import Metrics, audit
 from engine import (
@@ -33,14 +33,15 @@ from engine import (
     ToolCall,
     ToolCallDelta,
     Transcript,
+    Usage,
 )
-from engine import Usage as EngineUsage
 from engine.freed import Tasks
 
 KEPT_S = 30.0
 """Seconds of played sound that can be played again: a lost connection is found within 27 s."""
 
 Root = Callable[["ResponseTask"], Coroutine[Any, Any, None]]
+Ended = Callable[["ResponseTask"], None]
 
 
 class Listener(Protocol):
@@ -79,8 +80,8 @@ class ResponseTask:
         self.utterance = utterance
         self.input_item_id = input_item_id
         self.prompt_version = prompt_version
-        self.usual = True
-        """Whether it is about the conversation as it stands, and is kept there."""
+        self.whole_conversation = True
+        """Whether its prompt is the unchanged conversation, which also stores it."""
         self.size = 0
         """Bytes of what it is about, where that is nothing of the conversation's."""
         profile = response.profile
@@ -97,23 +98,29 @@ class ResponseTask:
         self._opened = asyncio.Event()
         self._finish = "stop"
         self._speculative_since_s: float | None = None  # since when the answer is made although the turn may go on
-        self._started = False
+        self._ended: Ended | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
     def active(self) -> bool:
         return self.response.opened and not self.response.closed
 
-    def start(self, group: asyncio.TaskGroup, root: Root, ended: Callable[[ResponseTask], None]) -> None:
-        """Run in ``group``, once: ``root`` awaits ``run`` and meets its errors; ``ended`` is called in any case."""
-        if self._started:
+    def start(self, group: asyncio.TaskGroup, root: Root, ended: Ended) -> None:
+        """Run in ``group``: ``root`` awaits ``run`` and handles its errors; ``ended`` is called in any case.
+
+        A second call only replaces ``ended``.
+        """
+        started = self._ended is not None
+        self._ended = ended
+        if started:
             return
 
         def done(task: asyncio.Task[None]) -> None:
             self._task = None  # the frames of a cancelled task are kept, and with them the request
-            ended(self)
+            self.forget()
+            if self._ended is not None:
+                self._ended(self)
 
-        self._started = True
         self._task = group.create_task(root(self), name=f"response:{self.response.id}")
         self._task.add_done_callback(done)  # a task that is cancelled before it ran has no finally
 
@@ -146,7 +153,7 @@ class ResponseTask:
             self.response.close("completed")
         await self._play_out()
 
-    def stop(self, reason: Reason) -> int:
+    def stop(self, reason: server_events.Reason) -> int:
         """End it now, if it is not over: one last event, nothing more is sent. Returns the samples played by now."""
         played = self._played_samples()
         self.playout.flush()
@@ -320,7 +327,7 @@ class ResponseTask:
             case Transcript(text, final):
                 if final and self.input_item_id is not None:
                     listener.on_transcript(self.input_item_id, text)
-            case EngineUsage():
+            case Usage():
                 self._finish = chunk.finish
                 response.used(_usage(chunk))
             case Codes():
@@ -371,8 +378,8 @@ def _is_shown(chunk: Output) -> bool:
     return not isinstance(chunk, Transcript) or chunk.final
 
 
-def _usage(counted: EngineUsage) -> Usage:
-    return Usage(
+def _usage(counted: Usage) -> server_events.Usage:
+    return server_events.Usage(
         input_tokens=counted.input_tokens,
         text_tokens=counted.output_tokens,
         audio_input_tokens=counted.audio_tokens,

@@ -33,10 +33,6 @@ class Decoder:
     def push(self, data: bytes) -> Pcm:
         return self._resampler.push(samples_of(data, self._format))
 
-    def flush(self) -> Pcm:
-        """Return what the resampler held back, about 1 ms."""
-        return self._resampler.flush()
-
 
 class Encoder:
     """One answer's float32 [samples] at SPEAKER_RATE_HZ, in order, to bytes."""

@@ -5,15 +5,15 @@ Sounds and pictures are still as they came (bytes, data URIs): only the session 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from app.realtime.protocol.items import ApprovalResponseItem, CallItem, CallOutputItem, Speaker, Text
 from app.refusal import Refusal
 
 
-@dataclass(frozen=True, slots=True)
-class RawAudio:
+class RawAudio(Struct, frozen=True):
     """Samples in the session's input format."""
 
     data: bytes
@@ -25,8 +25,7 @@ class RawAudio:
         return len(self.data)
 
 
-@dataclass(frozen=True, slots=True)
-class RawImage:
+class RawImage(Struct, frozen=True):
     """A data URI."""
 
     url: str
@@ -38,8 +37,7 @@ class RawImage:
         return len(self.url)
 
 
-@dataclass(frozen=True, slots=True)
-class RawVideo:
+class RawVideo(Struct, frozen=True):
     """A data URI."""
 
     url: str
@@ -50,8 +48,7 @@ class RawVideo:
         return len(self.url)
 
 
-@dataclass(frozen=True, slots=True)
-class RawMessage:
+class RawMessage(Struct, frozen=True):
     """A message whose contents have not been decoded yet."""
 
     id: str
@@ -64,8 +61,7 @@ class RawMessage:
         return sum(part.size for part in self.content if not isinstance(part, Text))
 
 
-@dataclass(frozen=True, slots=True)
-class ItemReference:
+class ItemReference(Struct, frozen=True):
     """An item that is in the conversation already."""
 
     id: str
@@ -74,116 +70,98 @@ class ItemReference:
 NewItem = RawMessage | CallItem | CallOutputItem | ApprovalResponseItem
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateSession:
-    """Change the fields of the session's settings that ``patch`` names."""
+class UpdateSession(Struct, frozen=True):
+    """Change the settings that ``session`` names."""
 
-    patch: dict[str, Any]
+    session: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class AppendAudio:
+class AppendAudio(Struct, frozen=True):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class InputSamples:
+class InputSamples(Struct, frozen=True):
     """int16 [samples] at MIC_RATE_HZ from a microphone that the server listens to; only transports that do have it."""
 
     pcm: Any
 
 
-@dataclass(frozen=True, slots=True)
-class CameraFrame:
+class CameraFrame(Struct, frozen=True):
     """A camera's newest frame: its pixels, uint8 [height, width, 3], and its data URI. It joins the user's turn."""
 
     pixels: Any
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedCameraFrame:
+class EncodedCameraFrame(Struct, frozen=True):
     """A frame of a client that sends pictures as messages: a data URI, not decoded yet."""
 
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlayoutDelay:
+class PlayoutDelay(Struct, frozen=True):
     """The client's word for how long sound waits there before it is heard; only transports on which the server plays
     have it."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPressed:
+class KeyPressed(Struct, frozen=True):
     """A key of a telephone: 0 to 9, ``*``, ``#``, A to D; only transports that are telephones have it."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommitAudio:
+class CommitAudio(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class ClearAudio:
+class ClearAudio(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class ClearOutputAudio:
+class ClearOutputAudio(Struct, frozen=True):
     """Stop what the server itself is playing out; only transports that do have it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreateItem:
+class CreateItem(Struct, frozen=True):
     item: NewItem
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteItem:
-    id: str
+class DeleteItem(Struct, frozen=True):
+    item_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RetrieveItem:
-    id: str
+class RetrieveItem(Struct, frozen=True):
+    item_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class TruncateItem:
-    id: str
+class TruncateItem(Struct, frozen=True):
+    item_id: str
     content_index: int
     audio_end_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CreateResponse:
+class CreateResponse(Struct, frozen=True):
     """Answer now. ``inputs`` replace the conversation as the prompt; what is not ``kept`` stays out of it."""
 
-    patch: dict[str, Any] = field(default_factory=dict[str, Any])
+    patch: dict[str, Any] = {}
     kept: bool = True
     inputs: tuple[NewItem | ItemReference, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CancelResponse:
+class CancelResponse(Struct, frozen=True):
     response_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MuteInput:
+class MuteInput(Struct, frozen=True):
     """The microphone counts as silent from now on, or (``muted`` is False) as it is again."""
 
     muted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AddContext:
+class AddContext(Struct, frozen=True):
     """Put ``item`` behind the conversation, if there is one. With ``answer`` it is answered: now, or once the answer
     that is under way is over. ``purpose`` is the client's word for it."""
 
@@ -192,8 +170,7 @@ class AddContext:
     purpose: str
 
 
-@dataclass(frozen=True, slots=True)
-class CloseSession:
+class CloseSession(Struct, frozen=True):
     """End the session, with one last event."""
 
 
@@ -220,8 +197,7 @@ ClientEvent = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """One thing that a client said: a command, or why it is none. ``event_id`` is the client's name for it."""
 
     event: ClientEvent | Refusal

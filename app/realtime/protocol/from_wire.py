@@ -1,12 +1,11 @@
 """The OpenAI Realtime GA protocol, on its way in: a client event's JSON text to a command of ours.
 
-``events`` (in), ``events_out`` (out) and ``events_items`` (items, both ways) are the only files that know this wire
-format. Source: the event classes of openai-python ``types/realtime``. Stateless; whatever comes in, ``decode`` returns.
+Only this module, ``to_wire``, ``wire_items`` and ``wire_hosted`` import the wire format. An event whose fields need no
+decoding is read straight into its class in ``client_events``. Source: openai-python ``types/realtime``. Stateless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -44,104 +43,83 @@ def decode(text: str) -> Received:
         return Received(refusal, event_id)
 
 
-class _Update(Struct, frozen=True):
-    session: dict[str, Any]
+class _Encoded(Struct, frozen=True):
+    """An event with fields that take more than their JSON types to decode."""
+
+    def decoded(self) -> ClientEvent:
+        """Raises Refusal."""
+        raise NotImplementedError
 
 
-class _Append(Struct, frozen=True):
+class _Append(_Encoded, frozen=True):
     audio: str
 
+    def decoded(self) -> ClientEvent:
+        if len(self.audio) > MAX_AUDIO_CHARS:
+            raise Refusal("invalid_value", "audio is longer than 15 MiB; append it in pieces.", "audio")
+        try:
+            return client_events.AppendAudio(decode_base64(self.audio))
+        except MediaError as error:
+            raise Refusal("invalid_value", f"audio: {error}.", "audio") from None
 
-class _Create(Struct, frozen=True):
+
+class _Create(_Encoded, frozen=True):
     item: dict[str, Any]
     previous_item_id: str | None = None
 
-
-class _ItemId(Struct, frozen=True):
-    item_id: str
-
-
-class _Truncate(Struct, frozen=True):
-    item_id: str
-    content_index: int
-    audio_end_ms: int
+    def decoded(self) -> ClientEvent:
+        return client_events.CreateItem(decode_item(self.item, "item"), self.previous_item_id)
 
 
-class _CreateResponse(Struct, frozen=True):
+class _CreateResponse(_Encoded, frozen=True):
     response: dict[str, Any] | None = None
 
+    def decoded(self) -> ClientEvent:
+        """``conversation`` and ``input`` select the prompt; all other fields change settings for this response."""
+        patch = dict(self.response or {})
+        kept, inputs = patch.pop("conversation", None) != "none", patch.pop("input", None)
+        if inputs is None:
+            return client_events.CreateResponse(patch, kept)
+        if not isinstance(inputs, list):
+            raise Refusal("invalid_type", "response.input must be a list of items.", "response.input")
+        entries = cast("list[Any]", inputs)
+        if len(entries) > MAX_INPUTS:
+            raise Refusal("invalid_value", f"response.input holds more than {MAX_INPUTS} items.", "response.input")
+        items = tuple(decode_input(item, f"response.input[{i}]") for i, item in enumerate(entries))
+        return client_events.CreateResponse(patch, kept, items)
 
-class _Cancel(Struct, frozen=True):
-    response_id: str | None = None
 
-
-class _Frame(Struct, frozen=True):
+class _Frame(_Encoded, frozen=True):
     image_url: str
 
+    def decoded(self) -> ClientEvent:
+        return client_events.EncodedCameraFrame(picture_url(self.image_url, "image_url"))
 
-class _Delay(Struct, frozen=True):
+
+class _Delay(_Encoded, frozen=True):
     delay_ms: float
 
-
-class _Bare(Struct, frozen=True):
-    pass
-
-
-def _append(event: _Append) -> ClientEvent:
-    if len(event.audio) > MAX_AUDIO_CHARS:
-        raise Refusal("invalid_value", "audio is longer than 15 MiB; append it in pieces.", "audio")
-    try:
-        return client_events.AppendAudio(decode_base64(event.audio))
-    except MediaError as error:
-        raise Refusal("invalid_value", f"audio: {error}.", "audio") from None
+    def decoded(self) -> ClientEvent:
+        if not 0 <= self.delay_ms <= MAX_DELAY_MS:
+            raise Refusal("invalid_value", f"delay_ms must be from 0 to {MAX_DELAY_MS}.", "delay_ms")
+        return client_events.PlayoutDelay(self.delay_ms / 1000)
 
 
-def _create(event: _Create) -> ClientEvent:
-    return client_events.CreateItem(decode_item(event.item, "item"), event.previous_item_id)
-
-
-def _truncate(event: _Truncate) -> ClientEvent:
-    return client_events.TruncateItem(event.item_id, event.content_index, event.audio_end_ms)
-
-
-def _create_response(event: _CreateResponse) -> ClientEvent:
-    """``conversation`` and ``input`` say what the answer is about; the rest changes settings for this one answer."""
-    patch = dict(event.response or {})
-    kept, inputs = patch.pop("conversation", None) != "none", patch.pop("input", None)
-    if inputs is None:
-        return client_events.CreateResponse(patch, kept)
-    if not isinstance(inputs, list):
-        raise Refusal("invalid_type", "response.input must be a list of items.", "response.input")
-    if len(cast("list[Any]", inputs)) > MAX_INPUTS:
-        raise Refusal("invalid_value", f"response.input holds more than {MAX_INPUTS} items.", "response.input")
-    items = tuple(decode_input(item, f"response.input[{i}]") for i, item in enumerate(cast("list[Any]", inputs)))
-    return client_events.CreateResponse(patch, kept, items)
-
-
-def _delay(event: _Delay) -> ClientEvent:
-    if not 0 <= event.delay_ms <= MAX_DELAY_MS:
-        raise Refusal("invalid_value", f"delay_ms must be from 0 to {MAX_DELAY_MS}.", "delay_ms")
-    return client_events.PlayoutDelay(event.delay_ms / 1000)
-
-
-_EVENTS: dict[str, tuple[type[Struct], Callable[[Any], ClientEvent]]] = {
-    "session.update": (_Update, lambda event: client_events.UpdateSession(event.session)),
-    "input_audio_buffer.append": (_Append, _append),
-    "input_audio_buffer.commit": (_Bare, lambda _: client_events.CommitAudio()),
-    "input_audio_buffer.clear": (_Bare, lambda _: client_events.ClearAudio()),
-    "output_audio_buffer.clear": (_Bare, lambda _: client_events.ClearOutputAudio()),
-    "conversation.item.create": (_Create, _create),
-    "conversation.item.retrieve": (_ItemId, lambda event: client_events.RetrieveItem(event.item_id)),
-    "conversation.item.truncate": (_Truncate, _truncate),
-    "conversation.item.delete": (_ItemId, lambda event: client_events.DeleteItem(event.item_id)),
-    "response.create": (_CreateResponse, _create_response),
-    "response.cancel": (_Cancel, lambda event: client_events.CancelResponse(event.response_id)),
+_EVENTS: dict[str, type[ClientEvent | _Encoded]] = {
+    "session.update": client_events.UpdateSession,
+    "input_audio_buffer.append": _Append,
+    "input_audio_buffer.commit": client_events.CommitAudio,
+    "input_audio_buffer.clear": client_events.ClearAudio,
+    "output_audio_buffer.clear": client_events.ClearOutputAudio,
+    "conversation.item.create": _Create,
+    "conversation.item.retrieve": client_events.RetrieveItem,
+    "conversation.item.truncate": client_events.TruncateItem,
+    "conversation.item.delete": client_events.DeleteItem,
+    "response.create": _CreateResponse,
+    "response.cancel": client_events.CancelResponse,
     # Ours, and optional:
-    "parley.camera.frame": (
-        _Frame,
-        lambda event: client_events.EncodedCameraFrame(picture_url(event.image_url, "image_url")),
-    ),
-    "parley.playout.delay": (_Delay, _delay),
+    "parley.camera.frame": _Frame,
+    "parley.playout.delay": _Delay,
 }
 
 
@@ -161,11 +139,10 @@ def _client_event(event: dict[str, Any]) -> ClientEvent:
         raise Refusal("missing_required_parameter", "The event has no 'type'.", "type")
     if name not in _EVENTS:
         raise Refusal("unknown_event", f"There is no client event {name[:100]!r}.", "type")
-    kind, make = _EVENTS[name]
     try:
-        fields = msgspec.convert(event, kind)
+        fields = msgspec.convert(event, _EVENTS[name])
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
         code = "missing_required_parameter" if "missing required" in what else "invalid_type"
         raise Refusal(code, f"{name}: {what}.", where.rstrip("`") or None) from None
-    return make(fields)
+    return fields.decoded() if isinstance(fields, _Encoded) else fields

@@ -6,8 +6,9 @@ Immutable: a change makes a new item of the same id. Knows no wire format and no
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from engine import SPEAKER_RATE_HZ, TokenIds
 
@@ -15,23 +16,20 @@ Status = Literal["in_progress", "completed", "incomplete"]
 Speaker = Literal["system", "user", "assistant"]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """Typed text, of any speaker."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class UserAudio:
+class UserAudio(Struct, frozen=True):
     """The user's speech: int16 [samples] at MIC_RATE_HZ, and its transcript once a stage has heard it."""
 
     pcm: Any
     transcript: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Picture:
+class Picture(Struct, frozen=True, eq=False):
     """An image: uint8 [height, width, 3], and the data URI that it came as."""
 
     pixels: Any
@@ -41,8 +39,7 @@ class Picture:
     """Whether events hold it; otherwise, as with sound, it is there for who asks for the item."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Video:
+class Video(Struct, frozen=True, eq=False):
     """A video: frames of one size, uint8 [height, width, 3], ``fps`` a second, and its sound, if it has any: int16
     [samples] at MIC_RATE_HZ.
 
@@ -60,8 +57,7 @@ class Video:
     apart: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AssistantAudio:
+class AssistantAudio(Struct, frozen=True):
     """An answer that was said aloud.
 
     ``marks`` are (samples, characters of ``text`` that are spoken once these were played), rising, whether they were
@@ -98,8 +94,7 @@ class AssistantAudio:
 Content = Text | UserAudio | Picture | Video | AssistantAudio
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageItem:
+class MessageItem(Struct, frozen=True, kw_only=True):
     """One turn of one speaker. ``token_ids`` are the raw ids of an answer that was given whole."""
 
     id: str
@@ -109,8 +104,7 @@ class MessageItem:
     token_ids: TokenIds | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallItem:
+class CallItem(Struct, frozen=True, kw_only=True):
     """The model asks the client to run a function; ``arguments`` is JSON text."""
 
     id: str
@@ -120,8 +114,7 @@ class CallItem:
     status: Status = "completed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOutputItem:
+class CallOutputItem(Struct, frozen=True, kw_only=True):
     """The result that the function returned."""
 
     id: str
@@ -130,8 +123,7 @@ class CallOutputItem:
     status: Status = "completed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolListItem:
+class ToolListItem(Struct, frozen=True, kw_only=True):
     """The tools of an MCP server that the client named, as the protocol shows them; none until they are listed."""
 
     id: str
@@ -139,15 +131,13 @@ class ToolListItem:
     tools: tuple[dict[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HostedCallError:
+class HostedCallError(Struct, frozen=True):
     kind: Literal["protocol_error", "tool_execution_error", "http_error"]
     code: int
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostedCallItem:
+class HostedCallItem(Struct, frozen=True, kw_only=True):
     """The server itself runs a tool of an MCP server; ``function`` is the tool's name in prompts."""
 
     id: str
@@ -167,8 +157,7 @@ class HostedCallItem:
         return self.output if self.error is None else f"Error: {self.error.message}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalRequestItem:
+class ApprovalRequestItem(Struct, frozen=True, kw_only=True):
     """A call that the client has to approve before the server runs it."""
 
     id: str
@@ -179,8 +168,7 @@ class ApprovalRequestItem:
     status: Status = "in_progress"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalResponseItem:
+class ApprovalResponseItem(Struct, frozen=True, kw_only=True):
     """The client's answer to such a ``request``."""
 
     id: str

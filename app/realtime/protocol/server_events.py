@@ -6,8 +6,9 @@ Their order is the order of a dialect's events. Knows no wire format.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from app.realtime.protocol.client_events import AddContext, MuteInput
 from app.realtime.protocol.items import ApprovalRequestItem, CallItem, HostedCallItem, Item, MessageItem, ToolListItem
@@ -18,8 +19,7 @@ Outcome = Literal["in_progress", "completed", "cancelled", "failed", "incomplete
 Reason = Literal["turn_detected", "client_cancelled", "max_output_tokens", "content_filter"]
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens of one answer; an audio token is one codec frame."""
 
     input_tokens: int = 0
@@ -33,8 +33,7 @@ class Usage:
     """Tokens of the input that were not computed again."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionView:
+class SessionView(Struct, frozen=True):
     id: str
     expires_at_s: int
     options: Options
@@ -44,99 +43,85 @@ class SessionView:
     """The MCP servers among its tools, as the client sees them again."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueUpdated:
-    """The server is full: the client waits for a session, as the ``place``-th in line."""
+class QueueUpdated(Struct, frozen=True):
+    """The server is full: the client waits for a session at ``position`` in the queue."""
 
-    ref: int
+    position: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionCreated:
+class SessionCreated(Struct, frozen=True):
     session: SessionView
 
 
-@dataclass(frozen=True, slots=True)
-class SessionUpdated:
+class SessionUpdated(Struct, frozen=True):
     session: SessionView
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEnded:
+class SessionEnded(Struct, frozen=True):
     """The client closed the session: this is its last event."""
 
     session: SessionView
     event_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Obeyed:
+class Obeyed(Struct, frozen=True):
     """A command whose only effect is inside was obeyed; ``event_id`` is the client's name for it."""
 
     event: MuteInput | AddContext
     event_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechStarted:
-    """The user speaks; ``at_ms`` counts from the session's first sample, prefix included."""
+class SpeechStarted(Struct, frozen=True):
+    """The user speaks; ``audio_start_ms`` counts from the session's first sample, prefix included."""
 
     item_id: str
-    at_ms: int
+    audio_start_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechStopped:
+class SpeechStopped(Struct, frozen=True):
     item_id: str
-    at_ms: int
+    audio_end_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimeoutTriggered:
+class TimeoutTriggered(Struct, frozen=True):
     """A turn made of silence: nobody spoke for so long after an answer that the sound since is taken for a turn."""
 
     item_id: str
-    start_ms: int
-    end_ms: int
+    audio_start_ms: int
+    audio_end_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class AudioCommitted:
+class AudioCommitted(Struct, frozen=True):
     item_id: str
-    previous_id: str | None
+    previous_item_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class AudioCleared:
+class AudioCleared(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class DtmfReceived:
+class DtmfReceived(Struct, frozen=True):
     """A key of the caller's telephone, at a time in seconds since 1970."""
 
     key: str
     at_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class ItemAdded:
+class ItemAdded(Struct, frozen=True):
     """An item that is complete as it comes."""
 
     item: Item
     previous_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolListBegun:
+class ToolListBegun(Struct, frozen=True):
     """An MCP server is asked for its tools."""
 
     item: ToolListItem
     previous_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolListDone:
+class ToolListDone(Struct, frozen=True):
     """The server has listed its tools, or ``failed`` to."""
 
     item: ToolListItem
@@ -144,20 +129,17 @@ class ToolListDone:
     failed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRetrieved:
+class ItemRetrieved(Struct, frozen=True):
     item: Item
     sounds: tuple[bytes, ...] = ()
     """The sound that was heard in it, part by part: int16 little-endian at SPEAKER_RATE_HZ."""
 
 
-@dataclass(frozen=True, slots=True)
-class ItemDeleted:
+class ItemDeleted(Struct, frozen=True):
     item_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ItemTruncated:
+class ItemTruncated(Struct, frozen=True):
     """An answer ends at ``audio_end_ms`` for the conversation; ``played_text`` are its words up to there."""
 
     item_id: str
@@ -166,8 +148,7 @@ class ItemTruncated:
     played_text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptionPartial:
+class TranscriptionPartial(Struct, frozen=True):
     """All that the user seems to have said so far in an item; the next may revise it, unless this is the last word."""
 
     item_id: str
@@ -175,8 +156,7 @@ class TranscriptionPartial:
     final: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptionCompleted:
+class TranscriptionCompleted(Struct, frozen=True):
     """All that the user said in an item whose audio lasts ``seconds``."""
 
     item_id: str
@@ -184,15 +164,13 @@ class TranscriptionCompleted:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptionFailed:
+class TranscriptionFailed(Struct, frozen=True):
     item_id: str
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseView:
+class ResponseView(Struct, frozen=True):
     """One response at some moment. ``conversation_id`` is None for one that the conversation does not keep."""
 
     id: str
@@ -216,21 +194,18 @@ class ResponseView:
     """The silence between the user's last word and the end of their turn; None where they did not speak."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseCreated:
+class ResponseCreated(Struct, frozen=True):
     response: ResponseView
 
 
-@dataclass(frozen=True, slots=True)
-class RateLimits:
+class RateLimits(Struct, frozen=True):
     """The number of responses that the session may have at a time, and how many more it may ask for now."""
 
     limit: int
     remaining: int
 
 
-@dataclass(frozen=True, slots=True)
-class OutputItemRef:
+class OutputItemRef(Struct, frozen=True):
     """The place in a response where something belongs."""
 
     response_id: str
@@ -241,23 +216,20 @@ class OutputItemRef:
     spoken: bool
 
 
-@dataclass(frozen=True, slots=True)
-class MessageCreated:
+class MessageCreated(Struct, frozen=True):
     ref: OutputItemRef
     item: MessageItem
     previous_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(Struct, frozen=True):
     """The next words: typed, or the transcript of what is said."""
 
     ref: OutputItemRef
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class AudioDelta:
+class AudioDelta(Struct, frozen=True):
     """The next sound, in the response's format; where the server plays, int16 little-endian at SPEAKER_RATE_HZ."""
 
     ref: OutputItemRef
@@ -265,16 +237,14 @@ class AudioDelta:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class SoundPlayed:
+class SoundPlayed(Struct, frozen=True):
     """The next sound left for the listener by the transport itself, as no event: ``samples`` at SPEAKER_RATE_HZ."""
 
     ref: OutputItemRef
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class AudioAlignment:
+class AudioAlignment(Struct, frozen=True):
     """The voice's place in its text: (ms of the item's sound, characters that are spoken by then), both rising.
 
     The sound is counted from the item's first sample that is played; a character is a Unicode code point. It comes
@@ -285,44 +255,38 @@ class AudioAlignment:
     marks: tuple[tuple[float, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputAudioStarted:
+class OutputAudioStarted(Struct, frozen=True):
     """The server plays the answer's first sound; told only where the server plays (``Line.plays``)."""
 
     response_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class OutputAudioStopped:
+class OutputAudioStopped(Struct, frozen=True):
     """All of the answer was played."""
 
     response_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class OutputAudioCleared:
+class OutputAudioCleared(Struct, frozen=True):
     """The answer fell silent before its end: nothing of it is heard from now on."""
 
     response_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class MessageDone:
+class MessageDone(Struct, frozen=True):
     ref: OutputItemRef
     item: MessageItem
     text: str
     previous_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class CallCreated:
+class CallCreated(Struct, frozen=True):
     ref: OutputItemRef
     item: CallItem
     previous_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class CallDelta:
+class CallDelta(Struct, frozen=True):
     """The next characters of a call's arguments."""
 
     ref: OutputItemRef
@@ -330,15 +294,13 @@ class CallDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallDone:
+class CallDone(Struct, frozen=True):
     ref: OutputItemRef
     item: CallItem
     previous_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class HostedCallCreated:
+class HostedCallCreated(Struct, frozen=True):
     """The thinker begins to call a tool that the server runs."""
 
     ref: OutputItemRef
@@ -346,31 +308,27 @@ class HostedCallCreated:
     previous_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class HostedCallDelta:
+class HostedCallDelta(Struct, frozen=True):
     """The next characters of such a call's arguments."""
 
     ref: OutputItemRef
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostedCallWritten:
+class HostedCallWritten(Struct, frozen=True):
     """The thinker has written all of the call, as far as it will."""
 
     ref: OutputItemRef
     item: HostedCallItem
 
 
-@dataclass(frozen=True, slots=True)
-class HostedCallBegun:
+class HostedCallBegun(Struct, frozen=True):
     """The server runs the call."""
 
     ref: OutputItemRef
 
 
-@dataclass(frozen=True, slots=True)
-class HostedCallDone:
+class HostedCallDone(Struct, frozen=True):
     """The call has its result."""
 
     ref: OutputItemRef
@@ -378,16 +336,14 @@ class HostedCallDone:
     previous_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class HostedCallApproved:
+class HostedCallApproved(Struct, frozen=True):
     """A call that the client approved is in the conversation, and is run next."""
 
     item: HostedCallItem
     previous_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRequested:
+class ApprovalRequested(Struct, frozen=True):
     """The thinker asks for a call that the client has to approve."""
 
     ref: OutputItemRef
@@ -395,32 +351,34 @@ class ApprovalRequested:
     previous_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseDone:
+class ResponseDone(Struct, frozen=True):
     response: ResponseView
 
 
-@dataclass(frozen=True, slots=True)
-class Error:
+class Error(Struct, frozen=True):
     """A command was refused, or broke; ``event_id`` is the client's name for it."""
 
     refusal: Refusal
     event_id: str | None
 
 
-SessionEvent = SessionCreated | SessionUpdated | SessionEnded | Obeyed | QueueUpdated | RateLimits | Error
-InputEvent = (
-    SpeechStarted
+PlainEvent = (
+    QueueUpdated
+    | SpeechStarted
     | SpeechStopped
     | TimeoutTriggered
     | AudioCommitted
     | AudioCleared
-    | DtmfReceived
     | TranscriptionPartial
-    | TranscriptionCompleted
-    | TranscriptionFailed
+    | ItemDeleted
+    | OutputAudioStarted
+    | OutputAudioStopped
+    | OutputAudioCleared
 )
-ItemEvent = ItemAdded | ItemRetrieved | ItemDeleted | ItemTruncated
+"""Events whose fields are named as in the Realtime protocol."""
+SessionEvent = SessionCreated | SessionUpdated | SessionEnded | Obeyed | RateLimits | Error
+InputEvent = DtmfReceived | TranscriptionCompleted | TranscriptionFailed
+ItemEvent = ItemAdded | ItemRetrieved | ItemTruncated
 ResponseEvent = ResponseCreated | MessageCreated | TextDelta | AudioDelta | AudioAlignment | MessageDone | ResponseDone
 CallEvent = CallCreated | CallDelta | CallDone
 HostedToolEvent = (
@@ -434,5 +392,6 @@ HostedToolEvent = (
     | HostedCallApproved
     | ApprovalRequested
 )
-PlaybackEvent = SoundPlayed | OutputAudioStarted | OutputAudioStopped | OutputAudioCleared
-ServerEvent = SessionEvent | InputEvent | ItemEvent | ResponseEvent | CallEvent | HostedToolEvent | PlaybackEvent
+ServerEvent = (
+    PlainEvent | SessionEvent | InputEvent | ItemEvent | ResponseEvent | CallEvent | HostedToolEvent | SoundPlayed
+)

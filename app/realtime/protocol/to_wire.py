@@ -13,55 +13,9 @@ import orjson
 import pybase64
 
 from app.ids import new_id
+from app.realtime.protocol import server_events
 from app.realtime.protocol.items import Item
-from app.realtime.protocol.server_events import (
-    AudioAlignment,
-    AudioCleared,
-    AudioCommitted,
-    AudioDelta,
-    CallCreated,
-    CallDelta,
-    CallDone,
-    CallEvent,
-    DtmfReceived,
-    Error,
-    HostedToolEvent,
-    InputEvent,
-    ItemAdded,
-    ItemDeleted,
-    ItemEvent,
-    ItemRetrieved,
-    ItemTruncated,
-    MessageCreated,
-    MessageDone,
-    Obeyed,
-    OutputAudioCleared,
-    OutputAudioStarted,
-    OutputAudioStopped,
-    OutputItemRef,
-    PlaybackEvent,
-    QueueUpdated,
-    RateLimits,
-    ResponseCreated,
-    ResponseDone,
-    ResponseEvent,
-    ResponseView,
-    ServerEvent,
-    SessionCreated,
-    SessionEnded,
-    SessionEvent,
-    SessionUpdated,
-    SessionView,
-    SoundPlayed,
-    SpeechStarted,
-    SpeechStopped,
-    TextDelta,
-    TimeoutTriggered,
-    TranscriptionCompleted,
-    TranscriptionFailed,
-    TranscriptionPartial,
-    Usage,
-)
+from app.realtime.protocol.server_events import ServerEvent
 from app.realtime.protocol.wire_hosted import hosted_events
 from app.realtime.protocol.wire_items import encode_item
 
@@ -75,7 +29,7 @@ def encode(event: ServerEvent, numbers: Iterator[int] | None = None) -> list[str
     Some events of ours are several on the wire: an item that is complete as it comes is ``added`` and ``done``.
     """
     wires = (_numbered(one, numbers) for one in _wire_events(event))
-    if not isinstance(event, DtmfReceived):  # the one event of the protocol that has none
+    if not isinstance(event, server_events.DtmfReceived):  # the one event of the protocol that has none
         wires = ({"event_id": new_id("event"), **one} for one in wires)
     return [orjson.dumps(one).decode() for one in wires]
 
@@ -86,62 +40,65 @@ def _numbered(wire: WireEvent, numbers: Iterator[int] | None) -> WireEvent:
 
 
 def _wire_events(event: ServerEvent) -> list[WireEvent]:
-    if isinstance(event, ResponseEvent):
+    if isinstance(event, server_events.ResponseEvent):
         return _response_events(event)
-    if isinstance(event, InputEvent):
+    if isinstance(event, server_events.PlainEvent):
+        return [{"type": _PLAIN[type(event)], **msgspec.structs.asdict(event)}]
+    if isinstance(event, server_events.InputEvent):
         return _input_events(event)
-    if isinstance(event, ItemEvent):
+    if isinstance(event, server_events.ItemEvent):
         return _item_events(event)
-    if isinstance(event, CallEvent):
+    if isinstance(event, server_events.CallEvent):
         return _call_events(event)
-    if isinstance(event, PlaybackEvent):
-        return _playback_events(event)
-    if isinstance(event, HostedToolEvent):
+    if isinstance(event, server_events.HostedToolEvent):
         return hosted_events(event, _item_event)
+    if isinstance(event, server_events.SoundPlayed):
+        return []
     return _session_events(event)
 
 
-def _session_events(event: SessionEvent) -> list[WireEvent]:
+_PLAIN: dict[type[server_events.PlainEvent], str] = {
+    server_events.SpeechStarted: "input_audio_buffer.speech_started",
+    server_events.SpeechStopped: "input_audio_buffer.speech_stopped",
+    server_events.TimeoutTriggered: "input_audio_buffer.timeout_triggered",
+    server_events.AudioCommitted: "input_audio_buffer.committed",
+    server_events.AudioCleared: "input_audio_buffer.cleared",
+    server_events.ItemDeleted: "conversation.item.deleted",
+    server_events.OutputAudioStarted: "output_audio_buffer.started",
+    server_events.OutputAudioStopped: "output_audio_buffer.stopped",
+    server_events.OutputAudioCleared: "output_audio_buffer.cleared",
+    # Ours, and only for clients that request them:
+    server_events.QueueUpdated: "parley.queue.updated",
+    server_events.TranscriptionPartial: "parley.input_audio_transcription.partial",
+}
+"""The wire types of the events that are sent field by field."""
+
+
+def _session_events(event: server_events.SessionEvent) -> list[WireEvent]:
     match event:
-        case SessionCreated(session):  # and no conversation.created: the next event is the reply to session.update
+        case server_events.SessionCreated(session):  # no conversation.created: clients expect session.updated next
             return [{"type": "session.created", "session": encode_session(session)}]
-        case SessionUpdated(session):
+        case server_events.SessionUpdated(session):
             return [{"type": "session.updated", "session": encode_session(session)}]
-        case SessionEnded() | Obeyed():  # of commands that this dialect does not have
+        case server_events.SessionEnded() | server_events.Obeyed():  # of commands that this dialect does not have
             return []
-        case QueueUpdated(position):  # ours, not the protocol's: only a client that asked to wait gets it
-            return [{"type": "parley.queue.updated", "position": position}]
-        case RateLimits(limit, remaining):
+        case server_events.RateLimits(limit, remaining):
             requests = {"name": "requests", "limit": limit, "remaining": remaining, "reset_seconds": 0.0}
             return [{"type": "rate_limits.updated", "rate_limits": [requests]}]
-        case Error(refusal, event_id):
+        case server_events.Error(refusal, event_id):
             error = {"type": refusal.kind, "code": refusal.code, "message": str(refusal), "param": refusal.param}
             return [{"type": "error", "error": {**error, "event_id": event_id}}]
         case _:
             assert_never(event)
 
 
-def _input_events(event: InputEvent) -> list[WireEvent]:
+def _input_events(event: server_events.InputEvent) -> list[WireEvent]:
     match event:
-        case SpeechStarted(item_id, at_ms):
-            return [{"type": "input_audio_buffer.speech_started", "audio_start_ms": at_ms, "item_id": item_id}]
-        case SpeechStopped(item_id, at_ms):
-            return [{"type": "input_audio_buffer.speech_stopped", "audio_end_ms": at_ms, "item_id": item_id}]
-        case TimeoutTriggered(item_id, start_ms, end_ms):
-            span = {"audio_start_ms": start_ms, "audio_end_ms": end_ms}
-            return [{"type": "input_audio_buffer.timeout_triggered", **span, "item_id": item_id}]
-        case AudioCommitted(item_id, previous_id):
-            return [{"type": "input_audio_buffer.committed", "item_id": item_id, "previous_item_id": previous_id}]
-        case AudioCleared():
-            return [{"type": "input_audio_buffer.cleared"}]
-        case DtmfReceived(key, at_s):
+        case server_events.DtmfReceived(key, at_s):
             return [{"type": "input_audio_buffer.dtmf_event_received", "event": key, "received_at": at_s}]
-        case TranscriptionPartial(item_id, transcript, final):  # ours: only a client that asked for it gets it
-            partial = {"item_id": item_id, "transcript": transcript, "final": final}
-            return [{"type": "parley.input_audio_transcription.partial", **partial}]
-        case TranscriptionCompleted(item_id, transcript, seconds):
+        case server_events.TranscriptionCompleted(item_id, transcript, seconds):
             return _transcribed(item_id, transcript, seconds)
-        case TranscriptionFailed(item_id, code, message):
+        case server_events.TranscriptionFailed(item_id, code, message):
             error = {"type": "server_error", "code": code, "message": message}
             return [{"type": f"{_TRANSCRIPTION}.failed", "item_id": item_id, "content_index": 0, "error": error}]
         case _:
@@ -159,78 +116,62 @@ def _transcribed(item_id: str, transcript: str, seconds: float) -> list[WireEven
     return [*deltas, {"type": f"{_TRANSCRIPTION}.completed", **head, "transcript": transcript, "usage": usage}]
 
 
-def _item_events(event: ItemEvent) -> list[WireEvent]:
+def _item_events(event: server_events.ItemEvent) -> list[WireEvent]:
     match event:
-        case ItemAdded(item, previous_id):
+        case server_events.ItemAdded(item, previous_id):
             return [_item_event("added", item, previous_id), _item_event("done", item, previous_id)]
-        case ItemRetrieved(item, sounds):
+        case server_events.ItemRetrieved(item, sounds):
             return [{"type": "conversation.item.retrieved", "item": encode_item(item, sounds)}]
-        case ItemDeleted(item_id):
-            return [{"type": "conversation.item.deleted", "item_id": item_id}]
-        case ItemTruncated(item_id, content_index, audio_end_ms, played_text):
+        case server_events.ItemTruncated(item_id, content_index, audio_end_ms, played_text):
             where = {"item_id": item_id, "content_index": content_index, "audio_end_ms": audio_end_ms}
             return [{"type": "conversation.item.truncated", **where, "parley": {"heard_text": played_text}}]
         case _:
             assert_never(event)
 
 
-def _playback_events(event: PlaybackEvent) -> list[WireEvent]:
+def _response_events(event: server_events.ResponseEvent) -> list[WireEvent]:
     match event:
-        case SoundPlayed():
-            return []
-        case OutputAudioStarted(response_id):
-            return [{"type": "output_audio_buffer.started", "response_id": response_id}]
-        case OutputAudioStopped(response_id):
-            return [{"type": "output_audio_buffer.stopped", "response_id": response_id}]
-        case OutputAudioCleared(response_id):
-            return [{"type": "output_audio_buffer.cleared", "response_id": response_id}]
-        case _:
-            assert_never(event)
-
-
-def _response_events(event: ResponseEvent) -> list[WireEvent]:
-    match event:
-        case ResponseCreated(response):
+        case server_events.ResponseCreated(response):
             return [{"type": "response.created", "response": _response(response)}]
-        case MessageCreated(ref, item, previous_id):
+        case server_events.MessageCreated(ref, item, previous_id):
             return [
                 *_output_item("added", ref, item, previous_id),
                 {"type": "response.content_part.added", **_content(ref), "part": _content_part(ref, "")},
             ]
-        case TextDelta(ref, text):
+        case server_events.TextDelta(ref, text):
             kind = "output_audio_transcript" if ref.spoken else "output_text"
             return [{"type": f"response.{kind}.delta", **_content(ref), "delta": text}]
-        case AudioDelta(ref, pcm):
+        case server_events.AudioDelta(ref, pcm):
             delta = pybase64.b64encode(pcm).decode("ascii")
             return [{"type": "response.output_audio.delta", **_content(ref), "delta": delta}]
-        case AudioAlignment(ref, marks):  # ours: only a client that asked for it gets it
+        case server_events.AudioAlignment(ref, marks):  # ours: only a client that asked for it gets it
             return [{"type": "parley.output_audio.alignment", **_content(ref), "marks": marks}]
-        case MessageDone(ref, item, text, previous_id):
+        case server_events.MessageDone(ref, item, text, previous_id):
             return [
                 *_content_done(ref, text),
                 {"type": "response.content_part.done", **_content(ref), "part": _content_part(ref, text)},
                 *_output_item("done", ref, item, previous_id),
             ]
-        case ResponseDone(response):
+        case server_events.ResponseDone(response):
             return [{"type": "response.done", "response": _response(response)}]
         case _:
             assert_never(event)
 
 
-def _call_events(event: CallEvent) -> list[WireEvent]:
+def _call_events(event: server_events.CallEvent) -> list[WireEvent]:
     match event:
-        case CallCreated(ref, item, previous_id):
+        case server_events.CallCreated(ref, item, previous_id):
             return _output_item("added", ref, item, previous_id)
-        case CallDelta(ref, call_id, text):
+        case server_events.CallDelta(ref, call_id, text):
             return [{"type": f"{_ARGUMENTS}.delta", **_called(ref, call_id), "delta": text}]
-        case CallDone(ref, item, previous_id):
+        case server_events.CallDone(ref, item, previous_id):
             done = {**_called(ref, item.call_id), "name": item.name, "arguments": item.arguments}
             return [{"type": f"{_ARGUMENTS}.done", **done}, *_output_item("done", ref, item, previous_id)]
         case _:
             assert_never(event)
 
 
-def _output_item(moment: str, ref: OutputItemRef, item: Item, previous_id: str | None) -> list[WireEvent]:
+def _output_item(moment: str, ref: server_events.OutputItemRef, item: Item, previous_id: str | None) -> list[WireEvent]:
     """``response.output_item`` and, where the conversation keeps the item, ``conversation.item``: added, or done."""
     head = {"response_id": ref.response_id, "output_index": ref.index}
     output: WireEvent = {"type": f"response.output_item.{moment}", **head, "item": encode_item(item)}
@@ -243,16 +184,16 @@ def _item_event(moment: str, item: Item, previous_id: str | None) -> WireEvent:
     return {"type": f"conversation.item.{moment}", "previous_item_id": previous_id, "item": encode_item(item)}
 
 
-def _content(ref: OutputItemRef) -> WireEvent:
+def _content(ref: server_events.OutputItemRef) -> WireEvent:
     ids = {"response_id": ref.response_id, "item_id": ref.item_id}
     return {**ids, "output_index": ref.index, "content_index": 0}
 
 
-def _content_part(ref: OutputItemRef, text: str) -> WireEvent:
+def _content_part(ref: server_events.OutputItemRef, text: str) -> WireEvent:
     return {"type": "audio", "transcript": text} if ref.spoken else {"type": "text", "text": text}
 
 
-def _content_done(ref: OutputItemRef, text: str) -> list[WireEvent]:
+def _content_done(ref: server_events.OutputItemRef, text: str) -> list[WireEvent]:
     if not ref.spoken:
         return [{"type": "response.output_text.done", **_content(ref), "text": text}]
     return [
@@ -264,12 +205,12 @@ def _content_done(ref: OutputItemRef, text: str) -> list[WireEvent]:
 _ARGUMENTS = "response.function_call_arguments"
 
 
-def _called(ref: OutputItemRef, call_id: str) -> WireEvent:
+def _called(ref: server_events.OutputItemRef, call_id: str) -> WireEvent:
     ids = {"response_id": ref.response_id, "item_id": ref.item_id}
     return {**ids, "output_index": ref.index, "call_id": call_id}
 
 
-def encode_session(view: SessionView) -> WireEvent:
+def encode_session(view: server_events.SessionView) -> WireEvent:
     """A session object."""
     options: WireEvent = msgspec.to_builtins(view.options)
     options["tools"] += view.tool_servers
@@ -283,7 +224,7 @@ def encode_session(view: SessionView) -> WireEvent:
     return {**head, **options, "parley": ours}
 
 
-def _response(view: ResponseView) -> WireEvent:
+def _response(view: server_events.ResponseView) -> WireEvent:
     output = view.options.audio.output
     done = view.outcome != "in_progress"
     return {
@@ -302,7 +243,7 @@ def _response(view: ResponseView) -> WireEvent:
     }
 
 
-def _status_details(view: ResponseView) -> WireEvent:
+def _status_details(view: server_events.ResponseView) -> WireEvent:
     details: WireEvent = {"type": view.outcome}
     if view.reason is not None:
         details["reason"] = view.reason
@@ -312,7 +253,7 @@ def _status_details(view: ResponseView) -> WireEvent:
     return details
 
 
-def _usage(usage: Usage) -> WireEvent:
+def _usage(usage: server_events.Usage) -> WireEvent:
     """Cached tokens are the prompt's first ones, of whatever kind; the protocol's split takes them for text."""
     output = usage.text_tokens + usage.audio_tokens
     typed = usage.input_tokens - usage.audio_input_tokens - usage.image_tokens
@@ -327,7 +268,7 @@ def _usage(usage: Usage) -> WireEvent:
     }
 
 
-def _ledger(view: ResponseView) -> WireEvent:
+def _ledger(view: server_events.ResponseView) -> WireEvent:
     """Return where the time to first audio went: ours, not the protocol's."""
     terms = {name: round(ms, 3) for name, ms in (view.ledger or {}).items()}
     ahead = {"ahead_ms": round(view.ahead_ms, 3)} if view.ahead_ms else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, assert_never
 
+from app.realtime.protocol import server_events
 from app.realtime.protocol.items import (
     ApprovalRequestItem,
     ApprovalResponseItem,
@@ -13,19 +14,6 @@ from app.realtime.protocol.items import (
     HostedItem,
     Item,
     ToolListItem,
-)
-from app.realtime.protocol.server_events import (
-    ApprovalRequested,
-    HostedCallApproved,
-    HostedCallBegun,
-    HostedCallCreated,
-    HostedCallDelta,
-    HostedCallDone,
-    HostedCallWritten,
-    HostedToolEvent,
-    OutputItemRef,
-    ToolListBegun,
-    ToolListDone,
 )
 
 WireEvent = dict[str, Any]
@@ -50,30 +38,32 @@ def encode_hosted(item: HostedItem) -> dict[str, Any]:
             return {**head, "approval_request_id": item.approval_request_id, "reason": item.reason}
 
 
-def hosted_events(event: HostedToolEvent, item_event: Callable[[str, Item, str | None], WireEvent]) -> list[WireEvent]:
+def hosted_events(
+    event: server_events.HostedToolEvent, item_event: Callable[[str, Item, str | None], WireEvent]
+) -> list[WireEvent]:
     """``item_event`` makes ``conversation.item.added`` and ``done``."""
     match event:
-        case ToolListBegun(item, previous_id):
+        case server_events.ToolListBegun(item, previous_id):
             begun = {"type": "mcp_list_tools.in_progress", "item_id": item.id}
             return [item_event("added", item, previous_id), begun]
-        case ToolListDone(item, previous_id, failed):
+        case server_events.ToolListDone(item, previous_id, failed):
             done = {"type": f"mcp_list_tools.{'failed' if failed else 'completed'}", "item_id": item.id}
             return [done, item_event("done", item, previous_id)]
-        case HostedCallCreated(ref, item, previous_id):
+        case server_events.HostedCallCreated(ref, item, previous_id):
             return [_output("added", ref, item), item_event("added", item, previous_id)]
-        case HostedCallDelta(ref, text):
+        case server_events.HostedCallDelta(ref, text):
             return [{"type": f"{_ARGUMENTS}.delta", "response_id": ref.response_id, **_within(ref), "delta": text}]
-        case HostedCallWritten(ref, item):
+        case server_events.HostedCallWritten(ref, item):
             whole = {"response_id": ref.response_id, **_within(ref), "arguments": item.arguments}
             return [{"type": f"{_ARGUMENTS}.done", **whole}, _output("done", ref, item)]
-        case HostedCallBegun(ref):
+        case server_events.HostedCallBegun(ref):
             return [{"type": "response.mcp_call.in_progress", **_within(ref)}]
-        case HostedCallDone(ref, item, previous_id):
+        case server_events.HostedCallDone(ref, item, previous_id):
             end = "completed" if item.error is None else "failed"
             return [{"type": f"response.mcp_call.{end}", **_within(ref)}, item_event("done", item, previous_id)]
-        case HostedCallApproved(item, previous_id):
+        case server_events.HostedCallApproved(item, previous_id):
             return [item_event("added", item, previous_id)]
-        case ApprovalRequested(ref, item, previous_id):
+        case server_events.ApprovalRequested(ref, item, previous_id):
             added = [_output("added", ref, item), item_event("added", item, previous_id)]
             return [*added, item_event("done", item, previous_id), _output("done", ref, item)]
         case _:
@@ -93,10 +83,10 @@ def _error(error: HostedCallError) -> dict[str, Any]:
     return {"type": error.kind, "message": error.message, **code}
 
 
-def _output(moment: str, ref: OutputItemRef, item: HostedItem) -> WireEvent:
+def _output(moment: str, ref: server_events.OutputItemRef, item: HostedItem) -> WireEvent:
     head = {"response_id": ref.response_id, "output_index": ref.index}
     return {"type": f"response.output_item.{moment}", **head, "item": encode_hosted(item)}
 
 
-def _within(ref: OutputItemRef) -> WireEvent:
+def _within(ref: server_events.OutputItemRef) -> WireEvent:
     return {"item_id": ref.item_id, "output_index": ref.index}

@@ -11,20 +11,17 @@ from typing import Any, Literal
 import msgspec
 
 from app.mcp import MOST_CALLS
-from app.realtime.protocol import (
+from app.realtime.protocol import CallItem, ServerEvent
+from app.realtime.protocol.server_events import (
+    AudioCleared,
+    AudioCommitted,
     CallDone,
-    CallItem,
     HostedCallDone,
     OutputAudioCleared,
     OutputAudioStarted,
     OutputAudioStopped,
     ResponseCreated,
     ResponseDone,
-    ServerEvent,
-)
-from app.realtime.protocol.server_events import (
-    AudioCleared,
-    AudioCommitted,
     SessionUpdated,
     SpeechStarted,
     SpeechStopped,

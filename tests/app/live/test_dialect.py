@@ -80,7 +80,7 @@ def test_settings_that_were_refused_are_forgotten(dialect: LiveDialect) -> None:
     assert dialect.config == before
     instructions = {"delegation": {"type": "responses", "responses": {"instructions": "Be brief."}}}
     good: Any = dialect.decode(json.dumps({"type": "session.update", "session": instructions})).event
-    assert [tool["name"] for tool in good.patch["tools"]] == ["get_weather"], "and not the bad ones"
+    assert [tool["name"] for tool in good.session["tools"]] == ["get_weather"], "and not the bad ones"
 
 
 def test_settings_that_follow_each_other_hold_one_after_the_other(dialect: LiveDialect) -> None:

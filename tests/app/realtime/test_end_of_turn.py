@@ -49,7 +49,7 @@ async def talking(spec: EngineSpec, eagerness: str) -> AsyncGenerator[Talk]:
 
 
 def turn_of(talk: Talk) -> Utterance:
-    turn = talk.session._input._utterance
+    turn = talk.session._input._turn.utterance
     assert turn is not None
     return turn
 

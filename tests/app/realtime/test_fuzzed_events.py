@@ -58,7 +58,7 @@ class Maker:
     def event(self) -> dict[str, Any]:
         """One of those that there are."""
         name = self._random.choice(sorted(from_wire._EVENTS))
-        return {"type": name, **self.struct(from_wire._EVENTS[name][0])}
+        return {"type": name, **self.struct(from_wire._EVENTS[name])}
 
     def struct(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
         """What is required, and some of the rest."""

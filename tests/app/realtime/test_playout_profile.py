@@ -217,7 +217,7 @@ async def test_an_answer_begins_behind_the_end_of_the_one_before_which_is_over_b
         await call.typed("go on")
         await call.later(0.3)
         assert call.statuses() == ["completed"]
-        before_s = call.session._responses._current.unplayed_s()  # pyright: ignore[reportOptionalMemberAccess]
+        before_s = call.session._responses.active.current.unplayed_s()  # pyright: ignore[reportOptionalMemberAccess]
         assert before_s > 0.5
         await call.typed("go on")
         started, stopped = "output_audio_buffer.started", "output_audio_buffer.stopped"
@@ -278,7 +278,7 @@ async def test_only_what_sounds_stops_the_guard_against_its_echo(
 ) -> None:
     stopped: list[bool] = []
     async with calling(profile=PlayoutProfile()) as call:
-        monkeypatch.setattr(call.session._input, "playback_stopped", lambda: stopped.append(True))
+        monkeypatch.setattr(call.session._input.voice, "playback_stopped", lambda: stopped.append(True))
         content = [{"type": "input_text", "text": "wait"}]
         waiting = {**ASIDE, "input": [{"type": "message", "role": "user", "content": content}]}
         await call.say("response.create", response={**waiting, "output_modalities": [modality]})
@@ -402,7 +402,7 @@ async def test_pictures_that_come_as_messages_are_taken_once_a_second_and_checke
         for pause_s in (0.3, 0.3, 0.5, 0.95, 0.0):
             await call.shows(image_url=RED)
             call.now_s += pause_s
-        assert len(call.session._input._camera.take(call.now_s)) == 3
+        assert len(call.session._input._turn._camera.take(call.now_s)) == 3
         await call.shows(image_url=RED)
         call.now_s += 1.0
         await call.shows(image_url="data:image/png;base64,AAAA")
@@ -411,4 +411,4 @@ async def test_pictures_that_come_as_messages_are_taken_once_a_second_and_checke
         codes = [event["error"]["code"] for event in call.of("error")]
         assert codes == ["invalid_value", "invalid_value", "missing_required_parameter"]
         call.now_s += 6.0
-        assert call.session._input._camera.take(call.now_s) == []
+        assert call.session._input._turn._camera.take(call.now_s) == []

@@ -735,7 +735,7 @@ async def test_only_the_conversations_own_prompts_tell_how_long_it_may_be() -> N
     """Where a prompt is too long and nothing can be left out of it, or it is about something else, the next ones are
     no shorter for it."""
     async with talking() as talk:
-        truncation = talk.session._responses._requests.truncation
+        truncation = talk.session._responses._factory.truncation
         talk.engine.refuses = ContextOverflow("too long")
         item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
         await talk.typed("hi")

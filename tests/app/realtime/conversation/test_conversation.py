@@ -44,8 +44,6 @@ def test_items_go_to_the_end_to_the_front_or_behind_another(conversation: Conver
     assert conversation.add(typed("front"), ROOT) is None
     assert conversation.add(typed("between"), "a") == "a"
     assert [item.id for item in conversation.items] == ["front", "a", "between", "b"]
-    assert conversation.previous("between") == "a"
-    assert conversation.previous("front") is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.realtime.conversation.truncation import Truncation
 from app.realtime.protocol.items import CallItem, CallOutputItem, Item, MessageItem, Text, UserAudio

@@ -9,15 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.realtime.input import (
-    InputAudioBuffer,
-    TurnCommitted,
-    TurnEvent,
-    TurnPaused,
-    TurnResumed,
-    TurnStarted,
-    TurnStopped,
-)
+from app.realtime.input import InputAudioBuffer, TurnEvent
+from app.realtime.input.turn_events import TurnCommitted, TurnPaused, TurnResumed, TurnStarted, TurnStopped
 from app.realtime.ports import Eagerness, Moment
 from app.realtime.protocol.options import Options, session_options
 from app.realtime.session_context import SessionContext
@@ -47,7 +40,7 @@ class Listening:
         context: SessionContext = dataclasses.replace(Talk(engine or FakeEngine()).session._context, judge=self.judge)
         input = {"turn_detection": detection or None, "noise_reduction": noise_reduction}
         options, _ = session_options(Options(), {"audio": {"input": input}})
-        self.buffer = InputAudioBuffer(context, options, self.events.append, context.loop_time)
+        self.buffer = InputAudioBuffer(context, options, self.events.append)
 
     async def append(self, *pieces: Any) -> None:
         for pcm in pieces:
@@ -71,7 +64,7 @@ async def test_a_voice_is_not_judged_where_the_silence_alone_ends_the_turn(monke
         fallen.append(pcm)
         return 1.0
 
-    monkeypatch.setattr("app.realtime.input.audio_buffer.fall", fall)
+    monkeypatch.setattr("app.realtime.input.voice_turns.fall", fall)
     listening = Listening(type="server_vad")
     await listening.append(tone(0.5), silence(0.4))
     assert isinstance(listening.events[-1], TurnPaused)
@@ -98,8 +91,8 @@ async def test_a_silence_that_its_session_refused_is_not_found_again_and_again()
         refused.append(event)
         raise Refusal("conversation_full", "The conversation is full.")
 
-    listening.buffer._emit = refuse
-    listening.buffer.response_ended(0.0)
+    listening.buffer._turn.emit = refuse
+    listening.buffer.voice.response_ended(0.0)
     for _ in range(10):
         try:
             await listening.append(silence(0.2))

@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 
 from app.realtime.conversation import Utterance
-from app.realtime.input import InputAudioBuffer, OverlapStarted, TurnDropped, TurnStarted, TurnStopped
+from app.realtime.input import InputAudioBuffer
 from app.realtime.input.overlap import LONGEST_MS, PATIENCE_MS, SHORT_MS, Overlap, is_back_channel
-from app.realtime.input.speculation import Speculation
-from app.realtime.input.turn_events import TurnCommitted, TurnPaused
+from app.realtime.input.turn_events import (
+    OverlapStarted,
+    TurnCommitted,
+    TurnDropped,
+    TurnPaused,
+    TurnStarted,
+    TurnStopped,
+)
 from tests.app.realtime.input.test_audio_buffer import Listening
 from tests.app.rig import silence, tone
 
@@ -96,9 +102,9 @@ class TalkedOver(Listening):
 
     def __init__(self, **detection: Any) -> None:
         super().__init__(**(detection or {"type": "server_vad"}))
-        context, options = self.buffer._context, self.buffer._options
-        self.buffer = InputAudioBuffer(context, options, self.events.append, context.loop_time, OVERLAP_MS)
-        self.buffer.playing(np.zeros(24_000, np.float32))
+        context, options = self.buffer._context, self.buffer.voice._options
+        self.buffer = InputAudioBuffer(context, options, self.events.append, OVERLAP_MS)
+        self.buffer.voice.playing(np.zeros(24_000, np.float32))
 
     @property
     def kinds(self) -> list[type]:
@@ -165,7 +171,7 @@ async def test_a_turn_without_a_pause_before_its_end_is_judged_at_its_end() -> N
     """As where no answer is begun in pauses."""
     for seconds, kinds in ((0.25, [OverlapStarted, TurnDropped]), (0.8, [OverlapStarted, TurnStarted, TurnStopped])):
         listening = TalkedOver()
-        listening.buffer.speculation = Speculation(0)
+        listening.buffer.speculation.after_ms = 0
         await listening.append(tone(seconds), silence(0.7))
         assert listening.kinds == kinds
         assert not any(isinstance(event, TurnPaused) for event in listening.events)
@@ -173,7 +179,7 @@ async def test_a_turn_without_a_pause_before_its_end_is_judged_at_its_end() -> N
 
 async def test_without_an_answer_everything_is_a_turn_at_once() -> None:
     listening = TalkedOver()
-    listening.buffer.playback_stopped()
+    listening.buffer.voice.playback_stopped()
     await listening.append(tone(0.2))
     assert listening.kinds == [TurnStarted]
 
@@ -197,7 +203,7 @@ async def test_what_was_cleared_is_not_judged_with_what_comes_next() -> None:
     listening = TalkedOver()
     await listening.append(tone(0.4))
     listening.buffer.clear()
-    listening.buffer.playback_stopped()
+    listening.buffer.voice.playback_stopped()
     await listening.append(tone(LONGEST_MS / 1000 + 0.2))
     assert listening.kinds == [OverlapStarted, TurnDropped, TurnStarted]
 

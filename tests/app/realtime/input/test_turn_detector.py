@@ -167,9 +167,9 @@ def test_a_silence_that_is_long_enough_already_ends_the_turn_with_the_next_piece
 def test_reset_forgets_an_open_turn_and_keeps_counting() -> None:
     detector = turns(prefix_padding_ms=1000)
     feed(detector, level(1, 10))
-    assert detector.speaking
+    assert detector._speaking
     detector.reset()
-    assert not detector.speaking
+    assert not detector._speaking
     assert feed(detector, level(0, 30)) == []
     assert feed(detector, level(1, 3)) == [VoiceStarted(10 * CHUNK_MS)]
     assert detector.position == 43 * CHUNK

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from openai.types.realtime.realtime_client_event import RealtimeClientEvent
 from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 
-from app.realtime.protocol import from_wire, to_wire, wire_hosted
+from app.realtime.protocol import from_wire, server_events, to_wire, wire_hosted
 
 PAGE = (Path(from_wire.__file__).parents[2] / "EVENTS.md").read_text(encoding="utf-8")
 FROM_CLIENT, FROM_SERVER = PAGE.partition("## From the server")[::2]
@@ -36,6 +36,7 @@ def names(union: Any) -> Iterator[str]:
 
 def written() -> Iterator[str]:
     """The types that the encoder writes, each as a pattern: what is not known before it runs is any word."""
+    yield from map(re.escape, to_wire._PLAIN.values())
     for module in (to_wire, wire_hosted):
         for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))):
             if isinstance(node, ast.Dict):
@@ -60,6 +61,10 @@ def test_the_clients_events_are_those_that_the_decoder_knows() -> None:
     listed = rows(FROM_CLIENT)
     assert set(names(RealtimeClientEvent)) <= set(listed)
     assert {name for name, here in listed.items() if here != "no"} == set(from_wire._EVENTS)
+
+
+def test_every_plain_event_has_a_type() -> None:
+    assert set(to_wire._PLAIN) == set(get_args(server_events.PlainEvent))
 
 
 def test_the_servers_events_are_openais_and_those_that_the_encoder_writes() -> None:

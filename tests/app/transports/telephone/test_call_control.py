@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from app.mcp import MOST_CALLS
-from app.realtime.protocol import (
+from app.realtime.protocol import CallItem, HostedCallItem, Options, ServerEvent, Status, session_options
+from app.realtime.protocol.server_events import (
+    AudioCleared,
+    AudioCommitted,
     CallDone,
-    CallItem,
     HostedCallDone,
-    HostedCallItem,
     MessageDone,
-    Options,
     OutputAudioCleared,
     OutputAudioStarted,
     OutputAudioStopped,
@@ -22,15 +22,8 @@ from app.realtime.protocol import (
     ResponseCreated,
     ResponseDone,
     ResponseView,
-    ServerEvent,
-    SessionView,
-    Status,
-    session_options,
-)
-from app.realtime.protocol.server_events import (
-    AudioCleared,
-    AudioCommitted,
     SessionUpdated,
+    SessionView,
     SpeechStarted,
     SpeechStopped,
 )

@@ -1,0 +1,207 @@
+"""Turns found by voice activity: their start, their end, speech over a response, and a silence that lasts too long."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.realtime.conversation import Utterance
+from app.realtime.input import turn_events
+from app.realtime.input.endpointing import fall
+from app.realtime.input.open_turn import OpenTurn
+from app.realtime.input.overlap import PATIENCE_MS, Overlap
+from app.realtime.input.speculation import Speculation
+from app.realtime.input.turn_config import turn_config
+from app.realtime.input.turn_detector import (
+    TurnDetector,
+    VoiceEvent,
+    VoicePaused,
+    VoiceResumed,
+    VoiceStarted,
+    VoiceStopped,
+    to_ms,
+    to_samples,
+)
+from app.realtime.ports import Moment
+from app.realtime.protocol import Options, SemanticVad
+from app.realtime.session_context import SessionContext
+from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.core import Pcm, Wave
+from engine.resampler import Resampler
+
+
+class VoiceTurns:
+    """The voice turns of one session.
+
+    Where ``overlap_ms`` is not 0, speech over a response is a turn only if it lasts longer or says more than a
+    listener's "mm-hm".
+    """
+
+    def __init__(
+        self, context: SessionContext, options: Options, turn: OpenTurn, speculation: Speculation, overlap_ms: int
+    ) -> None:
+        self._context = context
+        self._options = options
+        self._turn = turn
+        self._speculation = speculation
+        self._overlap_ms = overlap_ms
+        self._overlap: Overlap | None = None  # speech over a response, until it is known whether it is a turn
+        self._answer_plays = False  # whether the listener hears a response
+        self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
+        self._falling = 0.0  # the fall of the user's voice before the present pause
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with a new detector: turn detection was switched on."""
+        self._overlap = None
+        self._detector = TurnDetector(vad=self._context.vad())
+        self._detector_start = self._turn.recent.position  # the session's position at the detector's first sample
+
+    def configure(self, options: Options) -> None:
+        self._options = options
+        self._tune()
+
+    def feed(self, pcm: Pcm, clean: Pcm) -> None:
+        """Find turns in int16 [samples] ``pcm``; the turns hold the same audio without noise."""
+        config, turn = self._detector.config, self._turn
+        keep_ms = config.prefix_padding_ms + max(config.min_speech_ms, self._overlap_ms) + 100
+        turn.recent.push(clean, max(to_samples(keep_ms), self._quiet_samples()))
+        if turn.utterance is not None:
+            self._push(turn.utterance, clean)
+        if turn.utterance is not None or self._overlap_ms:
+            self._tune()  # more may have been understood, or a response has begun or ended
+        for event in self._detector.feed(pcm):
+            if self._overlap is not None:
+                self._overlap.follow(event)
+            self._on_voice(event)
+        self._weigh(to_ms(self._detector.position))
+        self._check_idle()
+
+    def take_turn(self) -> None:
+        """Treat the speech over a response as a turn."""
+        self._overlap = None
+        if self._turn.utterance is not None:
+            self._turn.emit(turn_events.TurnStarted(self._turn.utterance, to_ms(self._turn.utterance.start)))
+
+    def commit(self) -> None:
+        """The client ends the open turn: a pending overlap is a turn, too."""
+        self._detector.reset()
+        if self._overlap is not None:
+            self.take_turn()
+
+    def reset(self) -> None:
+        """The open turn is dropped."""
+        self._overlap = None
+        self._detector.reset()
+
+    def playing(self, samples: Wave) -> None:
+        """The listener hears float32 [samples] at SPEAKER_RATE_HZ now, or after everything sent before.
+
+        Their echo is not taken for the user.
+        """
+        self._answer_plays = True
+        if self._options.audio.input.turn_detection is not None:
+            pcm = (np.clip(samples, -1, 1) * 32767).astype(np.int16)
+            self._detector.playing(self._echo.push(pcm))
+
+    def playback_stopped(self) -> None:
+        """The samples that were not played yet will not be heard."""
+        self._answer_plays = False
+        self._detector.stopped()
+
+    def response_started(self) -> None:
+        """A response is under way: the user's silence does not count as idle time."""
+        self._turn.quiet_from = None
+
+    def response_ended(self, left_s: float) -> None:
+        """The listener hears the rest of the response for ``left_s`` seconds; then idle time begins."""
+        self._answer_plays = False
+        self._turn.quiet_from = self._turn.recent.position + round(left_s * MIC_RATE_HZ)
+
+    def _tune(self) -> None:
+        """Set the detector by the session's settings, the user's words so far, and earlier speculation's success."""
+        detection, said = self._options.audio.input.turn_detection, self._turn.utterance
+        if detection is None:
+            return
+        moment = Moment() if said is None else Moment(said.so_far, self._falling, said.whole, said.listening)
+        overlap_ms = self._overlap_ms if self._answer_plays else 0  # a listener says "mm-hm"
+        self._detector.config = turn_config(
+            detection, self._options, self._context, self._speculation, moment, overlap_ms
+        )
+
+    def _push(self, utterance: Utterance, pcm: Pcm) -> None:
+        """Append to the turn. One that has grown too long ends here, as if the user had paused."""
+        if utterance.samples + len(pcm) <= self._turn.limit:
+            utterance.push(pcm)
+            return
+        self._detector.reset()
+        self._turn.end(turn_events.TurnStopped(utterance, to_ms(self._turn.recent.position)))
+
+    def _on_voice(self, event: VoiceEvent) -> None:
+        turn = self._turn
+        match event:
+            case VoiceStarted(audio_start_ms=start_ms):
+                self._begin(self._detector_start + to_samples(start_ms))
+            case VoicePaused(speech_end_ms=end_ms):
+                if turn.utterance is not None:
+                    self._judge_fall(turn.utterance, end_ms)
+                turn.emit(turn_events.TurnPaused())
+            case VoiceResumed():
+                self._falling = 0.0
+                turn.emit(turn_events.TurnResumed())
+                turn.show()
+                self._tune()
+            case VoiceStopped(audio_end_ms=end_ms, speech_end_ms=speech_end_ms):
+                self._weigh(end_ms + PATIENCE_MS)  # it is over: what is known has to do
+                if turn.utterance is not None:
+                    turn.utterance.silence_ms = end_ms - speech_end_ms
+                    end = self._detector_start + to_samples(end_ms)
+                    turn.end(turn_events.TurnStopped(turn.utterance, to_ms(end)))
+                    self._tune()
+
+    def _begin(self, start: int) -> None:
+        """A turn begins, at that position of the session."""
+        self._falling = 0.0
+        self._turn.quiet_from = None
+        utterance = self._turn.begin(start, self._turn.recent.since(start))
+        if self._overlap_ms and self._answer_plays:
+            self._overlap = Overlap(to_ms(self._detector.position) - self._overlap_ms)
+            self._turn.emit(turn_events.OverlapStarted(utterance))
+        else:
+            self._turn.emit(turn_events.TurnStarted(utterance, to_ms(start)))
+
+    def _judge_fall(self, utterance: Utterance, end_ms: int) -> None:
+        """Judge how the voice ended, if the judge of the pause uses it."""
+        if isinstance(self._options.audio.input.turn_detection, SemanticVad):
+            silent = self._turn.recent.position - self._detector_start - to_samples(end_ms)
+            self._falling = fall(utterance.pcm[: utterance.samples - silent])
+
+    def _weigh(self, now_ms: int) -> None:
+        """Decide whether the speech over a response is a turn, once it can be known."""
+        if self._overlap is None or self._turn.utterance is None:
+            return
+        match self._overlap.is_turn(self._turn.utterance, now_ms):
+            case True:
+                self.take_turn()
+            case False:
+                self.reset()
+                self._turn.drop()
+            case None:
+                pass
+
+    def _quiet_samples(self) -> int:
+        """Return how long nobody has spoken since the last response; 0 where no idle timeout is set."""
+        detection, quiet_from = self._options.audio.input.turn_detection, self._turn.quiet_from
+        if quiet_from is None or detection is None or detection.idle_timeout_ms is None:
+            return 0
+        return max(0, self._turn.recent.position - quiet_from) if self._options.auto_responds else 0
+
+    def _check_idle(self) -> None:
+        """Make a turn of the silence itself after ``idle_timeout_ms`` without a word."""
+        detection, quiet, recent = self._options.audio.input.turn_detection, self._quiet_samples(), self._turn.recent
+        if not quiet or self._turn.utterance is not None or detection is None:
+            return
+        if quiet < to_samples(detection.idle_timeout_ms or 0):
+            return
+        start = recent.position - quiet
+        utterance = self._turn.begin(start, recent.since(start)[-self._turn.limit :])
+        self._turn.end(turn_events.IdleTimedOut(utterance, to_ms(start), to_ms(recent.position)))

@@ -1,0 +1,199 @@
+"""The responses under way: the conversation's current one, out-of-band ones, and the one that is queued.
+
+At most one response at a time belongs to the conversation. Where the server plays, at most one speaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from app.realtime.output import output_events
+from app.realtime.output.one_at_a_time import none_active, second_voice
+from app.realtime.output.output_events import OutputEvent
+from app.realtime.output.response_factory import ResponseFactory
+from app.realtime.output.response_runner import ResponseRunner
+from app.realtime.output.response_task import ResponseTask
+from app.realtime.protocol import ResponseOptions, ServerEvent, server_events
+from app.realtime.session_context import SessionContext
+from app.refusal import Refusal
+from app.telemetry import log
+
+
+class ActiveResponses:
+    """The active responses of one session. ``emit`` takes client events, ``notify`` session events; neither waits."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        factory: ResponseFactory,
+        runner: ResponseRunner,
+        emit: Callable[[ServerEvent], None],
+        notify: Callable[[OutputEvent], None],
+    ) -> None:
+        self.current: ResponseTask | None = None
+        """The conversation's latest response, under way or over."""
+        self.out_of_band: set[ResponseTask] = set()
+        """Responses that the conversation does not store."""
+        self._context = context
+        self._factory = factory
+        self._runner = runner
+        self._emit = emit
+        self._notify = notify
+        self._queued: asyncio.Task[None] | None = None  # waits until the next response can begin
+        self._asked = False  # whether the client requested the next response, even if a turn then begins it
+        self._changed = asyncio.Event()
+        self._away = False
+
+    @property
+    def all(self) -> list[ResponseTask]:
+        return [task for task in (self.current, *self.out_of_band) if task is not None]
+
+    @property
+    def busy(self) -> bool:
+        """Whether the conversation has a response under way."""
+        return self.current is not None and self.current.active
+
+    @property
+    def blocking(self) -> ResponseTask | None:
+        """The response that must end before the conversation's next one begins."""
+        return self.current if self.busy else self._speaking(self._factory.default_options)
+
+    def begin(self, task: ResponseTask, kept: bool = True) -> None:
+        """Announce the response and run it. Raises Refusal where another one speaks that must not be mixed with it."""
+        if self._speaking(task.response.options) is not None:
+            self._refuse_second_voice(task)
+        asked = kept and self._asked
+        over = [one for one in self.all if not one.active]
+        if kept:
+            self._asked = False
+            self.current = task
+            self._notify(output_events.ResponseStarted())
+        else:
+            self.out_of_band.add(task)
+        log("response.created", session=task.request.session, response=task.response.id)
+        task.open(asked)
+        for before in over if kept or task.response.options.speaks else ():
+            task.follow(before)
+        self._context.room.count(task.size)
+        limit = self._context.limits.responses + 1  # those out of band, and the conversation's
+        self._emit(server_events.RateLimits(limit, limit - len(self.out_of_band) - self.busy))
+        self._runner.run(task, self._ended)
+
+    def answer_soon(self, asked: bool) -> None:
+        """Answer the conversation now, or after the response that is under way. Raises Refusal.
+
+        ``asked``: whether the response reports that the client requested it.
+        """
+        self._asked = self._asked or asked
+        before = self.blocking
+        self._begin_default() if before is None else self.answer_after(before)
+
+    def answer_after(self, before: ResponseTask) -> None:
+        """Queue one response to everything said until ``before`` ends; it replaces a queued one."""
+        if self._queued is not None:
+            self._queued.cancel()
+        self._queued = self._runner.tasks.create_task(self._wait(before, self.current), name="answer_after")
+
+    def cancel(self, response_id: str | None) -> None:
+        """Stop the response of that id, or the conversation's. Raises Refusal if it is not under way."""
+        for task in (self.current, *(self.out_of_band if response_id is not None else ())):
+            if task is not None and task.active and response_id in (None, task.response.id):
+                self._stop(task, "client_cancelled")
+                return
+        raise none_active(response_id)
+
+    def interrupt(self, reason: server_events.Reason = "turn_detected") -> None:
+        """Stop the conversation's response, or the rest of its playback.
+
+        A barge-in cancels the queued response as well, since the new turn gets its own. A client that only wants
+        silence still gets the queued one; its out-of-band responses stop speaking too.
+        """
+        if reason == "turn_detected" and self._queued is not None:
+            self._queued.cancel()
+        if reason == "client_cancelled":
+            for task in [one for one in self.out_of_band if one.active and one.response.options.speaks]:
+                self._stop(task, reason)
+        if self.current is None:
+            return
+        if self.current.active:
+            self._stop(self.current, reason)
+        else:
+            self.current.interrupted()
+            self._notify(output_events.PlaybackStopped())
+
+    def resume(self) -> None:
+        """Let a paused response go on."""
+        if self.current is not None:
+            self.current.resume()
+
+    def set_present(self, present: bool) -> None:
+        """Set whether the client is connected."""
+        self._away = not present
+        self._changed.set()
+
+    def leave(self) -> None:
+        """The client is gone: drop the queued response."""
+        if self._queued is not None:
+            self._queued.cancel()
+
+    def fail_all(self, code: str, message: str) -> None:
+        """End every response under way as failed."""
+        for task in self.all:
+            task.fail(code, message)
+
+    async def quiet(self) -> None:
+        """Wait until no response is under way, or the client is not connected."""
+        while not self._away and (self.out_of_band or self.busy):
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _wait(self, before: ResponseTask, current: ResponseTask | None) -> None:
+        """Answer the conversation after ``before``, unless another response than ``current`` has begun meanwhile."""
+        while before.active or self._speaking(self._factory.default_options) is not None:
+            self._changed.clear()
+            await self._changed.wait()
+        if self.current is current:
+            try:
+                self._begin_default()
+            except Refusal as refusal:
+                self._emit(server_events.Error(refusal, None))
+
+    def _begin_default(self) -> None:
+        """Answer the conversation. Raises Refusal."""
+        try:
+            self.begin(self._factory.default_task())
+        except Refusal:
+            self._asked = False
+            raise
+
+    def _speaking(self, options: ResponseOptions) -> ResponseTask | None:
+        """The response that would be mixed with one of these settings, where the server plays."""
+        if not self._factory.profile.plays or not options.speaks:
+            return None
+        return next((one for one in self.all if one.active and one.response.options.speaks), None)
+
+    def _refuse_second_voice(self, task: ResponseTask) -> None:
+        """Drop the response; the words of its turn are still transcribed. Raises Refusal."""
+        task.leave()
+        if task.utterance is not None:
+            self._runner.transcripts.transcribe(task.utterance)
+        raise second_voice()
+
+    def _stop(self, task: ResponseTask, reason: server_events.Reason) -> None:
+        task.stop(reason)
+        if task.response.options.speaks:
+            self._notify(output_events.PlaybackStopped())
+
+    def _ended(self, task: ResponseTask) -> None:
+        self.out_of_band.discard(task)
+        self._changed.set()
+        self._context.room.count(-task.size)
+        task.report(self._context.metrics, task.request.session)
+        if task.utterance is not None and (took_ms := task.response.view.ttfa_ms) is not None:
+            self._notify(output_events.FirstSoundTook(took_ms))
+        if task.input_item_id is not None:
+            self._runner.transcripts.fail(task.input_item_id)
+        if task is self.current:
+            self._notify(output_events.ResponseEnded(task.unplayed_s()))
+        task.forget_turn()

@@ -1,0 +1,72 @@
+"""Makes responses: from settings and items to a task that is ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.realtime.conversation import Conversation, Utterance
+from app.realtime.output.hosted_tools import HostedTools
+from app.realtime.output.prompt_version import PromptVersion
+from app.realtime.output.request_builder import RequestBuilder, last_untranscribed
+from app.realtime.output.response import Response
+from app.realtime.output.response_spec import ResponseSpec
+from app.realtime.output.response_task import ResponseTask
+from app.realtime.ports import PlayoutProfile
+from app.realtime.protocol import Options, ResponseOptions, ServerEvent, response_options
+from app.realtime.session_context import SessionContext
+
+
+class ResponseFactory:
+    """The response factory of one session. Responses send their events to ``emit``."""
+
+    def __init__(
+        self,
+        session_id: str,
+        context: SessionContext,
+        conversation: Conversation,
+        options: Options,
+        profile: PlayoutProfile,
+        emit: Callable[[ServerEvent], None],
+        hosted: HostedTools,
+    ) -> None:
+        self.options = options
+        """The session's settings. Responses that exist already keep theirs."""
+        self.profile = profile
+        self._context = context
+        self._conversation = conversation
+        self._emit = emit
+        self._hosted = hosted
+        self._requests = RequestBuilder(session_id, context)
+        self.truncation = self._requests.truncation
+
+    @property
+    def default_options(self) -> ResponseOptions:
+        """The settings of a response for which the client requested no others."""
+        return response_options(self.options, {})[0]
+
+    def default_task(self, utterance: Utterance | None = None, preemptible: bool = False) -> ResponseTask:
+        """Make a response to the conversation and to ``utterance`` after it. Raises Refusal."""
+        items = self._conversation.items
+        return self.task(ResponseSpec(self.default_options, items, utterance, preemptible=preemptible))
+
+    def task(self, spec: ResponseSpec) -> ResponseTask:
+        """Raises Refusal if the prompt is too long."""
+        options, utterance = spec.options, spec.utterance
+        conversation = self._conversation if spec.kept else None
+        labels = spec.tool_servers if spec.kept else ()
+        hosting = self._hosted.hosting([tool.name for tool in options.tools], labels)
+        response = Response(options, conversation, self._context.engine.model, self._emit, self.profile, hosting)
+        hosted = tuple(tool.tool for tool in hosting.functions.values())
+        request = self._requests.build(response.id, spec, self.options, hosted)
+        input_item_id = last_untranscribed(spec.items) if utterance is None else utterance.item_id
+        version = self.prompt_version(utterance)
+        task = ResponseTask(response, request, utterance, input_item_id, version, self._context.now)
+        task.whole_conversation = spec.whole_conversation
+        task.size = spec.size
+        return task
+
+    def prompt_version(self, utterance: Utterance | None) -> PromptVersion:
+        """Return the version of the prompt that a response made now would have."""
+        watched = utterance is not None and utterance.watched
+        tools = tuple(self._hosted.hosting(()).functions)
+        return PromptVersion(self._conversation.revision, self.options, watched, tools)

@@ -1,0 +1,75 @@
+"""Runs responses in the session's task group and receives what they report."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from app.realtime.output import output_events
+from app.realtime.output.output_events import OutputEvent
+from app.realtime.output.playout import Packet
+from app.realtime.output.response_factory import ResponseFactory
+from app.realtime.output.response_task import Ended, ResponseTask
+from app.realtime.output.transcripts import Transcripts
+from app.realtime.session_context import SessionContext
+from app.refusal import Refusal
+from app.telemetry import log_failure
+from engine import ContextOverflow, EngineError
+
+
+class ResponseRunner:
+    """The runner of one session's responses. ``tasks`` is set before the first command."""
+
+    tasks: asyncio.TaskGroup
+
+    def __init__(
+        self,
+        context: SessionContext,
+        factory: ResponseFactory,
+        transcripts: Transcripts,
+        notify: Callable[[OutputEvent], None],
+    ) -> None:
+        self.transcripts = transcripts
+        self.has_spoken = False
+        """Whether the client has received any audio. From then on the voice can't change."""
+        self._context = context
+        self._factory = factory
+        self._notify = notify
+        self._replays = set[asyncio.Task[None]]()
+
+    def run(self, task: ResponseTask, ended: Ended) -> None:
+        """Start the request, unless it runs already, and call ``ended`` when it is over."""
+        task.start(self.tasks, self._root, ended)
+
+    def replay(self, task: ResponseTask) -> None:
+        """Play again what was put back of a response that is over."""
+        replay = self.tasks.create_task(task.play_again(self), name=f"again:{task.response.id}")
+        self._replays.add(replay)
+        replay.add_done_callback(self._replays.discard)
+
+    def leave(self) -> None:
+        """The client is gone."""
+        for replay in self._replays:
+            replay.cancel()
+
+    def on_partial_transcript(self, item_id: str, transcript: str) -> None:
+        self.transcripts.show_partial(item_id, transcript)
+
+    def on_transcript(self, item_id: str, transcript: str) -> None:
+        self.transcripts.complete(item_id, transcript)
+
+    def on_packet(self, packet: Packet) -> None:
+        self.has_spoken = True
+        self._notify(output_events.PacketSent(packet))
+
+    async def _root(self, task: ResponseTask) -> None:
+        """The root of every response: any error becomes the end of this response and goes no further."""
+        try:
+            await task.run(self._context.engine, self)
+        except (EngineError, Refusal) as error:
+            if error.code == ContextOverflow.code and task.whole_conversation and task.turns > 1:
+                self._factory.truncation.overflowed()
+            task.fail(error.code, str(error))
+        except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
+            log_failure("response.bug", session=task.request.session, response=task.response.id)
+            task.fail("server_error", "The server failed to answer; the session goes on.")
