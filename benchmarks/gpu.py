@@ -17,8 +17,6 @@ answers   N users who commit one to six seconds of speech at the same moment, in
           chunk of sound from there, the first that can be heard (TTFA; with random weights a chunk may be silent), and
           RTF, the time from an answer's first chunk of sound to its last over the length of the sound between; how many
           got no answer
-stalls    with --stalls-s: steps that took more than three times the median of their kind, while 1 to 64 users came
-          again and again
 within    how long the steps of each stage took while those users were there
 """
 
@@ -38,7 +36,6 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.gpu_stalls import Kinds, stalls
 from benchmarks.gpu_steps import Bench, about_device, profile, steps
 from benchmarks.memory import plans
 from benchmarks.random_weights import Random, describe
@@ -141,9 +138,6 @@ async def answers(bench: Bench, stages: dict[str, Any], folder: Path, spec: Engi
     async with Engine(parse_config(text)) as engine:
         await crowd(engine, bench, 1, "warm")
         settle()
-        if asked.stalls_s:
-            kinds = Kinds(stages)
-            await stalls(bench, lambda *given: crowd(engine, bench, *given), kinds, asked.stalls_s)
         for on, counts in ((True, asked.counts), (False, [n for n in asked.counts if n in (1, 16)])):
             for name, found in graphs.items():
                 stages[name].net.graphs = found if on else None
@@ -206,11 +200,9 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took:
             bench.note("within", spread | {"above 3 x p50": sum(one > 3 * spread["p50 ms"] for one in times)})
 
 
-async def crowd(
-    engine: Engine, bench: Bench, count: int, title: str, later_s: Sequence[float] = ()
-) -> list[tuple[float, float, float] | str]:
+async def crowd(engine: Engine, bench: Bench, count: int, title: str) -> list[tuple[float, float, float] | str]:
     """Return each user's milliseconds to the first chunk and to the first audible sound, and their real-time factor, or
-    why there was none. They come at the same moment, or so many seconds ``later_s`` each."""
+    why there was none. All come at the same moment."""
     dice = np.random.default_rng(list(f"{title} {count}".encode()))
     asked: list[Request] = []
     for i in range(count):
@@ -227,13 +219,10 @@ async def crowd(
                 max_audio_s=0.08 * bench.asked.frames,
             )
         )
-    waits = later_s or [0.0] * count
-    return await asyncio.gather(*(one_user(engine, one, wait_s) for one, wait_s in zip(asked, waits, strict=True)))
+    return await asyncio.gather(*(one_user(engine, one) for one in asked))
 
 
-async def one_user(engine: Engine, request: Request, wait_s: float = 0.0) -> tuple[float, float, float] | str:
-    if wait_s:
-        await asyncio.sleep(wait_s)
+async def one_user(engine: Engine, request: Request) -> tuple[float, float, float] | str:
     began_s, heard, audible_s = time.perf_counter(), list[tuple[float, float]](), math.nan
     try:
         async with engine.open(request) as chunks:
@@ -336,7 +325,6 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--kernels", choices=("auto", "on", "off"), default="auto", help="options.kernels")
     parser.add_argument("--sound-dtype", help="options.sound_dtype")
     parser.add_argument("--warm-s", type=float, default=45.0, help="for capturing the graphs of a stage ahead")
-    parser.add_argument("--stalls-s", type=float, default=0.0, help="seconds of 1 to 64 users for the part stalls")
     parser.add_argument("--profile", action="store_true", help="also print which kernels the steps consist of")
     parser.add_argument("--concurrency", default="1,4,16,64")
     return parser

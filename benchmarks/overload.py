@@ -11,16 +11,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.bench.arrivals import poisson
 from app.bench.client import Turn, open_client
-from app.bench.endurance import talk
 from app.bench.figures import Figure, percentile
-from app.bench.sessions import Clients, underruns
+from app.bench.sessions import Clients, full_load, talk, underruns
+from app.bench.subject import Served
 from app.bench.target import BenchError, Target
+from app.commands import terminal
+from benchmarks.arrivals import poisson
+from engine import loop
 
 TIMES = 10
 VISIT_S = 10.0
 """Seconds that a user stays whom the server has let in."""
+
+CROWD_S = 30.0
+"""Seconds for which too many users come."""
 
 REFUSED_MS = 50.0
 FIXED = {"chunks.first": 4, "chunks.growth": 25, "chunks.steady": 25, "chunks.hurry": False}
@@ -35,6 +40,15 @@ class Visits:
     admitted: int = 0
     refused_ms: list[float] = field(default_factory=list[float])
     took: Clients = field(default_factory=Clients)
+
+
+def too_many(served: Served, listeners: int) -> list[Figure]:
+    """Measure a crowd, and another schedule of chunks as control: each on a server of its own."""
+    room = {"server.limits.sessions": listeners}
+    with terminal.waiting(f"{TIMES} times {listeners} users …"), served.running(room) as server:
+        figures = loop.run(overload(served.target(server), listeners, CROWD_S))
+    with terminal.waiting("chunks of 4, 25, 25 …"), served.running(FIXED) as server:
+        return [*figures, *control(loop.run(full_load(served.target(server), listeners, CROWD_S)))]
 
 
 async def overload(target: Target, room: int, seconds: float) -> list[Figure]:

@@ -14,10 +14,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.peers.peer import Question, Subject, Times
 from engine.chunk import Audio
 from engine.core import Message, Request, Sampling, TextPart
 from engine.errors import EngineError
-from engine.peers.peer import Question, Subject, Times
 from engine.stream import Stream
 from engine.worker.host import make
 from engine.worker.pace import OneFrame

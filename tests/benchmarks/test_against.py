@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.bench import against, plot
 from app.bench.target import BenchError
+from benchmarks import against
+from benchmarks.peers.bare import Bare
+from benchmarks.peers.peer import Question, Subject, Times
 from engine import ChunkSpec, EngineSpec, parse_config
-from engine.peers.bare import Bare
-from engine.peers.peer import Question, Subject, Times
 
 SCRIPT = parse_config("model: script\nworkers: [{stages: [ears, thinker, talker, code2wav]}]\n")
 
@@ -81,12 +79,3 @@ async def test_a_peer_that_ends_is_told() -> None:
     nowhere = replace(SCRIPT, model="nano", weights="/nowhere")
     with pytest.raises(BenchError, match="bare ended"):
         await asyncio.wait_for(against.compare(nowhere, "bare", 1), 60)
-
-
-def test_the_curve_is_drawn(tmp_path: Path) -> None:
-    curve = [against.Point(count, 0.01 * count, 0.02 * count, 0.005, 0.006) for count in (1, 2, 4)]
-    plot.draw(curve, "a & b < c", tmp_path / "curve.svg")
-    root = ET.parse(tmp_path / "curve.svg").getroot()
-    kinds = [element.tag.rpartition("}")[2] for element in root]
-    assert (kinds.count("polyline"), kinds.count("circle")) == (6, 18)
-    assert "a & b < c" in [element.text for element in root]

@@ -1,4 +1,4 @@
-"""Loads on a server over HTTP, and whether each answer under them is the right one (`parley bench --serve`).
+"""Loads on a server over HTTP, and whether each answer under them is the right one (`benchmarks.serve`).
 
 Users ask at once, each again when its answer is over; or they come at random, at a fixed rate (Poisson).
 Every question is asked alone first. An answer under load must bring the same sound as that, its own and nobody else's,
@@ -15,11 +15,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from msgspec import structs
 
-from app.bench.arrivals import poisson
 from app.bench.sessions import PROMPTS
 from app.client.player import Player
-from app.commands.flags import numbers
 from app.commands.server import Server
+from benchmarks.arrivals import poisson
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, Audio, AudioPart, EngineError, Message, Request, Sampling, TextPart
 from engine.chunk import Transcript
 from engine.core import Wave
@@ -67,11 +66,6 @@ class Plan:
     at_once: tuple[int, ...] = AT_ONCE
     rate: float | None = None
     count: int | None = None
-
-    @classmethod
-    def of(cls, at_once: str, rate: float | None, voices: str) -> Plan:
-        """Return the plan that a command line names. Raises ConfigError."""
-        return cls(tuple(filter(None, voices.split(","))), numbers(at_once, "--at-once"), rate)
 
     def kinds(self) -> list[Kind]:
         """Return the questions: a text to be said, by the default voice and by those that are named, and a

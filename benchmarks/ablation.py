@@ -1,13 +1,17 @@
-"""`parley bench --ablate`: what each technique saves, by the same turns with it and without it, in one run.
+"""What each latency technique saves: the same turns with it and without it, in one run.
+
+    python -m benchmarks.ablation [-c CONFIG] [--weights DIR] [--speech FILE] [--quick] [--json FILE]
 
 Each pair is two servers that differ in a line of their configuration. They are asked in turn, in the order ABBA, and
-the result is the median of the differences. Knows no engine: a configuration switches the techniques on and off.
+the result is the median of the differences.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -16,10 +20,12 @@ from typing import Any
 
 from app.bench import sessions
 from app.bench.client import END_MS, Turn, open_client
-from app.bench.figures import Figure, interval
+from app.bench.figures import Figure, interval, report
 from app.bench.subject import Served
 from app.bench.target import BenchError, Target
 from app.commands import terminal
+from app.commands.deployment import deployment
+from benchmarks import program
 from engine import spawn
 from engine.loop import run
 
@@ -173,3 +179,20 @@ def _ms(turn: Turn) -> float:
     if turn.status == "completed":
         raise SilentAnswer("answers were complete and had no sound, so there is nothing to compare")
     raise BenchError(f"an answer had no sound ({turn.status}), so there is nothing to compare")
+
+
+def measure(asked: argparse.Namespace) -> bool:
+    """Measure, print and save; return whether every bar was held. Raises EngineError."""
+    figures = ablate(program.served(asked), pairs=6 if asked.quick else 30)
+    return report(figures, deployment(asked.config, weights=asked.weights).title, asked.json)
+
+
+def main() -> int:
+    parser = program.deployment_parser(__doc__)
+    parser.add_argument("--quick", action="store_true", help="measure with fewer repetitions")
+    asked = parser.parse_args()
+    return program.status(lambda: measure(asked))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.peers.peer import Question, Subject, Times
 from engine.errors import ConfigError
-from engine.peers.peer import Question, Subject, Times
 from engine.worker.installed import installed
 from engine.worker.nn.weights import find
 
@@ -22,8 +22,8 @@ class Transformers:
 
     def __init__(self, subject: Subject) -> None:
         if subject.model not in MODELS:
-            raise ConfigError(f"--against transformers: it has no {subject.model}, only {', '.join(MODELS)}")
-        library = installed("--against transformers", "transformers", "transformers", "dev")
+            raise ConfigError(f"benchmarks.against: it has no {subject.model}, only {', '.join(MODELS)}")
+        library = installed("benchmarks.against", "transformers", "transformers", "dev")
         library.utils.logging.disable_progress_bar()
         torch.set_num_threads(subject.threads)
         folder = find(Path(subject.weights) if subject.weights else None)

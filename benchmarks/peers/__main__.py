@@ -6,15 +6,15 @@ import sys
 
 import msgspec
 
+from benchmarks.peers.peer import Question, Subject
 from engine.errors import EngineError
-from engine.peers.peer import Question, Subject
 from engine.registry import load
 
 
 def main() -> None:
     lines = sys.stdin.buffer
     try:
-        peer = load("engine.peers", sys.argv[1], "PEER")(msgspec.json.decode(lines.readline(), type=Subject))
+        peer = load("benchmarks.peers", sys.argv[1], "PEER")(msgspec.json.decode(lines.readline(), type=Subject))
     except EngineError as error:
         sys.exit(str(error))
     _say(b"ready")

@@ -1,35 +1,19 @@
-"""The processor's time that an omni model's answer takes behind the commit of a turn that is spoken and shown, beside
-that of the same turn only spoken.
+"""The CPU time that an answer takes after the commit of a turn with a camera, compared with a turn without one.
 
-    python -m benchmarks.behind_commit [--pairs N] [--seconds S] [--window-s S]
-
-All stages of a tiny Qwen3-Omni run in this process, which counts its own time, so that other work on the machine
-matters little. *Settled*: the commit comes once everything that was said and shown is taken in. *At once*: it comes
-right behind the last words, which are given as fast as they are taken, so all that is still to be taken in is counted.
-Where the two are far apart, a first sound depends on how long ago the last picture came.
+All stages run in this process, which counts its own CPU time, so that other work on the machine matters little.
+*Settled*: the commit comes once everything before it was taken in. *At once*: it comes directly after the last words.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import statistics
-import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import numpy as np
-import pytest
-import torch
-from rich.console import Console
-from rich.table import Table
 
 from engine import MIC_RATE_HZ, Audio, Engine, Request, Sampling, Speech, VideoFrame
 from engine.chunk import Chunk
-from tests.oracles import tiny_qwen3_omni
-from tests.oracles.talk import spec
 from tests.worker.models.qwen3_omni.settled import Settled
 
 BLOCK = 512  # samples of a microphone's block
@@ -97,30 +81,3 @@ async def pairs_ms(engine: Engine, pairs: int, seconds: float, settled: Settled 
         }
         found += [(took[0.0], took[fps])] if number else []
     return found
-
-
-async def measure(args: argparse.Namespace) -> None:
-    torch.set_num_threads(1)  # else their waiting for each other is counted
-    table = Table("", "spoken", "spoken and shown", "ratio")
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        tiny_qwen3_omni.make(Path(folder))
-        settled = Settled(patch)
-        async with Engine(spec(Path(folder), window_s=args.window_s)) as engine:
-            for name, one in (("settled", settled), ("at once", None)):
-                pairs = await pairs_ms(engine, args.pairs, args.seconds, one)
-                heard, seen = (statistics.median(times) for times in zip(*pairs, strict=True))
-                ratio = statistics.median(seen / heard for heard, seen in pairs)
-                table.add_row(name, f"{heard:.1f} ms", f"{seen:.1f} ms", f"{ratio:.2f}")
-    Console().print(table)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=3.4)
-    parser.add_argument("--window-s", type=float, default=1.0)
-    asyncio.run(measure(parser.parse_args()))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,6 @@
-"""`parley bench --against NAME`: a deployment beside another way to compute the same checkpoint, in one run.
+"""A deployment compared with another way to compute the same checkpoint, in one run.
+
+    python -m benchmarks.against bare|transformers [-c CONFIG] [--weights DIR] [--quick] [--json FILE]
 
 Each side is a process of its own and waits while the other is measured; pairs alternate in order (ABBA), and what is
 compared are ratios. The bare forwards are the same stages with nothing between their steps: the least that a first
@@ -7,9 +9,11 @@ sound costs. First audio is the first samples that the client's process has, fro
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import itertools
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,11 +23,14 @@ from typing import Any
 
 import msgspec
 
-from app.bench.arrivals import poisson
-from app.bench.figures import Figure, interval, percentile
+from app.bench.figures import Figure, interval, percentile, report
 from app.bench.target import BenchError
 from app.commands import terminal
+from app.commands.deployment import deployment
 from app.ids import new_id
+from benchmarks import program
+from benchmarks.arrivals import poisson
+from benchmarks.peers.peer import Question, Subject, Times
 from engine import (
     SPEAKER_RATE_HZ,
     Audio,
@@ -37,7 +44,6 @@ from engine import (
     loop,
     spawn,
 )
-from engine.peers.peer import Question, Subject, Times
 
 ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
 BARE = "bare"
@@ -65,7 +71,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The results: judged figures, and the curve that a plot shows."""
+    """The judged figures, and the first audio at each load."""
 
     figures: list[Figure]
     curve: list[Point]
@@ -99,10 +105,10 @@ def peer(name: str, spec: EngineSpec) -> Generator[Process]:
     slots = max(worker.max_batch for worker in spec.workers)
     threads = max(worker.threads for worker in spec.workers)
     if spec.model is None:
-        raise ConfigError("--against compares the stages of one family: a configuration that names a model")
+        raise ConfigError("a comparison needs a configuration that names a model")
     subject = Subject(model=spec.model, weights=spec.weights, threads=threads, slots=slots, options=dict(spec.options))
     process = subprocess.Popen(
-        [*spawn.PYTHON, "-m", "engine.peers", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*spawn.PYTHON, "-m", "benchmarks.peers", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         assert process.stdin is not None
@@ -294,3 +300,22 @@ def _ratio(name: str, values: Sequence[float], bar: float, note: str) -> Figure:
         return Figure(name=name, value=None, unit="", bar=bar, note=f"not the same: {note}")
     low, high = interval(values)
     return Figure(name=name, value=median(values), unit="", bar=bar, note=f"{note}; 95 %: {low:.3g} to {high:.3g}")
+
+
+def measure(asked: argparse.Namespace) -> bool:
+    """Compare, print and save; return whether every bar was held. Raises EngineError."""
+    spec = deployment(asked.config, weights=asked.weights)
+    found = loop.run(compare(spec, asked.peer, pairs=4 if asked.quick else 30))
+    return report(found.figures, spec.title, asked.json, curve=found.curve)
+
+
+def main() -> int:
+    parser = program.deployment_parser(__doc__)
+    parser.add_argument("peer", choices=(BARE, "transformers"), help="what to compare with")
+    parser.add_argument("--quick", action="store_true", help="measure with fewer repetitions")
+    asked = parser.parse_args()
+    return program.status(lambda: measure(asked))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.bench import ablation, subject
-from app.bench.ablation import TECHNIQUES, Technique, saved
+from app.bench import subject
 from app.bench.client import Turn, open_client
 from app.bench.subject import Served
 from app.bench.target import BenchError, Target
 from app.commands.deployment import path_of
 from app.settings import settings_of
+from benchmarks import ablation
+from benchmarks.ablation import TECHNIQUES, Technique, saved
 from engine import ConfigError, load_config
+
+pytestmark = pytest.mark.slow  # servers are started
 
 
 @pytest.mark.parametrize("technique", TECHNIQUES, ids=lambda one: one.name)

@@ -1,7 +1,8 @@
-"""`parley bench --serve`: the loads, and what each wrong answer looks like in the figures."""
+"""`benchmarks.serve`: the loads, and what each wrong answer looks like in the figures."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +15,13 @@ import pytest
 from rich.console import Console
 
 from app.bench import subject
-from app.bench.loads import Answer, Kind, Load, Plan, alike, ask, loads
-from app.bench.serve import Report, numbers
-from app.commands.flags import numbers as listed
 from app.commands.server import Address, Server
-from engine import Audio, AudioPart, ConfigError, EngineError, Output, Request, Transcript
+from benchmarks import program
+from benchmarks.loads import Answer, Kind, Load, Plan, alike, ask, loads
+from benchmarks.serve import Report, statistics_of
+from engine import Audio, AudioPart, EngineError, Output, Request, Transcript
+
+pytestmark = pytest.mark.slow  # servers are started
 
 SAID = ("one", "two", "three")
 KIND = Kind("default voice", tuple(Request(id="", session="", messages=(), say=text) for text in SAID))
@@ -134,7 +137,7 @@ def test_numbers_are_of_complete_answers() -> None:
     answers = [Answer(0.0, 0, ended_s=1.0), Answer(0.0, 0, ended_s=2.0), Answer(0.0, 0, ended_s=4.0, failure="no")]
     for answer in answers[:2]:
         answer.player.receive(answer.ended_s / 2, np.full(12_000, 0.1, np.float32))
-    found = numbers(Load(KIND, "3 at once", 2, tuple(answers), (tone("one"),)))
+    found = statistics_of(Load(KIND, "3 at once", 2, tuple(answers), (tone("one"),)))
     assert (found["answers"], found["complete"], found["replicas"]) == (3, 2, 2)
     assert found["answers_per_s"] == pytest.approx(2 / 4)
     assert found["sound_s_per_s"] == pytest.approx(1 / 4)
@@ -152,9 +155,9 @@ def test_rounding_is_no_difference_and_a_sample_less_is() -> None:
 
 @pytest.mark.parametrize("given", ["", "0", "1,", "-3", "many", "1.5"])
 def test_a_list_of_numbers_is_checked(given: str) -> None:
-    assert listed("1, 8,16", "--at-once") == (1, 8, 16)
-    with pytest.raises(ConfigError, match="--at-once"):
-        listed(given, "--at-once")
+    assert program.numbers("1, 8,16") == (1, 8, 16)
+    with pytest.raises(argparse.ArgumentTypeError, match="whole numbers above 0"):
+        program.numbers(given)
 
 
 @pytest.mark.timeout(300)  # a server is started, on whatever machine

@@ -1,20 +1,27 @@
-"""Figures over the WebSocket that take their time to measure: hesitant users, long conversations, minutes of full
-load."""
+"""A deployment under users who hesitate, in long conversations, and with ten times too many users.
+
+    python -m benchmarks.endurance [-c CONFIG] [--weights DIR] [--speech FILE] [--json FILE]
+
+`parley bench --minutes` measures minutes of full load.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from contextlib import AsyncExitStack
+import argparse
+import sys
 from statistics import median
 
 import numpy as np
 
-from app.bench.client import END_MS, Client, Turn, open_client
-from app.bench.figures import Figure, interval, percentile
-from app.bench.sessions import PROMPTS, Clients, hear_out, speech, underruns
+from app.bench import engines, listeners_of
+from app.bench.client import END_MS, Turn, open_client
+from app.bench.figures import Figure, interval, percentile, report
+from app.bench.sessions import hear_out, speech
 from app.bench.target import Target
-from engine import SPEAKER_RATE_HZ
+from app.commands import terminal
+from app.commands.deployment import deployment
+from benchmarks import overload, program
+from engine import SPEAKER_RATE_HZ, loop
 
 HESITATION_S = 0.35
 """Longer than the silence after which an answer is begun, shorter than the one that ends a turn."""
@@ -81,27 +88,21 @@ async def _first(target: Target, asked: str) -> Turn:
         return await client.typed(asked)
 
 
-async def full_load(target: Target, listeners: int, seconds: float) -> list[Figure]:
-    """Speak to so many listeners all the time; each asks again as soon as they have heard the answer."""
-    async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(open_client(target)) for _ in range(listeners)]
-        took, until_s = Clients(), time.monotonic() + seconds
-        talks = await asyncio.gather(*(_listener(client, i, until_s) for i, client in enumerate(clients)))
-    turns = [turn for turns in talks for turn in turns]
-    return underruns(f"{listeners} listeners for {seconds:.0f} s", turns, took)
+def measure(asked: argparse.Namespace) -> bool:
+    """Measure, print and save; return whether every bar was held. Raises EngineError."""
+    spec, served = deployment(asked.config, weights=asked.weights), program.served(asked)
+    with terminal.waiting("speaking as fast as one thread can …"):
+        listeners = listeners_of(loop.run(engines.real_time_factor(spec, 1)).value or 1.0)
+    with terminal.waiting("users who hesitate, and long conversations …"), served.running() as server:
+        figures = loop.run(hesitant(served.target(server), 12))
+        figures.append(loop.run(long_conversations(served.target(server), 3)))
+    return report([*figures, *overload.too_many(served, listeners)], spec.title, asked.json)
 
 
-async def _listener(client: Client, number: int, until_s: float) -> list[Turn]:
-    """Begin at a moment of one's own, so that not all ask at once for ever."""
-    await asyncio.sleep(number * 0.1)
-    return await talk(client, number, until_s)
+def main() -> int:
+    asked = program.deployment_parser(__doc__).parse_args()
+    return program.status(lambda: measure(asked))
 
 
-async def talk(client: Client, number: int, until_s: float) -> list[Turn]:
-    """One listener's turns: they ask again when they have heard the answer."""
-    turns: list[Turn] = []
-    while time.monotonic() < until_s:
-        turn = await client.typed(PROMPTS[(number + len(turns)) % len(PROMPTS)])
-        turns.append(turn)
-        await asyncio.sleep(max(0.0, turn.player.ends_s - time.monotonic()))
-    return turns
+if __name__ == "__main__":
+    sys.exit(main())

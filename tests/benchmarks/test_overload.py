@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.bench import overload, subject
+from app.bench import subject
 from app.bench.client import Turn
 from app.bench.figures import Figure
-from app.bench.overload import Visits, judged
 from app.bench.target import Target
+from benchmarks import overload
+from benchmarks.overload import Visits, judged
+
+pytestmark = pytest.mark.slow  # servers are started
 
 
 def turn(gap_s: float = 0.0) -> Turn:

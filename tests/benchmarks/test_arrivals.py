@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from app.bench.arrivals import poisson
+from benchmarks.arrivals import poisson
 
 
 async def test_nobody_waits_for_the_answer_of_another() -> None:

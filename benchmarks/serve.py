@@ -1,7 +1,15 @@
-"""`parley bench --serve`: the table of a server under load, and the bars that its answers must hold."""
+"""How many answers a second a server gives over HTTP, and whether each is the right one.
+
+    python -m benchmarks.serve [-c CONFIG] [--replicas 1,2] [--at-once 1,8,16,64] [--rate N] [--voices NAME,…]
+    python -m benchmarks.serve --url URL [--key-file FILE]
+
+Without ``--url``, servers are started for the deployment, one after another, with that many replicas of every worker.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +19,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from app.bench.figures import Figure, percentile, save, show
-from app.bench.loads import PATIENCE_S, Load, Plan, loads, same_words, transcribed
+from app.bench.figures import Figure, percentile, report
 from app.bench.sessions import counted
 from app.bench.subject import Changes, Served
 from app.bench.target import BenchError
 from app.commands import terminal
+from app.commands.deployment import deployment
 from app.commands.server import Address, Server
+from benchmarks import program
+from benchmarks.loads import PATIENCE_S, Load, Plan, loads, same_words, transcribed
 from engine import EngineError, EngineSpec, loop
 
 WAIT_S = 600.0  # in line for a slot: the times tell
@@ -106,11 +116,10 @@ class Report:
             "first sound, ms",
             "whole answer, s",
             "RTF",
-            title="parley bench --serve",
             caption="mean / p50 / p99",
         )
         for load in self.loads:
-            figures = numbers(load)
+            figures = statistics_of(load)
             first, whole, factor = (figures[name] for name in ("first_ms", "whole_s", "rtf"))
             table.add_row(
                 load.kind.name,
@@ -151,25 +160,20 @@ class Servers:
 
 def run_serve(measured: Address | Servers, plan: Plan, json_path: Path | None) -> bool:
     """Measure a server that runs, or those of a deployment; whether every bar was held. Raises EngineError."""
-    report = Report()
+    run = Report()
     if isinstance(measured, Address):
-        loop.run(report.measure(measured, plan))
+        loop.run(run.measure(measured, plan))
         name, exact = measured.url, False
     else:
         name, exact = measured.spec.title, measured.exact
         for replicas in measured.replicas:
             with measured.served.running(measured.changes(plan, replicas)) as server:
-                loop.run(report.measure(Address(server.url), plan, replicas))
-    figures, console = report.figures(exact), Console(emoji=False)
-    report.show(console)
-    show(figures, console)
-    if json_path is not None:
-        save(figures, name, json_path, loads=[numbers(one) for one in report.loads])
-        terminal.say(f"the figures are in {json_path}")
-    return all(figure.passed for figure in figures)
+                loop.run(run.measure(Address(server.url), plan, replicas))
+    run.show(Console(emoji=False))
+    return report(run.figures(exact), name, json_path, loads=[statistics_of(one) for one in run.loads])
 
 
-def numbers(load: Load) -> dict[str, Any]:
+def statistics_of(load: Load) -> dict[str, Any]:
     """Return the figures of a load: milliseconds, seconds, and the real-time factor as (mean, p50, p99)."""
     complete = load.complete
     return {
@@ -198,3 +202,30 @@ def _shown(spread: Spread | None, form: str) -> str:
 
 def _replicas(count: int) -> str:
     return "one replica" if count == 1 else f"{count} replicas of each stage"
+
+
+def measure(asked: argparse.Namespace) -> bool:
+    """Measure, print and save; return whether every bar was held. Raises EngineError."""
+    voices = tuple(filter(None, asked.voices.split(",")))
+    plan = Plan(voices, asked.at_once, asked.rate)
+    if asked.url is not None:
+        return run_serve(Address(asked.url, asked.key_file), plan, asked.json)
+    spec = deployment(asked.config, weights=asked.weights)
+    servers = Servers(spec, program.served(asked), asked.replicas)
+    return run_serve(servers, plan, asked.json)
+
+
+def main() -> int:
+    parser = program.deployment_parser(__doc__)
+    parser.add_argument("--url", help="a running server, in place of one that is started")
+    parser.add_argument("--key-file", help="this file holds the API key of the server at --url")
+    parser.add_argument("--at-once", type=program.numbers, default="1,8,16,64", help="users who ask at once")
+    parser.add_argument("--rate", type=float, help="users a second in the last load (0.7 of the most it answered)")
+    parser.add_argument("--voices", default="", help="further voices, in addition to the default one")
+    parser.add_argument("--replicas", type=program.numbers, default="1", help="replicas of every worker")
+    asked = parser.parse_args()
+    return program.status(lambda: measure(asked))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from engine.peers import bare
-from engine.peers.peer import Question, Subject
+from benchmarks.peers import bare
+from benchmarks.peers.peer import Question, Subject
 from engine.registry import load
 
 QUESTION = Question(text="Hello there.", tokens=5, frames=5)
@@ -38,4 +38,4 @@ def test_only_steps_are_counted_and_those_who_ask_together_share_them(
 
 
 def test_the_names_of_peers_are_files() -> None:
-    assert load("engine.peers", "bare", "PEER") is not None
+    assert load("benchmarks.peers", "bare", "PEER") is not None
