@@ -1,7 +1,7 @@
 """How many answers a second a server gives over HTTP, and whether each is the right one.
 
-    python -m benchmarks.serve [-c CONFIG] [--replicas 1,2] [--at-once 1,8,16,64] [--rate N] [--voices NAME,…]
-    python -m benchmarks.serve --url URL [--key-file FILE]
+    python -m benchmarks.serve [-c CONFIG] [--weights DIR] [--replicas 1,2] [--at-once 1,8,16,64] [--json FILE]
+    python -m benchmarks.serve --url URL [--key-file FILE] [--rate N] [--voices NAME,…]
 
 Without ``--url``, servers are started for the deployment, one after another, with that many replicas of every worker.
 """
