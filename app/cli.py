@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from app.commands import flags
 from app.commands.deployment import deployment, with_server, written
+from app.commands.moved_options import MOVED_FROM_BENCH, moved_options
 from app.commands.plainly import plainly
 from engine import Request, Sampling
 
@@ -309,7 +310,7 @@ def doctor(
     raise typer.Exit(int(not well))
 
 
-@cli.command()
+@cli.command(cls=moved_options(MOVED_FROM_BENCH))
 def bench(
     url: Annotated[str | None, typer.Option(help="A running server of any make: https://host/v1.")] = None,
     key_file: Annotated[str | None, typer.Option(metavar="FILE", help="This file holds that server's API key.")] = None,
@@ -318,54 +319,26 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Measure with fewer repetitions, in under a minute.")] = False,
     minutes: Annotated[float, typer.Option(min=0.05, help="Minutes of full load (ignored with --quick).")] = 1.0,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
-    against: flags.Against = None,
-    ablate: flags.Ablate = False,
-    serve: flags.Serve = False,
-    at_once: flags.AtOnce = "1,8,16,64",
-    rate: flags.Rate = None,
-    voices: flags.Voices = "",
-    replicas: flags.Replicas = "1",
-    voice_answers: flags.VoiceAnswers = None,
-    resume: flags.Answers = Path("voice-answers.jsonl"),
-    plot: flags.Plot = None,
     weights: flags.Weights = None,
     config: flags.Config = None,
 ) -> None:
     """Measure this machine: first audio, real-time factor, hand-overs, underruns, memory.
 
     Nothing else should run meanwhile. With --url, only what a client can see is measured, of any server that speaks the
-    OpenAI Realtime API; with --against, the engine beside another way to compute the same model; with --ablate, what
-    each technique saves; with --serve, how many answers a second there are over HTTP.
+    OpenAI Realtime API.
 
     Example: `parley bench --quick --json figures.json`
 
     Example: `parley bench --url wss://api.openai.com/v1 --key-file key --model gpt-realtime --speech hello.wav`
-
-    Example: `parley bench --voice-answers 2000 --resume answers.jsonl`
-
-    Example: `parley bench -c qwen3_omni_tiny --weights DIR --against transformers --plot curve.svg`
-
-    Example: `parley bench --serve --at-once 1,8 --replicas 1,2`
     """
-    from app.bench import run_ablation, run_against, run_bench, run_voice_answers, stoppable
-    from app.bench.serve import Plan, Served, Servers, run_serve
+    from app.bench import run_bench, stoppable
+    from app.bench.subject import Served
     from app.bench.target import spoken, target_of
 
     with plainly(), stoppable():
         spec, served = deployment(config, weights=weights), Served(config, weights, speech and spoken(speech))
         target = None if url is None else target_of(url, model, key_file, speech)
-        if serve:
-            running = None if url is None else flags.Address(url, key_file)
-            servers = Servers(spec, served, flags.numbers(replicas, "--replicas"))
-            passed = run_serve(running or servers, Plan.of(at_once, rate, voices), json_path)
-        elif voice_answers is not None:
-            passed = run_voice_answers(served, target, voice_answers, resume, json_path)
-        elif ablate:
-            passed = run_ablation(spec, served, quick, json_path)
-        elif against is not None:
-            passed = run_against(spec, against, quick, json_path, plot)
-        else:
-            passed = run_bench(spec, served, target, None if quick else minutes, json_path)
+        passed = run_bench(spec, served, target, None if quick else minutes, json_path)
     raise typer.Exit(int(not passed))
 
 

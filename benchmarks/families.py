@@ -1,4 +1,4 @@
-"""The native families under load, on tiny random checkpoints: `parley bench --serve` over each of them.
+"""The native families under load, on tiny random checkpoints: `benchmarks.serve` for each of them.
 
     python -m benchmarks.families [--only named,cloned,designed,qwen2_5_omni,qwen3_omni]
         [--at-once 1,8] [--answers N] [--replicas 1,2]
@@ -15,7 +15,6 @@ Random weights seldom stop, so answers are as long as they may be: what a load c
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -25,9 +24,10 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from app.bench.loads import Plan
-from app.bench.serve import Servers, run_serve
 from app.bench.subject import Served
+from benchmarks import program
+from benchmarks.loads import Plan
+from benchmarks.serve import Servers, run_serve
 from engine import load_config
 from tests.oracles import tiny_qwen2_5_omni, tiny_qwen3_omni, tiny_qwen3_tts
 from tests.oracles.qwen3_tts import WORDS, write_recording
@@ -63,16 +63,14 @@ def qwen3_omni(folder: Path) -> tuple[str, Mapping[str, Any]]:
     return "qwen3_omni_tiny", {}
 
 
-VOICES = ("named", "cloned", "designed")
-"""Those that speak a given text, and answer nothing."""
 FAMILIES = {one.__name__: one for one in (named, cloned, designed, qwen2_5_omni, qwen3_omni)}
 
 
-def written(name: str, folder: Path, **settings: Any) -> Path:
-    """A tiny checkpoint of a family in the folder, and the configuration with these settings that serves it."""
+def written(name: str, folder: Path) -> Path:
+    """A tiny checkpoint of a family in the folder, and the configuration that serves it."""
     config, options = FAMILIES[name](folder)
     tree = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
-    tree |= {"weights": str(folder / "weights"), "options": tree.get("options", {}) | options} | settings
+    tree |= {"weights": str(folder / "weights"), "options": tree.get("options", {}) | options}
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(tree), encoding="utf-8")
     return path
@@ -87,15 +85,18 @@ def measure(name: str, plan: Plan, replicas: tuple[int, ...]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = program.parser(__doc__)
     parser.add_argument("--only", default=",".join(FAMILIES), help="which of them, with commas between")
-    parser.add_argument("--at-once", default="1,8", help="users who ask at once, with commas between")
+    parser.add_argument(
+        "--at-once", type=program.numbers, default="1,8", help="users who ask at once, with commas between"
+    )
     parser.add_argument("--answers", type=int, help="answers of each load")
-    parser.add_argument("--replicas", default="1", help="replicas of each worker, with commas between")
+    parser.add_argument(
+        "--replicas", type=program.numbers, default="1", help="replicas of each worker, with commas between"
+    )
     args = parser.parse_args()
-    replicas = tuple(map(int, args.replicas.split(",")))
-    plan = Plan(at_once=tuple(map(int, args.at_once.split(","))), count=args.answers)
-    held = [measure(name, plan, replicas) for name in args.only.split(",")]
+    plan = Plan(at_once=args.at_once, count=args.answers)
+    held = [measure(name, plan, args.replicas) for name in args.only.split(",")]
     return int(not all(held))
 
 

@@ -7,8 +7,6 @@ sessions    how many listeners one talker replica serves without an underrun, an
 spread      round_robin: how evenly requests that come at once are spread; least_queue: how many go to the fast one
             of two replicas while every step of the other takes 150 ms
 process     what it adds to the time to first audio that the one replica lives in a process of its own
-arrays      one way of an array to another process and a word back, through memory and through the socket
-nano        the same ratio of sessions with the built-in model, whose talkers share this machine's cores: no bar
 
 What a lost replica costs: `benchmarks.losses`.
 On a busy machine compare what one run prints.
@@ -20,7 +18,6 @@ import argparse
 import asyncio
 import os
 import signal
-import socket
 import statistics
 import sys
 import time
@@ -29,11 +26,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import numpy as np
-
 from app.client.player import Player
-from engine import Engine, EngineSpec, Request, WorkerSpec, links, wire
-from engine.chunk import Audio, Tensors
+from engine import Engine, EngineSpec, Request, WorkerSpec
+from engine.chunk import Audio
 from engine.config import ChunkSpec, HeartbeatSpec
 from engine.control.replica import RemoteWorker
 
@@ -97,31 +92,16 @@ async def smooth(engine: Engine, listeners: int, words: int) -> bool:
     return not any(player.underruns for player in players)
 
 
-async def most_sessions(spec: EngineSpec, served: int, words: int, more: int = 1) -> int:
-    """The most listeners that a fleet serves without a gap, from ``served`` on, found by steps of ``more``.
+async def most_sessions(spec: EngineSpec, served: int, words: int) -> int:
+    """Return the most listeners that a fleet serves without a gap, at least ``served``.
 
-    What fails is tried again: noise is not load.
+    A count that fails is tried again: noise is not load.
     """
     async with Engine(spec) as engine:
         await smooth(engine, 2, 2)  # warm
-        while await smooth(engine, served + more, words) or await smooth(engine, served + more, words):
-            served += more
+        while await smooth(engine, served + 1, words) or await smooth(engine, served + 1, words):
+            served += 1
         return served
-
-
-async def nano(quick: bool) -> bool:
-    """Answers of some four seconds."""
-    found = [await most_sessions(built_in(talkers), 0, 12, 8 if quick else 4) for talkers in (1, 2)]
-    ratio = found[1] / max(1, found[0])
-    print(f"nano, sessions without underrun: 1 talker {found[0]}, 2 talkers {found[1]}: {ratio:.2f} times as many")
-    return True
-
-
-def built_in(talkers: int) -> EngineSpec:
-    front = WorkerSpec(stages=("ears", "thinker"), max_batch=128)
-    voice = WorkerSpec(stages=("talker", "code2wav"), max_batch=128, replicas=talkers)
-    chunks = ChunkSpec(first=1, growth=1.5, steady=12)
-    return EngineSpec(model="nano", workers=(front, voice), chunks=chunks, queue=256)
 
 
 async def sessions(quick: bool) -> bool:
@@ -211,61 +191,6 @@ async def process(quick: bool) -> bool:
     return said("what another process adds", medians["local"] - medians["inline"], "<=", 1.0, "ms")
 
 
-async def arrays(quick: bool) -> bool:
-    """Alternately, so that both meet the same machine."""
-    good = True
-    async with echo(True) as near, echo(False) as far:
-        for kilobytes in (256, 1024, 8192):
-            array = np.random.default_rng(0).standard_normal(kilobytes * 256).astype(np.float32)
-            took: dict[bool, list[float]] = {True: [], False: []}
-            for i in range(10 if quick else 40):
-                for way, send in ((True, near), (False, far)) if i % 2 else ((False, far), (True, near)):
-                    began_s = time.monotonic()
-                    await send(array)
-                    took[way].append((time.monotonic() - began_s) * 1000)
-            by, inline = statistics.median(took[True]), statistics.median(took[False])
-            print(f"{kilobytes} kB: by reference {by:.2f} ms, inline {inline:.2f} ms")
-            good = said(f"inline over by reference, {kilobytes} kB", inline / by, ">=", 1.0, "") and good
-    return good
-
-
-@asynccontextmanager
-async def echo(near: bool) -> AsyncGenerator[Callable[[Any], Awaitable[Any]]]:
-    """Another process that answers each array with its last number."""
-    ours, theirs = socket.socketpair()
-    answers: asyncio.Queue[Any] = asyncio.Queue(1)
-    link = links.SocketLink(answers.put_nowait, lambda: None, near)
-    command = (sys.executable, "-m", "benchmarks.fleet", "--echo", str(theirs.fileno()), *(["--near"] if near else []))
-    process = await asyncio.create_subprocess_exec(*command, pass_fds=(theirs.fileno(),))
-    theirs.close()
-    ours.setblocking(False)
-    await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
-
-    async def send(array: Any) -> Any:
-        link.send(wire.Feed("r", Tensors("echo", {"array": array})))
-        return await answers.get()
-
-    yield send
-    link.close()
-    await process.wait()
-
-
-async def answer(fd: int, near: bool) -> int:
-    """The other end of ``echo``."""
-    gone = asyncio.Event()
-
-    def receive(message: wire.Message) -> None:
-        assert isinstance(message, wire.Feed)
-        assert isinstance(message.chunk, Tensors)
-        last = float(message.chunk.fields["array"][-1])
-        link.send(wire.Emit("r", Tensors("echo", {"last": last}), True, False))
-
-    link = links.SocketLink(receive, gone.set, near)
-    await asyncio.get_running_loop().create_connection(lambda: link, sock=socket.socket(fileno=fd))
-    await gone.wait()
-    return 0
-
-
 def remote(engine: Engine, name: str) -> RemoteWorker:
     """A worker, behind the engine's back: who is to be stopped must be known."""
     worker = engine._fleet.placements[name].worker  # pyright: ignore[reportPrivateUsage]
@@ -283,8 +208,6 @@ BENCHES: dict[str, Callable[[bool], Awaitable[bool]]] = {
     "sessions": sessions,
     "spread": spread,
     "process": process,
-    "arrays": arrays,
-    "nano": nano,
 }
 
 
@@ -292,11 +215,7 @@ async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES))
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--echo", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--near", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.echo is not None:
-        return await answer(arguments.echo, arguments.near)
     results = [await BENCHES[name](arguments.quick) for name in arguments.names or BENCHES]
     return int(not all(results))
 

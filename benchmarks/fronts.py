@@ -27,8 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,9 @@ import numpy as np
 import psutil
 
 from app.bench.subject import Subject, running
-from app.client import webrtc, websocket
+from app.client import Response, webrtc, websocket
 from app.client.client import Client
-from benchmarks.media import ANSWER, BREATH_S, cpu_s, holds
+from benchmarks.media import Way, converse, cpu_s, holds, open_client
 from engine import SPEAKER_RATE_HZ
 from engine.loop import run, settle
 
@@ -55,8 +55,6 @@ SHARE = 10  # one in so many is answered
 LATE_S = 0.25
 WARM_S = 3.0
 AT_ONCE = 10  # clients that connect at a time
-
-Way = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +191,17 @@ async def at(name: str, count: int, house: House, seconds: float) -> Point:
     load, firsts_s = LOADS[name], list[float]()
     async with AsyncExitStack() as stack:
         clients = await open_clients(load, house.url, count, stack)
+
+        def heard(answer: Response) -> None:
+            if answer.ttfa_s is not None:
+                firsts_s.append(answer.ttfa_s)
+
         settle()  # a search through all that is loaded would make all clients wait at once
         async with asyncio.TaskGroup() as tasks:
             end_s = time.monotonic() + WARM_S + seconds
             talking = max(1, round(count / SHARE))
             for i, client in enumerate(clients[:talking]):
-                tasks.create_task(converse(client, i / talking * WARM_S, end_s, firsts_s))
+                tasks.create_task(converse(client, end_s, heard, i / talking * WARM_S))
             if load.microphones:
                 silence = np.zeros(int((WARM_S + seconds) * SPEAKER_RATE_HZ), np.int16)
                 for client in clients:
@@ -221,25 +224,9 @@ async def open_clients(load: Load, url: str, count: int, stack: AsyncExitStack) 
 
     async def one() -> Client:
         async with room:
-            return await stack.enter_async_context(open_client(load, url))
+            return await stack.enter_async_context(open_client(load.opened, url))
 
     return list(await asyncio.gather(*(one() for _ in range(count))))
-
-
-@asynccontextmanager
-async def open_client(load: Load, url: str) -> AsyncGenerator[Client]:
-    async with load.opened(url) as line, Client(line) as client:
-        yield client
-
-
-async def converse(client: Client, after_s: float, until_s: float, firsts_s: list[float]) -> None:
-    """Ask again and again, and listen to the end; begin some time after the others, as users do."""
-    await asyncio.sleep(after_s)
-    while time.monotonic() < until_s:
-        answer = await client.ask(ANSWER)
-        if answer.ttfa_s is not None:
-            firsts_s.append(answer.ttfa_s)
-        await asyncio.sleep(max(0.0, answer.player.ends_s - time.monotonic()) + BREATH_S)
 
 
 def pss_mb(pid: int) -> float:

@@ -17,8 +17,6 @@ answers   N users who commit one to six seconds of speech at the same moment, in
           chunk of sound from there, the first that can be heard (TTFA; with random weights a chunk may be silent), and
           RTF, the time from an answer's first chunk of sound to its last over the length of the sound between; how many
           got no answer
-stalls    with --stalls-s: steps that took more than three times the median of their kind, while 1 to 64 users came
-          again and again
 within    how long the steps of each stage took while those users were there
 """
 
@@ -38,8 +36,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.gpu_stalls import Kinds, stalls
-from benchmarks.gpu_steps import Bench, about_device, profile, steps
+from benchmarks.gpu_steps import Bench, about_device, steps
 from benchmarks.memory import plans
 from benchmarks.random_weights import Random, describe
 from engine import AudioPart, Engine, EngineError, EngineSpec, Message, Request, Sampling, load_config, parse_config
@@ -137,13 +134,10 @@ async def answers(bench: Bench, stages: dict[str, Any], folder: Path, spec: Engi
     dtype = str(bench.dtype).removeprefix("torch.")
     text = SPEC.format(folder=folder, device=device, slots=asked.slots, dtype=dtype, chunks=spec.chunks)
     graphs = {name: stages[name].net.graphs for name in ("thinker", "talker")}
-    took = {name: timed(name, stage, bench.line) for name, stage in stages.items()}
+    took = {name: timed(stage) for name, stage in stages.items()}
     async with Engine(parse_config(text)) as engine:
         await crowd(engine, bench, 1, "warm")
         settle()
-        if asked.stalls_s:
-            kinds = Kinds(stages)
-            await stalls(bench, lambda *given: crowd(engine, bench, *given), kinds, asked.stalls_s)
         for on, counts in ((True, asked.counts), (False, [n for n in asked.counts if n in (1, 16)])):
             for name, found in graphs.items():
                 stages[name].net.graphs = found if on else None
@@ -155,16 +149,14 @@ async def answers(bench: Bench, stages: dict[str, Any], folder: Path, spec: Engi
                     await measured(engine, bench, count, on, took)
 
 
-def timed(name: str, stage: Any, line: list[Any]) -> list[float]:
-    """The milliseconds of each of a stage's steps from now on; the line tells when each was, and of how many."""
+def timed(stage: Any) -> list[float]:
+    """Collect the milliseconds of each of a stage's steps from now on."""
     times, step = list[float](), stage.step
 
     def timing(requests: Any) -> Any:
         began_s = time.perf_counter()
         found = step(requests)
-        took_ms = (time.perf_counter() - began_s) * 1e3
-        times.append(took_ms)
-        line.append((name, began_s, took_ms, len(requests)))
+        times.append((time.perf_counter() - began_s) * 1e3)
         return found
 
     stage.step = timing
@@ -175,14 +167,10 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took:
     """Rounds of as many users; the first one warms up."""
     first, audible, speed, lost = list[float](), list[float](), list[float](), list[str]()
     rounds = ROUNDS if bench.asked.tiny else max(ROUNDS, math.ceil(ANSWERS / count))
-    lines = list[Any]()
     for number in range(rounds + 1):
         if number > 1 and bench.left_s < 20:
             break
-        bench.line.clear()
-        began_s = time.perf_counter()
         found = await crowd(engine, bench, count, f"{graphs}-{number}")
-        lines.append({"began_s": began_s, "answers": found, "steps": list(bench.line)})
         if number == 0:
             for times in took.values():
                 times.clear()
@@ -197,8 +185,6 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took:
         row |= {"chunk p50 ms": quantile(first, 0.5), "chunk p95 ms": quantile(first, 0.95)}
         row |= {"RTF p50": quantile(speed, 0.5), "RTF p95": quantile(speed, 0.95)}
     bench.note("answers", row | {"reserved GB": bench.memory_gb()} | ({"why": lost[0]} if lost else {}))
-    if graphs:
-        bench.write_lines(count, lines)
     for name, times in took.items():
         if times:
             spread: dict[str, Any] = {"users": count, "graphs": graphs, "stage": name, "steps": len(times)}
@@ -206,11 +192,9 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took:
             bench.note("within", spread | {"above 3 x p50": sum(one > 3 * spread["p50 ms"] for one in times)})
 
 
-async def crowd(
-    engine: Engine, bench: Bench, count: int, title: str, later_s: Sequence[float] = ()
-) -> list[tuple[float, float, float] | str]:
+async def crowd(engine: Engine, bench: Bench, count: int, title: str) -> list[tuple[float, float, float] | str]:
     """Return each user's milliseconds to the first chunk and to the first audible sound, and their real-time factor, or
-    why there was none. They come at the same moment, or so many seconds ``later_s`` each."""
+    why there was none. All come at the same moment."""
     dice = np.random.default_rng(list(f"{title} {count}".encode()))
     asked: list[Request] = []
     for i in range(count):
@@ -227,13 +211,10 @@ async def crowd(
                 max_audio_s=0.08 * bench.asked.frames,
             )
         )
-    waits = later_s or [0.0] * count
-    return await asyncio.gather(*(one_user(engine, one, wait_s) for one, wait_s in zip(asked, waits, strict=True)))
+    return await asyncio.gather(*(one_user(engine, one) for one in asked))
 
 
-async def one_user(engine: Engine, request: Request, wait_s: float = 0.0) -> tuple[float, float, float] | str:
-    if wait_s:
-        await asyncio.sleep(wait_s)
+async def one_user(engine: Engine, request: Request) -> tuple[float, float, float] | str:
     began_s, heard, audible_s = time.perf_counter(), list[tuple[float, float]](), math.nan
     try:
         async with engine.open(request) as chunks:
@@ -291,9 +272,6 @@ async def measure(bench: Bench, folder: Path, spec: EngineSpec) -> None:
     planned(bench, folder)
     stages = build(bench, folder)
     steps(bench, stages)
-    if bench.asked.profile:
-        with bench.surviving("profile"):
-            profile(bench, stages)
     if missing := [name for name in qwen3_omni.STAGES if name not in stages]:
         bench.note("answers", {"users": "all", "left out": f"{', '.join(missing)} is not there"})
         return
@@ -325,7 +303,6 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--preset", choices=PRESETS, help="the settings of a shipped configuration")
     parser.add_argument("--memory-gib", type=float, help="have no more of the device, as if it were a smaller one")
     parser.add_argument("--json", help="where all figures go")
-    parser.add_argument("--line", help="where the steps and answers of all rounds of each number of users go")
     parser.add_argument("--budget-s", type=float, default=540.0)
     parser.add_argument("--slots", type=int, help="these and the next ones: the preset's, where they are not given")
     parser.add_argument("--context", type=int)
@@ -336,8 +313,6 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--kernels", choices=("auto", "on", "off"), default="auto", help="options.kernels")
     parser.add_argument("--sound-dtype", help="options.sound_dtype")
     parser.add_argument("--warm-s", type=float, default=45.0, help="for capturing the graphs of a stage ahead")
-    parser.add_argument("--stalls-s", type=float, default=0.0, help="seconds of 1 to 64 users for the part stalls")
-    parser.add_argument("--profile", action="store_true", help="also print which kernels the steps consist of")
     parser.add_argument("--concurrency", default="1,4,16,64")
     return parser
 

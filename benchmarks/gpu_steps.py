@@ -9,7 +9,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -22,12 +22,10 @@ from torch import Tensor
 
 from engine.errors import EngineError
 from engine.worker.device_faults import out_of_memory
-from engine.worker.kernels.loading import load
 from engine.worker.nn import moe
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import to_device
-from engine.worker.nn.quantized import QuantizedWeight
 from engine.worker.nn.sampler import SamplingParams
 from engine.worker.nn.slots import Batch
 
@@ -43,8 +41,6 @@ class Bench:
         self.dtype = torch.float32 if asked.tiny else torch.bfloat16
         self.began_s = time.monotonic()
         self.found = dict[str, Any]()
-        self.line: list[Any] = []
-        """The steps of a round: whose each was, when it began (s), how long it took (ms), of how many requests."""
 
     @property
     def left_s(self) -> float:
@@ -73,11 +69,6 @@ class Bench:
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-
-    def write_lines(self, users: int, rounds: Sequence[Any]) -> None:
-        """Write the steps and answers of rounds where that was asked for."""
-        if self.asked.line:
-            Path(f"{self.asked.line}.{users}.json").write_text(json.dumps(rounds), encoding="utf-8")
 
     def sync(self) -> None:
         if self.device.type == "cuda":
@@ -128,8 +119,6 @@ def about_device(bench: Bench) -> None:
         row["bf16 TFLOP/s"] = 2 * 8192**3 / bench.median_ms(lambda: a @ a, 5) / 1e9
     bench.note("device", row)
     grouped_products(bench)
-    if bench.asked.kernels != "off":
-        quantized_products(bench)
 
 
 def grouped_products(bench: Bench) -> None:
@@ -156,41 +145,6 @@ def grouped_products(bench: Bench) -> None:
                 exact = (exact * shares[few, :, None]).sum(1)
                 row["error"] = float((answer[few] - exact).norm() / exact.norm())
             bench.note("experts", row)
-
-
-@torch.inference_mode()
-def quantized_products(bench: Bench) -> None:
-    """The same layer in few bits: by the kernel that reads them as they lie, and written out."""
-    if bench.device.type != "cuda":
-        return
-    kernels = load(bench.device)
-    experts, inner, width, top_k = 128, 768, 2048, 8
-    router = torch.randn(experts, width, device=bench.device, dtype=bench.dtype) / width**0.5
-    for bits in (4, 8):
-        gate_up, down = (few_bits(bench, bits, *shape) for shape in ((2 * inner, width), (width, inner)))
-        for rows in (1, 4, 16, 64, 512):
-            x = torch.randn(rows, width, device=bench.device, dtype=bench.dtype)
-            chosen, shares = moe.route(x, router, top_k, True)
-            row: dict[str, Any] = {"bits": bits, "rows": rows}
-            with bench.surviving("few bits", bits=bits, rows=rows):
-                answer = kernels.experts(x, chosen, shares, gate_up, down)
-                plain = moe.moe(x, chosen, shares, gate_up, down)
-                row["difference"] = float((answer - plain).norm() / plain.norm())
-                given = x, chosen, shares, gate_up, down
-                row["kernel ms"] = bench.graph_ms(functools.partial(kernels.experts, *given))
-                row["written out ms"] = bench.graph_ms(functools.partial(moe.moe, *given))
-                held = int(chosen.unique().numel()) * (gate_up.nbytes + down.nbytes) / experts
-                bench.note("few bits", row | {"kernel TB/s": held / row["kernel ms"] / 1e9})
-
-
-def few_bits(
-    bench: Bench, bits: int, outputs: int, width: int, experts: int = 128, group: int = 128
-) -> QuantizedWeight:
-    """Random numbers of so many bits, and scales that keep rows of unit variance so."""
-    numbers = torch.empty(experts, outputs, width * bits // 8, device=bench.device, dtype=torch.uint8).random_()
-    scales = torch.rand(experts, outputs, width // group, device=bench.device) + 0.5
-    scales = (scales / (1 << (bits - 2)) / width**0.5).to(bench.dtype)
-    return QuantizedWeight(numbers, scales, None, None, bits, bench.dtype)
 
 
 def inputs(count: int, start: int = 100) -> list[DecodeInput]:
@@ -323,50 +277,3 @@ def predictor(bench: Bench, talker: Any, count: int) -> dict[str, float]:
     return both_ways(
         bench, CudaGraphRunner("predictor", compute, bench.asked.slots, 512, 50, bench.device), inputs(count)
     )
-
-
-def profile(bench: Bench, stages: dict[str, Any]) -> None:
-    """Print the kernels that a step consists of, the dearest first."""
-    for name, compute in _profiled(bench, stages):
-        print_kernels(bench, name, compute)
-
-
-def _profiled(bench: Bench, stages: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """What is looked at: decode steps and prompts of both stages, and the encoder of sound."""
-    for name in ("thinker", "talker"):
-        net = stages[name].net
-        for count in (1, bench.asked.slots):
-            given = inputs(count)
-            table = to_device(packed(given), bench.device)
-            with long_enough(net.cache, given):
-                yield (
-                    f"{name}, {count} rows",
-                    functools.partial(net.graphs.computed, table, net.graphs.context_buckets[0]),
-                )
-        pieces = min(16, bench.asked.slots)
-        with long_enough(net.cache, inputs(pieces, 64)):
-            yield (
-                f"{name}'s prompts, {64 * pieces} rows",
-                functools.partial(net.prefills, prompt_rows(bench, net, pieces)),
-            )
-    ears = stages["thinker"].encoders.ears
-    frames = ears.piece * ears.window
-    mel = torch.randn(128, 4 * frames, device=bench.device, dtype=bench.dtype)
-    yield "ears, 4 windows", functools.partial(ears, mel, [frames] * 4)
-
-
-@torch.inference_mode()
-def print_kernels(bench: Bench, name: str, compute: Callable[[], Any]) -> None:
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiled
-
-    gpu = bench.device.type == "cuda"
-    compute()
-    bench.sync()
-    with profiled(activities=list(ProfilerActivity.__members__.values())[: 1 + gpu]) as found:
-        compute()
-        bench.sync()
-    events = found.key_averages()
-    print(f"{name}, {sum(event.count for event in events)} events")
-    order = "self_device_time_total" if gpu else "self_cpu_time_total"
-    print(events.table(sort_by=order, row_limit=24, max_name_column_width=70), flush=True)

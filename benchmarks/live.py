@@ -22,15 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import soundfile
 from rich.console import Console
 from rich.table import Table
 from websockets.asyncio.client import ClientConnection, connect
 
 from app.bench import subject
 from app.bench.figures import Figure, percentile, show
+from app.bench.target import spoken
 from engine import SPEAKER_RATE_HZ
-from engine.resampler import resample
 
 RECORDING = Path(__file__).parents[1] / "tests" / "data" / "spoken" / "in_020.ogg"
 PIECE = SPEAKER_RATE_HZ // 50
@@ -65,14 +64,6 @@ class Heard:
         return np.concatenate(found) if found else np.zeros(0)
 
 
-def spoken() -> Any:
-    """The recording, without silence at its ends: int16 at SPEAKER_RATE_HZ."""
-    wave, rate_hz = soundfile.read(RECORDING, dtype="int16", always_2d=True)
-    pcm = resample(np.asarray(wave[:, 0], np.int16), rate_hz, SPEAKER_RATE_HZ)
-    loud = np.flatnonzero(np.abs(pcm) > 600)
-    return pcm[loud[0] : loud[-1] + 1]
-
-
 async def microphone(socket: ClientConnection, event: str, pcm: Any) -> tuple[float, float]:
     """Send samples at their pace: when the first and the last one left."""
     begun_s = time.monotonic()
@@ -92,7 +83,7 @@ async def listen(socket: ClientConnection, event: str, heard: Heard) -> None:
 
 async def round_of(url: str, event: str, delta: str, opening: list[dict[str, Any]], lead_s: float) -> tuple[Any, ...]:
     """One session: what was heard in it, and when its user spoke; ``lead_s`` of silence come first."""
-    voice = spoken()
+    voice = spoken(RECORDING)
     quiet = np.zeros(round(lead_s * SPEAKER_RATE_HZ), np.int16)
     rest = np.zeros(round(REST_S * SPEAKER_RATE_HZ), np.int16)
     async with connect(url, max_size=None) as socket:

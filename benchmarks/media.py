@@ -32,7 +32,7 @@ import numpy as np
 import psutil
 
 from app.bench.subject import Subject, running
-from app.client import webrtc, websocket
+from app.client import Response, webrtc, websocket
 from app.client.client import Client
 from engine import SPEAKER_RATE_HZ
 from engine.loop import run, settle
@@ -87,6 +87,12 @@ class Round:
     server_cores: float = 0.0
     client_cores: float = 0.0
 
+    def add(self, answer: Response) -> None:
+        self.answers += 1
+        self.underruns += answer.player.underruns
+        self.dry_s += answer.player.dry_s
+        self.sound_s += answer.player.seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Holds:
@@ -140,11 +146,11 @@ async def measure(load: Load, config: str, seconds: float) -> bool:
 async def one_round(load: Load, server: Subject, seconds: float) -> Round:
     result, ours, theirs = Round(), psutil.Process(), psutil.Process(server.pid)
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(open_client(load, server)) for _ in range(load.clients)]
+        clients = [await stack.enter_async_context(open_client(load.opened, server.url)) for _ in range(load.clients)]
         begun_s, before = time.monotonic(), (cpu_s(theirs), cpu_s(ours))
         async with asyncio.TaskGroup() as tasks:
             for client in clients[: load.talking]:
-                tasks.create_task(converse(client, begun_s + seconds, result))
+                tasks.create_task(converse(client, begun_s + seconds, result.add))
                 if load.microphones:
                     tasks.create_task(client.speak(np.zeros(int(seconds * SPEAKER_RATE_HZ), np.int16)))
         took_s = time.monotonic() - begun_s
@@ -155,21 +161,18 @@ async def one_round(load: Load, server: Subject, seconds: float) -> Round:
 
 
 @asynccontextmanager
-async def open_client(load: Load, server: Subject) -> AsyncGenerator[Client]:
-    async with load.opened(server.url) as line, Client(line) as client:
+async def open_client(opened: Way, url: str) -> AsyncGenerator[Client]:
+    async with opened(url) as line, Client(line) as client:
         yield client
 
 
-async def converse(client: Client, until_s: float, result: Round) -> None:
-    """Ask again and again, and listen to the end."""
+async def converse(client: Client, until_s: float, heard: Callable[[Response], None], after_s: float = 0.0) -> None:
+    """Ask again and again, and listen to the end of each answer; begin after ``after_s``."""
+    await asyncio.sleep(after_s)
     while time.monotonic() < until_s:
         answer = await client.ask(ANSWER)
-        player = answer.player
-        await asyncio.sleep(max(0.0, player.ends_s - time.monotonic()) + BREATH_S)
-        result.answers += 1
-        result.underruns += player.underruns
-        result.dry_s += player.dry_s
-        result.sound_s += player.seconds
+        heard(answer)
+        await asyncio.sleep(max(0.0, answer.player.ends_s - time.monotonic()) + BREATH_S)
 
 
 async def settled(server: Subject) -> Holds:

@@ -21,9 +21,12 @@ import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -34,8 +37,10 @@ from engine.config import load_config
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
+from engine.worker.nn import moe
 from engine.worker.nn.memory import WORK, Plan, plan
 from engine.worker.nn.quantized import QuantizedWeight
+from engine.worker.nn.slots import Batch
 from engine.worker.nn.weights import Reader
 from engine.worker.omni import source
 from engine.worker.quantize import HEADS, LAYERS
@@ -107,6 +112,8 @@ STEPS = KINDS | {"fp8": Fp8}
 """Weights of which steps are looked at."""
 BARS_GB = {("thinker",): 19.0, ("talker", "code2wav"): 8.0}
 """GB that the weights of stages may take in four bits."""
+SHORT = 512  # positions that a step without kernels looks back at
+SHORTEST = 40  # positions of the shortest prompt of a prefill
 ROWS = 64
 """Requests of a step whose memory is looked at."""
 
@@ -157,10 +164,33 @@ def plans(folder: Path, kind: str, place: StageConfig, stages: Sequence[str] = t
         return {name: plan(STAGES[name], place) for name in stages}
 
 
+@contextmanager
+def without_launches() -> Generator[None]:
+    """Have grouped products, and launch no kernel of Triton: there is no device."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moe, "has_grouped", lambda device, dtype: True)
+        if find_spec("triton") is not None:
+            patch.setattr("triton.runtime.jit.JITFunction.run", lambda kernel, *args, **more: None)
+        yield
+
+
+def step(net: Any, rows: int) -> None:
+    """One decode step."""
+    net.graphs.computed(torch.empty(10, rows, dtype=torch.int64, device="meta"), SHORT)
+
+
+def prefill(net: Any, rows: int) -> None:
+    """One prompt of each of so many requests, each longer than the one before."""
+    batch = Batch()
+    for slot in range(rows):
+        count = SHORTEST + slot
+        embeddings = torch.empty(count, net.decoder.config.hidden_size, dtype=net.dtype, device="meta")
+        batch.add(slot, 0, embeddings, np.zeros((3, count), np.float32))
+    net.decoder.append(batch, net.cache)
+
+
 def peaks(kind: str) -> dict[str, tuple[int, int]]:
     """Bytes that a step and a prefill of each stage hold at once, at most, and those that are planned for them."""
-    from benchmarks.launches import Launches, counted, prefill, step
-
     found: dict[str, tuple[int, int]] = {}
     with tempfile.TemporaryDirectory() as folder, two_layers(), reading(STEPS[kind]), torch.inference_mode():
         options = {"context": 2048, "graphs": "on"}
@@ -169,7 +199,7 @@ def peaks(kind: str) -> dict[str, tuple[int, int]]:
         )
         for name in ("thinker", "talker"):
             net, planned = STAGES[name](place).net, plan(STAGES[name], place).work
-            with counted(Launches()):
+            with without_launches():
                 for run in (step, prefill):
                     run(net, ROWS)  # what is made once for each size of batch is made now
                     with Peak() as peak:

@@ -8,7 +8,6 @@ hand-over   from the end of the step that emits a chunk to the beginning of the 
 step        wall time of the step loop per step, at batch 1 and at batch 17: their difference, over 16, is what each
             further sequence costs; each request gets one row, and emits one chunk to the server. Also where the
             server reads nothing of them, as over a link that is slow
-bare relay  the floor under a hand-over across processes on this machine, in the same run: see `benchmarks.relay`
 
 On a busy machine compare the best round: it is the one that was disturbed least.
 """
@@ -25,7 +24,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
-from benchmarks import relay
 from engine import links, loop, wire
 from engine.chunk import Chunk, Tensors
 from engine.config import ChunkSpec
@@ -244,15 +242,12 @@ async def stepping(batch: int, n: int, read: bool = True) -> float:
 
 
 BESIDE = ("step at batch 17", "the same, the link is not read")
-FLOORS = {f"bare relay, {way}, p50": way for way in relay.WAYS}
 
 
 async def measure(rounds: int) -> dict[str, list[float]]:
     """Microseconds, one figure a round."""
-    found: dict[str, list[float]] = {name: [] for name in (*BARS, *FLOORS, *BESIDE)}
+    found: dict[str, list[float]] = {name: [] for name in (*BARS, *BESIDE)}
     for _ in range(rounds):
-        for name, way in FLOORS.items():
-            found[name].append(statistics.median(await asyncio.to_thread(relay.relayed, way, CHUNKS)) * 1e6)
         found["hand-over in process, p50"].append(statistics.median(await in_process(CHUNKS)) * 1e6)
         found["hand-over across processes, p50"].append(statistics.median(await across(CHUNKS)) * 1e6)
         one, many = await stepping(1, 20), await stepping(17, 20)

@@ -31,13 +31,13 @@ from app import g711
 from app.bench.client import open_client
 from app.bench.figures import Figure, percentile, show
 from app.bench.sessions import hear_out, speech
-from app.bench.subject import running
+from app.bench.subject import Subject, running
 from app.bench.target import BenchError, Target
 from app.client.player import Player
 from app.realtime.protocol import Decoder, Encoder
 from app.realtime.protocol.audio_formats import samples_of
 from app.realtime.protocol.options import PcmaFormat, PcmuFormat
-from benchmarks import late_calls
+from benchmarks.media import holds
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, loop
 from engine.core import Pcm
 from engine.resampler import resample
@@ -121,8 +121,8 @@ async def over_telephone(dial: Dial, ports: Reached, pcm: Pcm, turns: int) -> li
     return found
 
 
-async def measure(url: str, ports: Reached, turns: int, calls: int) -> list[Figure]:
-    target, figures = Target(url), list[Figure]()
+async def measure(server: Subject, ports: Reached, turns: int, calls: int) -> list[Figure]:
+    target, figures = Target(server.url), list[Figure]()
     base, asked = await over_sockets(target, turns)
     middle = percentile(base, 50) or 0.0
     figures.append(Figure(name="WebSocket: last word → first sound, p50", value=middle, unit="ms"))
@@ -132,9 +132,9 @@ async def measure(url: str, ports: Reached, turns: int, calls: int) -> list[Figu
         beyond = (percentile([turn.ttfa_ms for turn in found], 50) or 0.0) - middle
         figures.append(Figure(name=f"{name}: beyond it, p50", value=beyond, unit="ms", bar=BEYOND_MS))
     for name, dial in DIALS.items():
-        before = await asyncio.to_thread(late_calls.underruns, url)
+        before = await asyncio.to_thread(holds, server)
         each = await asyncio.gather(*(over_telephone(dial, ports, pcm, 2) for _ in range(calls)))
-        told = await asyncio.to_thread(late_calls.underruns, url) - before
+        told = (await asyncio.to_thread(holds, server)).underruns - before.underruns
         figures.append(underruns(f"{calls} calls at once by {name}", [turn for found in each for turn in found], told))
     return figures
 
@@ -197,7 +197,7 @@ def main() -> int:
         }
         with running(None, changes={f"server.telephone.{name}": value for name, value in telephone.items()}) as server:
             ports = Reached(int(server.url.rpartition(":")[2]), *free, limit_s=600.0)
-            figures = g711_delays() + loop.run(measure(server.url, ports, args.turns, args.calls))
+            figures = g711_delays() + loop.run(measure(server, ports, args.turns, args.calls))
     show(figures, Console(emoji=False))
     return int(not all(figure.passed for figure in figures))
 

@@ -1,13 +1,11 @@
 """A voice that runs here, measured at a worker: its first sound, its speed, and what it costs to leave it.
 
-    python -m benchmarks.voices [--use tts.pocket --weights FOLDER] [--threads N] [--rounds N]
+    python -m benchmarks.voices --weights FOLDER [--use tts.pocket] [--threads N] [--rounds N]
 
 first sound    from an answer's first words to the first sample that leaves, p50, and the library's own for the same
 speed          seconds of computing for a second of sound, one answer alone; above 1 a listener runs dry
 leave          from the word to leave until the slot is free, p50 and worst, and samples that left behind the word
 twenty leave   the first sound of who comes as twenty leave, against that of who comes alone
-
-Without ``--use`` it is Pocket TTS in its true shape, with random weights: they cost what real ones do.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import argparse
 import asyncio
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -158,51 +155,14 @@ async def measured(stage: Any, rounds: int) -> bool:
     return max(leave_ms) <= LEAVE_MS and samples == 0
 
 
-def true_pocket(folder: Path) -> Path:
-    """English Pocket TTS as Kyutai publishes it, but for its weights, which are random."""
-    import torch
-    import yaml
-    from pocket_tts import TTSModel, export_model_state
-    from pocket_tts.utils.config import CONFIGS_DIR
-    from safetensors.torch import save_file
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    from tests.engine.worker.stages.tts.tiny_pocket import recording
-
-    home = folder / "languages" / "english"
-    (home / "embeddings").mkdir(parents=True)
-    settings: Any = yaml.safe_load((CONFIGS_DIR / "english.yaml").read_text())
-    table = settings["flow_lm"]["lookup_table"]
-    letters = [chr(code) for code in range(33, 127)] + ["▁"]
-    names = ["<unk>", *letters, *(f"<{n}>" for n in range(table["n_bins"] - len(letters) - 1))]
-    tokenizer: Any = Tokenizer(models.BPE({name: n for n, name in enumerate(names)}, [], unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    tokenizer.save(str(home / "tokenizer.json"))
-    table["tokenizer_path"] = str(home / "tokenizer.json")
-    for unset in ("weights_path", "weights_path_without_voice_cloning"):
-        settings.pop(unset, None)
-    (folder / "random.yaml").write_text(yaml.safe_dump(settings))
-    torch.manual_seed(0)
-    model: Any = TTSModel.load_model(config=folder / "random.yaml")
-    (folder / "random.yaml").unlink()
-    torch.nn.init.constant_(model.flow_lm.out_eos.bias, -100.0)  # a clause is as long as it may be
-    save_file(model.state_dict(), home / "model.safetensors")
-    state = model.get_state_for_audio_prompt(torch.from_numpy(recording(0, 10.0))[None])
-    export_model_state(state, home / "embeddings" / "random.safetensors")
-    return folder
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--use", default="tts.pocket")
-    parser.add_argument("--weights", type=Path, help="the folder of the voice")
+    parser.add_argument("--weights", type=Path, required=True, help="the folder of the voice")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=20)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        weights = given.weights or true_pocket(Path(folder))
-        stage = make(given.use, "voice", 0, StageConfig(weights=weights, threads=given.threads, slots=SLOTS))
+    stage = make(given.use, "voice", 0, StageConfig(weights=given.weights, threads=given.threads, slots=SLOTS))
     sys.exit(not asyncio.run(measured(stage, given.rounds)))
 
 

@@ -43,6 +43,7 @@ ROOT = Path(__file__).resolve().parent.parent
 QUESTION = ROOT / "tests" / "data" / "spoken" / "in_060.ogg"
 LINE = re.compile(r"^(\d{4}-\S+T[\d:]+,\d{3}) +(.*)$", re.MULTILINE)
 FETCHED = re.compile(r"(Downloading|Processing) (\S+)(?: \(([\d.]+) (kB|MB|GB)\))?")
+PATIENCE_S = 1800.0  # `make serve` installs first
 ENV = ("PATH=/usr/bin:/bin", "HOME=/root", "PIP_NO_CACHE_DIR=1")
 
 
@@ -67,10 +68,13 @@ def main(names: list[str]) -> int:
         in_all_s = in_all_mb = 0.0
         print(f"{name}:", flush=True)
         with tempfile.TemporaryDirectory(prefix="stranger-") as folder:
-            for what, seconds, more in WAYS[name](Path(folder)):
-                print(f"  {what:<34} {seconds:6.1f} s  {more}", flush=True)
-                in_all_s += seconds
-                in_all_mb += more.mb if isinstance(more, Fetched) else 0.0
+            try:
+                for what, seconds, more in WAYS[name](Path(folder)):
+                    print(f"  {what:<34} {seconds:6.1f} s  {more}", flush=True)
+                    in_all_s += seconds
+                    in_all_mb += more.mb if isinstance(more, Fetched) else 0.0
+            except subprocess.CalledProcessError as error:
+                sys.exit((error.stderr or b"").decode() or str(error))
         print(f"  {'in all':<34} {in_all_s / 60:6.1f} min  {in_all_mb:.0f} MB fetched", flush=True)
     return 0
 
@@ -81,7 +85,7 @@ def clone(folder: Path) -> Iterator[Step]:
     log = folder / "pip.log"
     port = free_port()
     begun_s = time.monotonic()
-    with serving(["make", "serve", f"PORT={port}"], place, fresh(log), port):
+    with wheel.serving(["make", "serve", f"PORT={port}"], place, PATIENCE_S, fresh(log)):
         yield "make serve, until it is ready", time.monotonic() - begun_s, fetched(log)
         yield answered(port)
 
@@ -112,9 +116,8 @@ def in_debian(folder: Path) -> Iterator[Step]:
 
         yield timed("pip install of the wheel", installed)
         begun_s = time.monotonic()
-        with serving(
-            [*inside, f"cd /root; exec /parley/bin/parley serve --port {port}"], folder, dict(os.environ), port
-        ):
+        serve = [*inside, f"cd /root; exec /parley/bin/parley serve --port {port}"]
+        with wheel.serving(serve, folder, PATIENCE_S):
             yield "parley serve, until it is ready", time.monotonic() - begun_s, ""
             yield answered(port)
 
@@ -134,7 +137,7 @@ def laptop(folder: Path) -> Iterator[Step]:
     with tiny_llm.served(model) as address:
         thinker = f"openai:tiny@{address}/v1"
         serve = [".venv/bin/parley", "serve", "--thinker", thinker, "--port", str(port)]
-        with serving(serve, place, fresh(log), port):
+        with wheel.serving(serve, place, PATIENCE_S, fresh(log)):
             size = model.stat().st_size / 1e6
             yield "llama.cpp's server, and parley", time.monotonic() - begun_s, f"a model of {size:.1f} MB"
             yield answered(port)
@@ -236,25 +239,6 @@ def mounted(root: Path, files: Sequence[tuple[str, str]]) -> Generator[None]:
     finally:
         for place in reversed(done):
             call(["umount", "-l", place])
-
-
-@contextmanager
-def serving(command: Sequence[str], folder: Path, env: dict[str, str], port: int) -> Generator[None]:
-    """A server from the moment it is ready on."""
-    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as server:
-        assert server.stderr is not None
-        try:
-            said = list[bytes]()
-            for line in server.stderr:
-                said.append(line)
-                if wheel.READY in line:
-                    break
-            else:
-                raise SystemExit(b"".join(said).decode())
-            yield
-        finally:
-            server.terminate()
-            server.communicate()
 
 
 def answered(port: int) -> Step:

@@ -16,6 +16,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -100,24 +102,33 @@ def run(environment: Path, folder: Path) -> None:
     parley = str(environment / "bin" / "parley")
     say = [parley, "say", LINE, "-o", "said.wav"]
     subprocess.run(say, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
-    serve = [parley, "serve", "--port", "0"]
-    with subprocess.Popen(serve, cwd=folder, stderr=subprocess.PIPE) as server:
+    with serving([parley, "serve", "--port", "0"], folder, PATIENCE_S) as address:
+        over = [parley, "say", LINE, "--url", address, "-o", "served.wav"]
+        subprocess.run(over, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
+
+
+@contextmanager
+def serving(
+    command: Sequence[str], folder: Path, patience_s: float, env: dict[str, str] | None = None
+) -> Generator[str]:
+    """Run a server; enter the block with its address once it is ready.
+
+    Raises CalledProcessError or TimeoutExpired.
+    """
+    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as server:
         assert server.stderr is not None
-        patience = threading.Timer(PATIENCE_S, server.kill)
+        patience = threading.Timer(patience_s, server.kill)
         patience.start()
         try:
             said = list[bytes]()
             for line in server.stderr:
                 said.append(line)
-                if line.startswith(READY):
-                    address = next(word for word in line.decode().split() if word.startswith("http"))
-                    over = [parley, "say", LINE, "--url", address, "-o", "served.wav"]
-                    subprocess.run(over, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
-                    break
-            else:
-                if not patience.is_alive():
-                    raise subprocess.TimeoutExpired(serve, PATIENCE_S)
-                raise subprocess.CalledProcessError(server.wait(), serve, stderr=b"".join(said))
+                if READY in line:
+                    yield next(word for word in line.decode().split() if word.startswith("http"))
+                    return
+            if not patience.is_alive():
+                raise subprocess.TimeoutExpired(command, patience_s)
+            raise subprocess.CalledProcessError(server.wait(), command, stderr=b"".join(said))
         finally:
             patience.cancel()
             server.terminate()

@@ -35,7 +35,7 @@ from tests.app.rig import running, script_spec
 from tests.test_readme import PAGES, ROOT
 
 HELD = {
-    "bash": {"run", "install", "serve", "start", "measure", "resume", "join", "drain"},
+    "bash": {"run", "install", "serve", "start", "measure", "join", "drain"},
     "python": {"run", "serve", "key", "extend"},
     "html": {"web"},
     "nginx": {"proxy"},

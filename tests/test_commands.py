@@ -2,9 +2,9 @@
 end.
 
 The word above a block says how: with ``start`` each line that serves is asked for a spoken answer, and the others run
-before it; with ``measure`` each line runs to its end, and says what it is for; ``resume`` is stopped and taken up
-again; ``join`` is a worker that joins a server. ``drain`` has its test in tests/deploy/test_haproxy.py, and what
-programs and clients do in tests/test_readme.py.
+before it; with ``measure`` each line runs to its end, and says what it is for; ``join`` is a worker that joins a
+server. ``drain`` has its test in tests/deploy/test_haproxy.py, and what programs and clients do in
+tests/test_readme.py.
 
 Something stands in for what a reader has and a test has not: a scripted server at the port of Ollama, and for the one
 that is elsewhere; tiny models under the names that a line gives; a folder in the hub's place; this machine for
@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 PATIENCE_S = 1200.0
 """A server that starts beside other tests may take a minute, and what measures takes some."""
-MINUTES = "--ablate"
+MINUTES = "benchmarks.ablation"
 """What takes minutes on any machine."""
 SUITE = "make test"
 """This is it."""
@@ -283,9 +283,9 @@ def thinker(file: Path) -> object:
 
 
 SAYS = {
-    r"bench --serve .*--replicas": r"answers: failed +│ 0 ",
-    r"bench --serve .*--url": r"voice +│(.|\n)*│ slt (.|\n)*answers: another's +│ 0 ",
-    r"bench --ablate": r"saved by prefixes(.|\n)*of collections",
+    r"benchmarks\.serve .*--replicas": r"answers: failed +│ 0 ",
+    r"benchmarks\.serve .*--url": r"voice +│(.|\n)*│ slt (.|\n)*answers: another's +│ 0 ",
+    r"benchmarks\.ablation": r"saved by prefixes(.|\n)*of collections",
     r"benchmarks\.overhead": r"hand-over across processes, p50 +[\d.]+",
     r"benchmarks\.turns": r"Smart Turn alone, believed \| \d+ ms / \d+ ms \|",
     r"make_turns|tiny_qwen3_omni": r"",
@@ -310,19 +310,6 @@ async def test_what_a_page_measures_is_measured(block: Block, reader: Reader) ->
         assert re.search(says, said), said
         for name in re.findall(r"--json (\S+)", line):
             assert (reader.folder / name).stat().st_size > 1000
-
-
-@pytest.mark.parametrize("block", shown("resume"))
-async def test_a_run_that_was_stopped_goes_on_where_it_was(block: Block, reader: Reader) -> None:
-    (line,) = lines(block)
-    (name,) = re.findall(r"--resume (\S+)", line)
-    file, kept = reader.folder / name, b""
-    for least in (2, 6):
-        async with reader.running(line):
-            await until(lambda least=least: file.exists() and file.read_bytes().count(b"\n") >= least)
-        assert file.read_bytes().startswith(kept)
-        kept = file.read_bytes()
-    assert {msgspec.json.decode(one)["outcome"] for one in kept.splitlines()} == {"completed"}
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Figures with their bars: how they are judged and shown. Knows not how they were measured."""
+"""Figures with their bars: how they are judged, shown and saved."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import numpy as np
 import orjson
 from rich.console import Console
 from rich.table import Table
+
+from app.commands import terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,20 +39,29 @@ class Figure:
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Linear between the two nearest; None of nothing."""
+    """Return a percentile, linear between the two nearest values; None of no values."""
     return float(np.percentile(values, percent)) if values else None
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return where the median of such values lies, in 95 of 100 cases (bootstrap)."""
+    """Return the 95 % confidence interval of the median (bootstrap)."""
     drawn = np.random.default_rng(0).choice(np.array(values), (1000, len(values)))
     low, high = np.percentile(np.median(drawn, 1), [2.5, 97.5])
     return float(low), float(high)
 
 
+def report(figures: Sequence[Figure], model: str, json_path: Path | None, **more: Any) -> bool:
+    """Print the figures, save them where a file is named, and return whether every bar was held."""
+    show(figures, Console(emoji=False))
+    if json_path is not None:
+        save(figures, model, json_path, **more)
+        terminal.say(f"the figures are in {json_path}")
+    return all(figure.passed for figure in figures)
+
+
 def show(figures: Sequence[Figure], console: Console) -> None:
-    """A table on the console."""
-    table = Table("figure", "value", "bar", "", "note", title="parley bench")
+    """Print a table of the figures."""
+    table = Table("figure", "value", "bar", "", "note")
     for figure in figures:
         bar = "" if figure.bar is None else f"{'≥' if figure.control else '≤'} {figure.bar:g} {figure.unit}"
         verdict = "[red]fails[/]" if not figure.passed else "" if figure.bar is None else "[green]holds[/]"
@@ -59,7 +70,7 @@ def show(figures: Sequence[Figure], console: Console) -> None:
 
 
 def save(figures: Sequence[Figure], model: str, path: Path, **more: Any) -> None:
-    """The same as JSON, with the machine they were measured on, and what else belongs to them."""
+    """Write the figures as JSON, with the machine they were measured on and ``more`` keys."""
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
     rows: list[dict[str, Any]] = [asdict(figure) | {"passed": figure.passed} for figure in figures]
     whole = {"model": model, "machine": machine, "figures": rows} | more

@@ -1,4 +1,4 @@
-"""Figures over the WebSocket, as a client sees it: typed turns, many at once, and voice sessions."""
+"""Figures over the WebSocket, as a client sees it: typed turns, many at once, voice sessions, and full load."""
 
 from __future__ import annotations
 
@@ -86,6 +86,32 @@ async def voices(target: Target, rounds: int) -> list[Figure]:
     ]
 
 
+async def full_load(target: Target, listeners: int, seconds: float) -> list[Figure]:
+    """Have ``listeners`` ask again and again, each as soon as the last answer was heard."""
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(open_client(target)) for _ in range(listeners)]
+        took, until_s = Clients(), time.monotonic() + seconds
+        talks = await asyncio.gather(*(_listener(client, i, until_s) for i, client in enumerate(clients)))
+    turns = [turn for turns in talks for turn in turns]
+    return underruns(f"{listeners} listeners for {seconds:.0f} s", turns, took)
+
+
+async def _listener(client: Client, number: int, until_s: float) -> list[Turn]:
+    """Begin at another moment than the other listeners, so that not all ask at once."""
+    await asyncio.sleep(number * 0.1)
+    return await talk(client, number, until_s)
+
+
+async def talk(client: Client, number: int, until_s: float) -> list[Turn]:
+    """Return one listener's turns; each question follows the end of the last answer."""
+    turns: list[Turn] = []
+    while time.monotonic() < until_s:
+        turn = await client.typed(PROMPTS[(number + len(turns)) % len(PROMPTS)])
+        turns.append(turn)
+        await asyncio.sleep(max(0.0, turn.player.ends_s - time.monotonic()))
+    return turns
+
+
 async def speech(target: Target, client: Client, asked: str = SPOKEN) -> Pcm:
     """Some words to say into a microphone: int16 [samples] at SPEAKER_RATE_HZ, no silence at its ends."""
     if target.speech is not None:
@@ -109,21 +135,21 @@ async def _voice_round(clients: Sequence[Client], speech: Pcm, number: int) -> l
         await asyncio.wait(silent)
 
 
-async def speak(client: Client, speech: Pcm, limit_s: float | None = None) -> Turn:
+async def speak(client: Client, speech: Pcm) -> Turn:
     """Speak, then stay silent with the microphone on until the answer is complete."""
     await client.microphone(speech)
     client.speech_ended()
     quiet = asyncio.create_task(silence(client))
     try:
-        return await client.answer(limit_s)
+        return await client.answer()
     finally:
         quiet.cancel()
         await asyncio.wait([quiet])
 
 
-async def hear_out(client: Client, speech: Pcm, limit_s: float | None = None) -> Turn:
+async def hear_out(client: Client, speech: Pcm) -> Turn:
     """Speak, and hear the answer to its end."""
-    turn = await speak(client, speech, limit_s)
+    turn = await speak(client, speech)
     await asyncio.sleep(max(0.0, turn.player.ends_s - time.monotonic()))
     return turn
 

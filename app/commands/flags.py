@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,6 @@ from app.commands.deployment import Parts, deployment
 from app.commands.finding_thinker import AUTO, found
 from app.commands.server import Address
 from app.commands.source import Target
-from engine import ConfigError
 
 Config = Annotated[
     str | None, typer.Option("--config", "-c", help="The configuration: a YAML file, or a name in configs/.")
@@ -63,28 +61,6 @@ KeyFile = Annotated[
 Seed = Annotated[int, typer.Option(help="The same seed and question give the same answer.")]
 MaxTextTokens = Annotated[int, typer.Option(min=1, help="The longest answer, in tokens of text.")]
 MaxSeconds = Annotated[float, typer.Option(min=0.01, help="The longest answer, in seconds of speech.")]
-Against = Annotated[
-    str | None, typer.Option(help="Compare with `transformers` on the same weights, or with its `bare` forwards.")
-]
-VoiceAnswers = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Speak N turns to the server, and list those that failed.")
-]
-Answers = Annotated[
-    Path,
-    typer.Option(metavar="FILE", help="The file in which --voice-answers keeps its answers, to go on after a stop."),
-]
-Ablate = Annotated[bool, typer.Option("--ablate", help="Compare each technique with its absence, in one run.")]
-Serve = Annotated[
-    bool, typer.Option("--serve", help="Ask over HTTP, many at once and at a fixed rate; compare every answer.")
-]
-AtOnce = Annotated[str, typer.Option(metavar="N,…", help="How many users ask at once in the loads of --serve.")]
-Rate = Annotated[
-    float | None,
-    typer.Option(min=0.001, help="Users a second of its last load (without it 0.7 of the most it answered)."),
-]
-Voices = Annotated[str, typer.Option(metavar="VOICE,…", help="Further voices for --serve, beside the default one.")]
-Replicas = Annotated[str, typer.Option(metavar="N,…", help="Replicas of every worker in the servers of --serve.")]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the curve of --against into this file (SVG).")]
 
 
 def parts(thinker: str | None, key_file: str | None, ears: str | None = None, voice: str | None = None) -> Parts:
@@ -125,11 +101,3 @@ def only_here(url: str | None, **given: bool) -> None:
     names = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
     if url is not None and names:
         raise typer.BadParameter(f"{', '.join(names)}: a server at --url has its own; leave it out")
-
-
-def numbers(listed: str, flag: str) -> tuple[int, ...]:
-    """The whole numbers of a list like ``1,8,16``. Raises ConfigError."""
-    parts = [part.strip() for part in listed.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise ConfigError(f"{flag} {listed}: give whole numbers above 0, like 1,8,16")
-    return tuple(int(part) for part in parts)

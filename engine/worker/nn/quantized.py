@@ -21,7 +21,7 @@ PART = 1 << 24
 PART_BYTES = 14
 """Bytes that each of them takes meanwhile, at most: with scales in float32, zeros, and a table of groups."""
 MOST_PACKED = 32
-"""Rows up to which torch's packed product is the quicker one, with AVX2 as with AVX512 (benchmarks/dense.py)."""
+"""Rows up to which torch's packed product is the quicker one, with AVX2 as with AVX512."""
 PACKED_GROUPS = (32, 64, 128, 256)
 """Inputs that may share a scale in it."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,11 @@ import orjson
 import pytest
 
 from app import bench
-from app.bench import endurance, engines, listeners_of, sessions, subject
-from app.bench.client import Turn, open_client
+from app.bench import client, engines, listeners_of, sessions, subject
+from app.bench.client import Turn, open_client, outcome
 from app.bench.subject import Served
 from app.bench.target import BenchError, Target, target_of, voiced
+from app.client import ClientError
 from app.commands.deployment import deployment
 
 SPOKEN = Path(__file__).parents[2] / "data" / "spoken" / "in_211.ogg"
@@ -137,50 +136,52 @@ def test_a_recording_that_cannot_be_said_is_one_sentence(tmp_path: Path) -> None
         voiced(np.zeros(100, np.int16))
 
 
-def test_long_conversations_and_load_against_a_server(
-    scripted: subject.Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endurance, "TURNS", 6)
-    figures = [asyncio.run(endurance.long_conversations(Target(scripted.url), 1))]
-    figures += asyncio.run(endurance.full_load(Target(scripted.url), 3, 1))
-    assert all(figure.value is not None for figure in figures), figures
-    assert figures[-1].name == "3 listeners for 1 s: underruns"
+def test_full_load_against_a_server(scripted: subject.Subject) -> None:
+    (figure,) = asyncio.run(sessions.full_load(Target(scripted.url), 3, 1))
+    assert figure.value is not None, figure
+    assert figure.name == "3 listeners for 1 s: underruns"
 
 
-@pytest.mark.parametrize(("slower_s", "passes"), [(0.0, True), (0.02, False), (None, False)])
-async def test_a_conversation_that_grows_slower_is_told(
-    slower_s: float | None, passes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Forgetful:
-        """A conversation whose every turn takes longer than the one before; None: whose later turns say nothing."""
-
-        turns = 0
-
-        async def typed(self, text: str) -> Turn:
-            turn, self.turns = Turn(1.0, status="completed"), self.turns + 1
-            if slower_s is not None or self.turns == 1:
-                turn.player.receive(1.1 + (slower_s or 0) * self.turns, np.full(2400, 0.1, np.float32))
-            return turn
-
-    @asynccontextmanager
-    async def forgetful(target: Target) -> AsyncGenerator[Any]:
-        yield Forgetful()
-
-    monkeypatch.setattr(endurance, "open_client", forgetful)
-    figure = await endurance.long_conversations(Target("ws://127.0.0.1:9"), 2)
-    assert figure.passed == passes, figure
+def failed(**details: Any) -> Turn:
+    return Turn(0.0, status="failed", response={"status_details": {"type": "failed", **details}})
 
 
-async def test_an_answer_in_the_hesitation_makes_the_figure_void(
-    scripted: subject.Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def hasty(client: Any, said: Any) -> Turn:
-        turn = Turn(1.0, status="completed")
-        turn.player.receive(1.2, np.full(2400, 0.1, np.float32))
-        return turn
+def sounding() -> Turn:
+    turn = Turn(0.0, status="completed")
+    turn.player.receive(0.1, np.full(2400, 0.1, np.float32))
+    return turn
 
-    monkeypatch.setattr(endurance, "hear_out", hasty)
-    assert not any(figure.passed for figure in await endurance.hesitant(Target(scripted.url), 2))
+
+@pytest.mark.parametrize(
+    ("turn", "told"),
+    [
+        (sounding(), "completed"),
+        (Turn(0.0, status="completed"), "completed without a sound"),
+        (Turn(0.0, failure=ClientError("the connection is lost")), "missing: the connection is lost"),
+        (failed(error={"code": "replica_lost", "message": "it was lost"}), "failed: replica_lost, it was lost"),
+        (failed(reason="turn_detected"), "failed: turn_detected"),
+        (Turn(0.0, status="cancelled"), "cancelled"),
+    ],
+)
+def test_it_is_told_why_an_answer_is_not_complete(turn: Turn, told: str) -> None:
+    assert outcome(turn) == told
+
+
+def test_outcomes_are_counted_the_most_frequent_first() -> None:
+    assert sessions.counted(["failed: lost", "completed", "completed"]) == "2 completed; 1 failed: lost"
+
+
+async def test_what_went_wrong_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused() -> Turn:
+        raise ClientError("no more of these", "overloaded")
+
+    async def never() -> Turn:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(client, "TURN_S", 0.01)
+    assert outcome(await client._turn(refused())) == "missing: no more of these"
+    assert outcome(await client._turn(never())) == "missing: no complete answer within 0.01 s"
 
 
 def test_a_voice_that_is_slower_than_its_sound_has_one_listener() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from app.bench.loads import Kind, Plan, loads
-from app.bench.serve import Report
 from app.commands.server import Address, Server
+from benchmarks.loads import Kind, Plan, loads
+from benchmarks.serve import Report
 from engine import Message, Request, Sampling, TextPart
 
 

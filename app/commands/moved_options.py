@@ -1,0 +1,37 @@
+"""Options that a command no longer has: each is answered with one sentence that says what to run instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+SERVE = "python -m benchmarks.serve"
+MOVED_FROM_BENCH = {
+    "--against": "python -m benchmarks.against",
+    "--ablate": "python -m benchmarks.ablation",
+    "--serve": SERVE,
+    "--at-once": SERVE,
+    "--rate": SERVE,
+    "--voices": SERVE,
+    "--replicas": SERVE,
+    "--voice-answers": "make soak",
+    "--resume": "make soak",
+    "--plot": "python -m benchmarks.against --json FILE",
+}
+"""What replaces each option that `parley bench` had, in a clone of the repository."""
+
+
+def moved_options(moved: Mapping[str, str]) -> type[TyperCommand]:
+    """Return a command class that refuses the options in ``moved``, and names the command that replaces each."""
+
+    class Command(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            for name in (arg.partition("=")[0] for arg in args):
+                if name in moved:
+                    raise typer.BadParameter(f"{name} has moved: run `{moved[name]}` in a clone of Parley", ctx)
+            return super().parse_args(ctx, args)
+
+    return Command

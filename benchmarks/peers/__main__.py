@@ -1,0 +1,31 @@
+"""A peer as a process: the subject and then questions come as JSON lines, times go back; it ends with its input."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from benchmarks.peers.peer import Question, Subject
+from engine.errors import EngineError
+from engine.registry import load
+
+
+def main() -> None:
+    lines = sys.stdin.buffer
+    try:
+        peer = load("benchmarks.peers", sys.argv[1], "PEER")(msgspec.json.decode(lines.readline(), type=Subject))
+    except EngineError as error:
+        sys.exit(str(error))
+    _say(b"ready")
+    for line in lines:
+        _say(msgspec.json.encode(peer.answer(msgspec.json.decode(line, type=Question))))
+
+
+def _say(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""A family's own stages, stepped one after the other with nothing between them: the least that a first sound costs.
+
+No loop, no schedule, no process and no wire: requests go from stage to stage as one batch, and only the time inside
+``step`` counts. What an engine takes beyond that is its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.peers.peer import Question, Subject, Times
+from engine.chunk import Audio
+from engine.core import Message, Request, Sampling, TextPart
+from engine.errors import EngineError
+from engine.stream import Stream
+from engine.worker.host import make
+from engine.worker.pace import OneFrame
+from engine.worker.stage import Stage, StageConfig
+from engine.worker.stage_request import StageRequest
+from engine.worker.uses import line_of
+
+DEPTH = 4096  # chunks of one answer: nothing waits for room here
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """One request at each stage, and what lies between them."""
+
+    reqs: list[StageRequest]
+    streams: list[Stream]
+    first_s: float | None = None
+
+
+@dataclass(slots=True)
+class Bare:
+    """Every stage of a family, in this process."""
+
+    stages: list[Stage]
+    spent_s: float = 0.0
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _ids: Iterator[int] = field(default_factory=itertools.count)
+
+    @classmethod
+    def of(cls, subject: Subject) -> Bare:
+        weights = Path(subject.weights) if subject.weights else None
+        config = StageConfig(weights, threads=subject.threads, slots=subject.slots, options=subject.options)
+        line = line_of(subject.model)
+        return cls([make(f"{subject.model}.{name}", name, order, config) for order, name in enumerate(line)])
+
+    @property
+    def frame_s(self) -> float:
+        """Return the frame length of the stage that makes sound."""
+        return next(stage.info.facets.frame_s for stage in self.stages if stage.info.facets.frame_s)
+
+    def answer(self, question: Question) -> Times:
+        """Return how long the stages had computed, for all requests together, when each one's first sound was there."""
+        return asyncio.run(self._first_sounds(question))
+
+    async def _first_sounds(self, question: Question) -> Times:
+        self.spent_s = 0.0
+        self._wake = asyncio.Event()
+        lines = [self._line(slot, question) for slot in range(question.count)]
+        async with asyncio.TaskGroup() as adapters:
+            tasks = [
+                adapters.create_task(self._adapt(stage, req, stream), name=stage.info.name)
+                for line in lines
+                for stage, req, stream in zip(self.stages, line.reqs, line.streams, strict=True)
+            ]
+            while silent := [line for line in lines if line.first_s is None]:
+                self._wake.clear()
+                if not self._step(silent):
+                    await self._wake.wait()
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+        return Times(first_s=tuple(line.first_s or 0.0 for line in lines), whole_s=self.spent_s, frames=1)
+
+    def _line(self, slot: int, question: Question) -> Line:
+        id = f"bare-{next(self._ids)}"  # a session of its own: nothing of it is known
+        request = Request(
+            id=id,
+            session=id,
+            messages=(Message("user", (TextPart(question.text),)),),
+            sampling=Sampling(greedy=True),
+            max_text_tokens=question.tokens,
+            max_audio_s=question.frames * self.frame_s,
+        )
+        self.stages = [stage for stage in self.stages if not stage.info.hears_only]  # nobody speaks
+        stages = self.stages
+        line = Line([StageRequest(request, slot, OneFrame()) for _ in stages], [Stream(DEPTH) for _ in stages])
+        for stage, req in zip(stages, line.reqs, strict=True):
+            stage.open(req)
+        line.streams[0].close()
+        return line
+
+    async def _adapt(self, stage: Stage, req: StageRequest, inputs: Stream) -> None:
+        async with aclosing(stage.adapt(req, inputs)) as rows:
+            async for row in rows:
+                req.pending.append(row)
+                self._wake.set()
+        req.ended = True
+        self._wake.set()
+
+    def _step(self, lines: Sequence[Line]) -> bool:
+        """One step of the earliest stage that holds somebody up, with all whom it holds up."""
+        for at, stage in enumerate(self.stages):
+            waiting = [line for line in lines if line.reqs[at].ready and not _further(line, at)]
+            if waiting:
+                self._compute(stage, at, waiting)
+                return True
+        return False
+
+    def _compute(self, stage: Stage, at: int, lines: Sequence[Line]) -> None:
+        begun_s = time.perf_counter()
+        results = stage.step([line.reqs[at] for line in lines])
+        self.spent_s += time.perf_counter() - begun_s
+        for line, chunks in zip(lines, results, strict=True):
+            if isinstance(chunks, EngineError):
+                raise chunks
+            for chunk in chunks:
+                if isinstance(chunk, Audio) and line.first_s is None:
+                    line.first_s = self.spent_s
+                if chunk.kind in stage.info.feeds and at + 1 < len(self.stages):
+                    line.streams[at + 1].put(chunk)
+            if line.reqs[at].done and at + 1 < len(self.stages):
+                line.streams[at + 1].close()
+
+
+def _further(line: Line, at: int) -> bool:
+    """Whether a later stage has something to do for this request, so that this one need not hurry."""
+    return any(req.ready or len(stream) for req, stream in list(zip(line.reqs, line.streams, strict=True))[at + 1 :])
+
+
+PEER = Bare.of

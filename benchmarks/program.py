@@ -1,0 +1,51 @@
+"""What the benchmarks' command lines share: the parser, the deployment that is measured, and the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from app.bench import stoppable
+from app.bench.subject import Served
+from app.bench.target import spoken
+from app.media import MediaError
+from engine import EngineError
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser whose help shows a module's docstring as it is."""
+    return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def deployment_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options that choose the deployment and say where its figures go."""
+    made = parser(description)
+    made.add_argument("-c", "--config", help="a YAML file, or a name in configs/ (nano)")
+    made.add_argument("--weights", help="a folder of weights, or an id on the Hugging Face hub")
+    made.add_argument("--speech", type=Path, metavar="FILE", help="a recording to play to the server")
+    made.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    return made
+
+
+def numbers(listed: str) -> tuple[int, ...]:
+    """Return the whole numbers of an option such as ``1,8,16``."""
+    parts = [part.strip() for part in listed.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"{listed!r}: give whole numbers above 0, such as 1,8,16")
+    return tuple(map(int, parts))
+
+
+def served(asked: argparse.Namespace) -> Served:
+    """Return the deployment that such options name. Raises EngineError or MediaError."""
+    return Served(asked.config, asked.weights, asked.speech and spoken(asked.speech))
+
+
+def status(measure: Callable[[], bool]) -> int:
+    """Measure, and return the exit status: 0 where every bar was held. Ends with one sentence on an error."""
+    try:
+        with stoppable():
+            return int(not measure())
+    except (EngineError, MediaError) as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,231 @@
+"""How many answers a second a server gives over HTTP, and whether each is the right one.
+
+    python -m benchmarks.serve [-c CONFIG] [--weights DIR] [--replicas 1,2] [--at-once 1,8,16,64] [--json FILE]
+    python -m benchmarks.serve --url URL [--key-file FILE] [--rate N] [--voices NAME,…]
+
+Without ``--url``, servers are started for the deployment, one after another, with that many replicas of every worker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from app.bench.figures import Figure, percentile, report
+from app.bench.sessions import counted
+from app.bench.subject import Changes, Served
+from app.bench.target import BenchError
+from app.commands import terminal
+from app.commands.deployment import deployment
+from app.commands.server import Address, Server
+from benchmarks import program
+from benchmarks.loads import PATIENCE_S, Load, Plan, loads, same_words, transcribed
+from engine import EngineError, EngineSpec, loop
+
+WAIT_S = 600.0  # in line for a slot: the times tell
+
+Spread = tuple[float, float, float]
+"""Mean, p50 and p99."""
+
+
+class Report:
+    """The loads of one run, and what is to be said of them."""
+
+    def __init__(self) -> None:
+        self.loads: list[Load] = []
+        self.misunderstood: list[str] = []
+        self.transcribed = 0
+
+    async def measure(self, address: Address, plan: Plan, replicas: int = 1) -> None:
+        """Ask a server everything of the plan that it answers. Raises EngineError where that is nothing."""
+        refused: list[EngineError] = []
+        async with Server(address, PATIENCE_S) as server:
+            for kind in plan.kinds():
+                with terminal.waiting(f"{kind.name}, {_replicas(replicas)} …"):
+                    try:
+                        found = await loads(server, plan, kind, replicas)
+                    except EngineError as error:
+                        refused.append(error)
+                        terminal.say(f"left out: {error}")
+                        continue
+                    self.loads += found
+                    await self.listen(server, found[0])
+        if len(refused) == len(plan.kinds()):
+            raise refused[0]
+
+    async def listen(self, server: Server, load: Load) -> None:
+        """Have the server's ears hear what was said as it stands: each text once, since the others sound alike."""
+        for request, sound in zip(load.kind.requests, load.alone, strict=True):
+            if request.say is None or (words := await transcribed(server, sound)) is None:
+                return
+            self.transcribed += 1
+            if not same_words(words, request.say):
+                self.misunderstood.append(f"{request.say} ({words or 'nothing'})")
+
+    def figures(self, exact: bool) -> list[Figure]:
+        """Return the bars. Only where weights are float32 (``exact``) an answer beside others must be what it is
+        alone."""
+        answers = [answer for load in self.loads for answer in load.answers]
+        failed = [answer.outcome for answer in answers if not answer.complete]
+        late, different, leaked = (
+            float(sum(counts))
+            for counts in (
+                (answer.late for answer in answers),
+                (len(load.different) for load in self.loads),
+                (len(load.leaked) for load in self.loads),
+            )
+        )
+        name = f"{len(answers)} answers"
+        words = Figure(
+            name=f"{self.transcribed} texts said: not heard back",
+            value=float(len(self.misunderstood)),
+            unit="",
+            bar=0,
+            note="; ".join(self.misunderstood),
+        )
+        return [
+            Figure(name=f"{name}: failed", value=float(len(failed)), unit="", bar=0, note=counted(failed)),
+            Figure(name=f"{name}: another's sound", value=leaked, unit="", bar=0),
+            Figure(
+                name=f"{name}: not the sound that they have alone",
+                value=different,
+                unit="",
+                bar=0 if exact else None,
+                note=counted([parting for load in self.loads for parting in load.partings]),
+            ),
+            Figure(name=f"{name}: sound behind the end", value=late, unit="", bar=0),
+            *([words] if self.transcribed else []),
+        ]
+
+    def show(self, console: Console) -> None:
+        """A table on the console, a load a line."""
+        table = Table(
+            "asked",
+            "replicas",
+            "load",
+            "answers / s",
+            "sound s / s",
+            "first sound, ms",
+            "whole answer, s",
+            "RTF",
+            caption="mean / p50 / p99",
+        )
+        for load in self.loads:
+            figures = statistics_of(load)
+            first, whole, factor = (figures[name] for name in ("first_ms", "whole_s", "rtf"))
+            table.add_row(
+                load.kind.name,
+                str(load.replicas),
+                load.name,
+                f"{load.rate:.2f}",
+                f"{load.sound_s:.1f}",
+                _shown(first, ".0f"),
+                _shown(whole, ".2f"),
+                _shown(factor, ".2f"),
+            )
+        console.print(table)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The servers that are started for a deployment, one after another: with so many ``replicas`` of every worker."""
+
+    spec: EngineSpec
+    served: Served
+    replicas: tuple[int, ...] = (1,)
+
+    @property
+    def exact(self) -> bool:
+        """Whether it computes in float32, so that an answer beside others is what it is alone."""
+        return all(worker.dtype == "float32" for worker in self.spec.workers)
+
+    def changes(self, plan: Plan, replicas: int) -> Changes:
+        """A server of which HTTP may take all slots, with room for all who ask at once. Raises BenchError."""
+        limits = {"answers": 4 * max(plan.at_once), "answers_share": 1.0, "wait_s": WAIT_S}
+        changes: dict[str, Any] = {f"server.limits.{name}": value for name, value in limits.items()}
+        if replicas == 1:
+            return changes
+        if not self.spec.workers:
+            raise BenchError("--replicas needs a configuration that names its workers")
+        return {**changes, "workers.replicas": replicas}
+
+
+def run_serve(measured: Address | Servers, plan: Plan, json_path: Path | None) -> bool:
+    """Measure a server that runs, or those of a deployment; whether every bar was held. Raises EngineError."""
+    run = Report()
+    if isinstance(measured, Address):
+        loop.run(run.measure(measured, plan))
+        name, exact = measured.url, False
+    else:
+        name, exact = measured.spec.title, measured.exact
+        for replicas in measured.replicas:
+            with measured.served.running(measured.changes(plan, replicas)) as server:
+                loop.run(run.measure(Address(server.url), plan, replicas))
+    run.show(Console(emoji=False))
+    return report(run.figures(exact), name, json_path, loads=[statistics_of(one) for one in run.loads])
+
+
+def statistics_of(load: Load) -> dict[str, Any]:
+    """Return the figures of a load: milliseconds, seconds, and the real-time factor as (mean, p50, p99)."""
+    complete = load.complete
+    return {
+        "asked": load.kind.name,
+        "replicas": load.replicas,
+        "load": load.name,
+        "answers": len(load.answers),
+        "complete": len(complete),
+        "answers_per_s": load.rate,
+        "sound_s_per_s": load.sound_s,
+        "first_ms": _spread([answer.first_s * 1000 for answer in complete]),
+        "whole_s": _spread([answer.whole_s for answer in complete]),
+        "rtf": _spread([answer.factor for answer in complete]),
+    }
+
+
+def _spread(values: Sequence[float]) -> Spread | None:
+    if not values:
+        return None
+    return float(np.mean(values)), percentile(values, 50) or 0.0, percentile(values, 99) or 0.0
+
+
+def _shown(spread: Spread | None, form: str) -> str:
+    return "missing" if spread is None else " / ".join(format(value, form) for value in spread)
+
+
+def _replicas(count: int) -> str:
+    return "one replica" if count == 1 else f"{count} replicas of each stage"
+
+
+def measure(asked: argparse.Namespace) -> bool:
+    """Measure, print and save; return whether every bar was held. Raises EngineError."""
+    voices = tuple(filter(None, asked.voices.split(",")))
+    plan = Plan(voices, asked.at_once, asked.rate)
+    if asked.url is not None:
+        return run_serve(Address(asked.url, asked.key_file), plan, asked.json)
+    spec = deployment(asked.config, weights=asked.weights)
+    servers = Servers(spec, program.served(asked), asked.replicas)
+    return run_serve(servers, plan, asked.json)
+
+
+def main() -> int:
+    parser = program.deployment_parser(__doc__)
+    parser.add_argument("--url", help="a running server, in place of one that is started")
+    parser.add_argument("--key-file", help="this file holds the API key of the server at --url")
+    parser.add_argument("--at-once", type=program.numbers, default="1,8,16,64", help="users who ask at once")
+    parser.add_argument("--rate", type=float, help="users a second in the last load (0.7 of the most it answered)")
+    parser.add_argument("--voices", default="", help="further voices, in addition to the default one")
+    parser.add_argument("--replicas", type=program.numbers, default="1", help="replicas of every worker")
+    asked = parser.parse_args()
+    return program.status(lambda: measure(asked))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
