@@ -31,6 +31,7 @@ from app.bench.loads import Plan
 from benchmarks.families import FAMILIES, VOICES, written
 from engine import Audio, Engine, EngineSpec, Request, Sampling, load_config, loop
 from engine.worker.nn import sampler
+from engine.worker.nn.sampling_params import BatchSamplingParams
 
 Key = tuple[int, int, int, int]
 """The seed, the stage, the step and the codebook of a draw."""
@@ -94,14 +95,14 @@ class Recorder:
 
     def install(self) -> None:
         inside: Any = sampler
-        points, drawn = inside.BatchSamplingParams.points, inside._drawn
+        points, drawn = BatchSamplingParams.points, inside._drawn
 
-        def noted(params: sampler.BatchSamplingParams, stage: int, steps: Tensor, codebook: int) -> Tensor:
+        def noted(params: BatchSamplingParams, stage: int, steps: Tensor, codebook: int) -> Tensor:
             pairs = zip(params.seeds.tolist(), steps.tolist(), strict=True)
             self._keys = [(seed, stage, step, codebook) for seed, step in pairs]
             return points(params, stage, steps, codebook)
 
-        def recorded(logits: Tensor, params: sampler.BatchSamplingParams, at: Tensor) -> Tensor:
+        def recorded(logits: Tensor, params: BatchSamplingParams, at: Tensor) -> Tensor:
             ids, (kept, ends) = drawn(logits, params, at), sampler.number_line(logits, params)
             rows = zip(self._keys, ids.tolist(), (at * ends[:, -1]).tolist(), kept, ends, logits, strict=True)
             for key, id, point, *row in rows:

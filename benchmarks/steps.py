@@ -31,7 +31,7 @@ from torch import Tensor
 
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.predictor import Predictor
-from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
+from engine.worker.nn.sampling_params import BatchSamplingParams, SamplingParams
 from engine.worker.nn.slots import CachePositions
 
 CPU = torch.device("cpu")

@@ -16,7 +16,7 @@ from engine.quantize import quantize
 from engine.worker.nn import cuda_graph_runner, predictor
 from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.device import to_device
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni import thinker_net
 from engine.worker.talker import net as talker_net
 from tests.oracles.talk import request

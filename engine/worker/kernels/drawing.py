@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.worker.nn.sampler import FAILED, BatchSamplingParams, signed
+from engine.worker.nn.sampling_params import FAILED, BatchSamplingParams, signed
 from engine.worker.randomness import BITS, GOLDEN, MIX
 
 MOST_IDS = 4096

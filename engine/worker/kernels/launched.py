@@ -24,7 +24,7 @@ from engine.worker.kernels.by_expert import ByExpert
 from engine.worker.kernels.heads import place
 from engine.worker.kernels.quantized_experts import multiplied
 from engine.worker.nn.quantized import QuantizedWeight, Weight
-from engine.worker.nn.sampler import BatchSamplingParams
+from engine.worker.nn.sampling_params import BatchSamplingParams
 
 HALF = (torch.bfloat16, torch.float16)
 

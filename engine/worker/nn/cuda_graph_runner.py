@@ -24,7 +24,7 @@ from torch import Tensor
 from engine.worker.nn.captured import Graphs, capture
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import to_device
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 
 SHORTEST = 512  # positions of the shortest context bucket: masked ones are read all the same
 WARM_S = 90.0  # seconds of a start, for each kind of step: later graphs are captured when they are first wanted

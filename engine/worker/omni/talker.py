@@ -18,7 +18,7 @@ from engine.chunk import Chunk, Codes, Kind, Usage, kinds
 from engine.core import Facets, StageInfo, Voice
 from engine.errors import EngineError, WeightsError
 from engine.worker.codec_frames import frames_of
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.omni.room import Room
 from engine.worker.omni.source import Source

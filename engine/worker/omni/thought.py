@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.chunk import Chunk, Tensors
 from engine.worker.chat import Pieces
 from engine.worker.nn.decode_batch import DecodeInput
-from engine.worker.nn.sampler import FAILED, SamplingParams
+from engine.worker.nn.sampling_params import FAILED, SamplingParams
 from engine.worker.omni.prompt import Prompt
 from engine.worker.stage_request import StageRequest
 

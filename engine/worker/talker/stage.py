@@ -18,7 +18,7 @@ from engine.chunk import Chunk, Codes
 from engine.core import StageInfo
 from engine.errors import EngineError, StageFailed
 from engine.worker.nn.decode_batch import DecodeInput
-from engine.worker.nn.sampler import FAILED, BatchSamplingParams
+from engine.worker.nn.sampling_params import FAILED, BatchSamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest

@@ -24,7 +24,7 @@ from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import answers, check, has_graphs, nvidia_capability
 from engine.worker.nn.moe import has_grouped
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni.source import Source
 from engine.worker.stage import StageConfig
 from tests.worker.models.qwen3_omni.cases import Folder

@@ -10,7 +10,7 @@ import torch
 
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner, doubled
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
-from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
+from engine.worker.nn.sampling_params import BatchSamplingParams, SamplingParams
 from engine.worker.nn.slots import CachePositions, KvSlots, VarlenBatch, attended
 from tests.worker.nn.test_blocks import CPU
 

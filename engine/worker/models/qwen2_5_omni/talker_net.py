@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.worker.models.qwen2_5_omni.source import Source, Voice
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput
 from engine.worker.nn.device import to_device
-from engine.worker.nn.sampler import BatchSamplingParams
+from engine.worker.nn.sampling_params import BatchSamplingParams
 from engine.worker.talker import net
 from engine.worker.talker.net import TalkerShape
 from engine.worker.talker.speech import ANSWER_FRAMES
