@@ -46,7 +46,7 @@ class TalkerNet(net.TalkerNet):
         projection = read.below("thinker_to_talker_proj")
         self.projection = projection("weight", self.width, wide), projection("bias", self.width)
         self.codes = F.linear(read("model.embed_tokens.weight", config.vocab_size, wide), self.projection[0])
-        table = source.checkpoint.tensor("thinker.model.embed_tokens.weight", (source.text.vocab_size, wide))
+        table = source.text_table()
         self._fixed = table[[config.tts_text_end_token_id, config.tts_text_pad_token_id]].float().numpy()
         self._begins = {one.begin: table[one.begin].float().numpy() for one in source.voices.values()}
         self._texts: list[NDArray[np.float32]] = []
