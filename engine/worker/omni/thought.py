@@ -22,12 +22,12 @@ from engine.worker.stage_request import StageRequest
 
 @dataclass(frozen=True, slots=True)
 class PrefixKV:
-    """The computed state of a conversation: keys and values [layers, heads, rows, dim], and the hidden rows [rows,
-    width] that the talker takes."""
+    """The computed state of a conversation: keys and values [layers, heads, rows, dim], and a thinker's hidden rows
+    [rows, width] that the talker takes."""
 
     keys: Tensor
     values: Tensor
-    hidden: NDArray[np.float32]
+    hidden: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
     @property
     def size(self) -> int:
