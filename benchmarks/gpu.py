@@ -119,7 +119,9 @@ def build(bench: Bench, folder: Path) -> dict[str, Any]:
         with bench.surviving("start", stage=name):
             stages[name] = host.make(f"qwen3_omni.{name}", name, order, config)
             graphs = getattr(stages[name].net, "graphs", None)
-            count = {} if graphs is None else {"graphs": sum(one is not None for one in graphs._graphs.values())}
+            count = (
+                {} if graphs is None else {"graphs": sum(one is not None for one in graphs.captured.graphs.values())}
+            )
             took_s = time.monotonic() - began_s
             bench.note("start", {"stage": name, "took s": took_s, **count, "reserved GB": bench.memory_gb()})
     return stages

@@ -26,7 +26,7 @@ from engine.worker.nn import moe
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import to_device
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.nn.slots import Batch
 
 REPEATS = 20

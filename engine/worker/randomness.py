@@ -1,7 +1,7 @@
 """Counter-based randomness: a number follows from what it is for, and from nothing that was drawn before.
 
 So a request draws the same whatever else is in its batch, wherever it runs and wherever it is resumed. The numbers are
-SplitMix64's (Steele et al. 2014), on whole arrays; ``nn/sampler.py`` makes the same ones on a device.
+SplitMix64's (Steele et al. 2014), on whole arrays; ``nn/sampling_params.py`` makes the same ones on a device.
 """
 
 from __future__ import annotations

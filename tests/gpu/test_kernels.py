@@ -132,9 +132,9 @@ def away(compute: Any) -> Any:
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
     """As a stage gets them, but for the way there and back."""
     launched, products = (import_module(f"engine.worker.kernels.{name}") for name in ("launched", "quantized_experts"))
-    own = {name: getattr(launched.Launched, name) for name in CALLS}
+    own = {name: getattr(launched.Launched(), name) for name in CALLS}
     there = type("There", (launched.Launched,), {
-        name: (lambda self, *given, compute=compute: away(lambda *moved: compute(self, *moved))(*given))
+        name: (lambda self, *given, compute=compute: away(compute)(*given))
         for name, compute in own.items()
     })  # fmt: skip
     monkeypatch.setattr(products, "multiplied", away(products.multiplied))

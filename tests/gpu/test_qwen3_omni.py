@@ -16,7 +16,7 @@ from engine.quantize import quantize
 from engine.worker.nn import cuda_graph_runner, predictor
 from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.device import to_device
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni import thinker_net
 from engine.worker.talker import net as talker_net
 from tests.oracles.talk import request
@@ -110,7 +110,7 @@ def test_graphs_say_what_kernels_say(checkpoint: Folder) -> None:
     line = stages(folder, DEVICE, graphs="auto")
     graphs = answers(line, asked(6))
     assert alike(graphs, answers(stages(folder, DEVICE, graphs="off"), asked(6))) >= 5
-    captured = [one for stage in line[:2] for one in stage.net.graphs._graphs.values()]  # type: ignore[attr-defined]
+    captured = [one for stage in line[:2] for one in stage.net.graphs.captured.graphs.values()]  # type: ignore[attr-defined]
     assert captured
     assert None not in captured
 
@@ -125,7 +125,7 @@ def test_kernels_in_triton_say_what_plain_steps_say(kind: str, checkpoint: Folde
     plain = answers(stages(folder, DEVICE, slots=8, **more), asked(8))
     line = stages(folder, DEVICE, slots=8, kernels=True, **more)
     assert alike(answers(line, asked(8)), plain) >= 7
-    captured = [one for stage in line[:2] for one in stage.net.graphs._graphs.values()]  # type: ignore[attr-defined]
+    captured = [one for stage in line[:2] for one in stage.net.graphs.captured.graphs.values()]  # type: ignore[attr-defined]
     assert captured
     assert None not in captured
 
@@ -183,7 +183,7 @@ def test_a_replay_waits_for_nothing_but_its_end(checkpoint: Folder) -> None:
                 again = graphs(inputs)
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-        assert [graph for (size, _), graph in graphs._graphs.items() if size == 4] != [None]
+        assert [graph for (size, _), graph in graphs.captured.graphs.items() if size == 4] != [None]
         assert before.shape == again.shape
 
 
@@ -193,7 +193,7 @@ def test_prompts_sounds_and_codec_frames_are_graphs_too(checkpoint: Folder) -> N
     answers(line, asked(6))
     thinker, talker, code2wav = line
     for captured in (thinker.net.prefills, talker.net.prefills, thinker.encoders.ears, code2wav):
-        graphs = captured._captured._graphs
+        graphs = captured._captured.graphs
         assert {key for key, graph in graphs.items() if graph is None} <= {1024, 2048}
         assert len(graphs) >= 3
 
@@ -228,5 +228,5 @@ def test_a_question_inside_a_step_is_no_graph_and_an_answer_all_the_same(
     monkeypatch.setattr(talker_net, "penalised", asking)
     line = stages(checkpoint("plain"), DEVICE)
     assert alike(answers(line, asked(2)), sane) == 2
-    assert set(line[1].net.graphs._graphs.values()) == {None}  # type: ignore[attr-defined]
+    assert set(line[1].net.graphs.captured.graphs.values()) == {None}  # type: ignore[attr-defined]
     assert "are not captured" in caplog.text

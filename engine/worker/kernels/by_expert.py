@@ -41,12 +41,12 @@ class ByExpert:
             return cls(at, chosen, at, at + 1, rows)
         order = torch.empty_like(chosen)
         whose, firsts, ends = chosen.new_empty(3, len(chosen) // rows + count).unbind()
-        ordered[count,](chosen, order, whose, firsts, ends, len(chosen), ROWS=rows, AT_ONCE=AT_ONCE)
+        sort_by_expert_kernel[count,](chosen, order, whose, firsts, ends, len(chosen), ROWS=rows, AT_ONCE=AT_ONCE)
         return cls(order, whose, firsts, ends, rows)
 
 
 @triton.jit(do_not_specialize=["count"])
-def ordered(chosen, order, experts, firsts, ends, count, ROWS: tl.constexpr, AT_ONCE: tl.constexpr):
+def sort_by_expert_kernel(chosen, order, experts, firsts, ends, count, ROWS: tl.constexpr, AT_ONCE: tl.constexpr):
     """The answers and the blocks of one expert. Of those before it, the blocks are fewer than their answers over ROWS
     and one each, and so many are theirs."""
     own, at = tl.program_id(0), tl.arange(0, AT_ONCE)

@@ -24,7 +24,7 @@ FEWEST = 16  # rows and columns that a product of a GPU's tensor cores has at le
 
 
 @triton.jit
-def stretches(
+def split_attention_kernel(
     query,
     keys,
     values,
@@ -92,7 +92,7 @@ def stretches(
 
 
 @triton.jit
-def joined(
+def combine_splits_kernel(
     mixed,
     sums,
     lengths,
@@ -134,7 +134,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, begins: Tensor, lengths:
     mixed = torch.empty(batch, shared, splits, group, dim, device=query.device, dtype=torch.float32)
     sums = torch.empty(batch, shared, splits, group, 2, device=query.device, dtype=torch.float32)
     out = torch.empty(batch, heads, 1, dim, device=query.device, dtype=query.dtype)
-    stretches[batch, shared, splits](
+    split_attention_kernel[batch, shared, splits](
         query,
         keys,
         values,
@@ -161,7 +161,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, begins: Tensor, lengths:
         BY_HAND=by_hand(),
     )
     if splits > 1:
-        joined[batch, shared, group](
+        combine_splits_kernel[batch, shared, group](
             mixed, sums, lengths, out, splits, GROUP=group, DIM=dim, WIDE=wide, SPLIT=SPLIT, BY_HAND=by_hand()
         )
     return out

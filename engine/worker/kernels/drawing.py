@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.worker.nn.sampler import FAILED, BatchSamplingParams, signed
+from engine.worker.nn.sampling_params import FAILED, BatchSamplingParams, signed
 from engine.worker.randomness import BITS, GOLDEN, MIX
 
 MOST_IDS = 4096
@@ -24,20 +24,20 @@ STEP, FIRST, SECOND = (tl.constexpr(signed(one)) for one in (GOLDEN, *MIX))
 
 
 @triton.jit
-def shifted(x, BY: tl.constexpr):
+def shift_right(x, BY: tl.constexpr):
     """``x`` as a number without a sign, so many bits to the right."""
     return (x >> BY) & ((1 << (64 - BY)) - 1)
 
 
 @triton.jit
-def mixed(x):
-    x = (x ^ shifted(x, 30)) * FIRST
-    x = (x ^ shifted(x, 27)) * SECOND
-    return x ^ shifted(x, 31)
+def mix_bits(x):
+    x = (x ^ shift_right(x, 30)) * FIRST
+    x = (x ^ shift_right(x, 27)) * SECOND
+    return x ^ shift_right(x, 31)
 
 
 @triton.jit
-def as_likely(keys, weights, enough):
+def threshold_key(keys, weights, enough):
     """The largest key such that those of keys from there on weigh ``enough`` together."""
     found = tl.where(tl.sum(tl.where(keys >= 0, weights, 0.0), 0) >= enough, 0, LEAST)
     for i in range(31):
@@ -47,7 +47,7 @@ def as_likely(keys, weights, enough):
 
 
 @triton.jit
-def drawn(
+def sample_kernel(
     logits,
     seeds,
     greedy,
@@ -73,7 +73,7 @@ def drawn(
         bits = given.to(tl.int32, bitcast=True)
         keys = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # in the order of the logits
         most = tl.minimum(tl.load(top_ks + row), ids).to(tl.float32)
-        least = as_likely(keys, there.to(tl.float32), most)
+        least = threshold_key(keys, there.to(tl.float32), most)
         above, level = (keys > least) & there, (keys == least) & there
         left = most - tl.sum(above.to(tl.float32), 0)
         kept = above | (level & (tl.cumsum(level.to(tl.int32), 0) <= left))
@@ -81,15 +81,15 @@ def drawn(
         share = tl.where(kept, tl.exp(heat - tl.max(tl.where(kept, heat, float("-inf")), 0)), 0.0)
         share = share / tl.sum(share, 0)
         part = tl.load(top_ps + row)
-        least = tl.minimum(as_likely(keys, share, part), tl.max(tl.where(there, keys, LEAST), 0))
+        least = tl.minimum(threshold_key(keys, share, part), tl.max(tl.where(there, keys, LEAST), 0))
         above, level = (keys > least) & kept, (keys == least) & kept
         before = tl.cumsum(level.to(tl.int32), 0) - 1  # of those that are as likely
         begins = tl.sum(tl.where(above, share, 0.0), 0) + before * share
         ends = tl.cumsum(tl.where(above | (level & ((begins < part) | (before == 0))), share, 0.0), 0)
         whole = tl.max(ends, 0)
-        state = mixed(tl.load(seeds + row) + stage)
-        state = mixed(mixed(state + (tl.load(steps + row) + 1) * STEP) + codebook)
-        point = shifted(state, 64 - BITS).to(tl.float32) / (1 << BITS) * whole
+        state = mix_bits(tl.load(seeds + row) + stage)
+        state = mix_bits(mix_bits(state + (tl.load(steps + row) + 1) * STEP) + codebook)
+        point = shift_right(state, 64 - BITS).to(tl.float32) / (1 << BITS) * whole
         best = tl.sum(((ends <= point) & (ends < whole) & there).to(tl.int32), 0)
     tl.store(out + row, tl.where(failed, FAILED, best).to(tl.int64))
 
@@ -98,7 +98,7 @@ def draw(logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor,
     """See Kernels.draw."""
     batch, ids = logits.shape
     out = torch.empty(batch, device=logits.device, dtype=torch.int64)
-    drawn[batch,](
+    sample_kernel[batch,](
         logits.contiguous(),
         params.seeds,
         params.greedy,

@@ -49,7 +49,7 @@ LAYOUTS = (
 
 
 @triton.jit
-def gated_products(
+def gate_up_kernel(
     x,
     order,
     weights,
@@ -95,7 +95,7 @@ def gated_products(
 
 
 @triton.jit
-def shared_products(
+def down_kernel(
     x,
     weights,
     shares,
@@ -147,10 +147,10 @@ def answers(
     out = torch.empty(count * top_k, width, device=x.device, dtype=x.dtype)
     blocks = sorted_.experts, sorted_.firsts, sorted_.ends
     both = {"TYPE": product_type(x.dtype), "BY_HAND": by_hand(), "ROWS": layout.rows}
-    gated_products[len(blocks[0]), triton.cdiv(inner, layout.up.outputs)](
+    gate_up_kernel[len(blocks[0]), triton.cdiv(inner, layout.up.outputs)](
         x.contiguous(), sorted_.order, gate_up, middle, *blocks, inner, width, top_k, **both, **tiles(layout.up, width)
     )
-    shared_products[len(blocks[0]), triton.cdiv(width, layout.down.outputs)](
+    down_kernel[len(blocks[0]), triton.cdiv(width, layout.down.outputs)](
         middle, down, shares.flatten(), sorted_.order, out, *blocks, width, inner, **both, **tiles(layout.down, inner)
     )
     return out.view(count, top_k, -1).sum(1)

@@ -16,7 +16,7 @@ COLUMNS = 1024  # of a row that one program takes
 
 
 @triton.jit
-def gated(x, out, inner, COLUMNS: tl.constexpr, BY_HAND: tl.constexpr):
+def swiglu_kernel(x, out, inner, COLUMNS: tl.constexpr, BY_HAND: tl.constexpr):
     """Some columns of one row, which holds ``inner`` of the gate and as many values behind them."""
     row, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     there = column < inner
@@ -33,5 +33,5 @@ def swiglu(x: Tensor) -> Tensor:
     x, inner = x.contiguous(), x.shape[-1] // 2
     out = torch.empty(*x.shape[:-1], inner, device=x.device, dtype=x.dtype)
     columns = min(COLUMNS, triton.next_power_of_2(inner))
-    gated[out.numel() // inner, triton.cdiv(inner, columns)](x, out, inner, COLUMNS=columns, BY_HAND=by_hand())
+    swiglu_kernel[out.numel() // inner, triton.cdiv(inner, columns)](x, out, inner, COLUMNS=columns, BY_HAND=by_hand())
     return out

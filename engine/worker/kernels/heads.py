@@ -18,7 +18,7 @@ from engine.worker.kernels.products import by_hand, rounded
 
 
 @triton.jit
-def put(target, low, high, HALF: tl.constexpr, WIDE: tl.constexpr, BY_HAND: tl.constexpr):
+def store_halves(target, low, high, HALF: tl.constexpr, WIDE: tl.constexpr, BY_HAND: tl.constexpr):
     """Store both halves of a head."""
     column = tl.arange(0, WIDE)
     there = column < HALF
@@ -28,7 +28,7 @@ def put(target, low, high, HALF: tl.constexpr, WIDE: tl.constexpr, BY_HAND: tl.c
 
 
 @triton.jit(do_not_specialize=["count", "angles"])
-def placed(
+def qk_norm_rope_kernel(
     heads,
     query_norm,
     key_norm,
@@ -63,7 +63,7 @@ def placed(
     position = tl.load(at + row).to(tl.int64)
     if head >= QUERIES + SHARED:
         own = (head - QUERIES - SHARED).to(tl.int64)
-        put(values + own * value_head + position * value_at, low, high, HALF, WIDE, BY_HAND)
+        store_halves(values + own * value_head + position * value_at, low, high, HALF, WIDE, BY_HAND)
     else:
         if NORMS:
             scale = 1.0 / tl.sqrt((tl.sum(low * low, 0) + tl.sum(high * high, 0)) / (2 * HALF) + eps)
@@ -76,10 +76,10 @@ def placed(
         first, second = low * c - high * s, high * c + low * s
         if head < QUERIES:
             line = ((row // count).to(tl.int64) * QUERIES + head) * count + row % count
-            put(query + line * 2 * HALF, first, second, HALF, WIDE, BY_HAND)
+            store_halves(query + line * 2 * HALF, first, second, HALF, WIDE, BY_HAND)
         else:
             own = (head - QUERIES).to(tl.int64)
-            put(keys + own * key_head + position * key_at, first, second, HALF, WIDE, BY_HAND)
+            store_halves(keys + own * key_head + position * key_at, first, second, HALF, WIDE, BY_HAND)
 
 
 def place(
@@ -98,7 +98,7 @@ def place(
     queries = both - 2 * shared
     query = torch.empty(batch, queries, count, dim, device=heads.device, dtype=heads.dtype)
     query_norm, key_norm = norms or (heads, heads)
-    placed[batch * count, both](
+    qk_norm_rope_kernel[batch * count, both](
         heads.contiguous(),
         query_norm,
         key_norm,

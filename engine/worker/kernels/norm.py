@@ -14,7 +14,7 @@ from engine.worker.kernels.products import by_hand, rounded
 
 
 @triton.jit
-def summed(x, more, weight, total, out, eps, width, WIDE: tl.constexpr, BY_HAND: tl.constexpr):
+def rms_norm_kernel(x, more, weight, total, out, eps, width, WIDE: tl.constexpr, BY_HAND: tl.constexpr):
     """One row: the sum is rounded to its dtype, and the norm is that of the rounded sum."""
     row, column = tl.program_id(0).to(tl.int64) * width, tl.arange(0, WIDE)
     there = column < width
@@ -32,5 +32,5 @@ def add_norm(x: Tensor, more: Tensor, weight: Tensor, eps: float) -> tuple[Tenso
     """See Kernels.add_norm."""
     x, more, width = x.contiguous(), more.contiguous(), x.shape[1]
     total, out, wide = torch.empty_like(x), torch.empty_like(x), triton.next_power_of_2(width)
-    summed[len(x),](x, more, weight, total, out, eps, width, WIDE=wide, BY_HAND=by_hand())
+    rms_norm_kernel[len(x),](x, more, weight, total, out, eps, width, WIDE=wide, BY_HAND=by_hand())
     return total, out

@@ -23,7 +23,7 @@ LEAST = 16  # inputs of a product at least; halves of bytes are two products
 
 
 @triton.jit
-def written(
+def dequantize(
     held,
     half,
     scales,
@@ -49,7 +49,7 @@ def written(
 
 
 @triton.jit
-def product(
+def quantized_product_kernel(
     x,
     order,
     numbers,
@@ -106,7 +106,7 @@ def product(
                 group = tl.load(table + at, mask=inside, other=0) if TABLE else at // each
                 where = weight_line[:, None] * groups + group[None, :]
                 both = there[:, None] & inside[None, :]
-                weight = written(held, half, scales, zeros, where, both, BITS, MIDDLE, ZEROS, SCALE, WEIGHT, BY_HAND)
+                weight = dequantize(held, half, scales, zeros, where, both, BITS, MIDDLE, ZEROS, SCALE, WEIGHT, BY_HAND)
                 given = tl.load(x + line[:, None] + at[None, :], mask=real[:, None] & inside[None, :], other=0)
                 found += tl.dot(given.to(TYPE), tl.trans(weight.to(TYPE)), input_precision="ieee")
         if ANSWERS:
@@ -129,7 +129,7 @@ def multiplied(
     out = torch.empty(count, outputs, device=x.device, dtype=x.dtype)
     unsigned = weight.numbers.dtype == torch.uint8
     inputs = min(INPUTS, max(LEAST, triton.next_power_of_2(width // packed)))
-    product[len(sorted_.experts), triton.cdiv(outputs, OUTPUTS)](
+    quantized_product_kernel[len(sorted_.experts), triton.cdiv(outputs, OUTPUTS)](
         x.contiguous(),
         sorted_.order,
         weight.numbers,
@@ -163,6 +163,6 @@ def multiplied(
 
 
 def takes(weight: QuantizedWeight) -> bool:
-    """Whether the numbers are of a kind that ``product`` knows."""
+    """Whether ``quantized_product_kernel`` can read a weight of this kind."""
     whole = weight.numbers.dtype in (torch.uint8, torch.int8)
     return whole and weight.bits in (4, 8) and weight.scales.dtype in TYPES and weight.dtype in TYPES

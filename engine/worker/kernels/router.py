@@ -16,7 +16,7 @@ LARGEST = tl.constexpr(3e38)
 
 
 @triton.jit
-def chosen(
+def router_kernel(
     logits,
     experts,
     shares,
@@ -55,7 +55,7 @@ def route(logits: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:
     batch, count = logits.shape
     experts = torch.empty(batch, top_k, device=logits.device, dtype=torch.int64)
     shares = torch.empty(batch, top_k, device=logits.device, dtype=logits.dtype)
-    chosen[batch,](
+    router_kernel[batch,](
         logits,
         experts,
         shares,

@@ -20,7 +20,7 @@ COLUMNS = 1024  # of a signal that one program takes
 
 
 @triton.jit
-def snaked(
+def snake_kernel(
     x,
     alpha,
     inverse,
@@ -59,7 +59,7 @@ def snake(x: Tensor, alpha: Tensor, inverse: Tensor, past: Tensor | None, slots:
     x = x if x.stride(2) == 1 else x.contiguous()
     out = torch.empty(batch, channels, before + count, device=x.device, dtype=x.dtype)
     columns = min(COLUMNS, triton.next_power_of_2(before + count))
-    snaked[batch * channels, triton.cdiv(before + count, columns)](
+    snake_kernel[batch * channels, triton.cdiv(before + count, columns)](
         x,
         alpha,
         inverse,

@@ -37,7 +37,7 @@ def cut(begins: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> 
 
 
 @triton.jit
-def looked(
+def varlen_attention_kernel(
     query,
     keys,
     values,
@@ -99,7 +99,7 @@ def varlen(query: Tensor, keys: Tensor, values: Tensor, blocks: Tensor) -> Tenso
     if query.stride(-1) != 1:
         query = query.contiguous()
     out = torch.empty(1, heads, count, dim, device=query.device, dtype=query.dtype)
-    looked[len(blocks), heads](
+    varlen_attention_kernel[len(blocks), heads](
         query,
         keys,
         values,

@@ -1,6 +1,6 @@
-"""Computations of few shapes as CUDA graphs: each is captured once, and replayed from then on in one launch.
+"""Computations of few shapes as CUDA graphs: each is captured once, and from then on replayed in one launch.
 
-Where there are no graphs (a CPU, or a capture that failed) they are computed as such. Knows no model.
+Where there are no graphs (a CPU, or a capture that failed) the function is called instead. Knows no model.
 """
 
 from __future__ import annotations
@@ -22,56 +22,15 @@ from engine.worker.nn.device import to_device
 log = logging.getLogger(__name__)
 
 Given = Tensor | NDArray[Any]
-AGAIN_S = 10.0
-"""Seconds behind which a graph is tried again for which there was too little memory: a try costs others a step."""
-
-
-def capture(compute: Callable[[], Any], pool: Any, device: torch.device) -> tuple[Any, Any]:
-    """A graph of a computation, and what it computes into. It is computed once before: libraries load and choose then
-    what they are going to run."""
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        compute()
-    torch.cuda.current_stream(device).wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-        found = compute()
-    return graph, found
-
-
-class Graphs(dict[Hashable, Any]):
-    """Graphs by their keys, each captured when it is first wanted. None: it cannot be captured."""
-
-    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._name = name
-        self._clock = clock
-        self._again_s: dict[Hashable, float] = {}
-
-    def wanted(self, key: Hashable, capture: Callable[[], Any], what: str, ahead: bool) -> Any:
-        """The graph of a key, ``what`` it is of, or None. A device that has too little memory for it may have some
-        later, so that it is tried again; where graphs are captured ``ahead``, its error is raised."""
-        if key in self or (not ahead and self._clock() < self._again_s.get(key, 0.0)):
-            return self.get(key)
-        try:
-            self[key] = capture()
-        except RuntimeError as error:
-            short = next((one for one in (error, error.__context__) if out_of_memory(one)), None)
-            if short is not None and ahead:
-                raise short from None
-            if short is None:
-                self[key] = None
-            self._again_s[key] = self._clock() + AGAIN_S
-            log.warning("%s: %s not captured: %s", self._name, what, str(short or error).splitlines()[0])
-        return self.get(key)
+RETRY_S = 10.0
+"""Seconds until a capture that ran out of memory is tried again: a try costs other requests a step."""
 
 
 class Captured:
-    """``compute`` of a key and of inputs whose shapes follow from it. What it computes stands until the next call.
+    """``compute`` of a key and of inputs whose shapes follow from the key. Its results are valid until the next call.
 
-    ``idle`` are inputs of a key that touch nobody's state: a capture computes them. Of those, a call gives the first
-    rows; the rows behind them stay idle.
+    ``idle`` returns inputs of a key that touch no request's state: these are captured. A call gives the first rows of
+    each input; the remaining rows stay idle.
     """
 
     def __init__(
@@ -82,22 +41,26 @@ class Captured:
         device: torch.device,
         captures: bool = True,
     ) -> None:
+        self.captures = captures and device.type == "cuda" and torch.cuda.is_available()
+        self.graphs: dict[Hashable, _Graph | None] = {}
+        """The graphs by their keys; None where one cannot be captured."""
+        self._name = name
         self._compute = compute
         self._idle = idle
         self._device = device
-        self._captures = captures and device.type == "cuda" and torch.cuda.is_available()
-        self._graphs = Graphs(name)
+        self._clock = time.monotonic
+        self._retry_at_s: dict[Hashable, float] = {}
         self._pool: Any = None  # graphs share their memory: one runs at a time
 
     @torch.inference_mode()
     def warm(self, keys: Sequence[Any]) -> None:
-        """Capture ahead; where there are no graphs, nothing is computed. Raises what a device out of memory raises."""
-        if self._captures:
+        """Capture these keys now; on a device without graphs, do nothing. Raises torch's error if memory runs out."""
+        if self.captures:
             for key in keys:
                 self._graph(key, ahead=True)
 
     def __call__(self, key: Any, *given: Given) -> Sequence[Tensor]:
-        graph = self._graph(key) if self._captures else None
+        graph = self._graph(key) if self.captures else None
         return graph.replay(given) if graph is not None else self._compute(key, *self._filled(key, given))
 
     def _filled(self, key: Any, given: Sequence[Given]) -> list[Tensor]:
@@ -109,15 +72,36 @@ class Captured:
             found.append(torch.cat((there, rest)) if len(rest) else there)
         return found
 
-    def _graph(self, key: Any, ahead: bool = False) -> _Graph | None:
-        """None where it cannot be captured."""
-        return self._graphs.wanted(key, lambda: self._captured(key), f"{key} is", ahead)
+    def _graph(self, key: Hashable, ahead: bool = False) -> _Graph | None:
+        """Return the graph of a key, or None. A capture that runs out of memory raises where it is made ``ahead``, and
+        is tried again later otherwise."""
+        if key in self.graphs or (not ahead and self._clock() < self._retry_at_s.get(key, 0.0)):
+            return self.graphs.get(key)
+        try:
+            self.graphs[key] = self._capture(key)
+        except RuntimeError as error:
+            short = next((one for one in (error, error.__context__) if out_of_memory(one)), None)
+            if short is not None and ahead:
+                raise short from None
+            if short is None:
+                self.graphs[key] = None
+            self._retry_at_s[key] = self._clock() + RETRY_S
+            log.warning("%s: %s is not captured: %s", self._name, key, str(short or error).splitlines()[0])
+        return self.graphs.get(key)
 
-    def _captured(self, key: Any) -> _Graph:
+    def _capture(self, key: Any) -> _Graph:
+        """Capture a key. The function is called once before: libraries load and choose what they run in that call."""
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         idle = [on_device(one, self._device) for one in self._idle(key)]
         inputs = [one.clone() for one in idle]
-        graph, found = capture(lambda: self._compute(key, *inputs), self._pool, self._device)
+        stream = torch.cuda.Stream(self._device)
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            self._compute(key, *inputs)
+        torch.cuda.current_stream(self._device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            found = self._compute(key, *inputs)
         pinned = [torch.empty_like(one, device="cpu", pin_memory=True) for one in inputs]
         return _Graph(graph, inputs, idle, pinned, found, torch.cuda.Event())
 

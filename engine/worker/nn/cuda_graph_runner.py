@@ -13,18 +13,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.nn.captured import Graphs, capture
+from engine.worker.nn.captured import Captured
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
-from engine.worker.nn.device import to_device
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.device import to_host
+from engine.worker.nn.sampling_params import SamplingParams
 
 SHORTEST = 512  # positions of the shortest context bucket: masked ones are read all the same
 WARM_S = 90.0  # seconds of a start, for each kind of step: later graphs are captured when they are first wanted
@@ -56,73 +54,41 @@ class CudaGraphRunner:
         self._compute = compute
         self._max_top_k = max_top_k
         self._device = device
-        self._idle = DecodeInput(slots, 0, 0, 0, 0.0, SamplingParams(0))
-        self._captures = device.type == "cuda" and torch.cuda.is_available()
-        self._graphs = Graphs(name)
-        self._pool: Any = None  # graphs share their memory between their steps: one runs at a time
+        self._nobody = DecodeInput(slots, 0, 0, 0, 0.0, SamplingParams(0))
+        self.captured = Captured(name, self._step, self._idle, device)
 
     def __call__(self, inputs: Sequence[DecodeInput]) -> NDArray[np.int64]:
         """One step; ids [inputs, n]."""
         size = next(size for size in self.sizes if size >= len(inputs))
         bucket = next(bucket for bucket in self.context_buckets if bucket > max(one.start for one in inputs))
-        table = packed([*inputs, *[self._idle] * (size - len(inputs))])
-        graph = self._graph(size, bucket) if self._captures else None
-        if graph is not None:
-            return graph.replay(table)[: len(inputs)]
-        return self.computed(to_device(table, self._device), bucket).cpu().numpy()[: len(inputs)]
+        table = packed([*inputs, *[self._nobody] * (size - len(inputs))])
+        (ids,) = self.captured((size, bucket), table)
+        return to_host(ids)[: len(inputs)]
 
     def computed(self, table: Tensor, bucket: int) -> Tensor:
         """The step itself, which is what a graph captures: ids of a table [10, size] on the device."""
         return self._compute(DecodeBatch.of(table, self._max_top_k), bucket)
 
-    @torch.inference_mode()
+    def _step(self, shape: tuple[int, int], table: Tensor) -> tuple[Tensor]:
+        return (self.computed(table, shape[1]),)
+
+    def _idle(self, shape: tuple[int, int]) -> tuple[NDArray[np.int64]]:
+        return (packed([self._nobody] * shape[0]),)
+
     def warm(self, most_s: float | None = None) -> None:
         """Capture ahead, the shortest contexts first, for so long (WARM_S). Raises what a device out of memory
         raises."""
         most_s = WARM_S if most_s is None else most_s
-        if not self._captures:
+        if not self.captured.captures:
             return
         began_s, before = time.monotonic(), torch.cuda.memory_reserved(self._device)
         for key in ((size, bucket) for bucket in self.context_buckets for size in self.sizes):
             if time.monotonic() - began_s < most_s:
-                self._graph(*key, ahead=True)
-        captured = sum(graph is not None for graph in self._graphs.values())
+                self.captured.warm([key])
+        captured = sum(graph is not None for graph in self.captured.graphs.values())
         took_s, more = time.monotonic() - began_s, torch.cuda.memory_reserved(self._device) - before
         whole = len(self.sizes) * len(self.context_buckets)
         log.info("%s: %d of %d graphs in %.1f s and %.0f MB", self._name, captured, whole, took_s, more / 2**20)
-
-    def _graph(self, size: int, bucket: int, ahead: bool = False) -> _Graph | None:
-        """None where it cannot be captured."""
-        what = f"{size} rows over {bucket} are"
-        return self._graphs.wanted((size, bucket), lambda: self._captured(size, bucket), what, ahead)
-
-    def _captured(self, size: int, bucket: int) -> _Graph:
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
-        table = to_device(packed([self._idle] * size), self._device)
-        graph, ids = capture(lambda: self.computed(table, bucket), self._pool, self._device)
-        given, taken = (torch.empty_like(one, device="cpu", pin_memory=True) for one in (table, ids))
-        return _Graph(graph, table, ids, given, taken, torch.cuda.Event())
-
-
-@dataclass(frozen=True, slots=True)
-class _Graph:
-    """A captured step, and where its rows and ids lie: on the device, and for the copies to and from it."""
-
-    graph: Any
-    table: Tensor
-    ids: Tensor
-    given: Tensor
-    taken: Tensor
-    done: Any
-
-    def replay(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        self.given.numpy()[:] = table
-        self.table.copy_(self.given, non_blocking=True)
-        self.graph.replay()
-        self.taken.copy_(self.ids, non_blocking=True)
-        self.done.record()
-        self.done.synchronize()
-        return self.taken.numpy().copy()
 
 
 def doubled(first: int, last: int) -> list[int]:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.nn import sampler
+from engine.worker.nn import sampling_params
 from engine.worker.nn.device import float_bits, from_bits
-from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
+from engine.worker.nn.sampling_params import BatchSamplingParams, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def packed(inputs: Sequence[DecodeInput]) -> NDArray[np.int64]:
     """A table [10, batch] for ``DecodeBatch``."""
     own = np.array([(one.slot, one.start, one.token, one.step) for one in inputs], np.int64)
     positions = float_bits([one.position for one in inputs])
-    return np.concatenate((own.T, positions[None], sampler.packed([one.params for one in inputs])))
+    return np.concatenate((own.T, positions[None], sampling_params.packed([one.params for one in inputs])))
 
 
 @dataclass(frozen=True, slots=True)

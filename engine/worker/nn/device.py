@@ -23,6 +23,16 @@ def to_device(values: Sequence[Any] | NDArray[Any], device: torch.device) -> Ten
     return found.to(device, non_blocking=True)
 
 
+def to_host(values: Tensor) -> NDArray[Any]:
+    """Copy a tensor to the host, and wait for this copy alone."""
+    if values.device.type != "cuda" or not torch.cuda.is_available():
+        return values.cpu().numpy()
+    found = torch.empty_like(values, device="cpu", pin_memory=True)
+    found.copy_(values, non_blocking=True)
+    torch.cuda.current_stream(values.device).record_event().synchronize()
+    return found.numpy()
+
+
 def float_bits(values: Sequence[float] | Sequence[tuple[float, float]]) -> NDArray[np.int64]:
     """Numbers as the bits of float32, in a column of whole numbers: one copy brings both. No device needs doubles."""
     return np.array(values, np.float32).view(np.int32).astype(np.int64)

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.worker.nn.decoder import Decoder
-from engine.worker.nn.sampler import BatchSamplingParams, draw
+from engine.worker.nn.sampler import draw
+from engine.worker.nn.sampling_params import BatchSamplingParams
 from engine.worker.nn.slots import CachePositions, OneRow
 from engine.worker.nn.weights import Reader
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, pairwise
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -341,8 +342,16 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
 
 
 OneRow = DecodeSlots | SlotsInPlace
-Where = CachePositions | VarlenBatch | DecodeSlots
-"""The slots and cache positions to which the rows of a forward go."""
+
+
+class Where(Protocol):
+    """The place in a cache to which the rows of a forward go."""
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See CachePositions.mix."""
+        ...
+
+
 InPlace = CachePositions | PiecesInPlace | SlotsInPlace
 """The same where kernels write them."""
 

@@ -7,28 +7,25 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
-import torch
+from torch import Tensor
 
 from engine.core import Request
-from engine.errors import ConfigError, RequestError, WeightsError
-from engine.worker.kernels.loading import chosen
-from engine.worker.nn.device import has_graphs, settle
+from engine.errors import ConfigError, RequestError
+from engine.worker.nn.checkpoint_source import CheckpointSource
 from engine.worker.nn.settings import settings_of
-from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
 from engine.worker.omni.marks import Marks
 from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import AudioLayout
 from engine.worker.omni.talker_feed import TalkerFeed
-from engine.worker.stage import StageConfig, switched
+from engine.worker.stage import StageConfig
 
 CONTEXT = 8192  # tokens of a prompt and its answer, unless the options say otherwise
 PIECE = 256  # tokens of a prompt that one step prefills
 REMEMBER_MB = 256  # megabytes of computed prompts of sessions that may go on, in each of thinker and talker
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 THINKER = 0  # the thinker's stream of randomness; a family numbers its others from 1
 
 
-class Source(ABC):
+class Source(CheckpointSource, ABC):
     """The checkpoint as every stage sees it. A family names itself, its architecture, its defaults and its options."""
 
     family: ClassVar[str]
@@ -53,27 +50,16 @@ class Source(ABC):
     """
 
     def __init__(self, config: StageConfig) -> None:
-        torch.set_num_threads(config.threads)
-        folder = find(config.weights, self.files)
-        self.checkpoint = Checkpoint(folder, self.architecture)
+        graphs, kernels = (config.options.get(name, "auto") for name in ("graphs", "kernels"))
+        super().__init__(config, self.architecture, graphs, kernels, self.files)
         self.config: Any = settings_of(self.checkpoint.config, self.defaults)
-        self.device = torch.device(f"cuda:{config.device}" if config.device.isdigit() else config.device)
-        if config.dtype not in DTYPES:
-            raise WeightsError(f"dtype: {config.dtype!r} is neither float32 nor bfloat16")
-        self.dtype = DTYPES[config.dtype]
         if unknown := sorted(config.options.keys() - self.options):
             raise ConfigError(f"options: {', '.join(unknown)}: unknown; there are {', '.join(sorted(self.options))}")
-        self.folder = folder
-        self.slots = config.slots
         self.context = int(config.options.get("context", min(CONTEXT, self.text.max_position_embeddings)))
         self.cache_tokens = self._cache_tokens(config.options.get("cache_tokens"))
         """Positions that all requests of the thinker share; None: each has a full context."""
         self.piece = int(config.options.get("piece", PIECE))
         self.remembered = int(float(config.options.get("remember_mb", REMEMBER_MB)) * 2**20)
-        settle(self.device)
-        self.static = switched("graphs", config.options.get("graphs", "auto"), has_graphs(self.device))
-        """Whether decode steps are computed over static buffers, as graphs where the device has such."""
-        self.kernels = chosen(config.options.get("kernels", "auto"), self.device)
 
     @cached_property
     @abstractmethod
@@ -118,10 +104,11 @@ class Source(ABC):
         """The text model's config."""
         return self.config.thinker_config.text_config
 
-    def reader(self, prefix: str, dtype: torch.dtype | None = None) -> Reader:
-        """A stage's weights; a terminal is shown how far they have been read."""
-        self.checkpoint.expect(prefix)
-        return Reader(self.checkpoint, prefix, self.device, dtype or self.dtype, self.kernels, self.static)
+    def text_table(self) -> Tensor:
+        """Return the thinker's embeddings of text ids [ids, width], as they lie in the file."""
+        return self.checkpoint.tensor(
+            "thinker.model.embed_tokens.weight", (self.text.vocab_size, self.text.hidden_size)
+        )
 
     def voice(self, request: Request) -> Any:
         """The checkpoint's facts of the request's voice, of its first one where the request names none."""
@@ -131,8 +118,3 @@ class Source(ABC):
                 f"voice: {request.voice!r} is not one of {', '.join(self.voices) or 'this model (mute)'}"
             )
         return self.voices[name]
-
-    @cached_property
-    def generation(self) -> dict[str, Any]:
-        file = self.folder / "generation_config.json"
-        return read_json(file) if file.exists() else {}

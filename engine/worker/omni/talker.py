@@ -8,35 +8,28 @@ such rows are embedded.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from engine.chunk import Chunk, Codes, Kind, Usage, kinds
+from engine.chunk import Chunk, Codes, Usage, kinds
 from engine.core import Facets, StageInfo, Voice
 from engine.errors import EngineError, WeightsError
 from engine.worker.codec_frames import frames_of
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.omni.room import Room
 from engine.worker.omni.source import Source
-from engine.worker.omni.talker_feed import TextEnd
+from engine.worker.omni.talker_feed import TextEnd, read
+from engine.worker.omni.thought import PrefixKV
 from engine.worker.prefix import Prefixes, shared
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import speech, stage
 from engine.worker.talker.pending import MAX_PENDING, replay_of, to_keep
 from engine.worker.talker.stage import Net
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixKV:
-    """The computed state of the rows of a conversation: keys and values [layers, heads, rows, dim]."""
-
-    keys: Tensor
-    values: Tensor
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,14 +56,14 @@ class Talker(stage.Talker[Net]):
     source_class: ClassVar[type[Any]]
     net_class: ClassVar[type[Any]]
     speech_class: ClassVar[type[Any]] = Speech
-    takes: ClassVar[frozenset[Kind]]
-    """The family's own chunks between thinker and talker."""
     top_p: ClassVar[float]
     """The nucleus where the checkpoint's generation_config.json names none."""
     prompt_class: ClassVar[type[Any]]
     """Rows of the prompt: ``at`` is the first one's number, with ``names`` [rows] and ``positions`` [3, rows]."""
     lead_class: ClassVar[type[Any]]
     """The end of the prompt; the talker's own turn begins at its ``position``."""
+    text_class: ClassVar[type[Any]]
+    """The next token of the answer, behind which the answer has ``text_end`` characters."""
     frame_s: ClassVar[float]
     num_lead: ClassVar[int]
     """Rows with which the talker's own turn begins."""
@@ -83,7 +76,7 @@ class Talker(stage.Talker[Net]):
     @classmethod
     def _info(cls, source: Source) -> StageInfo:
         return StageInfo(
-            takes=cls.takes | kinds(TextEnd, Usage),
+            takes=kinds(*cls.structs(), Usage),
             emits=kinds(Usage),
             feeds=kinds(Codes),
             slots=source.slots,
@@ -117,6 +110,26 @@ class Talker(stage.Talker[Net]):
             spoken=stage.spoken_before(req, self.net.groups),
         )
         self.net.open(req.slot)
+
+    @classmethod
+    def structs(cls) -> tuple[type[Any], ...]:
+        """The structs that the thinker sends."""
+        return cls.prompt_class, cls.lead_class, cls.text_class, TextEnd
+
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        """Yield what the thinker sends, read and checked. Raises StageFailed where its parts do not fit together."""
+        async for chunk in inputs:
+            item = read(chunk, self.structs())
+            self.check(item)
+            yield item
+
+    @abstractmethod
+    def check(self, item: Any) -> None:
+        """Raises StageFailed where the parts of a struct from the thinker do not fit together."""
+
+    @abstractmethod
+    def text_id(self, token: Any) -> int:
+        """Return the text id of a ``text_class`` struct."""
 
     @abstractmethod
     def prompt_embeddings(self, piece: Any, start: int) -> Tensor:
@@ -174,6 +187,9 @@ class Talker(stage.Talker[Net]):
 
     def taken(self, req: StageRequest, item: Any) -> int | None:
         speech: Speech = req.state
+        if isinstance(item, self.text_class):
+            speech.characters = item.text_end
+            return self.text_id(item)
         if isinstance(item, Usage):
             speech.usage = item
         elif not speech.ended:
@@ -231,7 +247,7 @@ class Talker(stage.Talker[Net]):
         speech.unkept = False
         if speech.num_cached_tokens < len(speech.names):
             prefix = PrefixKV(*self.net.cache.copy(req.slot, len(speech.names)))
-            self.prefixes.keep(req.request.session, speech.names, prefix, prefix.keys.nbytes + prefix.values.nbytes)
+            self.prefixes.keep(req.request.session, speech.names, prefix, prefix.size)
 
 
 def _give_up(req: StageRequest) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -56,13 +56,14 @@ class TalkerFeed(ABC):
         behind it."""
 
 
-def read(chunk: Chunk, structs: Mapping[Kind, type[S]]) -> S | Usage:
-    """Read a chunk of the thinker's, which is one of these or its usage. Raises StageFailed for another one."""
+def read(chunk: Chunk, structs: Iterable[type[S]]) -> S | Usage:
+    """Read a chunk from the thinker: one of these structs, or its usage. Raises StageFailed for any other chunk."""
     if isinstance(chunk, Usage):
         return chunk
-    if not isinstance(chunk, Tensors) or chunk.name not in structs:
+    found = next((one for one in structs if one.__struct_config__.tag == chunk.kind), None)
+    if found is None or not isinstance(chunk, Tensors):
         raise StageFailed(f"the talker takes what its own thinker says, not {chunk.kind}")
     try:
-        return chunk.read(structs[chunk.name])
+        return chunk.read(found)
     except msgspec.ValidationError as error:
         raise StageFailed(f"the thinker's {chunk.name} cannot be read: {error}") from None

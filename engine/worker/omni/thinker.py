@@ -18,7 +18,7 @@ from engine.core import Facets, StageInfo, TokenCost
 from engine.errors import EngineError, StageFailed
 from engine.worker.chat import Pieces, tokenizer_of
 from engine.worker.nn.device import to_device
-from engine.worker.nn.sampler import FAILED, SamplingParams
+from engine.worker.nn.sampling_params import FAILED, SamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.omni.answer_writer import AnswerWriter
 from engine.worker.omni.encoders import Encoders

@@ -15,7 +15,8 @@ from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.device import to_device
 from engine.worker.nn.prefills import Prefills
 from engine.worker.nn.quantized import Weight, linear
-from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams, draw
+from engine.worker.nn.sampler import draw
+from engine.worker.nn.sampling_params import BatchSamplingParams, SamplingParams
 from engine.worker.nn.slots import Batch, CachePositions, OneRow
 from engine.worker.nn.weights import Reader
 from engine.worker.omni.source import THINKER, Source

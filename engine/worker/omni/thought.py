@@ -15,19 +15,19 @@ from torch import Tensor
 from engine.chunk import Chunk, Tensors
 from engine.worker.chat import Pieces
 from engine.worker.nn.decode_batch import DecodeInput
-from engine.worker.nn.sampler import FAILED, SamplingParams
+from engine.worker.nn.sampling_params import FAILED, SamplingParams
 from engine.worker.omni.prompt import Prompt
 from engine.worker.stage_request import StageRequest
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixKV:
-    """The computed state of a conversation: keys and values [layers, heads, rows, dim], and the hidden rows [rows,
-    width] that the talker takes."""
+    """The computed state of a conversation: keys and values [layers, heads, rows, dim], and a thinker's hidden rows
+    [rows, width] that the talker takes."""
 
     keys: Tensor
     values: Tensor
-    hidden: NDArray[np.float32]
+    hidden: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
     @property
     def size(self) -> int:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.chunk import Audio, Chunk, kinds
+from engine.chunk import Audio, Chunk, Codes, Kind, kinds
 from engine.core import Facets, StageInfo
 from engine.errors import ConfigError, EngineError
 from engine.worker.codec_frames import Books, Window
@@ -58,6 +58,18 @@ class Code2Wav:
     plannable: ClassVar[bool] = True
     most_work_bytes: ClassVar[int] = 2_700_000_000
     """Of graphs and steps of MOST_FRAMES, in Qwen3-Omni-30B-A3B's true shapes: so many has an H200 taken."""
+
+    takes: ClassVar[frozenset[Kind]] = kinds(Codes)
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        return StageInfo(
+            takes=cls.takes,
+            emits=kinds(Audio),
+            slots=config.slots,
+            max_pending=MAX_PENDING,
+            facets=Facets(frame_s=FRAME_S),
+        )
 
     def __init__(
         self, info: StageInfo, net: CodecDecoder, device: torch.device, graphs: bool, rounds: bool = False
@@ -172,14 +184,3 @@ def sound_dtype(wanted: Any) -> torch.dtype:
     if wanted not in DTYPES:
         raise ConfigError(f"options.sound_dtype: {wanted!r:.80} is none of {', '.join(DTYPES)}")
     return DTYPES[wanted]
-
-
-def code2wav_info(config: StageConfig, *takes: Any) -> StageInfo:
-    """Describe such a stage, which takes these kinds of chunks."""
-    return StageInfo(
-        takes=kinds(*takes),
-        emits=kinds(Audio),
-        slots=config.slots,
-        max_pending=MAX_PENDING,
-        facets=Facets(frame_s=FRAME_S),
-    )

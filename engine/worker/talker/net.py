@@ -23,7 +23,8 @@ from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.device import to_device
 from engine.worker.nn.prefills import Prefills
-from engine.worker.nn.sampler import BatchSamplingParams, draw, penalised
+from engine.worker.nn.sampler import draw, penalised
+from engine.worker.nn.sampling_params import BatchSamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.nn.weights import Reader
 

@@ -13,7 +13,7 @@ from engine.worker.nn.decode_batch import DecodeBatch
 from engine.worker.nn.device import to_device
 from engine.worker.nn.predictor import FURTHER, FurtherCodes, Predictor
 from engine.worker.nn.projection import Projection
-from engine.worker.nn.sampler import BatchSamplingParams
+from engine.worker.nn.sampling_params import BatchSamplingParams
 from engine.worker.nn.weights import Reader
 from engine.worker.talker import net
 from engine.worker.talker.net import PREDICTOR

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.core import SPEAKER_RATE_HZ
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 
 FRAME_S = 0.08
 FRAME_SAMPLES = round(FRAME_S * SPEAKER_RATE_HZ)

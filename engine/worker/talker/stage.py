@@ -18,7 +18,7 @@ from engine.chunk import Chunk, Codes
 from engine.core import StageInfo
 from engine.errors import EngineError, StageFailed
 from engine.worker.nn.decode_batch import DecodeInput
-from engine.worker.nn.sampler import FAILED, BatchSamplingParams
+from engine.worker.nn.sampling_params import FAILED, BatchSamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
@@ -28,6 +28,8 @@ from engine.worker.talker.speech import Speech
 
 Net = TypeVar("Net", bound=TalkerNet)
 Results = dict[int, list[Chunk] | EngineError]
+Speakers = list[tuple[StageRequest, int]]
+"""Requests that speak in this step, each with the id of its next text."""
 
 
 class Talker(Generic[Net]):
@@ -86,13 +88,11 @@ class Talker(Generic[Net]):
                 else:
                     room -= taken
 
-    def _speakers(
-        self, reqs: Sequence[StageRequest], batch: Batch, results: Results
-    ) -> tuple[list[tuple[StageRequest, int]], list[tuple[StageRequest, int]]]:
+    def _speakers(self, reqs: Sequence[StageRequest], batch: Batch, results: Results) -> tuple[Speakers, Speakers]:
         """Return which requests begin to speak and which go on, each with the next text; the others' results go into
         ``results``."""
-        beginning: list[tuple[StageRequest, int]] = []
-        going: list[tuple[StageRequest, int]] = []
+        beginning: Speakers = []
+        going: Speakers = []
         for req in sorted(reqs, key=by_slot):
             found = guarded(self, req, self._next, batch)
             if isinstance(found, int):
@@ -146,9 +146,7 @@ class Talker(Generic[Net]):
         req.done = req.cut = True
         return []
 
-    def _compute(
-        self, beginning: Sequence[tuple[StageRequest, int]], going: Sequence[tuple[StageRequest, int]], batch: Batch
-    ) -> Results:
+    def _compute(self, beginning: Speakers, going: Speakers, batch: Batch) -> Results:
         """Take in the batch, and in the same forward the next rows of those who speak: a frame for each of them."""
         speaking = self._begin(beginning, batch) + self._go_on(going, batch)
         hidden = self.net.append(batch) if len(batch) else None
@@ -158,9 +156,7 @@ class Talker(Generic[Net]):
         params = BatchSamplingParams.of([req.state.params for req in speaking], hidden.device)
         return self._framed(speaking, self.net.frames(slots, hidden[-len(speaking) :], params, steps))
 
-    def _replay(
-        self, beginning: Sequence[tuple[StageRequest, int]], going: Sequence[tuple[StageRequest, int]], batch: Batch
-    ) -> Results:
+    def _replay(self, beginning: Speakers, going: Speakers, batch: Batch) -> Results:
         """The same where frames are graphs: into those goes one row of each, a turn's first frame not excepted."""
         if beginning:
             self.net.lead([req.slot for req in self._begin(beginning, batch, last=False)])
@@ -176,9 +172,7 @@ class Talker(Generic[Net]):
         speech.position = position + 1
         return DecodeInput(req.slot, start, text, speech.answered, position, speech.params)
 
-    def _begin(
-        self, beginning: Sequence[tuple[StageRequest, int]], batch: Batch, last: bool = True
-    ) -> list[StageRequest]:
+    def _begin(self, beginning: Speakers, batch: Batch, last: bool = True) -> list[StageRequest]:
         """Add the first rows of voices, with or without the last of those. Returns those requests."""
         if not beginning:
             return []
@@ -190,7 +184,7 @@ class Talker(Generic[Net]):
                 self.add_on(req, batch, own)
         return reqs
 
-    def _go_on(self, going: Sequence[tuple[StageRequest, int]], batch: Batch) -> list[StageRequest]:
+    def _go_on(self, going: Speakers, batch: Batch) -> list[StageRequest]:
         """Add a row for each request that speaks: its last frame and its next text. Returns those requests."""
         if not going:
             return []

@@ -22,7 +22,7 @@ from triton.runtime.jit import JITFunction
 from engine.worker.kernels import experts as written_out
 from engine.worker.kernels.experts import LAYOUTS
 from engine.worker.kernels.launched import Launched
-from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
+from engine.worker.nn.sampling_params import BatchSamplingParams, SamplingParams
 from tests.worker.kernels.weights import KINDS, weight
 
 SHARED = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024}

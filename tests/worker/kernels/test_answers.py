@@ -36,7 +36,8 @@ class Counted:
             self.calls[name] += 1
             return launch(*args)
 
-        monkeypatch.setattr(kind, name, counting)
+        is_static = isinstance(vars(kind)[name], staticmethod)
+        monkeypatch.setattr(kind, name, staticmethod(counting) if is_static else counting)
 
 
 @pytest.mark.parametrize("kind", ["full", "int4", "shared"])

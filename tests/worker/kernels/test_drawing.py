@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from engine.worker.kernels.loading import Kernels
-from engine.worker.nn.sampler import FAILED, BatchSamplingParams, SamplingParams, draw, number_line
+from engine.worker.nn.sampler import draw, number_line
+from engine.worker.nn.sampling_params import FAILED, BatchSamplingParams, SamplingParams
 
 ROWS = 12
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ from engine.worker.nn import moe
 from engine.worker.nn.decoder import Decoder, rms_norm
 from engine.worker.nn.predictor import Predictor
 from engine.worker.nn.rope import Rope, rotate
-from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
+from engine.worker.nn.sampling_params import BatchSamplingParams, SamplingParams
 from engine.worker.nn.slots import CachePositions, KvSlots
 from tests.worker.kernels.figures import differing
 from tests.worker.nn.test_blocks import CPU, Made

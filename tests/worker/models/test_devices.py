@@ -20,11 +20,10 @@ from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn import memory as planning
 from engine.worker.nn.captured import Captured
-from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import answers, check, has_graphs, nvidia_capability
 from engine.worker.nn.moe import has_grouped
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni.source import Source
 from engine.worker.stage import StageConfig
 from tests.worker.models.qwen3_omni.cases import Folder
@@ -97,16 +96,16 @@ def test_what_cannot_be_used_is_told_before_it_is_planned_or_loaded(
         build(task(checkpoint("plain")))
 
 
-def capturing(patch: pytest.MonkeyPatch, kind: type[Any], capture: Any) -> None:
+def capturing(patch: pytest.MonkeyPatch, capture: Any) -> None:
     """Have graphs captured where there are none, by what stands for it."""
-    made = kind.__init__
+    made = Captured.__init__
 
-    def init(self: Any, *args: Any, **named: Any) -> None:
+    def init(self: Captured, *args: Any, **named: Any) -> None:
         made(self, *args, **named)
-        self._captures = True
+        self.captures = True
 
-    patch.setattr(kind, "__init__", init)
-    patch.setattr(kind, "_captured", capture)
+    patch.setattr(Captured, "__init__", init)
+    patch.setattr(Captured, "_capture", capture)
     patch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
 
 
@@ -123,7 +122,7 @@ def test_another_process_that_takes_the_memory_meanwhile_is_one_sentence(
         monkeypatch.setattr(Source, "reader", full)
     else:
         monkeypatch.setattr("engine.worker.talker.code2wav.WARM_S", 60.0)
-        capturing(monkeypatch, CudaGraphRunner if stage == "thinker" else Captured, full)
+        capturing(monkeypatch, full)
     with pytest.raises(WeightsError) as raised:
         build(task(checkpoint("plain"), "cpu", stage, graphs="on"))
     assert str(raised.value).startswith(f"The device cpu ran out of memory while {stage} was loaded: another process")

@@ -99,8 +99,8 @@ async def test_what_was_given_is_kept_and_the_rest_is_behind_it(
 def spied(patch: pytest.MonkeyPatch) -> dict[int, list[int]]:
     """The text's tokens that each request at the talker was given, and SILENT where it was told to stop."""
     from engine.worker.models.qwen3_omni import talker
-    from engine.worker.models.qwen3_omni.speakable import TextToken, read
-    from engine.worker.omni.talker_feed import TextEnd
+    from engine.worker.models.qwen3_omni.speakable import TextToken
+    from engine.worker.omni.talker_feed import TextEnd, read
 
     given: dict[int, list[int]] = {}
     adapt = talker.Talker.adapt
@@ -110,7 +110,7 @@ def spied(patch: pytest.MonkeyPatch) -> dict[int, list[int]]:
 
         async def noted() -> Any:
             async for chunk in inputs:
-                token = read(chunk)
+                token = read(chunk, self.structs())
                 if isinstance(token, TextToken | TextEnd):
                     ids.append(token.id if isinstance(token, TextToken) else SILENT)
                 yield chunk

@@ -15,9 +15,10 @@ from engine import Engine, StageFailed
 from engine.chunk import Chunk, Codes, Tensors, Text
 from engine.stream import of
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
-from engine.worker.models.qwen3_omni.speakable import TextToken, UserTurns, read
+from engine.worker.models.qwen3_omni.speakable import TextToken, UserTurns
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
+from engine.worker.omni.talker_feed import read
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from tests.oracles.qwen3_omni import Turn
@@ -126,4 +127,4 @@ async def test_a_code_beyond_the_book_never_reaches_the_decoder(code: int, check
 )
 def test_what_the_thinker_does_not_say_is_refused(said: Chunk, why: str) -> None:
     with pytest.raises(StageFailed, match=why):
-        read(said)
+        read(said, Talker.structs())

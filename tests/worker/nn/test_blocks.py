@@ -20,7 +20,8 @@ from engine.worker.nn.conv import CausalConv, CausalTransposedConv, Piece
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.moe import _walked, gathered, grouped, moe, route
 from engine.worker.nn.rope import Rope, rotate
-from engine.worker.nn.sampler import FAILED, BatchSamplingParams, SamplingParams, draw, penalised, uniforms
+from engine.worker.nn.sampler import draw, penalised
+from engine.worker.nn.sampling_params import FAILED, BatchSamplingParams, SamplingParams, uniforms
 from engine.worker.nn.slots import Batch, CachePositions, KvSlots
 from engine.worker.nn.weights import Checkpoint, Reader, find
 from engine.worker.randomness import uniform

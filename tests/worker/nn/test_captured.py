@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.worker.nn.captured import AGAIN_S, Captured
+from engine.worker.nn.captured import RETRY_S, Captured
 from tests.worker.nn.test_blocks import CPU
 
 
@@ -39,9 +39,9 @@ def test_what_cannot_be_captured_is_said_once_and_computed(
         tried.append(key)
         raise RuntimeError("operation not permitted when stream is capturing\nand what else it says")
 
-    monkeypatch.setattr(Captured, "_captured", fails)
+    monkeypatch.setattr(Captured, "_capture", fails)
     captured = Captured("it", doubled, idle, CPU)
-    captured._captures = True
+    captured.captures = True
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert captured(2, torch.ones(2, 2), np.array([1, 2]))[1].tolist() == [3, 4]
@@ -73,17 +73,17 @@ def test_a_graph_for_which_memory_is_short_is_tried_again_and_ends_a_start(
     kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried: list[int] = []
-    monkeypatch.setattr(Captured, "_captured", lambda self, key: (tried.append(key), short(kind)))
+    monkeypatch.setattr(Captured, "_capture", lambda self, key: (tried.append(key), short(kind)))
     captured = Captured("it", doubled, idle, CPU)
-    captured._captures, captured._graphs._clock = True, (clock := Clock())
+    captured.captures, captured._clock = True, (clock := Clock())
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
         captured.warm([2])
-    for clock.now_s, tries in ((1.0, 2), (AGAIN_S, 2), (1.0 + AGAIN_S, 3)):
+    for clock.now_s, tries in ((1.0, 2), (RETRY_S, 2), (1.0 + RETRY_S, 3)):
         assert captured(2, torch.ones(2, 2), np.array([1, 2]))[1].tolist() == [3, 4]
         assert len(tried) == tries
     assert caplog.messages[0] == "it: 2 is not captured: CUDA out of memory. Tried to allocate 2.00 GiB"
-    monkeypatch.setattr(Captured, "_captured", lambda self, key: "a graph")
-    clock.now_s += AGAIN_S
+    monkeypatch.setattr(Captured, "_capture", lambda self, key: "a graph")
+    clock.now_s += RETRY_S
     assert captured._graph(2) == "a graph"
 
 
@@ -107,9 +107,9 @@ def test_a_replay_takes_what_is_given_and_leaves_the_rest_idle(monkeypatch: pyte
 
         return module._Graph(Graph(), inputs, given, [torch.empty_like(one) for one in given], found, Done())
 
-    monkeypatch.setattr(Captured, "_captured", made)
+    monkeypatch.setattr(Captured, "_capture", made)
     captured = Captured("it", doubled, idle, CPU)
-    captured._captures = True
+    captured.captures = True
     assert captured(3, torch.ones(3, 2), np.array([1, 2, 3]))[1].tolist() == [4, 5, 6]
     x, rows = captured(3, torch.ones(1, 2), np.array([5]))
     assert x[:, 0].tolist() == [2.0, 14.0, 14.0]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from engine.worker.nn.captured import Captured
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner, doubled
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
-from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
+from engine.worker.nn.sampling_params import BatchSamplingParams, SamplingParams
 from engine.worker.nn.slots import CachePositions, KvSlots, VarlenBatch, attended
 from tests.worker.nn.test_blocks import CPU
 
@@ -65,19 +66,19 @@ def test_what_cannot_be_captured_is_computed_all_the_same(
 ) -> None:
     tried: list[tuple[int, int]] = []
 
-    def captured(self: CudaGraphRunner, size: int, bucket: int) -> Any:
-        tried.append((size, bucket))
+    def captured(self: Captured, key: tuple[int, int]) -> Any:
+        tried.append(key)
         raise RuntimeError("operation not permitted when stream is capturing\nand what else it says")
 
-    monkeypatch.setattr(CudaGraphRunner, "_captured", captured)
+    monkeypatch.setattr(Captured, "_capture", captured)
     steps, _ = runner()
-    steps._captures = True
+    steps.captured.captures = True
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert steps([DecodeInput(1, 5, 0, 0, 0.0, SamplingParams(1))]).tolist() == [[1, 5]]
     assert tried == [(1, 512)], "once for all"
     assert [record.message for record in caplog.records] == [
-        "it: 1 rows over 512 are not captured: operation not permitted when stream is capturing"
+        "it: (1, 512) is not captured: operation not permitted when stream is capturing"
     ]
 
 
@@ -86,16 +87,16 @@ def test_a_step_for_whose_graph_memory_is_short_is_tried_again_and_ends_a_start(
 ) -> None:
     tried: list[tuple[int, int]] = []
 
-    def captured(self: CudaGraphRunner, size: int, bucket: int) -> Any:
-        tried.append((size, bucket))
+    def captured(self: Captured, key: tuple[int, int]) -> Any:
+        tried.append(key)
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(CudaGraphRunner, "_captured", captured)
+    monkeypatch.setattr(Captured, "_capture", captured)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
     steps, _ = runner()
-    steps._captures = True
+    steps.captured.captures = True
     for now_s in (0.0, 1.0, 11.0):
-        steps._graphs._clock = lambda now_s=now_s: now_s
+        steps.captured._clock = lambda now_s=now_s: now_s
         assert steps([DecodeInput(1, 5, 0, 0, 0.0, SamplingParams(1))]).tolist() == [[1, 5]]
     assert tried == [(1, 512)] * 2
     with pytest.raises(torch.OutOfMemoryError):
@@ -106,16 +107,16 @@ def test_a_start_captures_the_shortest_reaches_first_and_not_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried: list[tuple[int, int]] = []
-    monkeypatch.setattr(CudaGraphRunner, "_captured", lambda self, *key: tried.append(key))
+    monkeypatch.setattr(Captured, "_capture", lambda self, key: tried.append(key))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
     steps, _ = runner()
-    steps._captures = True
+    steps.captured.captures = True
     with caplog.at_level(logging.INFO):
         steps.warm()
     assert tried == [(size, bucket) for bucket in (512, 1024, 2000) for size in (1, 2, 4, 5)]
     tried.clear()
     steps, _ = runner()
-    steps._captures = True
+    steps.captured.captures = True
     steps.warm(most_s=0.0)
     assert not tried
     assert "of 12 graphs in" in caplog.text

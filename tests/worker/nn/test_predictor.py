@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.worker.nn.predictor import Predictor
-from engine.worker.nn.sampler import FAILED, BatchSamplingParams, SamplingParams
+from engine.worker.nn.sampling_params import FAILED, BatchSamplingParams, SamplingParams
 from tests.worker.nn.test_blocks import CPU, reader
 
 CONFIG = SimpleNamespace(

@@ -23,7 +23,7 @@ from engine.worker.models.qwen2_5_omni.dit import Dit
 from engine.worker.models.qwen2_5_omni.source import CODE_S, Source, Voice
 from engine.worker.models.qwen2_5_omni.vocoder import Vocoder
 from engine.worker.nn.device import to_device
-from engine.worker.nn.sampler import uniforms
+from engine.worker.nn.sampling_params import uniforms
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.net import PREDICTOR

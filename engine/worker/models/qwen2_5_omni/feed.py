@@ -10,13 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.chunk import Chunk, Kind, Tensors, Usage, kinds
+from engine.chunk import Chunk, Tensors, kinds
 from engine.worker.nn.device import to_device
-from engine.worker.omni import talker_feed
 from engine.worker.omni.block import Block
 from engine.worker.omni.marks import Marks
 from engine.worker.omni.prompt import Prompt, TalkerRows
-from engine.worker.omni.talker_feed import TalkerFeed, TextEnd
+from engine.worker.omni.talker_feed import TalkerFeed
 from engine.worker.omni.thought import Piece
 
 
@@ -42,13 +41,6 @@ class ReplyRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwe
 
     hidden: NDArray[np.float32]
     text_end: int
-
-
-Speakable = PromptRows | PromptEnd | ReplyRow | TextEnd | Usage
-
-_STRUCTS: dict[Kind, type[PromptRows | PromptEnd | ReplyRow | TextEnd]] = {
-    str(one.__struct_config__.tag): one for one in (PromptRows, PromptEnd, ReplyRow, TextEnd)
-}
 
 
 class Feed(TalkerFeed):
@@ -85,8 +77,3 @@ class Feed(TalkerFeed):
     def drawn(self, token: int, text_end: int) -> list[msgspec.Struct]:
         """A token is spoken once the thinker has eaten it: see ``Thinker``."""
         return []
-
-
-def read(chunk: Chunk) -> Speakable:
-    """Read a chunk of the thinker's. Raises StageFailed for one that is none of these."""
-    return talker_feed.read(chunk, _STRUCTS)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from engine.chunk import Chunk, kinds
+from engine.chunk import Chunk
 from engine.errors import EngineError, StageFailed
-from engine.worker.models.qwen2_5_omni.feed import PromptEnd, PromptRows, ReplyRow, Speakable, read
+from engine.worker.models.qwen2_5_omni.feed import PromptEnd, PromptRows, ReplyRow
 from engine.worker.models.qwen2_5_omni.source import CODE_S, Source
 from engine.worker.models.qwen2_5_omni.talker_net import END, LEAD, PAD, TalkerNet
 from engine.worker.omni import talker
@@ -31,24 +31,19 @@ class Talker(talker.Talker[TalkerNet]):
     """The stage: it hears the prompt, and says what its thinker writes."""
 
     source_class, net_class, speech_class = Source, TalkerNet, Speech
-    prompt_class, lead_class = PromptRows, PromptEnd
-    takes = kinds(PromptRows, PromptEnd, ReplyRow)
+    prompt_class, lead_class, text_class = PromptRows, PromptEnd, ReplyRow
     frame_s, num_lead = CODE_S, LEAD
     end, pad = END, PAD
     top_p = 0.8
 
-    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """Yield what the thinker says, as it is. Raises StageFailed where it does not belong together."""
+    def check(self, item: Any) -> None:
         width = self.source.text.hidden_size
-        async for chunk in inputs:
-            item = read(chunk)
-            if isinstance(item, PromptRows):
-                count = len(item.names)
-                if item.hidden.shape != (count, width) or item.positions.shape != (3, count):
-                    raise StageFailed(f"rows of a prompt do not fit together: {item.hidden.shape}, {count} names")
-            if isinstance(item, ReplyRow) and item.hidden.shape != (width,):
-                raise StageFailed(f"a row of the answer has the shape {list(item.hidden.shape)}, not [{width}]")
-            yield item
+        if isinstance(item, PromptRows):
+            count = len(item.names)
+            if item.hidden.shape != (count, width) or item.positions.shape != (3, count):
+                raise StageFailed(f"rows of a prompt do not fit together: {item.hidden.shape}, {count} names")
+        if isinstance(item, ReplyRow) and item.hidden.shape != (width,):
+            raise StageFailed(f"a row of the answer has the shape {list(item.hidden.shape)}, not [{width}]")
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         self.net.release()
@@ -65,8 +60,5 @@ class Talker(talker.Talker[TalkerNet]):
     def first_embeddings(self, reqs: Sequence[StageRequest], texts: Sequence[int]) -> Tensor:
         return self.net.lead_embeddings([req.state.voice for req in reqs], texts)
 
-    def taken(self, req: StageRequest, item: Speakable) -> int | None:
-        if isinstance(item, ReplyRow):
-            req.state.characters = item.text_end
-            return self.net.hold(item.hidden)
-        return super().taken(req, item)
+    def text_id(self, token: ReplyRow) -> int:
+        return self.net.hold(token.hidden)

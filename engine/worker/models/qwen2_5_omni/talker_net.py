@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.worker.models.qwen2_5_omni.source import Source, Voice
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput
 from engine.worker.nn.device import to_device
-from engine.worker.nn.sampler import BatchSamplingParams
+from engine.worker.nn.sampling_params import BatchSamplingParams
 from engine.worker.talker import net
 from engine.worker.talker.net import TalkerShape
 from engine.worker.talker.speech import ANSWER_FRAMES
@@ -46,7 +46,7 @@ class TalkerNet(net.TalkerNet):
         projection = read.below("thinker_to_talker_proj")
         self.projection = projection("weight", self.width, wide), projection("bias", self.width)
         self.codes = F.linear(read("model.embed_tokens.weight", config.vocab_size, wide), self.projection[0])
-        table = source.checkpoint.tensor("thinker.model.embed_tokens.weight", (source.text.vocab_size, wide))
+        table = source.text_table()
         self._fixed = table[[config.tts_text_end_token_id, config.tts_text_pad_token_id]].float().numpy()
         self._begins = {one.begin: table[one.begin].float().numpy() for one in source.voices.values()}
         self._texts: list[NDArray[np.float32]] = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from engine.chunk import Codes
-from engine.core import StageInfo
 from engine.errors import WeightsError
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.codec import CodecDecoder, MeanOfBooks
@@ -13,10 +11,6 @@ from engine.worker.talker import code2wav
 
 class Code2Wav(code2wav.Code2Wav):
     """The stage."""
-
-    @classmethod
-    def describe(cls, config: StageConfig) -> StageInfo:
-        return code2wav.code2wav_info(config, Codes)
 
     def __init__(self, config: StageConfig) -> None:
         self.source = source = Source(config)

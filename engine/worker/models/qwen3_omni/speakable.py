@@ -6,10 +6,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.chunk import Chunk, Kind, Usage
-from engine.worker.omni import talker_feed
-from engine.worker.omni.talker_feed import TextEnd
-
 
 class UserTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.user_turns"):
     """A piece of the user's turns, which begins ``at`` a row of them all: ids [rows], their positions [3, rows] and
@@ -34,15 +30,3 @@ class TextToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qw
 
     id: int
     text_end: int
-
-
-Speakable = UserTurns | Lead | TextToken | TextEnd | Usage
-
-_STRUCTS: dict[Kind, type[UserTurns | Lead | TextToken | TextEnd]] = {
-    str(one.__struct_config__.tag): one for one in (UserTurns, Lead, TextToken, TextEnd)
-}
-
-
-def read(chunk: Chunk) -> Speakable:
-    """Read a chunk of the thinker's. Raises StageFailed for one that is none of these."""
-    return talker_feed.read(chunk, _STRUCTS)

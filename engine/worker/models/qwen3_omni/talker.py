@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from engine.chunk import Chunk, kinds
 from engine.errors import StageFailed
 from engine.worker.models.qwen3_omni.source import FRAME_S, Source
-from engine.worker.models.qwen3_omni.speakable import Lead, Speakable, TextToken, UserTurns, read
+from engine.worker.models.qwen3_omni.speakable import Lead, TextToken, UserTurns
 from engine.worker.models.qwen3_omni.talker_net import LEAD, TalkerNet
 from engine.worker.omni import talker
 from engine.worker.stage import StageConfig
@@ -30,8 +29,7 @@ class Talker(talker.Talker[TalkerNet]):
     """The stage: it hears the user's turns, and says what its thinker writes."""
 
     source_class, net_class, speech_class = Source, TalkerNet, Speech
-    prompt_class, lead_class = UserTurns, Lead
-    takes = kinds(UserTurns, Lead, TextToken)
+    prompt_class, lead_class, text_class = UserTurns, Lead, TextToken
     frame_s, num_lead = FRAME_S, LEAD
     top_p = 1.0
 
@@ -40,17 +38,11 @@ class Talker(talker.Talker[TalkerNet]):
         self.end = self.source.marks.end
         self.pad = self.source.marks.pad
 
-    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """Yield what the thinker says, as it is. Raises StageFailed where it does not belong together."""
-        async for chunk in inputs:
-            item = read(chunk)
-            if isinstance(item, UserTurns):
-                self._check(item)
-            yield item
-
-    def _check(self, user: UserTurns) -> None:
-        ids, names, positions, media = len(user.ids), len(user.names), user.positions.shape[1], len(user.media)
-        placeholders = np.count_nonzero(self.source.marks.stand(user.ids))
+    def check(self, item: Any) -> None:
+        if not isinstance(item, UserTurns):
+            return
+        ids, names, positions, media = len(item.ids), len(item.names), item.positions.shape[1], len(item.media)
+        placeholders = np.count_nonzero(self.source.marks.stand(item.ids))
         if not (ids == names == positions) or placeholders != media:
             counts = f"{ids} ids, {names} names, {positions} positions, {placeholders} placeholders, {media} media"
             raise StageFailed(f"the parts of a turn that the thinker sent do not fit together: {counts}")
@@ -65,8 +57,5 @@ class Talker(talker.Talker[TalkerNet]):
     def first_embeddings(self, reqs: Sequence[StageRequest], texts: Sequence[int]) -> Tensor:
         return self.net.lead_embeddings([req.state.lead for req in reqs], [req.state.voice for req in reqs], texts)
 
-    def taken(self, req: StageRequest, item: Speakable) -> int | None:
-        if isinstance(item, TextToken):
-            req.state.characters = item.text_end
-            return item.id
-        return super().taken(req, item)
+    def text_id(self, token: TextToken) -> int:
+        return token.id

@@ -38,13 +38,10 @@ class TalkerNet(rvq_net.TalkerNet):
             penalty=source.generation.get("talker_repetition_penalty", 1.05),
             top_k=source.generation.get("talker_top_k", 50),
         )
-        table = source.checkpoint.tensor(
-            "thinker.model.embed_tokens.weight", (source.text.vocab_size, source.text.hidden_size)
-        )
         inner = config.thinker_hidden_size, text.intermediate_size, text.hidden_size
         self.project_hidden = Projection(read.below("hidden_projection"), *inner)
         room = source.context + ANSWER_FRAMES
-        super().__init__(read, shape, table, room, source.slots, source.static, source.shared(room))
+        super().__init__(read, shape, source.text_table(), room, source.slots, source.static, source.shared(room))
 
     def user_embeddings(self, ids: NDArray[np.int64], media: NDArray[np.float32]) -> Tensor:
         """Rows of a user's turn: words by their embedding, sounds and pictures by what was thought ``media``."""

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.chunk import Chunk, Codes, Tensors
-from engine.core import StageInfo
+from engine.chunk import Chunk, Codes, Tensors, kinds
 from engine.errors import EngineError, StageFailed
 from engine.worker.models.qwen3_tts.front import ResidualBooks
 from engine.worker.models.qwen3_tts.source import Source
@@ -32,9 +31,7 @@ KEPT = 16
 class Code2Wav(code2wav.Code2Wav):
     """The stage. The state behind a recording is computed once, and then taken over by all who speak with its voice."""
 
-    @classmethod
-    def describe(cls, config: StageConfig) -> StageInfo:
-        return code2wav.code2wav_info(config, Codes, Recording)
+    takes = kinds(Codes, Recording)
 
     def __init__(self, config: StageConfig) -> None:
         source = Source(config)

@@ -7,21 +7,17 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-
 from engine.core import Voice
 from engine.errors import ConfigError, WeightsError
 from engine.nearest import nearest
-from engine.worker.kernels.loading import chosen
 from engine.worker.models.qwen3_tts.options import Options
-from engine.worker.nn.device import has_graphs, settle
-from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
+from engine.worker.nn.checkpoint_source import CheckpointSource
+from engine.worker.nn.weights import Checkpoint
 from engine.worker.speaking import named
-from engine.worker.stage import StageConfig, switched
+from engine.worker.stage import StageConfig
 
 ARCHITECTURE, CODEC = "Qwen3TTSForConditionalGeneration", "Qwen3TTSTokenizerV2Model"
 TOKENIZER = "qwen3_tts_tokenizer_12hz"
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 LANGUAGES = {
     "chinese": "zh",
     "english": "en",
@@ -39,23 +35,13 @@ WANTS = {"custom_voice": "", "voice_design": "designs", "base": "clones"}
 """The kinds of checkpoints, and the option that gives each its voices."""
 
 
-class Source:
+class Source(CheckpointSource):
     """The checkpoint as every stage sees it. Raises ConfigError or WeightsError for what it cannot be or say."""
 
     def __init__(self, config: StageConfig) -> None:
-        torch.set_num_threads(config.threads)
-        self.folder = find(config.weights)
-        self.slots = config.slots
-        self.checkpoint = Checkpoint(self.folder, ARCHITECTURE)
-        self.config = namespace(self.checkpoint.config)
         self.options = Options.of(config.options)
-        self.device = torch.device(f"cuda:{config.device}" if config.device.isdigit() else config.device)
-        if config.dtype not in DTYPES:
-            raise WeightsError(f"dtype: {config.dtype!r} is neither float32 nor bfloat16")
-        self.dtype = DTYPES[config.dtype]
-        settle(self.device)
-        self.static = switched("graphs", self.options.graphs, has_graphs(self.device))
-        self.kernels = chosen(self.options.kernels, self.device)
+        super().__init__(config, ARCHITECTURE, self.options.graphs, self.options.kernels)
+        self.config = namespace(self.checkpoint.config)
         self._check()
 
     def _check(self) -> None:
@@ -119,11 +105,6 @@ class Source:
             raise ConfigError(f"options.language: the checkpoint in {self.folder} speaks {known}, and no {base:.40}")
         return found
 
-    def reader(self, prefix: str) -> Reader:
-        """A part's weights; a terminal is shown how far they have been read."""
-        self.checkpoint.expect(prefix)
-        return Reader(self.checkpoint, prefix, self.device, self.dtype, self.kernels)
-
     @cached_property
     def codec(self) -> Checkpoint:
         """The 12 Hz tokenizer, which lies beside the talker."""
@@ -133,11 +114,6 @@ class Source:
     def config_of_decoder(self) -> Any:
         """The sizes of the codec's decoder."""
         return namespace(self.codec.config["decoder_config"])
-
-    @cached_property
-    def generation(self) -> dict[str, Any]:
-        file = self.folder / "generation_config.json"
-        return read_json(file) if file.exists() else {}
 
 
 def namespace(config: dict[str, Any]) -> Any:

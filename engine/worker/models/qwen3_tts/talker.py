@@ -20,7 +20,7 @@ from engine.worker.models.qwen3_tts.source import Source
 from engine.worker.models.qwen3_tts.text import StreamingText, TextIds, TextToken
 from engine.worker.models.qwen3_tts.voices import VoicePrompt, VoicePrompts
 from engine.worker.nn.predictor import FurtherCodes
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.speaking import asked_voice
 from engine.worker.stage import StageConfig

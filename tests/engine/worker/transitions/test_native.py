@@ -30,7 +30,7 @@ from engine.worker.models.qwen2_5_omni.talker import Talker
 from engine.worker.models.qwen2_5_omni.thinker import Thinker
 from engine.worker.models.qwen3_tts import code2wav as native_frames
 from engine.worker.models.qwen3_tts.talker import Recording
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni.answer_writer import AnswerWriter
 from engine.worker.omni.marks import Marks
 from engine.worker.omni.prompt import Prompt, TalkerRows

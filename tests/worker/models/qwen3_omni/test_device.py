@@ -77,7 +77,7 @@ def test_steps_wait_for_what_they_say_and_for_nothing_else(
         assert np.abs(one[2] - other[2]).max() <= 1e-4
     assert not sum(inside, Counter())
     assert (len(inside) >= 10) == graphs
-    known = {"_taken", "choose", "__call__", "frames", "decode"}
+    known = {"_taken", "choose", "to_host", "frames", "decode"}
     assert where(steps) <= known, "hidden states, tokens, codes, sound: encoders know lengths by themselves"
     assert most(steps, "talker") == 1, "its codes"
     assert most(steps, "thinker") <= 3, "what is heard, the first tokens, and those of who goes on writing"

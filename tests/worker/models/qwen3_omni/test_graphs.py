@@ -16,7 +16,7 @@ from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn import cuda_graph_runner, predictor
 from engine.worker.nn.decode_batch import DecodeInput, packed
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni import thinker_net
 from engine.worker.stage import StageConfig
 from engine.worker.talker import net as talker_net

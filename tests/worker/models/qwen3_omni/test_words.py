@@ -17,7 +17,7 @@ from engine.errors import WeightsError
 from engine.worker.chat import Chat, Pieces
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.thinker import Thinker
-from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni.answer_writer import AnswerWriter
 from engine.worker.omni.prompter import Prompter
 from engine.worker.omni.thinker_net import ThinkerNet

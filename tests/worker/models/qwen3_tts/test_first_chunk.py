@@ -16,7 +16,7 @@ from engine.chunk import Audio, Codes
 from engine.worker.codec_frames import Window
 from engine.worker.models.qwen3_tts.talker import Begin
 from engine.worker.models.qwen3_tts.text import TextToken
-from engine.worker.nn.sampler import BatchSamplingParams
+from engine.worker.nn.sampling_params import BatchSamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.stage_request import StageRequest
 from tests.oracles.qwen3_tts import BIG

@@ -1,0 +1,51 @@
+"""A checkpoint on the device that a stage computes on: what the sources of all families share. Knows no family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from engine.errors import WeightsError
+from engine.worker.kernels.loading import chosen
+from engine.worker.nn.device import has_graphs, settle
+from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
+from engine.worker.stage import StageConfig, switched
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class CheckpointSource:
+    """The checkpoint's folder and files, the device and dtype of its weights, and how its steps are computed.
+
+    Raises WeightsError or ConfigError for a checkpoint or options that cannot be served.
+    """
+
+    def __init__(
+        self, config: StageConfig, architecture: str, graphs: Any, kernels: Any, files: Sequence[str] = ()
+    ) -> None:
+        torch.set_num_threads(config.threads)
+        self.folder = find(config.weights, files)
+        self.checkpoint = Checkpoint(self.folder, architecture)
+        self.slots = config.slots
+        self.device = torch.device(f"cuda:{config.device}" if config.device.isdigit() else config.device)
+        if config.dtype not in DTYPES:
+            raise WeightsError(f"dtype: {config.dtype!r} is neither float32 nor bfloat16")
+        self.dtype = DTYPES[config.dtype]
+        settle(self.device)
+        self.static = switched("graphs", graphs, has_graphs(self.device))
+        """Whether decode steps are computed over static buffers, as graphs where the device has such."""
+        self.kernels = chosen(kernels, self.device)
+
+    def reader(self, prefix: str, dtype: torch.dtype | None = None) -> Reader:
+        """Return a reader of a part's weights; a terminal shows how many of them have been read."""
+        self.checkpoint.expect(prefix)
+        return Reader(self.checkpoint, prefix, self.device, dtype or self.dtype, self.kernels, self.static)
+
+    @cached_property
+    def generation(self) -> dict[str, Any]:
+        """The checkpoint's generation_config.json; empty where it has none."""
+        file = self.folder / "generation_config.json"
+        return read_json(file) if file.exists() else {}
