@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -106,5 +107,5 @@ async def test_an_interrupted_answer_keeps_the_call_and_its_result() -> None:
 )
 def test_a_user_message_does_not_follow_a_tool_result_directly() -> None:
     messages = body(user("Set a timer."), assistant(CALL), RESULT, user("And the lights?"))["messages"]
-    after = [two["role"] for one, two in zip(messages, messages[1:], strict=False) if one["role"] == "tool"]
+    after = [two["role"] for one, two in itertools.pairwise(messages) if one["role"] == "tool"]
     assert after == ["assistant"]
