@@ -12,7 +12,7 @@ HTTPS ?=
 EXTRA ?= $(or $(shell sed -n 's/^\# extra: //p' "$(CONFIG)" 2>/dev/null),base)
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
 
-.PHONY: help serve demo test check bench doctor docs format web npm wheel slow chaos soak gpu kernels conformance media ray attacks transitions constraints release vllm containers clean
+.PHONY: help serve demo test check bench doctor docs format web npm wheel slow chaos soak gpu kernels conformance media ray attacks transitions real constraints release vllm containers clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -56,7 +56,7 @@ npm:  ## pack the page's library as an npm package, out/parley-voice-VERSION.tgz
 slow: $(VENV)/dev.stamp  ## the tests that take long: the models beside their references, real processes, the page in a browser
 	@$(BIN)/python -m scripts.suites $@
 
-chaos media ray attacks: $(VENV)/dev.stamp  ## the heavy suites, one at a time
+chaos media ray attacks real: $(VENV)/dev.stamp  ## the heavy suites, one at a time
 	@$(BIN)/python -m scripts.suites $@
 
 # A machine with a GPU may have all packages and no network: then nothing is set up.

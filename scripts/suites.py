@@ -2,8 +2,8 @@
 
 Without arguments it is `make test`: what a laptop runs within minutes, in parallel, and then what measures time, alone.
 `make slow` has the rest of what every commit must pass, in parallel, too. With the names of heavy suites (chaos, soak,
-gpu, kernels, conformance, media, ray, attacks, transitions) it runs those; words after ``--`` choose the tests whose
-names have one of them. Where there is npm, the page's packages are fetched first, once.
+gpu, kernels, conformance, media, ray, attacks, transitions, real) it runs those; words after ``--`` choose the tests
+whose names have one of them. Where there is npm, the page's packages are fetched first, once.
 ``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure. Knows no test.
 
     python -m scripts.suites [SUITE ...] [-- WORD ...]
@@ -31,7 +31,7 @@ from tests.guard import tools
 
 ROOT = Path(__file__).resolve().parent.parent
 SLOW = "slow"
-HEAVY = ("chaos", "soak", "gpu", "kernels", "conformance", "media", "ray", "attacks", "transitions")
+HEAVY = ("chaos", "soak", "gpu", "kernels", "conformance", "media", "ray", "attacks", "transitions", "real")
 TOOLS = ("chromium", "node", "haproxy", "nginx", "faketime", "namespaces", "triton")  # whose absence is told
 WORKERS = "2"  # on two cores: three and four are no sooner done, and a browser's call has too little of them
 SLOWEST = 20  # tests that are listed

@@ -103,7 +103,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
     if not config.option.markexpr and not any("::" in argument for argument in config.args):
-        heavy = {"attacks", "gpu", "soak", "chaos", "conformance", "bench", "kernels", "media", "ray", "transitions"}
+        heavy = {
+            "attacks",
+            "gpu",
+            "soak",
+            "chaos",
+            "conformance",
+            "bench",
+            "kernels",
+            "media",
+            "ray",
+            "transitions",
+            "real",
+        }
         left = [item for item in items if heavy.isdisjoint(mark.name for mark in item.iter_markers())]
         config.hook.pytest_deselected(items=[item for item in items if item not in left])
         items[:] = left
