@@ -24,10 +24,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from app import descriptors
-from app.addresses import Peers, shared_by
-from app.auth import OPEN_PATHS, Gate, error_body
-from app.heads import REQUEST_ID, Heads
+from app.access.auth import OPEN_PATHS, Gate, error_body
+from app.access.security_headers import REQUEST_ID, Heads
+from app.access.tls import Certificate, Serving
+from app.client_address import Peers, shared_by
 from app.http.admin import admin
 from app.http.calls import calls_routes
 from app.http.chat import chat
@@ -35,19 +35,19 @@ from app.http.client_secrets import client_secrets
 from app.http.live_sessions import live_routes
 from app.http.models import models
 from app.http.names import HEADERS
+from app.http.pages import add_pages, page_paths
 from app.http.responses import responses
 from app.http.speech import speech
 from app.http.telephone import telephone_routes
 from app.http.transcriptions import transcriptions
-from app.http.trouble import add_errors
+from app.http.warm_up import rehearse
+from app.http_errors import add_errors
+from app.limits import file_descriptors
 from app.live import LiveDialect
-from app.pages import add_pages, page_paths
 from app.realtime.protocol.dialect import Realtime
 from app.realtime.protocol.from_wire import MAX_MESSAGE_BYTES
-from app.rehearsal import rehearse
 from app.service import MakeEngine, Service
 from app.telemetry import configure_logging, log
-from app.tls import Certificate, Serving
 from app.transports import websocket
 from app.transports.http_protocol import HttpProtocol
 from app.transports.listener import Listener
@@ -104,7 +104,7 @@ def serve(spec: EngineSpec, on_ready: OnReady = lambda *ready: None, extend: Ext
     The first signal drains (no new connections, answers under way end, at most ``server.drain_s``), the second one
     ends the process at once. Raises EngineError: a bad configuration, a port in use, an engine that does not start.
     """
-    descriptors.raise_limit()
+    file_descriptors.raise_limit()
     with closing(configure_logging()):
         _serve(Service(spec), on_ready, extend)
 
@@ -144,7 +144,7 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
         log_config=None,
         log_level="error",  # its warnings repeat each request that is not HTTP
         access_log=False,
-        proxy_headers=False,  # app/addresses.py believes those that the settings name
+        proxy_headers=False,  # app/client_address.py believes those that the settings name
         server_header=False,
         date_header=False,
         ssl_certfile=service.certificate.path if service.certificate is not None else None,
@@ -169,7 +169,7 @@ class Server(uvicorn.Server):
         self._leaving = asyncio.Event()
         limits = service.settings.limits
         self.connections = TcpConnections(
-            descriptors.for_clients(),
+            file_descriptors.for_clients(),
             limits.idle_connections,
             limits.idle_per_address,
             shared_by(service.settings.trusted_proxies),

@@ -8,29 +8,29 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
-from app.addresses import own_address
-from app.budgets import Budgets
-from app.callers import Caller
-from app.decoding import Decoding
-from app.kept import Kept
-from app.keys import Keys
-from app.lateness import Lateness
+from app.access.api_keys import Keys
+from app.access.client_secrets import Secrets
+from app.access.tls import certificate_of
+from app.client_address import own_address
 from app.limits.admission import Admission
+from app.limits.auth_throttle import Throttle
+from app.limits.bandwidth import Budgets
+from app.limits.fair_scheduler import LoopTime, Slices
+from app.limits.memory_budget import Memory, Room
+from app.limits.principal import Caller
+from app.limits.quotas import Shares
+from app.limits.rate_limiter import Pace
 from app.mcp import ToolServers
-from app.memory import Memory, Room
-from app.pace import Pace
+from app.media.decode_thread import Decoding
 from app.realtime.input.endpointing import Sentences
 from app.realtime.input.turn_detector import Silero
 from app.realtime.ports import EnginePort, Vad
 from app.realtime.session_context import SessionContext
+from app.realtime.timer_lateness import Lateness
 from app.refusal import Closed
-from app.secrets import Secrets
+from app.responses.store import Kept
 from app.settings import settings_of
-from app.shares import Shares
-from app.slices import LoopTime, Slices
 from app.telemetry import Metrics, Stats, audit, log, log_failure
-from app.throttle import Throttle
-from app.tls import certificate_of
 from engine import (
     Engine,
     EngineError,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from app.addresses import check_proxies
+from app.client_address import check_proxies
 from app.ids import NAME
 from engine import ConfigError
 from engine.config import address_of, build

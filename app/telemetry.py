@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.addresses import subscriber
-from app.lines import NOBODY, Lines, subject_of
+from app.client_address import subscriber
+from app.limits.log_rate_limiter import NOBODY, Lines, subject_of
 from engine import ReplicaInfo
 from engine.line_writer import LineWriter
 

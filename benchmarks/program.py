@@ -10,7 +10,7 @@ from pathlib import Path
 from app.bench import stoppable
 from app.bench.subject import Served
 from app.bench.target import spoken
-from app.media import MediaError
+from app.media.audio import MediaError
 from engine import EngineError
 
 

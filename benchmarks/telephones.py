@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from app import g711
 from app.bench.client import open_client
 from app.bench.figures import Figure, percentile, show
 from app.bench.sessions import hear_out, speech
 from app.bench.subject import Subject, running
 from app.bench.target import BenchError, Target
 from app.client.player import Player
+from app.media import g711
 from app.realtime.protocol import Decoder, Encoder
 from app.realtime.protocol.audio_formats import samples_of
 from app.realtime.protocol.options import PcmaFormat, PcmuFormat

@@ -38,8 +38,8 @@ import numpy as np
 import soundfile
 
 from app.bench.figures import percentile
-from app.callers import Caller
 from app.client import Client, ClientError, Response, SpeechStopped, connect
+from app.limits.principal import Caller
 from app.realtime.conversation.utterance import Utterance
 from app.realtime.input.endpointing import Sentences, fall
 from app.realtime.ports import Eagerness, Judge, Moment

@@ -31,7 +31,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from app.client import connect
-from app.media import decode_audio
+from app.media.audio import decode_audio
 from engine.resampler import resample
 from scripts import wheel
 from scripts.containers import images

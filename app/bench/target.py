@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.keys import read_keys
-from app.media import MediaError, decode_audio
+from app.access.api_keys import read_keys
+from app.media.audio import MediaError, decode_audio
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, EngineError
 from engine.core import Pcm
 from engine.resampler import resample

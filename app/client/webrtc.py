@@ -19,7 +19,7 @@ from aiortc.rtcrtpsender import RTCRtpSender
 
 from app.client.channel import ClientError, refusal, server_parts
 from app.client.events import AudioDelta, Event, Other, ResponseDone, decode
-from app.lateness import MOST_S
+from app.realtime.timer_lateness import MOST_S
 from app.transports.webrtc.audio_receiver import AudioReceiver
 from app.transports.webrtc.opus import FRAME, FRAME_S
 from app.transports.webrtc.opus_track import OpusTrack

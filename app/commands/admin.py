@@ -8,9 +8,9 @@ import httpx2
 from rich.console import Console
 from rich.table import Table
 
+from app.access.api_keys import read_keys
 from app.commands import terminal
 from app.commands.server import CONNECT_S, Address, refusal, trust, unreachable
-from app.keys import read_keys
 from engine import RequestError
 
 DRAIN_S = 3600.0  # a rolling restart waits for answers under way, worker by worker

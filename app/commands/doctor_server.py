@@ -16,12 +16,12 @@ from typing import Any
 import httpx2
 from cryptography import x509
 
+from app.access.api_keys import Keys
+from app.access.tls import AUTO, addresses, certificate_of, own_certificate
 from app.commands.finding import Finding
 from app.commands.server import trust
-from app.keys import Keys
 from app.server import is_loopback
 from app.settings import Settings
-from app.tls import AUTO, addresses, certificate_of, own_certificate
 from engine import ConfigError
 
 ASK_S = 2.0

@@ -12,7 +12,7 @@ import typer
 
 from app.commands import terminal
 from app.commands.sink import ListenerGone
-from app.media import MediaError
+from app.media.audio import MediaError
 from engine import EngineError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})

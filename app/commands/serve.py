@@ -12,10 +12,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from app.access.tls import AUTO, Certificate, addresses, is_any
 from app.commands import terminal
 from app.server import Extend, is_loopback, no_more, serve
 from app.settings import Settings, settings_of
-from app.tls import AUTO, Certificate, addresses, is_any
 from engine import EngineSpec, ModelInfo
 
 

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import httpx2
 import orjson
 
+from app.access.api_keys import read_keys
+from app.access.tls import own_certificate
 from app.commands.wire import Completion, Speech, completion_body, speech_body
-from app.keys import read_keys
-from app.tls import own_certificate
 from engine import EngineError, Ledger, ModelInfo, Output, Request, RequestError, Voice
 
 CONNECT_S = 10.0

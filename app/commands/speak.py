@@ -12,8 +12,8 @@ from app.commands.answer import Answer, Show, answer, save_dump
 from app.commands.sink import STDOUT, Nowhere, Sink, check_file, check_output, open_sink
 from app.commands.source import Target, opened
 from app.ids import new_id
-from app.images import image_of
-from app.media import MediaError, decode_audio
+from app.media.audio import MediaError, decode_audio
+from app.media.images import image_of
 from engine import (
     AudioPart,
     ImagePart,

@@ -11,7 +11,7 @@ import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
-from app.images import MAX_IMAGE_BYTES
+from app.media.images import MAX_IMAGE_BYTES
 from engine import (
     Audio,
     AudioPart,

@@ -13,9 +13,9 @@ import msgspec
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 
-from app.auth import ADMIN, address_of, given_key
+from app.access.auth import ADMIN, address_of, given_key
 from app.http.body import StrictRoute
-from app.http.trouble import RESPONSES, HttpRefusal
+from app.http_errors import RESPONSES, HttpRefusal
 from app.service import Service, Serving
 from app.telemetry import ASKED, Asked, audit
 

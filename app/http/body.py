@@ -18,11 +18,11 @@ from starlette.formparsers import MultiPartParser
 from starlette.types import Message, Receive, Scope, Send
 
 from app import strict_json
-from app.auth import caller_of
-from app.http.trouble import HttpRefusal, refusal_of
-from app.memory import MemoryFull, Room
+from app.access.auth import caller_of
+from app.http_errors import HttpRefusal, refusal_of
+from app.limits.memory_budget import MemoryFull, Room
+from app.limits.quotas import ShareTaken
 from app.service import Service
-from app.shares import ShareTaken
 
 Responses = dict[int | str, dict[str, Any]]
 """The answers of a route, as OpenAPI has them."""

@@ -13,16 +13,16 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 
 from app import strict_json
-from app.auth import caller_of
+from app.access.auth import caller_of
 from app.http.body import StrictRoute
-from app.http.trouble import HttpRefusal
+from app.http_errors import HttpRefusal
 from app.ids import elsewhere
 from app.realtime.protocol import beta
 from app.service import Service
 from app.transports.open_calls import OpenCalls
 from app.transports.resumable_session import NoWayBack
 from app.transports.webrtc.calls import Calls
-from app.turn import servers_for
+from app.transports.webrtc.turn_credentials import servers_for
 
 PATH = "/v1/realtime/calls"
 FORM, SDP = "multipart/form-data", "application/sdp"

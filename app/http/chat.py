@@ -28,7 +28,7 @@ from app.http.question import (
     refuse_unserved,
 )
 from app.http.sound import Format
-from app.http.trouble import RESPONSES
+from app.http_errors import RESPONSES
 from app.ids import new_id
 from app.service import Service
 

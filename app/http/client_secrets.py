@@ -7,14 +7,14 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from app.auth import caller_of
-from app.callers import Caller
+from app.access.auth import caller_of
+from app.access.client_secrets import LIFETIME_S, LIFETIMES_S
 from app.http.body import StrictRoute
-from app.http.trouble import RESPONSES, HttpRefusal
+from app.http_errors import RESPONSES, HttpRefusal
 from app.ids import new_id
+from app.limits.principal import Caller
 from app.realtime.protocol.to_wire import encode_session
 from app.realtime.session_settings import opening_options, session_view
-from app.secrets import LIFETIME_S, LIFETIMES_S
 from app.service import Service
 from app.telemetry import audit
 

@@ -14,7 +14,7 @@ import pybase64
 
 from app.http.live import Write, sent_event
 from app.http.sound import Encoder, Format, encoded, encoder
-from app.http.trouble import HttpRefusal, body_of
+from app.http_errors import HttpRefusal, body_of
 from app.ids import new_id
 from app.responses.figures import Figures
 from engine import Audio, Codes, Output, Text, ToolCall, ToolCallDelta, Transcript, Usage

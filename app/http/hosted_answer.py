@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from app.http.answering import admitted, run
 from app.http.question import Asked, with_transcript
 from app.http.response_teller import ResponseTeller
-from app.http.trouble import HttpRefusal
+from app.http_errors import HttpRefusal
 from app.mcp import CallResult, HostedTool, ToolServer, ToolServerError, functions_of
 from app.responses.figures import Figures
 from app.service import Service

@@ -11,7 +11,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.http.trouble import ERRORS, body_of, refusal_of
+from app.http_errors import ERRORS, body_of, refusal_of
 from app.telemetry import log
 
 T = TypeVar("T")

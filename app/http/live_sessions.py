@@ -10,9 +10,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.auth import caller_of
+from app.access.auth import caller_of
 from app.http.body import StrictRoute
-from app.http.trouble import HttpRefusal
+from app.http_errors import HttpRefusal
 from app.ids import elsewhere, new_id
 from app.live import started
 from app.transports.live_calls import opening_of

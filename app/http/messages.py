@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from app.http.trouble import HttpRefusal
-from app.images import image_of_url
-from app.media import decode_base64
+from app.http_errors import HttpRefusal
+from app.media.audio import decode_base64
+from app.media.images import image_of_url
+from app.media.videos import parts_of
 from app.realtime.conversation.model_context import CODE, check_instructions, most_chars
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
-from app.videos import parts_of
 from engine import AudioPart, ImagePart, Message, ModelInfo, Part, TextPart, ToolCallPart, ToolResultPart
 
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.http.names import not_loaded
-from app.http.trouble import RESPONSES
+from app.http_errors import RESPONSES
 from app.service import Service
 from engine import ModelInfo
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from app.http.trouble import HttpRefusal
+from app.http_errors import HttpRefusal
 from app.service import Service
 from app.telemetry import log
 from engine import ModelInfo

@@ -20,7 +20,7 @@ from app.http.body import room_of
 from app.http.live import EVENTS, ClientGone, Live, Write, while_there
 from app.http.messages import ChatMessage, check_texts, engine_messages, with_turn_last
 from app.http.names import Names
-from app.http.trouble import ERRORS, HttpRefusal, refusal_of
+from app.http_errors import ERRORS, HttpRefusal, refusal_of
 from app.ids import new_id
 from app.realtime.conversation.model_context import json_size
 from app.realtime.session_context import SessionContext

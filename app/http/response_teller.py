@@ -7,8 +7,8 @@ from typing import Any
 
 from app.http.live import Write, sent_event
 from app.http.question import Asked
-from app.http.response_events import Event, GrowingResponse
-from app.http.trouble import HttpRefusal
+from app.http_errors import HttpRefusal
+from app.responses.events import Event, GrowingResponse
 from app.responses.figures import Figures
 from engine import Output
 

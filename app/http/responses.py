@@ -1,6 +1,6 @@
 """``/v1/responses``: one answer to a conversation, in the API that has followed chat completions.
 
-An answer is kept for its key (``app.kept``), and the next request goes on from it by ``previous_response_id``. Source:
+An answer is kept for its key (``app.responses.store``), and the next request goes on from it by ``previous_response_id``. Source:
 openai-python ``resources/responses`` and ``types/responses``. Knows no tensor.
 """
 
@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from app.auth import caller_of
+from app.access.auth import caller_of
 from app.http.body import Responses, StrictRoute
 from app.http.hosted_answer import Approved, HostedTools
 from app.http.input_items import (
@@ -41,7 +41,6 @@ from app.http.question import (
     refuse_unserved,
     with_transcript,
 )
-from app.http.response_events import GrowingResponse
 from app.http.response_teller import ResponseTeller
 from app.http.response_tools import (
     AllowedTools,
@@ -52,10 +51,11 @@ from app.http.response_tools import (
     ToolChoice,
     UnservedTool,
 )
-from app.http.trouble import RESPONSES, HttpRefusal
+from app.http_errors import RESPONSES, HttpRefusal
 from app.ids import elsewhere, new_id
-from app.kept import Kept, KeptResponse, Turn
 from app.mcp import MOST_CALLS, MOST_SERVERS
+from app.responses.events import GrowingResponse
+from app.responses.store import Kept, KeptResponse, Turn
 from app.service import Service
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {

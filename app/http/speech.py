@@ -14,7 +14,7 @@ from app.http.body import Responses, StrictRoute
 from app.http.live import EVENTS, Live, Write, sent_event
 from app.http.names import AnyVoice, names_of_voice
 from app.http.sound import MEDIA_TYPES, Format, encoder
-from app.http.trouble import RESPONSES, HttpRefusal
+from app.http_errors import RESPONSES, HttpRefusal
 from app.ids import new_id
 from app.responses.figures import Figures
 from app.service import Service

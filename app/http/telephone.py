@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response, WebSocket
 from fastapi.responses import PlainTextResponse
 
 from app.http.body import StrictRoute
-from app.http.trouble import HttpRefusal
+from app.http_errors import HttpRefusal
 from app.settings import Telephone
 from app.transports.telephone.call_control import HANG_UP
 from app.transports.telephone.telephones import Telephones

@@ -13,7 +13,7 @@ from app.http.body import Responses, StrictRoute
 from app.http.live import EVENTS, ClientGone, Live, Write, sent_event, while_there
 from app.http.names import names_of_model
 from app.http.transcript import MEDIA_TYPES, TIMED, Format, Granularity, Transcript, span_of
-from app.http.trouble import RESPONSES, HttpRefusal
+from app.http_errors import RESPONSES, HttpRefusal
 from app.ids import new_id
 from app.service import Service
 from app.telemetry import ASKED

@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Protocol
 
-from app.callers import Caller
-from app.places import Places
+from app.limits.admission_queue import LineFull, Waiter, Waiting
+from app.limits.http_slots import Places
+from app.limits.principal import Caller
+from app.limits.quotas import Kind, Shares, ShareTaken
 from app.realtime.session_context import SessionContext
 from app.refusal import Closed
 from app.settings import Limits
-from app.shares import Kind, Shares, ShareTaken
 from app.telemetry import Metrics
-from app.waiting import LineFull, Waiter, Waiting
 from engine import Request
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from app.http.response_events import Event, GrowingResponse
 from app.realtime.protocol.server_events import ResponseView, Usage
+from app.responses.events import Event, GrowingResponse
 from app.responses.figures import Figures
 from engine import Text, ToolCall, ToolCallDelta
 

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from app import strict_json
 from app.ids import new_id
-from app.media import MediaError, decode_base64
+from app.media.audio import MediaError, decode_base64
 from app.realtime.protocol import NewItem, RawMessage, Text
 from app.realtime.protocol.client_events import AddContext, AppendAudio, ClientEvent, CloseSession, MuteInput
 from app.realtime.protocol.from_wire import MAX_AUDIO_CHARS

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from app.lateness import Lateness
+from app.realtime.timer_lateness import Lateness
 from engine import Chunks, ModelInfo, Request
 from engine.core import Wave
 

@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, assert_never
 
 from app.ids import new_id
-from app.media import MediaError
+from app.limits.fair_scheduler import Counted
+from app.media.audio import MediaError
 from app.realtime.conversation import (
     Conversation,
     Utterance,
@@ -38,7 +39,6 @@ from app.realtime.protocol import (
 from app.realtime.session_context import SessionContext
 from app.realtime.session_settings import log_mapped, log_opening, opening_options, session_view
 from app.refusal import Broken, Refusal
-from app.slices import Counted
 from app.telemetry import log, log_failure
 from engine import EngineError
 from engine.freed import Tasks, weakly

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from app.decoding import Decoding
+from app.limits.fair_scheduler import LoopTime, Slices
+from app.limits.memory_budget import Room
 from app.mcp import ToolServers
-from app.memory import Room
+from app.media.decode_thread import Decoding
+from app.media.videos import Video, video_of_url
 from app.realtime.ports import EnginePort, Judge, Vad
 from app.settings import Limits, TurnSettings
-from app.slices import LoopTime, Slices
 from app.telemetry import Metrics
-from app.videos import Video, video_of_url
 from engine import CameraFeed
 
 

@@ -12,12 +12,12 @@ from contextlib import aclosing
 from functools import partial
 from typing import Protocol
 
+from app.limits.fair_scheduler import Counted, LoopTime
 from app.realtime.protocol import Received
 from app.realtime.protocol.dialect import REALTIME, Dialect
 from app.realtime.protocol.server_events import ServerEvent
 from app.refusal import Refusal
 from app.settings import Limits
-from app.slices import Counted, LoopTime
 from app.transports.disconnect import SLOW, Disconnect, first
 from app.transports.outbox import FRAGMENT_CHARS, Outbox
 from engine.freed import Tasks

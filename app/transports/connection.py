@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.callers import Caller
+from app.limits.principal import Caller
 from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import NewItem
 from app.realtime.protocol.dialect import REALTIME, Dialect

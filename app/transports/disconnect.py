@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
-from app.callers import Caller
+from app.limits.principal import Caller
 from app.realtime.protocol.dialect import Ended
 from app.realtime.session import Session
 from app.service import Service

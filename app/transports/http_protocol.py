@@ -17,10 +17,10 @@ from typing import Any, cast
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.addresses import plain
-from app.auth import PACE
-from app.pace import Pace
-from app.slices import Counted, LoopTime, Slices
+from app.access.auth import PACE
+from app.client_address import plain
+from app.limits.fair_scheduler import Counted, LoopTime, Slices
+from app.limits.rate_limiter import Pace
 from app.transports import intake
 from app.transports.intake import Intake
 from app.transports.tcp_connections import State, TcpConnection

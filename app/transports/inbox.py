@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
-from app.pace import MESSAGE_BYTES, Pace
+from app.limits.rate_limiter import MESSAGE_BYTES, Pace
 from app.realtime.protocol.client_events import CameraFrame, InputSamples, Received
 
 MAX_BYTES = 16 * 1024 * 1024

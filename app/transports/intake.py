@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from app.pace import Pace
-from app.slices import LoopTime
+from app.limits.fair_scheduler import LoopTime
+from app.limits.rate_limiter import Pace
 
 PIECE_BYTES = 1024
 """At most 170 frames, half a millisecond to parse."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from app.callers import Caller
+from app.limits.principal import Caller
 from app.live import LiveConfig, LiveDialect, Timeline
 from app.live.sound import OVERLAP_MS
 from app.realtime.ports import CALL

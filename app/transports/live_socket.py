@@ -17,8 +17,8 @@ import numpy as np
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
 
-from app.auth import caller_of
-from app.callers import Caller
+from app.access.auth import caller_of
+from app.limits.principal import Caller
 from app.live import LiveDialect, Timeline, started
 from app.live.from_wire import Misread, Start, parse
 from app.live.sound import PROFILE, LiveSound

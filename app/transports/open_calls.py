@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from app.callers import Caller
+from app.limits.principal import Caller
 from app.realtime.protocol.client_events import CreateItem, Received
 from app.refusal import Closed
 from app.transports.channel import Channel

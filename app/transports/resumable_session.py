@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from itertools import count
 
-from app.callers import Caller
 from app.ids import elsewhere, new_id
+from app.limits.principal import Caller
 from app.realtime.protocol.client_events import InputSamples, Received
 from app.realtime.protocol.server_events import AudioDelta, OutputAudioCleared, ServerEvent, SoundPlayed
 from app.transports.channel import Channel

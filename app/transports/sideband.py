@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 from fastapi import WebSocket
 
-from app.auth import caller_of
+from app.access.auth import caller_of
 from app.ids import elsewhere
 from app.realtime.protocol.dialect import Dialect
 from app.refusal import Closed

@@ -17,10 +17,10 @@ from typing import Any, cast
 
 from websockets.http11 import Request
 
-from app.addresses import plain
-from app.auth import PACE
-from app.pace import Pace
-from app.slices import LoopTime, Slices
+from app.access.auth import PACE
+from app.client_address import plain
+from app.limits.fair_scheduler import LoopTime, Slices
+from app.limits.rate_limiter import Pace
 from app.transports.intake import Intake
 from app.transports.outbox import FRAGMENT_CHARS
 from app.transports.tcp_connections import DEADLINES_S, State, TcpConnection

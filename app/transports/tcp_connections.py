@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Any
 
-from app.addresses import subscriber
+from app.client_address import subscriber
 
 
 class State(Enum):

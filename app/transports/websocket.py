@@ -17,8 +17,9 @@ from fastapi import WebSocket
 from fastapi.responses import JSONResponse
 from starlette.websockets import WebSocketDisconnect
 
-from app.auth import caller_of, error_body
-from app.pace import MESSAGE_BYTES
+from app.access.auth import caller_of, error_body
+from app.limits.admission_queue import Waiter
+from app.limits.rate_limiter import MESSAGE_BYTES
 from app.realtime.protocol import Received, beta
 from app.realtime.protocol.server_events import Error, QueueUpdated
 from app.realtime.protocol.to_wire import encode
@@ -29,7 +30,6 @@ from app.transports.channel import Channel
 from app.transports.connection import Connection, Opening
 from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.resumable_session import NoWayBack, ResumableSessions
-from app.waiting import Waiter
 from engine.freed import Tasks
 
 SUBPROTOCOL = "realtime"

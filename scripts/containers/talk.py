@@ -15,10 +15,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from aiortc import RTCIceServer
 
+from app.access.api_keys import read_keys
 from app.client import Client, ClientError, connect
 from app.client.webrtc import opened
-from app.keys import read_keys
-from app.media import decode_audio
+from app.media.audio import decode_audio
 from engine.resampler import resample
 from scripts.containers.machine import ROOT
 

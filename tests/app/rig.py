@@ -20,7 +20,7 @@ from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 from pydantic import TypeAdapter
 from websockets.asyncio.client import ClientConnection, connect
 
-from app.lateness import Lateness
+from app.realtime.timer_lateness import Lateness
 from app.server import Server, config_of
 from app.service import Service
 from engine import EngineSpec

@@ -17,8 +17,9 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from app import lines, telemetry
-from app.lines import Lines
+from app import telemetry
+from app.limits import log_rate_limiter
+from app.limits.log_rate_limiter import Lines
 from tests.app.rig import Running, talking
 
 FIRST, MORE = 3, 6
@@ -63,10 +64,10 @@ async def test_where_lines_forget_nobody_each_session_stays_a_little(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control."""
-    monkeypatch.setattr(lines, "RESTED", 0)
+    monkeypatch.setattr(log_rate_limiter, "RESTED", 0)
     before = await _after(FIRST, session, server)
     grown = await _after(MORE, session, server) - before
-    assert grown["app.pace.Bucket"] >= 3 * MORE
+    assert grown["app.limits.rate_limiter.Bucket"] >= 3 * MORE
 
 
 async def _after(count: int, use: Use, server: Running) -> Counter[str]:

@@ -10,8 +10,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from app.access.client_secrets import Secrets
 from app.ids import elsewhere, new_id
-from app.secrets import Secrets
 from app.settings import settings_of
 from engine import ConfigError
 from tests.app.rig import Running, running, script_spec, talking

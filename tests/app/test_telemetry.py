@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.lines import EACH_AT_ONCE
+from app.limits.log_rate_limiter import EACH_AT_ONCE
 from app.telemetry import Metrics, configure_logging, log
 from engine import Remembered, ReplicaInfo
 from engine.line_writer import LineWriter

@@ -16,8 +16,8 @@ import httpx
 import psutil
 import pytest
 
+from app.access.tls import certificate_of
 from app.settings import Settings
-from app.tls import certificate_of
 from tests.app.transports.malformed import HEAD, UPGRADE, answer_to, requests
 from tests.attacks.raw import CLOSE, PING, TEXT, frame, upgraded
 from tests.attacks.target import Target, attacked
@@ -59,7 +59,7 @@ def keep(self, transport):
 TcpConnection.carry = keep
 """
 IN_ASCII = """
-from app.heads import Heads
+from app.access.security_headers import Heads
 call = Heads.__call__
 async def read(self, scope, receive, send):
     [value.decode("ascii") for _, value in scope.get("headers", ())]

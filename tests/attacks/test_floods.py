@@ -13,7 +13,7 @@ from tests.attacks.target import Bystander, Target, Waits, attacked, elsewhere, 
 pytestmark = pytest.mark.attacks
 
 UNGUARDED = """
-from app.pace import Bucket, Pace
+from app.limits.rate_limiter import Bucket, Pace
 from app.transports import intake
 intake.PIECE_BYTES = 1 << 20
 Bucket.wait_s = Pace.ahead_s = lambda self, now_s: 0.0

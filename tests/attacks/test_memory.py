@@ -12,7 +12,7 @@ import psutil
 import pytest
 from websockets.asyncio.client import connect
 
-from app.memory import malloc_trim
+from app.limits.memory_budget import malloc_trim
 from tests.attacks.target import MB, Target, attacked
 from tests.attacks.test_sizes import picture, showing
 

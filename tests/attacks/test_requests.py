@@ -26,7 +26,7 @@ FLOODS = {
 }
 UNGUARDED = """
 from app import slices
-from app.pace import Bucket
+from app.limits.rate_limiter import Bucket
 from app.transports import http_protocol
 Bucket.wait_s = lambda self, now_s: 0.0
 slices.LoopTime.used_up = property(lambda self: False)

@@ -12,8 +12,8 @@ import av
 import numpy as np
 import pytest
 
-from app.media import decode_audio
-from tests.app.test_media import recorded, sine
+from app.media.audio import decode_audio
+from tests.app.media.test_audio import recorded, sine
 
 SECONDS = 2.0
 EXTENSIBLE_PCM = bytes.fromhex("0100000000001000800000aa00389b71")

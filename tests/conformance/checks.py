@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Callable
 
-from app.media import decode_audio
+from app.media.audio import decode_audio
 from engine import MIC_RATE_HZ
 from tests.conformance.part import LONG, PHRASE, WORDS, Report
 

@@ -18,9 +18,9 @@ import soundfile
 from rich.console import Console
 from rich.table import Table
 
+from app.access.tls import AUTO, certificate_of
 from app.bench import subject
 from app.settings import Settings
-from app.tls import AUTO, certificate_of
 from engine.resampler import resample
 from tests.conformance.environments import RECIPES, Client
 from tests.conformance.forecasts import forecasts

@@ -18,10 +18,10 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.budgets import Budgets
+from app.limits.bandwidth import Budgets
+from app.limits.quotas import Shares
 from app.service import STOP_S
 from app.settings import Limits, settings_of
-from app.shares import Shares
 from app.telemetry import Metrics
 from engine import ReplicaInfo, load_config
 from scripts.containers.composed import filled

@@ -20,8 +20,8 @@ import pytest
 import yaml
 from websockets.exceptions import InvalidStatus
 
+from app.access.tls import _made as self_signed
 from app.settings import settings_of
-from app.tls import _made as self_signed
 from engine import load_config
 from tests.app.transports.webrtc.caller import Caller
 from tests.deploy.clients import called, client_of, held, made, opens, owner

@@ -15,7 +15,7 @@ import numpy as np
 
 from app.bench.client import outcome
 from app.client import Response
-from app.media import decode_audio
+from app.media.audio import decode_audio
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm
 from engine.loop import settle

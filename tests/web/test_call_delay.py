@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from app.lateness import Lateness
 from app.realtime.protocol.server_events import ServerEvent, SpeechStarted
+from app.realtime.timer_lateness import Lateness
 from app.transports.resumable_session import ResumableSession
 from tests.app.rig import Running
 from tests.web.browser import Page, browsing, written

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from app.memory import MemoryFull, Room
+from app.limits.memory_budget import MemoryFull, Room
+from app.limits.quotas import ShareTaken
+from app.media.videos import parts_of
 from app.realtime.conversation.sizes import size_of
 from app.realtime.protocol import (
     ApprovalRequestItem,
@@ -29,8 +31,6 @@ from app.realtime.protocol import (
     Video,
 )
 from app.refusal import Refusal
-from app.shares import ShareTaken
-from app.videos import parts_of
 from engine import (
     SPEAKER_RATE_HZ,
     AudioPart,

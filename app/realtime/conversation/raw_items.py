@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
-from app.images import Image, image_of_url
-from app.media import MediaError
+from app.limits.fair_scheduler import Slices
+from app.media.audio import MediaError
+from app.media.images import Image, image_of_url
 from app.realtime.conversation.sizes import content_size, picture_size, size_of, user_audio_size
 from app.realtime.protocol import (
     Content,
@@ -32,7 +33,6 @@ from app.realtime.protocol import (
     samples_of,
 )
 from app.realtime.session_context import SessionContext
-from app.slices import Slices
 from engine import MIC_RATE_HZ
 from engine.resampler import resample
 

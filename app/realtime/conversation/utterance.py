@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.ids import new_id
-from app.images import fitted
+from app.media.images import fitted
 from app.realtime.protocol import CameraFrame, Content, Picture, UserAudio, Video
 from app.refusal import Refusal
 from engine import MIC_RATE_HZ, CameraFeed, Speech, VideoFrame

@@ -6,11 +6,11 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 
-from app.images import image_of_url, scaled
-from app.media import MediaError
+from app.limits.fair_scheduler import Slices
+from app.media.audio import MediaError
+from app.media.images import image_of_url, scaled
 from app.realtime.conversation import EARLY
 from app.realtime.protocol import CameraFrame
-from app.slices import Slices
 from engine import PICTURES
 
 MAX_FRAME_BYTES = 3 * 4_000_000

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.lateness import Lateness
 from app.realtime.output.leading_silence import LeadingSilence
 from app.realtime.ports import SOCKET
+from app.realtime.timer_lateness import Lateness
 from engine import SPEAKER_RATE_HZ
 from engine.core import Wave
 

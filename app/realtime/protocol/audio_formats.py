@@ -9,8 +9,8 @@ from typing import assert_never
 
 import numpy as np
 
-from app import g711
-from app.media import pcm16, pcm16_count
+from app.media import g711
+from app.media.audio import pcm16, pcm16_count
 from app.realtime.protocol.items import Item, MessageItem, UserAudio
 from app.realtime.protocol.options import PcmaFormat, PcmFormat, PcmuFormat, SpeakerFormat
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from app import strict_json
-from app.media import MediaError, decode_base64
+from app.media.audio import MediaError, decode_base64
 from app.realtime.protocol import client_events
 from app.realtime.protocol.client_events import ClientEvent, Received
 from app.realtime.protocol.wire_items import decode_input, decode_item, picture_url

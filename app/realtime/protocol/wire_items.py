@@ -11,8 +11,8 @@ import pybase64
 from msgspec import Meta, Struct
 
 from app.ids import new_id
-from app.images import MAX_IMAGE_BYTES
-from app.media import MediaError, decode_base64
+from app.media.audio import MediaError, decode_base64
+from app.media.images import MAX_IMAGE_BYTES
 from app.realtime.protocol.client_events import (
     ItemReference,
     NewItem,

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from app.callers import Caller
 from app.ids import new_id
+from app.limits.principal import Caller
 from app.realtime.protocol import ServerEvent
 from app.realtime.protocol.client_events import CreateItem, CreateResponse, InputSamples, KeyPressed, Received
 from app.realtime.protocol.dialect import REALTIME, Dialect

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from aiortc.rtp import RtpPacket
 
-from app import g711
+from app.media import g711
 from app.transports.disconnect import Disconnect
 from app.transports.telephone.media_stream import KEYS, LEAD_S, RATE_HZ
 from app.transports.telephone.sdp import PCMU, Offer

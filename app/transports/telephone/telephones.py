@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app import strict_json
-from app.callers import Caller
 from app.ids import new_id
 from app.limits.lru_table import LruTable
+from app.limits.principal import Caller
 from app.live import started
 from app.realtime.ports import CALL
 from app.realtime.protocol import Options, session_options

@@ -20,9 +20,9 @@ import pybase64
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
 
-from app import g711
-from app.auth import TWILIO as PATH
-from app.auth import address_of
+from app.access.auth import TWILIO as PATH
+from app.access.auth import address_of
+from app.media import g711
 from app.refusal import Closed, Refusal
 from app.settings import Telephone
 from app.telemetry import audit

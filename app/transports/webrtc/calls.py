@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
-from app.callers import Caller
 from app.ids import new_id
-from app.media import MediaError
+from app.limits.principal import Caller
+from app.media.audio import MediaError
 from app.refusal import Closed, Refusal
 from app.service import Service
 from app.telemetry import log_failure

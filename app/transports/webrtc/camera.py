@@ -20,8 +20,8 @@ from aiortc.rtp import RTP_HISTORY_SIZE
 from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 
-from app.images import encode_frame, image_url
-from app.pace import Bucket
+from app.limits.rate_limiter import Bucket
+from app.media.images import encode_frame, image_url
 from app.realtime.protocol.client_events import CameraFrame
 from app.transports.webrtc import aiortc_compat
 from engine import CameraFeed

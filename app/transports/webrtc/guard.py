@@ -7,7 +7,7 @@ from typing import Any
 
 from aiortc.rtp import RtcpRtpfbPacket
 
-from app.slices import LoopTime
+from app.limits.fair_scheduler import LoopTime
 from app.telemetry import log
 from app.transports.webrtc import aiortc_compat
 

@@ -17,12 +17,12 @@ from aiortc import RTCConfiguration, RTCDataChannel, RTCIceServer, RTCPeerConnec
 from aiortc.rtcconfiguration import RTCIceTransportPolicy
 from aiortc.rtcrtpsender import RTCRtpSender
 
+from app.limits.fair_scheduler import LoopTime
 from app.realtime.protocol.client_events import CameraFrame, InputSamples, Received
 from app.realtime.protocol.dialect import REALTIME, Dialect
 from app.realtime.protocol.server_events import Error
 from app.refusal import Closed, Refusal
 from app.settings import Settings
-from app.slices import LoopTime
 from app.telemetry import log, log_failure
 from app.transports.channel import Channel
 from app.transports.disconnect import SLOW, TOO_LARGE, Disconnect
@@ -36,7 +36,7 @@ from app.transports.webrtc.messages import bound_messages
 from app.transports.webrtc.offer import checked
 from app.transports.webrtc.opus import CLOCK_HZ
 from app.transports.webrtc.opus_track import OpusTrack
-from app.turn import servers_for
+from app.transports.webrtc.turn_credentials import servers_for
 from engine import CameraFeed
 from engine.core import Pcm
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from app import tls
+from app.access import tls
+from app.access.tls import certificate_of
 from app.commands.doctor_server import https, keys, port_free, udp
 from app.settings import Settings
-from app.tls import certificate_of
 
 NOW = datetime.datetime.now(datetime.UTC)
 

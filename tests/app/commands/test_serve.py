@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from app.access.tls import Certificate
 from app.commands.serve import announcement
 from app.settings import Settings
-from app.tls import Certificate
 
 OWN = ["127.0.0.1", "192.168.1.7", "::1", "fd00::7"]
 CERTIFICATE = Certificate(Path("x"), Path("x"), "AA:BB")

@@ -19,8 +19,8 @@ from engine import AudioPart, Engine, ImagePart, TextPart
 from engine import Request as EngineRequest
 from tests.app.http.test_sound import WAVE, decoded
 from tests.app.http.wav import wav_of
+from tests.app.media.test_videos import url, video
 from tests.app.rig import Running, eventually, running, script_spec
-from tests.app.test_videos import url, video
 
 PIXEL = (
     "data:image/png;base64,"

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from msgspec import structs
 
-from app.http.trouble import RETRY_AFTER_S
+from app.http_errors import RETRY_AFTER_S
 from engine import Engine, EngineError, Overloaded, Request, StageUnavailable
 from engine.chunk import Chunk
 from engine.control.chunks import Chunks

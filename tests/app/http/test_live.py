@@ -15,7 +15,7 @@ from starlette.types import Message
 
 from app.http.live import COMMENT, ClientGone, Live, Write, while_there
 from app.http.sound import encoded
-from app.http.trouble import HttpRefusal
+from app.http_errors import HttpRefusal
 from tests.app.http.test_sound import WAVE
 from tests.app.rig import Running
 

@@ -14,9 +14,9 @@ from openai import AsyncOpenAI
 
 from app.http.chat import ChatRequest
 from app.http.client_secrets import WithdrawRequest
-from app.images import Image
+from app.media.images import Image
+from tests.app.media.test_images import png
 from tests.app.rig import Running
-from tests.app.test_images import png
 
 URL = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "script", "messages": [{"role": "user", "content": "say: hello"}]}

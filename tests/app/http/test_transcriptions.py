@@ -14,8 +14,8 @@ from openai import APIStatusError, AsyncOpenAI, BadRequestError
 from app.http.sound import Format, encoded
 from engine import StageSpec
 from tests.app.http.test_sound import WAVE
+from tests.app.media.test_audio import KINDS, recorded
 from tests.app.rig import LoudnessVad, running, script_spec
-from tests.app.test_media import KINDS, recorded
 
 
 @pytest.mark.parametrize("format", ["wav", "flac", "opus"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from app.images import fitted, scaled
+from app.media.images import fitted, scaled
 from app.realtime.conversation import Utterance
 from app.realtime.conversation.conversation import Conversation, prompt
 from app.realtime.conversation.sizes import size_of

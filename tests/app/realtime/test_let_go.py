@@ -16,10 +16,10 @@ from weakref import ReferenceType, ref
 import httpx
 import pytest
 
-from app.images import Image
+from app.media.images import Image
 from app.realtime.output.response_task import ResponseTask
+from tests.app.media.test_images import png
 from tests.app.rig import Client, Running, eventually, silence, talking, tone
-from tests.app.test_images import png
 
 URL = "data:image/png;base64," + base64.b64encode(png(64, 48)).decode()
 PICTURES = [{"type": "input_image", "image_url": URL}] * 3

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.images import Image
+from app.limits.fair_scheduler import LoopTime, Slices
+from app.media.images import Image
 from app.realtime.conversation.utterance import Utterance
 from app.realtime.input.endpointing import Sentences
 from app.realtime.ports import Moment
@@ -28,7 +29,6 @@ from app.realtime.protocol.to_wire import encode
 from app.realtime.session import Session
 from app.realtime.session_context import SessionContext
 from app.settings import Limits, TurnSettings
-from app.slices import LoopTime, Slices
 from app.telemetry import Metrics
 from engine import (
     ANSWER,
@@ -44,8 +44,8 @@ from engine import (
     Voice,
 )
 from engine.chunk import Audio, Output, Speech, Text, ToolCall, ToolCallDelta, Transcript, Usage, VideoFrame
+from tests.app.media.test_images import png
 from tests.app.rig import LoudnessVad, check_event, eventually, silence, tone
-from tests.app.test_images import png
 
 WORD = np.full(2_400, 0.1, np.float32)  # 100 ms
 
@@ -684,7 +684,7 @@ async def test_a_client_learns_which_voices_there_are_and_what_may_be_said() -> 
 
 async def test_others_have_their_turn_between_messages_that_lie_in_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand wrong ones, each of which takes a millisecond: a few of them between two turns of the loop."""
-    monkeypatch.setattr("app.slices.EVERY_S", 0.0)  # the loop's own timers do not know this clock
+    monkeypatch.setattr("app.limits.fair_scheduler.EVERY_S", 0.0)  # the loop's own timers do not know this clock
     async with talking() as talk:
         talk.work_s = 0.001
         seen = [0]
@@ -699,7 +699,7 @@ async def test_others_have_their_turn_between_messages_that_lie_in_one_read(monk
 
 async def test_long_sound_is_heard_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten seconds that come at once are heard step by step, and others have their turn in between."""
-    monkeypatch.setattr("app.slices.EVERY_S", 0.0)
+    monkeypatch.setattr("app.limits.fair_scheduler.EVERY_S", 0.0)
     async with talking() as talk:
         talk.work_s = 0.001
         turns, heard = 0, asyncio.create_task(talk.session._input.add_samples(np.zeros(160_000, np.int16)))

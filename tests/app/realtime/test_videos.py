@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app import decoding
+from app.media import decode_thread
+from app.media.videos import decode_video
 from app.realtime.conversation.truncation import Truncation
 from app.realtime.protocol import MessageItem, Video
 from app.settings import Limits
-from app.videos import decode_video
 from engine import AudioPart, CameraFeed, ImagePart, TextPart, TokenCost, VideoPart
+from tests.app.media.test_videos import recording, url, video
 from tests.app.realtime.test_session import FakeEngine, Talk, talking
-from tests.app.test_videos import recording, url, video
 
 SHOWN = video(2.0)
 SIZE = 4 * 43 * 64 * 3 + 2 * 2 * 16_000  # of what is decoded of it
@@ -147,7 +147,7 @@ async def test_videos_are_weighed_one_by_one_and_no_more_are_decoded_than_there_
         made.append(threading.current_thread().name)
         return decode_video(*given)
 
-    monkeypatch.setattr(decoding, "decode_video", noted)
+    monkeypatch.setattr(decode_thread, "decode_video", noted)
     room_mb = (2 * SIZE + 3 * len(url(SHOWN)) + 20_000) / 1e6
     async with shown("video", monkeypatch, conversation_mb=room_mb) as talk:
         await create(talk, *[part()] * 5)

@@ -14,7 +14,7 @@ from contextlib import suppress
 import numpy as np
 import pybase64
 
-from app.callers import Caller
+from app.limits.principal import Caller
 from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol.client_events import InputSamples, Received
 from app.service import Service

@@ -14,7 +14,7 @@ import numpy as np
 import pybase64
 import pytest
 
-from app.callers import Caller
+from app.limits.principal import Caller
 from app.transports.disconnect import Disconnect
 from app.transports.resumable_session import ResumableSession
 from benchmarks.code_size import read

@@ -516,7 +516,7 @@ async def test_a_refused_connection_is_no_error_in_the_log(serve_with: Any, capl
 
 def test_the_sample_picture_is_one() -> None:
     """The refusals above are for the right reason: the same PNG, undamaged, is taken."""
-    from app.images import image_of
+    from app.media.images import image_of
 
     assert image_of(SMALL).decode()[:, 0].tolist() == [[255, 0, 0], [0, 255, 0]]
     assert io.BytesIO(SMALL).read(4) == b"\x89PNG"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app import g711
+from app.media import g711
 from engine.resampler import resample
 from tests.app.conftest import Talking
 from tests.app.rig import Client, Running, silence, tone

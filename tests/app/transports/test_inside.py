@@ -12,7 +12,7 @@ from app.transports.inside import Inside
 
 APP = Path(__file__).resolve().parents[3] / "app"
 OURS = {
-    ("app/keys.py", "_file"): "a Keys, in a method of Keys",
+    ("app/access/api_keys.py", "_file"): "a Keys, in a method of Keys",
     ("app/realtime/output/preparation.py", "_replace"): "a named tuple's own method",
     ("app/server.py", "_exit"): "the system's own call",
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from app.pace import PATIENCE_S, Pace
-from app.slices import LoopTime, Slices
+from app.limits.fair_scheduler import LoopTime, Slices
+from app.limits.rate_limiter import PATIENCE_S, Pace
 from app.transports import intake
 from app.transports.intake import PIECE_BYTES, Intake
 from tests.app.rig import eventually

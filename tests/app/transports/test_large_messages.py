@@ -16,17 +16,17 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
-from app import images
+from app.limits.fair_scheduler import LONG_BYTES, LoopTime, Slices
+from app.media import images
 from app.realtime.conversation import raw_items
 from app.realtime.protocol import from_wire
 from app.settings import Limits
-from app.slices import LONG_BYTES, LoopTime, Slices
 from app.transports.channel import Channel
 from app.transports.disconnect import Disconnect
 from app.transports.outbox import FRAGMENT_CHARS
 from app.transports.socket_protocol import SocketProtocol
+from tests.app.media.test_images import png
 from tests.app.rig import Client, Running, eventually, silence
-from tests.app.test_images import png
 
 Threads = list[tuple[int, bool]]
 """For each message, or data URI, that was read: its size, and whether the event loop's thread read it."""

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from app import slices
-from app.slices import LoopTime
+from app.limits import fair_scheduler
+from app.limits.fair_scheduler import LoopTime
 from app.transports.socket_protocol import SocketProtocol
 from tests.app.rig import Running, eventually, silence, talking
 from tests.attacks.raw import MORE, PING, PONG, TEXT, frame, upgraded
@@ -82,8 +82,8 @@ async def test_each_of_many_requests_at_once_waits_for_its_turn(
         join(loop_time, go)
 
     monkeypatch.setattr(LoopTime, "join", counted)
-    monkeypatch.setattr(slices, "SLICE_S", 1e-9)  # whatever is done uses it up
-    monkeypatch.setattr(slices, "AT_ONCE_S", 1e-9)
+    monkeypatch.setattr(fair_scheduler, "SLICE_S", 1e-9)  # whatever is done uses it up
+    monkeypatch.setattr(fair_scheduler, "AT_ONCE_S", 1e-9)
     request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(request * 19 + request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
@@ -104,8 +104,8 @@ async def test_each_of_many_requests_at_once_waits_for_its_turn(
 )
 async def test_one_who_goes_on_is_left(serve_with: Any, flood: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the frames are: they are counted, slowed, and after a minute (here: at once) that is the end."""
-    monkeypatch.setattr("app.pace.BURST_S", 1.0)
-    monkeypatch.setattr("app.pace.PATIENCE_S", 0.1)
+    monkeypatch.setattr("app.limits.rate_limiter.BURST_S", 1.0)
+    monkeypatch.setattr("app.limits.rate_limiter.PATIENCE_S", 0.1)
     async with serve_with(limits={"messages_s": 200}) as server, talking(server) as beside:
         reader, writer = await upgraded(server.port)
         writer.write(flood * (3000 if len(flood) < 1000 else 1))
@@ -158,8 +158,8 @@ REQUESTS = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" * 6000
 async def test_one_who_goes_on_over_http_is_left_too(
     serve_with: Any, flood: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.pace.BURST_S", 1.0)
-    monkeypatch.setattr("app.pace.PATIENCE_S", 0.1)
+    monkeypatch.setattr("app.limits.rate_limiter.BURST_S", 1.0)
+    monkeypatch.setattr("app.limits.rate_limiter.PATIENCE_S", 0.1)
     async with serve_with(limits={"messages_s": 20}) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(flood)

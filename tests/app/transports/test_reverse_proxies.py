@@ -17,11 +17,11 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Origin
 
 from app import server as server_module
+from app.access.tls import Certificate, certificate_of
 from app.client import ClientError
 from app.client import connect as connected
+from app.limits.auth_throttle import AT_ONCE
 from app.settings import settings_of
-from app.throttle import AT_ONCE
-from app.tls import Certificate, certificate_of
 from tests.app.rig import Client, keys_file, running, script_spec
 from tests.app.transports.reverse_proxies import UPGRADE, free_port, haproxy, nginx, nginx_of
 

@@ -18,12 +18,12 @@ import psutil
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.addresses import shared_by
+from app.access.tls import certificate_of
+from app.client_address import shared_by
+from app.limits.fair_scheduler import LoopTime
 from app.server import Server, config_of
 from app.service import Service
 from app.settings import Settings
-from app.slices import LoopTime
-from app.tls import certificate_of
 from app.transports.http_protocol import PIECE_BYTES, HttpProtocol
 from app.transports.tcp_connections import DEADLINES_S, WAITING, State, TcpConnections
 from tests.app.rig import Running, eventually, script_spec

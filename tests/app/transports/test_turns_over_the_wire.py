@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.media import decode_audio
+from app.media.audio import decode_audio
 from engine.resampler import resample
 from tests.app.rig import ROOT, running, script_spec, silence, tone
 

@@ -10,10 +10,10 @@ from fastapi import WebSocket
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.pace import MESSAGE_BYTES
+from app.limits.admission_queue import LineFull, Waiter, Waiting
+from app.limits.rate_limiter import MESSAGE_BYTES
 from app.service import Service
 from app.transports.websocket import EARLY_BYTES, SocketTransport
-from app.waiting import LineFull, Waiter, Waiting
 from tests.app.rig import Client, Running, script_spec, talking
 
 

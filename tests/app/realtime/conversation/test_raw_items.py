@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.images import Image
-from app.media import MediaError
+from app.media.audio import MediaError
+from app.media.images import Image
 from app.realtime.conversation.conversation import Conversation
 from app.realtime.conversation.raw_items import finished
 from app.realtime.conversation.sizes import size_of
@@ -23,9 +23,9 @@ from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
+from tests.app.media.test_images import png
 from tests.app.realtime.test_session import FakeEngine
 from tests.app.rig import LoudnessVad
-from tests.app.test_images import png
 
 
 def picture(width: int, height: int) -> RawImage:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.client.player import Player
-from app.lateness import CALM_S, MOST_S, SOME, Lateness
 from app.realtime.output.playout import Playout
 from app.realtime.ports import CALL
+from app.realtime.timer_lateness import CALM_S, MOST_S, SOME, Lateness
 from engine import SPEAKER_RATE_HZ
 
 TICK_S = 1e-5

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.images import MAX_IMAGE_BYTES
+from app.media.images import MAX_IMAGE_BYTES
 from app.realtime.protocol.client_events import ClientEvent, Received
 from app.realtime.protocol.from_wire import MAX_AUDIO_CHARS, MAX_INPUTS, decode
 from app.refusal import Refusal

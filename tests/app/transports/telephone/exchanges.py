@@ -21,7 +21,7 @@ import psutil
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from app import g711
+from app.media import g711
 from engine.core import Pcm
 from tests.app.rig import TIMEOUT_S, Running
 

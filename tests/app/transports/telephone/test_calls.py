@@ -17,8 +17,8 @@ import pytest_asyncio
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.lateness import MOST_S
 from app.realtime.output.playout import RESERVE_S
+from app.realtime.timer_lateness import MOST_S
 from app.transports.telephone.phone import HANDSET_S
 from app.transports.telephone.twilio import LEAD_S
 from engine import SPEAKER_RATE_HZ

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.callers import Caller
+from app.limits.principal import Caller
 from app.transports.disconnect import SLOW, Disconnect
 from app.transports.telephone.call_control import CallControl
 from app.transports.telephone.media_stream import RATE_HZ

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from aiortc.rtp import RtpPacket
 
-from app import g711
+from app.media import g711
 from app.transports.disconnect import Disconnect
 from app.transports.telephone import rtp as module
 from app.transports.telephone.rtp import FRAME, RATE_HZ, SILENT_PACKETS, RtpStream

@@ -16,7 +16,7 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import g711
+from app.media import g711
 from app.refusal import Refusal
 from app.transports.telephone import sip as sip_module
 from app.transports.telephone.sdp import Offer, answer_to, offer_of

@@ -16,7 +16,7 @@ from aiortc import RTCRtpReceiver, VideoStreamTrack
 from aiortc.rtcrtpparameters import RTCRtpCodecParameters
 from av.error import FFmpegError
 
-from app.images import encode_frame, image_of_url
+from app.media.images import encode_frame, image_of_url
 from app.realtime.input import camera_buffer
 from app.realtime.protocol.client_events import CameraFrame
 from app.transports.webrtc import camera as camera_module

@@ -13,7 +13,7 @@ import aioice.stun
 import numpy as np
 import pytest
 
-from app.pace import MESSAGE_BYTES, Pace
+from app.limits.rate_limiter import MESSAGE_BYTES, Pace
 from app.realtime.protocol.client_events import CommitAudio, InputSamples, Received
 from app.transports.inbox import MAX_BYTES, MAX_MESSAGES, Inbox
 from app.transports.webrtc.data_channel import UNSENT_BYTES

@@ -13,7 +13,7 @@ from aiortc.rtcdtlstransport import RtpRouter
 from aiortc.rtcsctptransport import DataChunk, ForwardTsnChunk, InitChunk, SackChunk, serialize_packet
 from aiortc.rtp import RTCP_RTPFB_NACK, RtcpRtpfbPacket, RtpPacket
 
-from app.slices import LoopTime, Slices
+from app.limits.fair_scheduler import LoopTime, Slices
 from app.transports.webrtc.guard import MAX_SOURCES, guard_datagrams
 from app.transports.webrtc.messages import AHEAD_FRAGMENTS, MAX_CHANNELS
 from app.transports.webrtc.reassembly import MAX_MESSAGE_BYTES

@@ -10,7 +10,7 @@ import av
 import numpy as np
 import pytest
 
-from app.media import decode_audio
+from app.media.audio import decode_audio
 from app.transports.webrtc.opus import FRAME, Decoder, Encoder
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm

@@ -10,9 +10,9 @@ import aioice.ice
 import pytest
 from aiortc import RTCConfiguration, RTCPeerConnection
 
-from app.pace import Pace
+from app.limits.fair_scheduler import LoopTime, Slices
+from app.limits.rate_limiter import Pace
 from app.settings import Settings
-from app.slices import LoopTime, Slices
 from app.transports.inbox import Inbox
 from app.transports.webrtc.peer_connection import PeerConnection
 from engine import CameraFeed

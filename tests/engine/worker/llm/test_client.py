@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from app.access.tls import AUTO, certificate_of
 from app.settings import Settings
-from app.tls import AUTO, certificate_of
 from engine.chunk import Text, Usage
 from engine.errors import (
     ContextOverflow,

@@ -14,7 +14,7 @@ import pytest
 import torch
 from msgspec import structs
 
-from app.media import decode_audio
+from app.media.audio import decode_audio
 from engine import AudioPart, Engine, Message, TokenIds, WeightsError, WorkerSpec
 from engine.chunk import Chunk, Speech
 from engine.core import Pcm

@@ -8,9 +8,9 @@ import pytest
 
 from app.bench import subject
 from app.commands.server import Address
-from app.videos import decode_video
+from app.media.videos import decode_video
 from engine.worker.omni.thinker import CAMERA
-from tests.app.test_videos import url, video
+from tests.app.media.test_videos import url, video
 from tests.oracles.qwen3_omni import Video
 from tests.worker.models.qwen3_omni.cases import Folder, Reference
 from tests.worker.models.served import questions, sounds

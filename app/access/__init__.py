@@ -1,0 +1,1 @@
+"""Decide whether a client may connect: origins, API keys, client secrets, TLS."""

@@ -1,0 +1,284 @@
+"""The gate of the server: Host and Origin checks on every request, API keys where they are asked for.
+
+Runs before any route and before a WebSocket's upgrade. Knows no session; no key ever reaches a log or a message.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import math
+import re
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.access.api_keys import Keys
+from app.access.client_secrets import PREFIX, Secrets
+from app.ids import elsewhere
+from app.limits.auth_throttle import EVERY_S, Throttle
+from app.limits.bandwidth import Budgets
+from app.limits.log_rate_limiter import NOBODY
+from app.limits.principal import Caller, Secret
+from app.limits.quotas import Shares, ShareTaken
+from app.settings import Settings
+from app.telemetry import ASKED, Asked, audit
+
+METRICS, DOCS = "/metrics", "/docs"
+
+OPEN_PATHS = frozenset({"/livez", "/health", DOCS, "/openapi.json"})
+"""Asked by probes that have no key, and by browsers, which can't send one with an address that is typed."""
+
+ADMIN = "/admin"
+"""The path below which every request needs a key of its own: see app/http/admin.py."""
+
+TWILIO = "/v1/telephone/twilio"
+"""The path below which requests are signed: see app/transports/telephone/twilio.py."""
+
+KEY_SUBPROTOCOL = "openai-insecure-api-key."
+"""The subprotocol by which a browser, which can't set headers on a WebSocket, sends a key (openai-node
+``realtime/websocket.ts``)."""
+
+
+SECRET_ROUTES = frozenset(
+    {("websocket", "/v1/realtime"), ("POST", "/v1/realtime/calls"), ("GET", "/v1/realtime/ice-servers")}
+)
+"""Routes that a client secret opens: a session, and what a browser asks before it has one."""
+
+ANSWER_ROUTES = frozenset(
+    ("POST", f"/v1/{path}") for path in ("chat/completions", "responses", "audio/speech", "audio/transcriptions")
+)
+"""Routes that take a place among the answers over HTTP, from before their body is read."""
+
+PACE = "parley.pace"
+"""The extension of ASGI with the pace of a request's connection: what it sends is counted as its caller's. A socket's
+has its ``loop_time`` beside it, which is one caller's alone."""
+
+CALLER = "parley.caller"
+"""The key under which the scope carries the Caller of a request."""
+
+
+NOT_OURS = (
+    "Pages of this origin may not connect: see server.allowed_origins. For its own page, a proxy in front "
+    "must pass the header Host on."
+)
+
+
+class Gate:
+    """ASGI middleware: 403 for a foreign Host or Origin, 401 without a key where keys are set, 429 beyond one's share.
+
+    A client secret is as good as a key on ``SECRET_ROUTES``; an expired one is refused there even without any keys.
+    An address that has tried many wrong keys is refused with 429 for a while, whatever key it sends then.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        keys: Keys,
+        metrics_keys: Keys,
+        secrets: Secrets,
+        throttle: Throttle,
+        shares: Shares,
+        budgets: Budgets,
+        open_paths: frozenset[str],
+    ) -> None:
+        self._files = open_paths - OPEN_PATHS
+        self._app = app
+        self._open_paths = open_paths
+        self._secrets = secrets
+        self._throttle = throttle
+        self._shares = shares
+        self._budgets = budgets
+        self._hosts = {name.lower() for name in ("localhost", settings.host, *settings.allowed_hosts)}
+        self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
+        self._keys = keys
+        self._metrics_keys = metrics_keys
+        self._server = settings.name
+        if (twilio := settings.telephone.twilio_url) is not None:
+            self._hosts.add(_host_name(urlsplit(twilio).netloc))
+        if settings.metrics == "open":
+            self._open_paths |= {METRICS}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        ASKED.set(Asked(ASKED.get().id, owner_of(scope) or NOBODY, address_of(scope)))
+        if (pace := scope.get("extensions", {}).get(PACE)) is not None:
+            self._budgets.charge(pace["pace"], caller_of(scope))
+            if (loop_time := caller_of(scope).loop_time) is not None:
+                loop_time.belong(caller_of(scope).address)
+        if refusal is None:
+            refusal = await self._pass(scope, receive, send)
+        if refusal is not None:
+            client = address_of(scope) or NOBODY
+            audit("request.refused", client=client, path=scope["path"], status=refusal[0], code=refusal[1])
+            await refuse(scope, send, *refusal)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> tuple[int, str, str] | None:
+        """Let a request in, as one of its caller's share where its route answers with the engine."""
+        with ExitStack() as places:
+            if _route(scope) in ANSWER_ROUTES:
+                try:
+                    places.enter_context(self._shares.hold("answers", caller_of(scope)))
+                except ShareTaken as taken:
+                    return taken.status, taken.code, str(taken)
+            await self._app(scope, receive, send)
+        return None
+
+    def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
+        headers = Headers(scope=scope)
+        hosts, origin = headers.getlist("host"), headers.get("origin")
+        host = hosts[0] if len(hosts) == 1 else ""
+        if not self._knows_host(host):
+            return 403, "host_not_allowed", "The Host header names no host of this server: see server.allowed_hosts."
+        if origin is not None and not self._is_file(scope) and not self._knows_origin(origin, host):
+            return 403, "origin_not_allowed", NOT_OURS
+        given, address = given_key(headers), address_of(scope)
+        if given is not None and (wait_s := self._throttle.wait_s(address)):
+            return 429, "too_many_wrong_keys", f"Too many wrong keys came from {address}: wait {math.ceil(wait_s)} s."
+        refusal = self._key_refusal(scope, given)
+        if given is not None and refusal is not None:
+            self._throttle.failed(address)
+        return refusal
+
+    def _key_refusal(self, scope: Scope, given: str | None) -> tuple[int, str, str] | None:
+        keys = self._keys_of(scope["path"])
+        owner = keys.owner(given) if given is not None else None
+        if owner is not None:
+            scope[CALLER] = _caller(scope, owner)
+            return None
+        if given is not None and given.startswith(PREFIX) and _route(scope) in SECRET_ROUTES:
+            secret = self._secrets.find(given)
+            if secret is None:
+                return 401, "invalid_api_key", f"{_EXPIRED}{elsewhere(given, self._server)}"
+            scope[CALLER] = _caller(scope, secret.maker.owner, secret)
+            return None
+        if keys and not self._is_open(scope):
+            return (
+                401,
+                "invalid_api_key",
+                "This server asks for an API key: send 'Authorization: Bearer <key>', or 'api-key: <key>'.",
+            )
+        return None
+
+    def _keys_of(self, path: str) -> Keys:
+        """Return the keys that open this path."""
+        self._keys.refresh()  # every path: what a withdrawn key has open ends
+        if path != METRICS or not self._metrics_keys:
+            return self._keys
+        self._metrics_keys.refresh()
+        return self._metrics_keys
+
+    def _knows_host(self, host: str) -> bool:
+        """An address can't be rebound to another machine by DNS, a name can: only known names pass."""
+        name = _host_name(host)
+        return name in self._hosts or _is_address(name)
+
+    def _is_file(self, scope: Scope) -> bool:
+        """Whether it is a file of the page, which everybody may read. Behind a proxy that puts its own Host in place of
+        the browser's, the page is of another origin; without its script it could not say what is wrong."""
+        return scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in self._files
+
+    def _knows_origin(self, origin: str, host: str) -> bool:
+        """The page came from this very server, or from an origin that the settings list."""
+        origin = origin.lower().rstrip("/")
+        if origin in self._origins:
+            return True
+        scheme, _, rest = origin.partition("://")
+        return scheme in ("http", "https") and rest == host.lower()
+
+    def _is_open(self, scope: Scope) -> bool:
+        """Probes, and the files of the page and the API's documentation: what they call asks for a key. What Twilio
+        sends is signed instead."""
+        path: str = scope["path"]
+        if path == TWILIO or path.startswith(f"{TWILIO}/"):
+            return True
+        return scope["type"] == "http" and (path in self._open_paths or path.startswith((f"{ADMIN}/", f"{DOCS}/")))
+
+
+_EXPIRED = "The client secret is unknown or has expired: ask for a new one at POST /v1/realtime/client_secrets."
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Return the sender of a request, who owns what they make. Nobody by name where no keys are set."""
+    if (caller := scope.get(CALLER)) is None:
+        caller = scope[CALLER] = _caller(scope)
+    return caller
+
+
+def _caller(scope: Scope, owner: str = "", secret: Secret | None = None) -> Caller:
+    extension = scope.get("extensions", {}).get(PACE) or {}
+    return Caller(owner, secret, address_of(scope), extension.get("loop_time"))
+
+
+def owner_of(scope: Scope) -> str:
+    """The name of the key that a request came with, or of the key behind its client secret; empty without keys."""
+    return caller_of(scope).owner
+
+
+def address_of(scope: Scope) -> str:
+    """Return the address of a request, as far as ``app/client_address.py`` believes it."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def given_key(headers: Headers) -> str | None:
+    """The key that a client sent: as a bearer token, as Azure's ``api-key``, or among a WebSocket's subprotocols."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    if key := headers.get("api-key", "").strip():
+        return key
+    for line in headers.getlist("sec-websocket-protocol"):
+        for word in line.split(","):
+            if word.strip().startswith(KEY_SUBPROTOCOL):
+                return word.strip().removeprefix(KEY_SUBPROTOCOL)
+    return None
+
+
+async def refuse(scope: Scope, send: Send, status: int, code: str, message: str) -> None:
+    """Answer a request, or a WebSocket's handshake, with an error in the protocol's JSON shape."""
+    body = json.dumps(error_body(status, code, message)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 429:
+        headers.append((b"retry-after", str(math.ceil(EVERY_S)).encode()))
+    prefix = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
+    await send({"type": f"{prefix}.start", "status": status, "headers": headers})
+    await send({"type": f"{prefix}.body", "body": body})
+
+
+def error_body(status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
+    """An error as the protocol's HTTP endpoints show it, and the id that the log has of the request."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    error = {"type": kind, "code": code, "message": message, "param": param}
+    return {"error": error, "request_id": ASKED.get().id}
+
+
+_HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s:/?#@\[\]\\]+))(:[0-9]{0,5})?")
+
+
+def _route(scope: Scope) -> tuple[str, str]:
+    return scope.get("method", "websocket"), scope["path"]
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header, without its port and an IPv6 address's brackets; empty if it is malformed.
+
+    Source: RFC 9110, 7.2, and RFC 3986, 3.2.2.
+    """
+    known = _HOST.fullmatch(host)
+    return (known["address"] or known["name"]).lower() if known else ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

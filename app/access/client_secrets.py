@@ -1,0 +1,92 @@
+"""Ephemeral client secrets: short-lived keys that open realtime sessions, each with the settings it was made for.
+
+A page gets one from its own backend, so that the server's real key never reaches a browser. Knows no route and no wire
+format. Source: the Realtime GA protocol, ``POST /v1/realtime/client_secrets``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from app.ids import prefix
+from app.limits.principal import Caller, Secret
+from app.limits.quotas import Shares, ShareTaken
+from app.refusal import Closed
+
+KIND = "ek"
+PREFIX = prefix(KIND, None)
+LIFETIME_S = 600
+LIFETIMES_S = (10, 7200)
+"""The lifetimes that the protocol lets a client ask for, and its default above."""
+
+
+class TooManySecrets(Closed):
+    """As many secrets are valid as the server, or the quota of their maker, allows."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("too_many_client_secrets", message, 429)
+
+
+class Secrets:
+    """The secrets alive: at most ``limit``, each usable any number of times until it expires or is withdrawn.
+
+    ``now`` is monotonic. ``shares`` bounds those of one key, and of one address. ``server`` is the name in each.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        now: Callable[[], float] = time.monotonic,
+        shares: Shares | None = None,
+        server: str | None = None,
+    ) -> None:
+        self._limit = limit
+        self._now = now
+        self._shares = shares or Shares()
+        self._prefix = prefix(KIND, server)
+        # By digest: the time of a look-up tells something about digests, and nothing about the keys.
+        self._alive: dict[bytes, Secret] = {}
+
+    def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S, maker: Caller | None = None) -> Secret:
+        """A new secret, of 256 random bits. Raises TooManySecrets."""
+        self.forget()
+        maker = maker or Caller()
+        if len(self._alive) >= self._limit:
+            raise TooManySecrets(f"{self._limit} client secrets are alive, as many as there may be.")
+        try:
+            self._shares.take("secrets", maker)
+        except ShareTaken as taken:
+            raise TooManySecrets(str(taken)) from None
+        secret = Secret(self._prefix + secrets.token_hex(32), session, self._now() + lifetime_s, maker)
+        self._alive[_digest(secret.value)] = secret
+        return secret
+
+    def find(self, value: str) -> Secret | None:
+        """The secret that a client sent, unless it has expired or never was."""
+        secret = self._alive.get(_digest(value))
+        return secret if secret is not None and self._now() < secret.expires_s else None
+
+    def withdraw(self, caller: Caller, value: str | None = None) -> list[Secret]:
+        """End the secret of that value, or all of them, as far as they are the caller's; returns those that were."""
+        self.forget()
+        return self._end(lambda one: caller.reaches(one.maker) and value in (None, one.value))
+
+    def forget(self) -> None:
+        """Let go of those that have expired."""
+        now_s = self._now()
+        self._end(lambda one: now_s >= one.expires_s)
+
+    def _end(self, which: Callable[[Secret], bool]) -> list[Secret]:
+        ended = {digest: one for digest, one in self._alive.items() if which(one)}
+        for digest, one in ended.items():
+            del self._alive[digest]
+            self._shares.give("secrets", one.maker)
+        return list(ended.values())
+
+
+def _digest(value: str) -> bytes:
+    return hashlib.sha256(value.encode("utf-8", "surrogateescape")).digest()

@@ -1,0 +1,59 @@
+"""The head of every answer: the request's id, and what a browser may do with what it gets. Knows no route.
+
+Source: RFC 6797 (HSTS), CSP Level 3, Permissions Policy, and the HTML standard (COOP).
+"""
+
+from __future__ import annotations
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.access.tls import AUTO
+from app.ids import new_id
+from app.settings import Settings
+from app.telemetry import ASKED, Asked
+
+REQUEST_ID = "x-request-id"
+
+POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; object-src 'none'; frame-ancestors 'none'"
+"""The sources that the page needs, and no other host. ``frame-ancestors`` counts in a header only: nobody may lay the
+page, and its microphone's button, under one of theirs."""
+
+SAFE = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "permissions-policy": "microphone=(self), camera=(self), display-capture=(), geolocation=(), payment=(), usb=()",
+    "cross-origin-opener-policy": "same-origin",
+}
+"""A route that says something else of its own is let have it."""
+
+HSTS = {"strict-transport-security": "max-age=15552000"}
+"""Half a year, for a host with a certificate of its own. One that the server signed itself says nothing: a browser
+that trusts it would take plain HTTP from no other server on localhost any more."""
+
+
+class Heads:
+    """ASGI middleware around all others but the one that says where a request comes from."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._own_certificate = settings.https == AUTO
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        asked = Asked(new_id("req"))
+        ASKED.set(asked)
+        secure = scope.get("scheme") in ("https", "wss") and not self._own_certificate
+        heads = {**SAFE, **(HSTS if secure else {}), REQUEST_ID: asked.id}
+
+        async def with_heads(message: Message) -> None:
+            if message["type"] in ("http.response.start", "websocket.http.response.start", "websocket.accept"):
+                headers = MutableHeaders(scope=message)
+                for name, value in (heads if message["type"] != "websocket.accept" else {REQUEST_ID: asked.id}).items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, with_heads)

@@ -1,0 +1,121 @@
+"""The pages that the server shows to a browser, all of them from local files: the page, and the API's documentation.
+
+Knows no session. The page is whatever lies in ``web/dist``; without it ``/`` says where the API is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import stat
+from functools import lru_cache
+from pathlib import Path
+
+import fastapi_offline
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import PathLike
+from starlette.types import Receive, Scope, Send
+
+from app.access.auth import DOCS, refuse
+from app.access.security_headers import POLICY
+
+_DOCS = f"{DOCS}/files"
+_DOCS_FILES = Path(fastapi_offline.__file__).parent / "static"  # Swagger UI, as its makers build it
+_DOCS_POLICY = f"{POLICY}; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+"""Swagger UI is started by a script in its page, and puts styles and pictures where they are used."""
+_NO_PAGE = "Parley is running. Realtime API: WS /v1/realtime. Documentation: /docs. The page is not built (web/dist).\n"
+
+
+def page_files() -> Path | None:
+    """The built page: from the installed package, or the clone."""
+    spec = importlib.util.find_spec("web")
+    folders = [] if spec is None else [Path(one) / "dist" for one in spec.submodule_search_locations or ()]
+    return next((folder for folder in folders if (folder / "index.html").is_file()), None)
+
+
+def page_paths() -> frozenset[str]:
+    """Every path that the page's own files have: they hold no secret."""
+    folder = page_files()
+    if folder is None:
+        return frozenset({"/"})
+    files = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    return frozenset({"/", *(f"/{file}" for file in files)})
+
+
+def add_pages(app: FastAPI) -> None:
+    """Add the pages' routes; last, since the page answers for every path that nothing else has."""
+
+    @app.get(DOCS, include_in_schema=False)
+    async def docs() -> HTMLResponse:  # pyright: ignore[reportUnusedFunction]
+        page = get_swagger_ui_html(
+            openapi_url=app.openapi_url or "",
+            title=f"{app.title}: API",
+            swagger_js_url=f"{_DOCS}/swagger-ui-bundle.js",
+            swagger_css_url=f"{_DOCS}/swagger-ui.css",
+            swagger_favicon_url=f"{_DOCS}/favicon.png",
+            swagger_ui_parameters={"validatorUrl": None},  # another server, which it would show a badge of
+        )
+        page.headers["content-security-policy"] = _DOCS_POLICY
+        return page
+
+    app.mount(_DOCS, _Files(directory=_DOCS_FILES))
+    folder = page_files()
+    if folder is not None:
+        app.mount("/", _Files(directory=folder, html=True))
+        return
+
+    @app.get("/", include_in_schema=False)
+    async def no_page() -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction]
+        return PlainTextResponse(_NO_PAGE)
+
+
+@lru_cache(maxsize=64)
+def _content(path: str, changed_ns: int) -> bytes:
+    """A file as it was then."""
+    return Path(path).read_bytes()
+
+
+class _Files(StaticFiles):
+    """Files to read; whatever else is asked finds nothing here.
+
+    They are sent from memory, since a file that is open for each slow reader would take the descriptors of others.
+    """
+
+    def file_response(
+        self, full_path: PathLike, stat_result: os.stat_result, scope: Scope, status_code: int = 200
+    ) -> Response:
+        response = super().file_response(full_path, stat_result, scope, status_code)
+        if not isinstance(response, FileResponse):
+            return response  # it is not modified
+        content = _content(str(full_path), stat_result.st_mtime_ns)
+        del response.headers["accept-ranges"]
+        return Response(content, status_code, response.headers, response.media_type)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Looked up here and now: a thread for each would take the interpreter from the event loop, for 5 ms a turn."""
+        found = self._found(path)
+        if found is None:
+            raise HTTPException(404)
+        return self.file_response(*found, scope)
+
+    def _found(self, path: str) -> tuple[str, os.stat_result] | None:
+        for one in (path, os.path.join(path, "index.html"))[: 1 + self.html]:
+            try:
+                full_path, status = self.lookup_path(one)
+            except (OSError, ValueError):  # too long, not ours to read, or no name of a file at all
+                continue
+            if status is not None and stat.S_ISREG(status.st_mode):
+                return full_path, status
+        return None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await refuse(scope, send, 404, "not_found", "There is no WebSocket at this path: use /v1/realtime.")
+        elif scope["method"] not in ("GET", "HEAD"):
+            await refuse(scope, send, 404, "not_found", "There is nothing to send to at this path: see /docs.")
+        else:
+            await super().__call__(scope, receive, send)

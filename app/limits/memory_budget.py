@@ -1,0 +1,129 @@
+"""The memory budget: a bound on the bytes held for all clients, and the return of freed memory to the system.
+
+The C allocator keeps freed memory. Without ``malloc_trim`` a server would stay as large as its largest sessions were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+from collections.abc import Callable
+
+from app.limits.principal import Caller
+from app.limits.quotas import Shares
+from app.refusal import Closed
+
+MUCH_BYTES = 16_000_000
+"""Freed bytes that are returned soon, within EVERY_S: a conversation with some pictures."""
+
+EVERY_S = 5.0
+"""Seconds until then, since trimming takes some milliseconds in a thread and may delay allocations."""
+
+LITTLE_BYTES, LATER_S = 1_000_000, 60.0
+"""Fewer freed bytes, from a few seconds of speech on, are returned after a minute. Otherwise a server with only short
+conversations would never return them."""
+
+
+class MemoryFull(Closed):
+    """The server holds as many bytes for its clients as ``limits.held_mb`` allows."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("server_full", message)
+
+
+class Memory:
+    """The memory of one server: at most ``most`` bytes, with quotas for each key and each address.
+
+    ``trim`` returns freed memory to the system; it runs in a thread.
+    """
+
+    def __init__(
+        self, most: int = 1 << 62, shares: Shares | None = None, trim: Callable[[], object] | None = None
+    ) -> None:
+        self.most = most
+        self.held = 0
+        self._shares = shares or Shares()
+        self._trim = trim or malloc_trim()
+        self._freed = 0  # bytes freed since the last trim
+        self._timer: asyncio.TimerHandle | None = None
+
+    def check(self, size: int, caller: Caller) -> None:
+        """Raise MemoryFull or ShareTaken if there is no room for ``size`` more bytes."""
+        if self.held + size > self.most:
+            raise MemoryFull(f"The server holds {self.most / 1e6:g} MB for its clients already; try again later.")
+        self._shares.check("bytes", caller, size)
+
+    def count(self, change: int, caller: Caller) -> None:
+        """Change the number of bytes held for a caller."""
+        self.held += change
+        self._shares.count("bytes", caller, change)
+        if change < 0:
+            self._free(-change)
+
+    def close(self) -> None:
+        """Stop trimming. May be called twice."""
+        self._trim = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _free(self, size: int) -> None:
+        self._freed += size
+        if self._trim is None or self._freed < LITTLE_BYTES:
+            return
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + (EVERY_S if self._freed >= MUCH_BYTES else LATER_S)
+        if self._timer is not None and self._timer.when() > at_s:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_at(at_s, self._give_back)
+
+    def _give_back(self) -> None:
+        self._freed = 0
+        self._timer = None
+        if self._trim is not None:
+            asyncio.get_running_loop().run_in_executor(None, self._trim)
+
+
+class Room:
+    """The memory account of one session or one request."""
+
+    def __init__(self, memory: Memory | None = None, caller: Caller | None = None) -> None:
+        self._memory = memory or Memory()
+        self._caller = caller or Caller()
+        self.held = 0
+        self._closed = False
+
+    def check(self, size: int) -> None:
+        """Raise MemoryFull or ShareTaken if there is no room for ``size`` more bytes."""
+        self._memory.check(size, self._caller)
+
+    def take(self, size: int) -> None:
+        """Hold ``size`` more bytes. Raises MemoryFull or ShareTaken, and then holds nothing more."""
+        self.check(size)
+        self.count(size)
+
+    def count(self, change: int) -> None:
+        """Change the number of held bytes without checking for room."""
+        if not self._closed:
+            self.held += change
+            self._memory.count(change, self._caller)
+
+    def close(self) -> None:
+        """Release all bytes, and ignore later changes. May be called twice."""
+        self.count(-self.held)
+        self._closed = True
+
+
+def malloc_trim() -> Callable[[], object] | None:
+    """Return the function that returns freed memory to the system, or None if the C library has none (glibc has).
+
+    It runs without Python's global lock.
+    """
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
+    trim.argtypes = [ctypes.c_size_t]
+    trim.restype = ctypes.c_int
+    return lambda: trim(0)

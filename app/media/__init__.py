@@ -1,0 +1,1 @@
+"""Decode the bytes that clients send to samples and pictures, within size limits."""

@@ -1,0 +1,48 @@
+"""Ephemeral secrets: found while they live, bounded, forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.access.client_secrets import Secrets, TooManySecrets
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.fault("S2.2")
+def test_a_secret_is_found_until_it_expires() -> None:
+    clock = Clock()
+    secrets = Secrets(4, clock)
+    one = secrets.issue({"instructions": "Be kind."}, 10)
+    assert one.value.startswith("ek_")
+    assert secrets.find(one.value) is one
+    assert secrets.find(one.value + "0") is None
+    assert secrets.find("ek_\udcff") is None
+    clock.now_s += 9.999
+    assert secrets.find(one.value) is one
+    clock.now_s += 0.001
+    assert secrets.find(one.value) is None
+
+
+@pytest.mark.fault("S2.2")
+def test_there_are_only_so_many_and_the_expired_make_room() -> None:
+    clock = Clock()
+    secrets = Secrets(2, clock)
+    short, long = secrets.issue({}, 10), secrets.issue({}, 100)
+    with pytest.raises(TooManySecrets):
+        secrets.issue({})
+    assert secrets.find(short.value) is short
+    clock.now_s += 10
+    another = secrets.issue({})
+    assert [secrets.find(one.value) for one in (short, long, another)] == [None, long, another]
+
+
+@pytest.mark.fault("S5.1")
+def test_no_two_are_alike() -> None:
+    secrets = Secrets(50)
+    assert len({secrets.issue({}).value for _ in range(50)}) == 50
