@@ -62,7 +62,8 @@ from app.transports.telephone.sip import answering
 from app.transports.telephone.telephones import Telephones
 from app.transports.uvicorn_compat import STARTUP_FAILURE
 from app.transports.webrtc.calls import Calls
-from engine import ConfigError, Engine, EngineSpec, ModelInfo, loop
+from engine import ConfigError, Engine, EngineSpec, ModelInfo
+from engine.aio import event_loop
 
 VERSION = version("parley")
 
@@ -115,7 +116,7 @@ def _serve(service: Service, on_ready: OnReady, extend: Extend) -> None:
     host = service.engine_host
 
     def ready() -> None:
-        loop.settle()
+        event_loop.settle()
         assert host.engine is not None
         on_ready(url, host.engine.model, service.certificate)
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from app.client_address import check_proxies
 from app.ids import NAME
 from engine import ConfigError
-from engine.config import address_of, build
+from engine.deployment.config import address_of, build
 
 ICE_URL = re.compile(r"(stuns?|turns?):[^?:\s]+(:\d+)?(\?transport=(udp|tcp))?")
 """The address of a STUN or TURN server (RFC 7064, RFC 7065), as far as aiortc reads it: without addresses of IPv6."""

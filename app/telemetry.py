@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from app.client_address import subscriber
 from app.limits.log_rate_limiter import NOBODY, Lines, subject_of
 from engine import ReplicaInfo
-from engine.line_writer import LineWriter
+from engine.aio.log_handler import LineWriter
 
 _LOGGER = logging.getLogger("parley")
 _ENGINE = logging.getLogger("engine")

@@ -26,8 +26,8 @@ from app.bench.target import BenchError, Target
 from app.commands import terminal
 from app.commands.deployment import deployment
 from benchmarks import program
-from engine import spawn
-from engine.loop import run
+from engine.aio.event_loop import run
+from engine.ipc import spawn
 
 Measure = Callable[[Target], Awaitable[float]]
 """One turn of a server: milliseconds to its first audible sound."""

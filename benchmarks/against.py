@@ -31,19 +31,9 @@ from app.ids import new_id
 from benchmarks import program
 from benchmarks.arrivals import poisson
 from benchmarks.peers.peer import Question, Subject, Times
-from engine import (
-    SPEAKER_RATE_HZ,
-    Audio,
-    ConfigError,
-    Engine,
-    EngineSpec,
-    Message,
-    Request,
-    Sampling,
-    TextPart,
-    loop,
-    spawn,
-)
+from engine import SPEAKER_RATE_HZ, Audio, ConfigError, Engine, EngineSpec, Message, Request, Sampling, TextPart
+from engine.aio import event_loop
+from engine.ipc import spawn
 
 ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
 BARE = "bare"
@@ -130,7 +120,7 @@ async def compare(spec: EngineSpec, name: str, pairs: int) -> Comparison:
         async with Engine(spec) as engine:
             for one in (bare.answer, _asker(engine), *([other.answer] if other else [])):
                 await one(ANSWER)  # the first of each also warms up
-            loop.settle()  # as a server does
+            event_loop.settle()  # as a server does
             figures = [] if other is None else _beside(name, await _paired(_asker(engine), other.answer, ANSWER, pairs))
             found = await _measured(engine, bare, pairs)
             return Comparison([*figures, *found.figures], found.curve)
@@ -305,7 +295,7 @@ def _ratio(name: str, values: Sequence[float], bar: float, note: str) -> Figure:
 def measure(asked: argparse.Namespace) -> bool:
     """Compare, print and save; return whether every bar was held. Raises EngineError."""
     spec = deployment(asked.config, weights=asked.weights)
-    found = loop.run(compare(spec, asked.peer, pairs=4 if asked.quick else 30))
+    found = event_loop.run(compare(spec, asked.peer, pairs=4 if asked.quick else 30))
     return report(found.figures, spec.title, asked.json, curve=found.curve)
 
 

@@ -21,7 +21,8 @@ from app.bench.target import Target
 from app.commands import terminal
 from app.commands.deployment import deployment
 from benchmarks import overload, program
-from engine import SPEAKER_RATE_HZ, loop
+from engine import SPEAKER_RATE_HZ
+from engine.aio import event_loop
 
 HESITATION_S = 0.35
 """Longer than the silence after which an answer is begun, shorter than the one that ends a turn."""
@@ -92,10 +93,10 @@ def measure(asked: argparse.Namespace) -> bool:
     """Measure, print and save; return whether every bar was held. Raises EngineError."""
     spec, served = deployment(asked.config, weights=asked.weights), program.served(asked)
     with terminal.waiting("speaking as fast as one thread can …"):
-        listeners = listeners_of(loop.run(engines.real_time_factor(spec, 1)).value or 1.0)
+        listeners = listeners_of(event_loop.run(engines.real_time_factor(spec, 1)).value or 1.0)
     with terminal.waiting("users who hesitate, and long conversations …"), served.running() as server:
-        figures = loop.run(hesitant(served.target(server), 12))
-        figures.append(loop.run(long_conversations(served.target(server), 3)))
+        figures = event_loop.run(hesitant(served.target(server), 12))
+        figures.append(event_loop.run(long_conversations(served.target(server), 3)))
     return report([*figures, *overload.too_many(served, listeners)], spec.title, asked.json)
 
 

@@ -29,8 +29,8 @@ from typing import Any
 from app.client.player import Player
 from engine import Engine, EngineSpec, Request, WorkerSpec
 from engine.chunk import Audio
-from engine.config import ChunkSpec, HeartbeatSpec
 from engine.control.replica import RemoteWorker
+from engine.deployment.config import ChunkSpec, HeartbeatSpec
 
 REQUEST_S = 0.01
 FRAME_S = 0.04

@@ -23,7 +23,7 @@ from app.bench.client import Client, Turn, open_client
 from app.bench.figures import percentile
 from app.bench.sessions import hear_out, speech
 from app.bench.target import Target
-from engine.loop import run
+from engine.aio.event_loop import run
 from tests.attacks.raw import PING, TEXT, frame, upgraded
 from tests.attacks.target import target
 

@@ -41,7 +41,7 @@ from app.client import Response, webrtc, websocket
 from app.client.client import Client
 from benchmarks.media import Way, converse, cpu_s, holds, open_client
 from engine import SPEAKER_RATE_HZ
-from engine.loop import run, settle
+from engine.aio.event_loop import run, settle
 
 CONFIG = """
 model: script

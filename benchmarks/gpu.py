@@ -40,8 +40,8 @@ from benchmarks.gpu_steps import Bench, about_device, steps
 from benchmarks.memory import plans
 from benchmarks.random_weights import Random, describe
 from engine import AudioPart, Engine, EngineError, EngineSpec, Message, Request, Sampling, load_config, parse_config
+from engine.aio.event_loop import settle
 from engine.chunk import Audio
-from engine.loop import settle
 from engine.worker import host
 from engine.worker.models import qwen3_omni
 from engine.worker.nn import cuda_graph_runner

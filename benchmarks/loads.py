@@ -20,9 +20,9 @@ from app.client.player import Player
 from app.commands.server import Server
 from benchmarks.arrivals import poisson
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, Audio, AudioPart, EngineError, Message, Request, Sampling, TextPart
+from engine.audio.resampler import resample
 from engine.chunk import Transcript
 from engine.core import Wave
-from engine.resampler import resample
 
 SAID = (
     "What is twelve plus thirty?",

@@ -34,9 +34,9 @@ from app.client.player import Player
 from benchmarks.fleet import said
 from engine import Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Audio, Text
-from engine.config import ChunkSpec
 from engine.control.recovery import LIVES
 from engine.delivered import RecoveryLog
+from engine.deployment.config import ChunkSpec
 from engine.stream import ReplayBuffer
 
 SESSIONS = 8

@@ -35,7 +35,7 @@ from app.bench.subject import Subject, running
 from app.client import Response, webrtc, websocket
 from app.client.client import Client
 from engine import SPEAKER_RATE_HZ
-from engine.loop import run, settle
+from engine.aio.event_loop import run, settle
 
 CONFIG = """
 model: script

@@ -24,13 +24,14 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
-from engine import links, loop, wire
+from engine.aio import event_loop
 from engine.chunk import Chunk, Tensors
-from engine.config import ChunkSpec
 from engine.control.orchestrator import Orchestrator
 from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import Message, Request, StageInfo, TextPart
+from engine.deployment.config import ChunkSpec
+from engine.ipc import links, messages
 from engine.worker.process import Worker
 from engine.worker.stage_request import StageRequest
 
@@ -99,7 +100,7 @@ def second(took: Callable[[float], None]) -> NoOp:
     return NoOp("second", 1, ROW, took)
 
 
-def worker(stages: Sequence[NoOp], send: Callable[[wire.Message], None]) -> Worker:
+def worker(stages: Sequence[NoOp], send: Callable[[messages.Message], None]) -> Worker:
     hosted = {s.info.name: s for s in stages}
     return Worker(hosted, ChunkSpec(), dict.fromkeys(hosted, 64), send)
 
@@ -130,9 +131,9 @@ async def in_process(n: int) -> list[float]:
     served = worker([first(ignore), second(took.append)], lambda _: None)
     serving = asyncio.create_task(served.serve())
     await asyncio.sleep(0)
-    served.receive(wire.Open("r", live_request(), ("first", "second"), 1 << 30))
+    served.receive(messages.Open("r", live_request(), ("first", "second"), 1 << 30))
     async for chunk in paced(n, 0.001):
-        served.receive(wire.Feed("r", chunk))
+        served.receive(messages.Feed("r", chunk))
     await asyncio.sleep(0.05)
     serving.cancel()
     await asyncio.wait([serving])
@@ -142,22 +143,22 @@ async def in_process(n: int) -> list[float]:
 async def child(sock: socket.socket, name: str) -> None:
     """A worker process with one stage, which at the end reports what it measured as one more chunk."""
     gone, took = asyncio.Event(), list[float]()
-    inbox: list[wire.Message] = []
-    receive: Callable[[wire.Message], None] = inbox.append
+    inbox: list[messages.Message] = []
+    receive: Callable[[messages.Message], None] = inbox.append
     link = links.SocketLink(lambda message: receive(message), gone.set)
     served = worker([(first if name == "first" else second)(took.append)], link.send)
     await asyncio.get_running_loop().create_connection(lambda: link, sock=sock)
     serving = asyncio.create_task(served.serve())
     await asyncio.sleep(0)
 
-    def on_message(message: wire.Message) -> None:
-        if isinstance(message, wire.Stop):
-            link.send(wire.Emit("took", Tensors("took", {"s": took}), True, False))
+    def on_message(message: messages.Message) -> None:
+        if isinstance(message, messages.Stop):
+            link.send(messages.Emit("took", Tensors("took", {"s": took}), True, False))
         else:
             served.receive(message)
 
     receive = on_message
-    link.send(wire.Hello(name, 0, ()))
+    link.send(messages.Hello(name, 0, ()))
     await gone.wait()
     serving.cancel()
     await asyncio.wait([serving])
@@ -168,9 +169,9 @@ async def across(n: int) -> list[float]:
     remotes, processes = list[RemoteWorker](), list[asyncio.subprocess.Process]()
     report: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
 
-    def receiver(remote: RemoteWorker) -> Callable[[wire.Message], None]:
-        def receive(message: wire.Message) -> None:
-            if isinstance(message, wire.Emit) and message.run == "took":
+    def receiver(remote: RemoteWorker) -> Callable[[messages.Message], None]:
+        def receive(message: messages.Message) -> None:
+            if isinstance(message, messages.Emit) and message.run == "took":
                 assert isinstance(message.chunk, Tensors)
                 report.set_result(message.chunk.fields["s"])
             else:
@@ -196,7 +197,7 @@ async def across(n: int) -> list[float]:
     async with Orchestrator(pools, 30).open(live_request(), paced(n, 0.002)) as chunks:
         async for _ in chunks:
             pass
-    remotes[1].link.send(wire.Stop())  # pyright: ignore[reportOptionalMemberAccess]
+    remotes[1].link.send(messages.Stop())  # pyright: ignore[reportOptionalMemberAccess]
     took = await report
     for remote, process in zip(remotes, processes, strict=True):
         remote.close()
@@ -221,14 +222,14 @@ async def stepping(batch: int, n: int, read: bool = True) -> float:
     if not read:
         drain.pause_reading()
     for i in range(batch):
-        served.receive(wire.Open(str(i), live_request(), ("second",), 1 << 30))
+        served.receive(messages.Open(str(i), live_request(), ("second",), 1 << 30))
     fed = row()
     spent_s: list[float] = []
     for _ in range(n + 1):
         done.clear()
         for i in range(batch):
             for _ in range(60):
-                served.receive(wire.Feed(str(i), fed))
+                served.receive(messages.Feed(str(i), fed))
         began_s = time.perf_counter()
         while len(done) < batch * 60:  # noqa: ASYNC110 - it is the turns that are measured
             await asyncio.sleep(0)
@@ -265,9 +266,9 @@ def main() -> int:
     parser.add_argument("--child", nargs=2, metavar=("FD", "NAME"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        loop.run(child(socket.socket(fileno=int(options.child[0])), options.child[1]))
+        event_loop.run(child(socket.socket(fileno=int(options.child[0])), options.child[1]))
         return 0
-    found = loop.run(measure(options.rounds))
+    found = event_loop.run(measure(options.rounds))
     if options.json:
         print(json.dumps({"microseconds": {name: found[name] for name in BARS}, "bars": BARS}))
         return 0

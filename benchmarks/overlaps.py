@@ -45,9 +45,9 @@ from app.realtime.session_context import SessionContext
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, ModelInfo
+from engine.audio.resampler import resample
 from engine.chunk import Transcript
 from engine.core import Pcm
-from engine.resampler import resample
 from engine.training.nano.eval_ears import hear
 from engine.training.nano.make_turns import VOICES, speak, synthesized, trimmed
 from engine.worker.models.nano.ears import Ears

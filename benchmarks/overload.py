@@ -18,7 +18,7 @@ from app.bench.subject import Served
 from app.bench.target import BenchError, Target
 from app.commands import terminal
 from benchmarks.arrivals import poisson
-from engine import loop
+from engine.aio import event_loop
 
 TIMES = 10
 VISIT_S = 10.0
@@ -46,9 +46,9 @@ def too_many(served: Served, listeners: int) -> list[Figure]:
     """Measure a crowd, and another schedule of chunks as control: each on a server of its own."""
     room = {"server.limits.sessions": listeners}
     with terminal.waiting(f"{TIMES} times {listeners} users …"), served.running(room) as server:
-        figures = loop.run(overload(served.target(server), listeners, CROWD_S))
+        figures = event_loop.run(overload(served.target(server), listeners, CROWD_S))
     with terminal.waiting("chunks of 4, 25, 25 …"), served.running(FIXED) as server:
-        return [*figures, *control(loop.run(full_load(served.target(server), listeners, CROWD_S)))]
+        return [*figures, *control(event_loop.run(full_load(served.target(server), listeners, CROWD_S)))]
 
 
 async def overload(target: Target, room: int, seconds: float) -> list[Figure]:

@@ -28,7 +28,8 @@ from app.commands.deployment import deployment
 from app.commands.server import Address, Server
 from benchmarks import program
 from benchmarks.loads import PATIENCE_S, Load, Plan, loads, same_words, transcribed
-from engine import EngineError, EngineSpec, loop
+from engine import EngineError, EngineSpec
+from engine.aio import event_loop
 
 WAIT_S = 600.0  # in line for a slot: the times tell
 
@@ -162,13 +163,13 @@ def run_serve(measured: Address | Servers, plan: Plan, json_path: Path | None) -
     """Measure a server that runs, or those of a deployment; whether every bar was held. Raises EngineError."""
     run = Report()
     if isinstance(measured, Address):
-        loop.run(run.measure(measured, plan))
+        event_loop.run(run.measure(measured, plan))
         name, exact = measured.url, False
     else:
         name, exact = measured.spec.title, measured.exact
         for replicas in measured.replicas:
             with measured.served.running(measured.changes(plan, replicas)) as server:
-                loop.run(run.measure(Address(server.url), plan, replicas))
+                event_loop.run(run.measure(Address(server.url), plan, replicas))
     run.show(Console(emoji=False))
     return report(run.figures(exact), name, json_path, loads=[statistics_of(one) for one in run.loads])
 

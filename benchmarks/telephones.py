@@ -38,9 +38,10 @@ from app.realtime.protocol import Decoder, Encoder
 from app.realtime.protocol.audio_formats import samples_of
 from app.realtime.protocol.options import PcmaFormat, PcmuFormat
 from benchmarks.media import holds
-from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, loop
+from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.aio import event_loop
+from engine.audio.resampler import resample
 from engine.core import Pcm
-from engine.resampler import resample
 from tests.app.rig import keys_file
 from tests.app.transports.telephone.exchanges import TOKEN, URL, Reached, Telephone, asterisk, frames, sip, twilio
 
@@ -197,7 +198,7 @@ def main() -> int:
         }
         with running(None, changes={f"server.telephone.{name}": value for name, value in telephone.items()}) as server:
             ports = Reached(int(server.url.rpartition(":")[2]), *free, limit_s=600.0)
-            figures = g711_delays() + loop.run(measure(server, ports, args.turns, args.calls))
+            figures = g711_delays() + event_loop.run(measure(server, ports, args.turns, args.calls))
     show(figures, Console(emoji=False))
     return int(not all(figure.passed for figure in figures))
 

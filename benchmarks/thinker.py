@@ -42,7 +42,7 @@ from engine import (
     Usage,
     WorkerSpec,
 )
-from engine.config import ChunkSpec
+from engine.deployment.config import ChunkSpec
 from tests.conformance import tiny_llm
 
 QUESTION = "Spell the word morning."

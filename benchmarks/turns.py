@@ -47,8 +47,8 @@ from app.realtime.session_context import SessionContext
 from app.server import Server, config_of
 from app.service import Service
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, EngineSpec, load_config
+from engine.audio.resampler import resample
 from engine.core import Pcm
-from engine.resampler import resample
 from engine.training.nano.dialogues import answers_rightly
 from engine.training.nano.eval_ears import hear
 from engine.worker.models.nano.ears import Ears

@@ -22,10 +22,10 @@ from typing import Any
 
 from rich.console import Console
 
-from engine import wire
 from engine.chunk import Audio, Text
-from engine.config import ChunkSpec
 from engine.core import SPEAKER_RATE_HZ, Request
+from engine.deployment.config import ChunkSpec
+from engine.ipc import messages
 from engine.worker.clause_speaker import ClauseSpeaker, Saying
 from engine.worker.host import make
 from engine.worker.process import Worker
@@ -69,7 +69,11 @@ class Asked:
         self._runs = self._runs + 1
         self._came[run], self._over[run], self._sound[run] = [], asyncio.Event(), asyncio.Event()
         request = Request(id=run, session=run, messages=(), say=text, max_audio_s=LONGEST_S)
-        for message in (wire.Open(run, request, ("voice",), 1 << 20), wire.Feed(run, Text(text, 0)), wire.End(run)):
+        for message in (
+            messages.Open(run, request, ("voice",), 1 << 20),
+            messages.Feed(run, Text(text, 0)),
+            messages.End(run),
+        ):
             self._worker.receive(message)
         return run
 
@@ -102,7 +106,7 @@ class Asked:
     async def _leave(self, *runs: str) -> None:
         """Wait until their slots are free."""
         for run in runs:
-            self._worker.receive(wire.Close(run))
+            self._worker.receive(messages.Close(run))
         while self._worker.free["voice"] < SLOTS:  # noqa: ASYNC110 - a worker does not report that a slot is free
             await asyncio.sleep(LOOK_S)
 
@@ -112,19 +116,19 @@ class Asked:
         sounds = [asyncio.create_task(self._sound[run].wait()) for run in runs]
         await asyncio.wait(sounds, return_when="FIRST_COMPLETED")
         for run in runs:
-            self._worker.receive(wire.Close(run))
+            self._worker.receive(messages.Close(run))
         for sound in sounds:
             sound.cancel()
         return await self.first_s(text)
 
-    def _sent(self, message: wire.Message) -> None:
+    def _sent(self, message: messages.Message) -> None:
         match message:
-            case wire.Emit(run, Audio(wave)):
+            case messages.Emit(run, Audio(wave)):
                 self._came[run].append((time.perf_counter(), len(wave)))
                 self._sound[run].set()
-            case wire.End(run):
+            case messages.End(run):
                 self._over[run].set()
-            case wire.Failed(_, _, reason):
+            case messages.Failed(_, _, reason):
                 sys.exit(f"error: {reason}")
             case _:
                 pass

@@ -5,6 +5,7 @@ These are its public names; ``app`` uses no others. Importing it needs no torch.
 
 import os
 
+from engine.audio.wav import wav
 from engine.chunk import (
     Audio,
     Codes,
@@ -18,7 +19,6 @@ from engine.chunk import (
     VideoFrame,
     Word,
 )
-from engine.config import ChunkSpec, EngineSpec, StageSpec, WorkerSpec, load_config, parse_config
 from engine.control.chunks import Chunks
 from engine.control.engine import Engine
 from engine.control.replica_info import ReplicaInfo
@@ -47,7 +47,10 @@ from engine.core import (
     VideoPart,
     Voice,
 )
-from engine.describe import describe, written_out
+from engine.deployment.config import ChunkSpec, EngineSpec, StageSpec, WorkerSpec, load_config, parse_config
+from engine.deployment.describe import describe, written_out
+from engine.deployment.did_you_mean import nearest
+from engine.deployment.llm_urls import thinker_of
 from engine.errors import (
     ConfigError,
     ContextOverflow,
@@ -62,9 +65,6 @@ from engine.errors import (
     WeightsError,
     WireError,
 )
-from engine.nearest import nearest
-from engine.thinkers import thinker_of
-from engine.wav import wav
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when onnxruntime is imported, which else reports its use to its makers
 

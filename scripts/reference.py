@@ -110,7 +110,7 @@ def _default(one: Field[Any]) -> str:
 
 
 def _models() -> Iterator[tuple[str, ...]]:
-    from engine.catalogue import catalogue
+    from engine.deployment.model_catalog import catalogue
 
     for one in catalogue().values():
         licence, spoken = ", ".join((one.licence, *one.restrictions)), len(one.languages)

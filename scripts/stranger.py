@@ -32,7 +32,7 @@ from pathlib import Path
 
 from app.client import connect
 from app.media.audio import decode_audio
-from engine.resampler import resample
+from engine.audio.resampler import resample
 from scripts import wheel
 from scripts.containers import images
 from scripts.containers.__main__ import FOLDER

@@ -31,8 +31,8 @@ import pytest
 import yaml
 
 from app.bench import subject
-from engine.catalogue import MANIFEST, File, Manifest, catalogue
-from engine.thinkers import PORTS
+from engine.deployment.llm_urls import PORTS
+from engine.deployment.model_catalog import MANIFEST, File, Manifest, catalogue
 from tests.app.rig import keys_file
 from tests.engine.worker.llm.scripted import Scripted, answer, scripted, stream, words
 from tests.test_blocks import ALL, Block

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from app.settings import Settings
-from engine.config import EngineSpec
+from engine.deployment.config import EngineSpec
 from scripts import reference
 
 OPTIONS = "engine/worker"

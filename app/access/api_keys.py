@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.telemetry import log
 from engine import ConfigError
-from engine.secret_file import check_secret
+from engine.deployment.secret_file import check_secret
 
 MIN_CHARS = 16
 """The least that a server takes for a key, as it is for a worker's token. Of 16 random letters and digits there are

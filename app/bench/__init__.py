@@ -20,7 +20,8 @@ from app.bench.subject import Served
 from app.bench.target import Target
 from app.commands import terminal
 from app.settings import Limits
-from engine import EngineSpec, loop
+from engine import EngineSpec
+from engine.aio import event_loop
 
 LOAD = 0.8
 """Share of the talker's time that full load takes."""
@@ -67,7 +68,7 @@ def _of_all(spec: EngineSpec, served: Served, scale: int, minutes: float | None)
         figures += _of_server(target, scale)
         if minutes is not None:
             with terminal.waiting(f"{listeners} listeners for {minutes:g} min …"):
-                figures += loop.run(sessions.full_load(target, listeners, minutes * 60))
+                figures += event_loop.run(sessions.full_load(target, listeners, minutes * 60))
     return figures
 
 
@@ -80,13 +81,13 @@ def _of_engine(spec: EngineSpec, scale: int) -> list[Figure]:
     with terminal.waiting("hand-overs between stages …"):
         figures = engines.handovers(scale)
     with terminal.waiting("speaking as fast as one thread can …"):
-        return [*figures, loop.run(engines.real_time_factor(spec, scale))]
+        return [*figures, event_loop.run(engines.real_time_factor(spec, scale))]
 
 
 def _of_server(target: Target, scale: int) -> list[Figure]:
     with terminal.waiting("typed turns …"):
-        figures = loop.run(sessions.typed(target, 8 * scale))
+        figures = event_loop.run(sessions.typed(target, 8 * scale))
     with terminal.waiting("eight typed answers at once …"):
-        figures += loop.run(sessions.typed_at_once(target, scale))
+        figures += event_loop.run(sessions.typed_at_once(target, scale))
     with terminal.waiting("eight voice sessions …"):
-        return [*figures, *loop.run(sessions.voices(target, 2 * scale))]
+        return [*figures, *event_loop.run(sessions.voices(target, 2 * scale))]

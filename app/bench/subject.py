@@ -22,8 +22,8 @@ import yaml
 
 from app.bench.target import BenchError, Target
 from app.commands.deployment import DEFAULT, path_of
-from engine import spawn
 from engine.core import Pcm
+from engine.ipc import spawn
 
 START_S = 120.0
 STOP_S = 15.0

@@ -10,8 +10,8 @@ import numpy as np
 from app.access.api_keys import read_keys
 from app.media.audio import MediaError, decode_audio
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, EngineError
+from engine.audio.resampler import resample
 from engine.core import Pcm
-from engine.resampler import resample
 
 LONGEST_S = 30.0
 """Seconds of the longest recording that is played to a server: a turn of the bench, not a lecture."""

@@ -19,7 +19,7 @@ from app.commands.sink import Sink, check_output, open_sink
 from app.commands.source import Source, Target, check_voice, opened
 from app.ids import new_id
 from engine import EngineError, Message, Request, Sampling, TextPart, TokenIds
-from engine.loop import run
+from engine.aio.event_loop import run
 
 HELP = "/voice NAME speaks differently, /new forgets what was said, /quit ends; Ctrl-C ends an answer."
 

@@ -15,9 +15,9 @@ from typing import Any, cast
 import yaml
 
 from engine import ConfigError, EngineSpec, StageSpec, WorkerSpec, load_config, nearest, thinker_of, written_out
-from engine.catalogue import catalogue
-from engine.describe import stages_of
-from engine.thinkers import USE_FOLDER
+from engine.deployment.describe import stages_of
+from engine.deployment.llm_urls import USE_FOLDER
+from engine.deployment.model_catalog import catalogue
 
 DEFAULT = "nano"
 FOLDERS = (Path(__file__).parents[2] / "configs", Path(sys.prefix) / "share" / "parley" / "configs")

@@ -24,7 +24,7 @@ from app.commands.finding import Finding, Level
 from app.commands.sink import device_available
 from app.settings import settings_of
 from engine import Engine, EngineError, EngineSpec, ModelInfo, WeightsError
-from engine.loop import run
+from engine.aio.event_loop import run
 
 MIN_MEMORY_GB = 1.0  # memory that the server with the built-in model may take
 MIN_DISK_GB = 1.0  # an installation, and room for some recordings

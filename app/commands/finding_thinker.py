@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 
 from engine import ConfigError
-from engine.thinkers import FORMS, PORTS
+from engine.deployment.llm_urls import FORMS, PORTS
 
 AUTO = "auto"
 ASK_S = 1.0  # a server of this machine that has not answered by then is not there

@@ -15,8 +15,8 @@ from app.commands import terminal
 from app.pulling.errors import PullError
 from app.pulling.hugging_face import HuggingFace
 from app.pulling.pull import fetch, plan, take
-from engine.catalogue import Model, catalogue, manifest_of, model_of, models_folder
-from engine.key import read_key
+from engine.deployment.api_key_file import read_key
+from engine.deployment.model_catalog import Model, catalogue, manifest_of, model_of, models_folder
 
 
 def models() -> None:

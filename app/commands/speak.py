@@ -24,7 +24,7 @@ from engine import (
     Sampling,
     TextPart,
 )
-from engine.loop import run
+from engine.aio.event_loop import run
 
 MAX_AUDIO_S = 600.0
 """The longest recording that `ask` reads."""

@@ -8,7 +8,7 @@ from rich.table import Table
 from app.commands.server import Address, Server
 from app.commands.source import Target
 from engine import Voice, describe
-from engine.loop import run
+from engine.aio.event_loop import run
 
 
 def voices(target: Target) -> None:

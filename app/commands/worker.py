@@ -12,8 +12,9 @@ import signal
 from dataclasses import dataclass
 
 from app.commands import terminal
-from engine import ConfigError, spawn
-from engine.loop import run
+from engine import ConfigError
+from engine.aio.event_loop import run
+from engine.ipc import spawn
 
 GONE = 3
 """A worker's exit code when its server is gone: see engine/worker/__main__.py."""

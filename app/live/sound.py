@@ -19,8 +19,8 @@ from app.live.timeline import Timeline
 from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol import Encoder, Format, SpeakerFormat
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.audio.resampler import Resampler
 from engine.core import Pcm
-from engine.resampler import Resampler
 
 FRAME_S = 0.040
 """Seconds of silence that leave at once."""

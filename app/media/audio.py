@@ -17,8 +17,8 @@ import pybase64
 from numpy.typing import NDArray
 
 from engine import MIC_RATE_HZ
+from engine.audio.resampler import Resampler
 from engine.core import Pcm
-from engine.resampler import Resampler
 
 _MAX_CHANNELS = 8
 _RATES_HZ = range(4_000, 192_001)

@@ -14,7 +14,7 @@ import msgspec
 from app.pulling.download import Downloader, Expected, checked, pieces_of, writing
 from app.pulling.errors import PullError
 from app.pulling.hugging_face import HuggingFace
-from engine.catalogue import MANIFEST, File, Manifest, Model
+from engine.deployment.model_catalog import MANIFEST, File, Manifest, Model
 
 try:
     import fcntl

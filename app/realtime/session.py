@@ -41,7 +41,7 @@ from app.realtime.session_settings import log_mapped, log_opening, opening_optio
 from app.refusal import Broken, Refusal
 from app.telemetry import log, log_failure
 from engine import EngineError
-from engine.freed import Tasks, weakly
+from engine.aio.task_group import Tasks, weakly
 
 
 class Session:

@@ -20,7 +20,7 @@ from app.refusal import Refusal
 from app.settings import Limits
 from app.transports.disconnect import SLOW, Disconnect, first
 from app.transports.outbox import FRAGMENT_CHARS, Outbox
-from engine.freed import Tasks
+from engine.aio.task_group import Tasks
 
 
 class Transport(Protocol):

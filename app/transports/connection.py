@@ -23,7 +23,7 @@ from app.telemetry import audit
 from app.transports.channel import Channel
 from app.transports.disconnect import Disconnect, first, watch, while_valid
 from app.transports.resumable_session import ResumableSession, ResumableSessions
-from engine.freed import Tasks, weakly
+from engine.aio.task_group import Tasks, weakly
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ from app.transports.disconnect import NOT_ALLOWED, Disconnect, first
 from app.transports.resumable_session import ResumableSessions
 from app.transports.websocket import SocketTransport, accept, deny, end_with_server
 from engine import MIC_RATE_HZ
+from engine.aio.task_group import Tasks
 from engine.core import Pcm
-from engine.freed import Tasks
 
 HUSH_S = 0.1
 HUSH: Pcm = np.zeros(round(HUSH_S * MIC_RATE_HZ), np.int16)

@@ -21,7 +21,7 @@ from app.transports.channel import Channel
 from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.outbox import Outbox
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
-from engine.freed import Tasks
+from engine.aio.task_group import Tasks
 
 LINGER_S = 20.0
 """Seconds that a session waits for its client."""

@@ -20,7 +20,7 @@ from app.telemetry import audit
 from app.transports.disconnect import Disconnect, first
 from app.transports.open_calls import Call, OpenCalls
 from app.transports.websocket import SocketTransport, accept, deny
-from engine.freed import Tasks
+from engine.aio.task_group import Tasks
 
 
 async def sideband(socket: WebSocket, service: Service, calls: OpenCalls, id: str, kind: type[Dialect]) -> None:

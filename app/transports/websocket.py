@@ -30,7 +30,7 @@ from app.transports.channel import Channel
 from app.transports.connection import Connection, Opening
 from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.resumable_session import NoWayBack, ResumableSessions
-from engine.freed import Tasks
+from engine.aio.task_group import Tasks
 
 SUBPROTOCOL = "realtime"
 EARLY_BYTES = 256 * 1024

@@ -7,8 +7,8 @@ import sys
 import msgspec
 
 from benchmarks.peers.peer import Question, Subject
+from engine.deployment.registry import load
 from engine.errors import EngineError
-from engine.registry import load
 
 
 def main() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from engine.config import WorkerSpec
 from engine.control.fleet import Fleet
 from engine.control.placement import Placement
+from engine.deployment.config import WorkerSpec
 from engine.errors import EngineError, RequestError, StageUnavailable
 
 

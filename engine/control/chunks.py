@@ -13,9 +13,9 @@ from engine.control.replica import StageReplica
 from engine.control.timeline import Ledger, Timeline
 from engine.core import SPEAKER_RATE_HZ, Request
 from engine.delivered import count
+from engine.ipc.messages import PlayoutState
 from engine.pipeline import Terms
 from engine.stream import Stream, Taken
-from engine.wire import PlayoutState
 
 SLACK_S = 0.1  # no codec's frame lasts longer: sound that ends this near its limit had no room for more
 

@@ -7,19 +7,19 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
 
-from engine.catalogue import check_here
 from engine.chunk import Chunk
-from engine.config import EngineSpec
 from engine.control.changes import Changes
 from engine.control.chunks import Chunks
 from engine.control.fleet import Fleet, Launcher
 from engine.control.orchestrator import Orchestrator
 from engine.control.replica_info import ReplicaInfo
 from engine.core import ModelInfo, Request
-from engine.describe import written_out
+from engine.deployment.config import EngineSpec
+from engine.deployment.describe import written_out
+from engine.deployment.model_catalog import check_here
+from engine.deployment.registry import load
 from engine.errors import StageUnavailable
 from engine.pipeline import Pipeline
-from engine.registry import load
 
 
 class Engine:

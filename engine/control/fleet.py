@@ -11,8 +11,6 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from engine import wire
-from engine.config import EngineSpec
 from engine.control.balance import Member
 from engine.control.hop import Pool
 from engine.control.join_listener import Cluster, JoiningWorker
@@ -22,8 +20,10 @@ from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
 from engine.control.replica_info import ProcessorTime, ReplicaInfo
 from engine.core import StageInfo
-from engine.describe import pipeline
+from engine.deployment.config import EngineSpec
+from engine.deployment.describe import pipeline
 from engine.errors import EngineError, ReplicaLost, StageUnavailable, WeightsError, plain
+from engine.ipc import messages
 from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Fleet:
     async def _launch(self, placement: Placement) -> RemoteWorker:
         worker = RemoteWorker(self._membership.issue(placement.name))
         whole = self._spec
-        task = wire.Task(
+        task = messages.Task(
             worker.id,
             whole.stages,
             placement.spec,
@@ -156,7 +156,7 @@ class Fleet:
             raise
         return worker
 
-    def _join(self, placement: Placement, worker: RemoteWorker, hello: wire.Hello) -> None:
+    def _join(self, placement: Placement, worker: RemoteWorker, hello: messages.Hello) -> None:
         if not worker.alive:
             raise ReplicaLost(f"the worker {worker.id} ended as soon as it was ready")
         if not placement.wanted:
@@ -188,7 +188,7 @@ class Fleet:
                 "same weights, or restart the server"
             )
 
-    def _beat(self, placement: Placement, worker: RemoteWorker, beat: wire.Beat) -> None:
+    def _beat(self, placement: Placement, worker: RemoteWorker, beat: messages.Beat) -> None:
         if self._membership.beat(worker.id, beat, worker.processor_time()) is not None:
             behind_s = self._loop.time() - beat.at_s if beat.at_s is not None else 0.0
             worker.behind_s = behind_s if abs(behind_s) > SAME_CLOCK_S else 0.0
@@ -197,7 +197,7 @@ class Fleet:
                     load = beat.queues[stage], beat.step_s.get(stage, 0.0)
                     self.pools[stage].report(f"{stage}@{worker.id}", *load)
 
-    def _blocking(self, worker: RemoteWorker, step: wire.Blocking) -> None:
+    def _blocking(self, worker: RemoteWorker, step: messages.Blocking) -> None:
         self._membership.blocking(worker.id, step)
         self._changed.set()
 

@@ -17,7 +17,6 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from engine import wire
 from engine.chunk import Chunk, Transcript, Usage, VideoFrame, kinds, texts
 from engine.control.chunks import Chunks
 from engine.control.hop import Hop, Pool
@@ -26,6 +25,7 @@ from engine.control.replica import Outlet, RemoteWorker, StageReplica
 from engine.core import PICTURES, ImagePart, Message, Request
 from engine.delivered import count
 from engine.errors import BatchLost, EngineError, ReplicaLost, RequestError, StageUnavailable
+from engine.ipc import messages as wire
 from engine.pipeline import Route
 from engine.stream import ReplayBuffer, Stream, Taken, closing
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from engine import links, wire
-from engine.config import ClusterSpec, address_of
 from engine.control.replica import RemoteWorker
+from engine.deployment.config import ClusterSpec, address_of
 from engine.errors import ConfigError, WireError
-from engine.handshake import Doorkeeper, make_token, read_token
+from engine.ipc import links, messages
+from engine.ipc.handshake import Doorkeeper, make_token, read_token
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +28,12 @@ JOIN_BYTES = 64 << 10  # maximum size of a Join
 class JoiningWorker:
     """A worker that came over the network. It is its own launcher."""
 
-    def __init__(self, join: wire.Join, transport: asyncio.Transport) -> None:
+    def __init__(self, join: messages.Join, transport: asyncio.Transport) -> None:
         self.join = join
         self._transport = transport
         self._taken = False
 
-    async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
+    async def start(self, task: messages.Task, worker: RemoteWorker) -> None:
         """Send it its task; it says hello on the worker's link."""
         self._taken = True
         link = links.SocketLink(worker.receive, worker.lost)
@@ -52,7 +52,7 @@ class JoiningWorker:
     def refuse(self, code: str, message: str) -> None:
         """Reject it with a reason."""
         self._taken = True
-        self._transport.write(wire.encode(wire.Refused(code, message)))
+        self._transport.write(messages.encode(messages.Refused(code, message)))
         self._transport.close()
 
     def drop(self) -> None:
@@ -105,7 +105,7 @@ class _JoinConnection(asyncio.Protocol):
         self._keeper = keeper
         self._strangers = strangers
         self._admit = admit
-        self._splitter = wire.Splitter(JOIN_BYTES)
+        self._splitter = messages.Splitter(JOIN_BYTES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
@@ -121,7 +121,7 @@ class _JoinConnection(asyncio.Protocol):
                 answer, data = self._keeper.feed(data)
                 self._transport.write(answer)
             for message in self._splitter.feed(data):
-                if not isinstance(message, wire.Join):
+                if not isinstance(message, messages.Join):
                     raise WireError(f"its first word is {type(message).__name__}")
                 return self._enter(message)
         except WireError as error:
@@ -134,7 +134,7 @@ class _JoinConnection(asyncio.Protocol):
         self._forget()
         self._transport.abort()
 
-    def _enter(self, join: wire.Join) -> None:
+    def _enter(self, join: messages.Join) -> None:
         self._forget()
         self._transport.pause_reading()  # its next messages are for the fleet, which takes it in
         links.endure(self._transport)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from engine.config import HeartbeatSpec
 from engine.control.replica_info import ProcessorTime
-from engine.wire import Beat, Blocking
+from engine.deployment.config import HeartbeatSpec
+from engine.ipc.messages import Beat, Blocking
 
 log = logging.getLogger(__name__)
 

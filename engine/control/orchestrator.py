@@ -17,13 +17,13 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from engine.aio.task_group import Tasks
 from engine.chunk import Chunk
 from engine.control.chunks import Chunks
 from engine.control.hop import Pool
 from engine.control.hops import Hops
 from engine.core import Request, Sampling
 from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain
-from engine.freed import Tasks
 from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)

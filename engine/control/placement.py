@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from engine import wire
-from engine.config import WorkerSpec
 from engine.control.join_listener import JoiningWorker
 from engine.control.replica import RemoteWorker
+from engine.deployment.config import WorkerSpec
 from engine.errors import RequestError
+from engine.ipc import messages
 
 MOST_JOINING = 1024  # names are kept for workers that join again, so their number must be bounded
 
@@ -19,7 +19,7 @@ MOST_JOINING = 1024  # names are kept for workers that join again, so their numb
 class Launcher(Protocol):
     """Starts and stops workers in one kind of place: processes, this process, a cluster."""
 
-    async def start(self, task: wire.Task, worker: RemoteWorker) -> None: ...
+    async def start(self, task: messages.Task, worker: RemoteWorker) -> None: ...
 
     async def stop(self, worker: RemoteWorker) -> None: ...
 

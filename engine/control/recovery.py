@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from engine import wire
 from engine.chunk import Chunk, Counts, Kind, Usage, kinds
 from engine.control.chunks import Chunks
 from engine.control.hop import Hop, Pool
@@ -19,6 +18,7 @@ from engine.control.replica import RemoteWorker
 from engine.core import StageInfo
 from engine.delivered import RecoveryLog, kind_of
 from engine.errors import BatchLost, OutOfMemory, ReplicaLost, StageFailed
+from engine.ipc import messages
 
 LIVES = 2  # replicas that a request may lose where it may be the cause: the second loss ends it
 STEPS_LOST = 8  # steps that ran out of memory from which a request begins again: each has ended another, or freed some
@@ -64,12 +64,12 @@ class Recovery:
         _rewind(hop, error)
         hop.alone |= not isinstance(error, OutOfMemory)
 
-    def resume(self, hop: Hop) -> wire.Resume | None:
+    def resume(self, hop: Hop) -> messages.Resume | None:
         """Return what was given before, for a hop that begins again to leave out; None the first time."""
         if not hop.again:
             return None
         chunks = self._chunks
-        return wire.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._log.chunks(), hop.alone)
+        return messages.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._log.chunks(), hop.alone)
 
     def _repeatable(self, hop: Hop) -> bool:
         """Whether no stage of the hop has given something that it would not give again: two answers would be

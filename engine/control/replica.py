@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine import links, wire
 from engine.chunk import Chunk
 from engine.control.replica_info import ProcessorTime
 from engine.core import Request
 from engine.errors import EngineError, ReplicaLost, error_of
+from engine.ipc import links, messages
 from engine.stream import ReplayBuffer, Taken
 
 
@@ -43,9 +43,9 @@ class Run:
     id: str
     inputs: ReplayBuffer
     out: Outlet
-    send: Callable[[wire.Message], None]
+    send: Callable[[messages.Message], None]
     over: asyncio.Future[EngineError | None]
-    room: int = wire.CREDIT
+    room: int = messages.CREDIT
     fed_all: bool = False
     unread: int = 0
     owed: int = 0
@@ -55,16 +55,18 @@ class Run:
         try:
             while self.room > 0 and (chunk := self.inputs.take()) is not None:
                 self.room -= 1
-                self.send(wire.Feed(self.id, chunk))
+                self.send(messages.Feed(self.id, chunk))
             if self.inputs.ended and not self.fed_all:
                 self.fed_all = True
-                self.send(wire.End(self.id))
+                self.send(messages.End(self.id))
         except EngineError as error:
             self.end(error)
 
-    def receive(self, message: wire.Grant | wire.Emit | wire.Marks | wire.End | wire.Failed) -> None:
+    def receive(
+        self, message: messages.Grant | messages.Emit | messages.Marks | messages.End | messages.Failed
+    ) -> None:
         match message:
-            case wire.Emit(_, chunk, client, onward, kept, marks):
+            case messages.Emit(_, chunk, client, onward, kept, marks):
                 if marks:
                     self.out.mark(marks)
                 for stored in kept:
@@ -72,14 +74,14 @@ class Run:
                 self.owed += 1
                 self.unread += client + onward
                 self.out.give(chunk, client, onward, self._taken)
-            case wire.Marks(_, marks):
+            case messages.Marks(_, marks):
                 self.out.mark(marks)
-            case wire.Grant(_, n):
+            case messages.Grant(_, n):
                 self.room += n
                 self.feed()
-            case wire.End():
+            case messages.End():
                 self.end(None)
-            case wire.Failed(_, code, text):
+            case messages.Failed(_, code, text):
                 self.end(error_of(code, text))
 
     def end(self, error: EngineError | None) -> None:
@@ -89,9 +91,9 @@ class Run:
     def _taken(self) -> None:
         self.unread -= 1
         free = self.owed - self.unread
-        if free >= wire.GRANT and not self.over.done():
+        if free >= messages.GRANT and not self.over.done():
             self.owed -= free
-            self.send(wire.Grant(self.id, free))
+            self.send(messages.Grant(self.id, free))
 
 
 class RemoteWorker:
@@ -100,10 +102,10 @@ class RemoteWorker:
     def __init__(self, id: str) -> None:
         self.id = id
         self.link: links.Link | None = None
-        self.hello: asyncio.Future[wire.Hello] = asyncio.get_running_loop().create_future()
+        self.hello: asyncio.Future[messages.Hello] = asyncio.get_running_loop().create_future()
         self.on_lost: list[Callable[[], None]] = []
-        self.on_beat: Callable[[wire.Beat], None] = lambda beat: None
-        self.on_blocking: Callable[[wire.Blocking], None] = lambda step: None
+        self.on_beat: Callable[[messages.Beat], None] = lambda beat: None
+        self.on_blocking: Callable[[messages.Blocking], None] = lambda step: None
         self.on_leave: Callable[[], object] = lambda: None
         self.processor_time: Callable[[], ProcessorTime | None] = lambda: None
         """The processor time it has had in all its life; None where nobody can tell."""
@@ -134,34 +136,36 @@ class RemoteWorker:
     def alive(self) -> bool:
         return self.link is not None
 
-    def receive(self, message: wire.Message) -> None:
+    def receive(self, message: messages.Message) -> None:
         if self.gone.is_set():
             return  # it was given up; whatever it says now comes too late
         match message:
-            case wire.Emit(run, marks=marks) | wire.Marks(run, marks) if marks and self.behind_s and run in self._runs:
+            case messages.Emit(run, marks=marks) | messages.Marks(run, marks) if (
+                marks and self.behind_s and run in self._runs
+            ):
                 self._runs[run].receive(self._in_our_time(message))
-            case wire.Grant() | wire.Emit() | wire.Marks() | wire.End() | wire.Failed():
+            case messages.Grant() | messages.Emit() | messages.Marks() | messages.End() | messages.Failed():
                 if message.run in self._runs:  # else it was closed meanwhile
                     self._runs[message.run].receive(message)
-            case wire.Trying(runs):
+            case messages.Trying(runs):
                 self._trying = runs
-            case wire.Hello() if not self.hello.done():
+            case messages.Hello() if not self.hello.done():
                 self.hello.set_result(message)
-            case wire.Refused(code, text) if not self.hello.done():
+            case messages.Refused(code, text) if not self.hello.done():
                 self.hello.set_exception(error_of(code, text))
-            case wire.Beat():
+            case messages.Beat():
                 for run in message.moving:
                     if run in self._runs:
                         self._runs[run].out.moving()
                 self.on_beat(message)
-            case wire.Blocking():
+            case messages.Blocking():
                 self.on_blocking(message)
-            case wire.Leave():
+            case messages.Leave():
                 self.on_leave()
             case _:
                 pass
 
-    def _in_our_time(self, message: wire.Emit | wire.Marks) -> wire.Emit | wire.Marks:
+    def _in_our_time(self, message: messages.Emit | messages.Marks) -> messages.Emit | messages.Marks:
         marks = {name: at_s + self.behind_s for name, at_s in message.marks.items()}
         return msgspec.structs.replace(message, marks=marks)
 
@@ -186,7 +190,7 @@ class RemoteWorker:
         for callback in self.on_lost:
             callback()
 
-    async def run(self, opening: wire.Open, inputs: ReplayBuffer, out: Outlet) -> None:
+    async def run(self, opening: messages.Open, inputs: ReplayBuffer, out: Outlet) -> None:
         """Do what ``opening`` says (which is given an id here) until its stages have ended, fed by ``inputs``.
 
         What they give goes to ``out`` in order; while it lies unread, the worker waits, some chunks later. Cancelling
@@ -202,32 +206,32 @@ class RemoteWorker:
         finally:
             inputs.source.set_reader(None)
             del self._runs[id]
-            self._send(wire.Close(id))
+            self._send(messages.Close(id))
 
-    def prepare(self, wanted: wire.Prepare) -> Callable[[], None]:
+    def prepare(self, wanted: messages.Prepare) -> Callable[[], None]:
         """Have a stage warm up a prompt (its ``run`` is set here). Call the result at any time to drop it."""
         id = self._issue(wanted.request)
         self._send(msgspec.structs.replace(wanted, run=id))
-        return lambda: self._send(wire.Close(id))
+        return lambda: self._send(messages.Close(id))
 
     def _issue(self, request: Request) -> str:
         """Return the id of a request's next run."""
         self._count += 1
         return f"{request.id}/{self._count}"
 
-    def _send(self, message: wire.Message) -> None:
+    def _send(self, message: messages.Message) -> None:
         if self.link is not None:
             self.link.send(message)
 
-    def report(self, request_id: str, state: wire.PlayoutState, skipped_s: float = 0.0) -> None:
+    def report(self, request_id: str, state: messages.PlayoutState, skipped_s: float = 0.0) -> None:
         """Pass a playout report on to every run of a request."""
         for id in self._runs:
             if id.rpartition("/")[0] == request_id:
-                self._send(wire.Playout(id, state, skipped_s))
+                self._send(messages.Playout(id, state, skipped_s))
 
     def close(self) -> None:
         if self.link is not None:
-            self._send(wire.Stop())
+            self._send(messages.Stop())
             self.link.close()
 
 

@@ -17,12 +17,13 @@ import socket
 import sys
 from pathlib import Path
 
-from engine import links, loop, wire
-from engine.config import address_of
+from engine.aio import event_loop
+from engine.aio.log_handler import LineWriter
+from engine.deployment.config import address_of
 from engine.errors import ConfigError, EngineError, plain
-from engine.handshake import read_token
-from engine.line_writer import LineWriter
-from engine.version import ANOTHER, VERSION
+from engine.ipc import links, messages
+from engine.ipc.handshake import read_token
+from engine.ipc.protocol_version import ANOTHER, VERSION
 from engine.worker.host import build, serve, set_niceness, set_visible_device
 from engine.worker.join_client import Call, connect
 from engine.worker.last_resort import LastResort
@@ -39,7 +40,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     set_niceness()
     try:
-        sys.exit(loop.run(_work(arguments)))
+        sys.exit(event_loop.run(_work(arguments)))
     except EngineError as error:
         log.error("%s", error)
         sys.exit(1)
@@ -73,7 +74,7 @@ async def _work(arguments: argparse.Namespace) -> int:
             return await _refuse(link, f"the environment of {sys.executable} {ANOTHER}")
     else:
         link = await connect(_call(arguments), worker_main.receive, worker_main.lost)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, link.send, wire.Leave())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, link.send, messages.Leave())
     code = await worker_main.live(link)
     link.close()
     await asyncio.sleep(0)  # let the last messages leave
@@ -85,7 +86,7 @@ async def _work(arguments: argparse.Namespace) -> int:
 
 async def _refuse(link: links.SocketLink, why: str) -> int:
     log.error("%s", why)
-    link.send(wire.Refused(ConfigError.code, why))
+    link.send(messages.Refused(ConfigError.code, why))
     link.close()
     await asyncio.sleep(0)
     return 1
@@ -94,7 +95,7 @@ async def _refuse(link: links.SocketLink, why: str) -> int:
 def _call(arguments: argparse.Namespace) -> Call:
     host, port = address_of(arguments.join, "--join")
     stages = tuple(filter(None, arguments.stages.split(",")))
-    join = wire.Join(arguments.key, stages, arguments.device, arguments.address)
+    join = messages.Join(arguments.key, stages, arguments.device, arguments.address)
     return Call(host, port, read_token(arguments.token_file), join, arguments.wait)
 
 
@@ -102,7 +103,7 @@ class WorkerMain:
     """A worker's process: it takes a task, builds its worker, and serves until the end."""
 
     def __init__(self) -> None:
-        self._task: asyncio.Future[wire.Task | None] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Future[messages.Task | None] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
         self._worker: Worker | None = None
         self._code = GONE
@@ -112,16 +113,16 @@ class WorkerMain:
         """Whether a blocking stage is still in a step."""
         return self._worker is not None and self._worker.in_step
 
-    def receive(self, message: wire.Message) -> None:
+    def receive(self, message: messages.Message) -> None:
         match message:
-            case wire.Stop():
+            case messages.Stop():
                 self._code = 0
                 self.lost()
-            case wire.Refused(_, text):
+            case messages.Refused(_, text):
                 log.error("the server refuses: %s", text)
                 self._code = 1
                 self.lost()
-            case wire.Task() if not self._task.done():
+            case messages.Task() if not self._task.done():
                 self._task.set_result(message)
             case _ if self._worker is not None:
                 self._worker.receive(message)
@@ -140,17 +141,17 @@ class WorkerMain:
             return self._code
         last_resort = LastResort()
 
-        def send(message: wire.Message) -> None:
-            if isinstance(message, wire.Blocking):
+        def send(message: messages.Message) -> None:
+            if isinstance(message, messages.Blocking):
                 last_resort.note(message)
             link.send(message)
 
         try:
             self._worker, hello = build(set_visible_device(task), send)
         except EngineError as error:
-            link.send(wire.Refused(error.code, str(error)))
+            link.send(messages.Refused(error.code, str(error)))
             return 1
-        loop.settle()
+        event_loop.settle()
         try:
             await serve(self._worker, hello, task, send, self._over)
         except ExceptionGroup as group:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.audio.resampler import Resampler
 from engine.chunk import Audio
 from engine.core import SPEAKER_RATE_HZ, Wave
-from engine.resampler import Resampler
 from engine.worker.clauses import Clause
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.chunk import Audio, Checkpoint, Chunk
-from engine.config import ChunkSpec
 from engine.core import SPEAKER_RATE_HZ, StageInfo, Wave
+from engine.deployment.config import ChunkSpec
 from engine.errors import EngineError
 from engine.worker.answer_sound import LETTER_S, AnswerSound
 from engine.worker.clauses import WORDS, Clause, Resume, clauses, on_one_line

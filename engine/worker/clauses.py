@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from engine.chunk import Chunk, Text, VoiceText
-from engine.config import ChunkSpec
+from engine.deployment.config import ChunkSpec
 from engine.worker.breaks import Breaks, Level, is_wide
 from engine.worker.stage_request import StageRequest
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from engine.chunk import Chunk, Speech, Transcript, kinds
-from engine.config import build
 from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo, Wave
+from engine.deployment.config import build
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.timed_words import Spoken

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from engine import wire
+from engine.ipc import messages
 from engine.worker.process import Worker
 from engine.worker.run import Send
 
 log = logging.getLogger(__name__)
 
 
-async def beats(worker: Worker, task: wire.Task, send: Send) -> None:
+async def beats(worker: Worker, task: messages.Task, send: Send) -> None:
     """Beat for ever. It comes from the loop that steps: one that hangs falls silent.
 
     A beat that fails is missed, and the next one is tried all the same.

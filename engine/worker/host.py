@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from engine import wire
-from engine.catalogue import located
 from engine.chunk import OUTPUTS
-from engine.config import StageSpec
+from engine.deployment.config import StageSpec
+from engine.deployment.model_catalog import located
 from engine.errors import ConfigError, WeightsError
+from engine.ipc import messages
 from engine.worker.device_faults import out_of_memory
 from engine.worker.heartbeat import beats
 from engine.worker.process import Worker
@@ -26,17 +26,17 @@ from engine.worker.stage import Stage, StageConfig
 from engine.worker.uses import stage_type
 
 
-def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
+def build(task: messages.Task, send: Send) -> tuple[Worker, messages.Hello]:
     """Load the stages of a task. Blocks until they are warm. Raises ConfigError or WeightsError."""
     own = {spec.name: (spec, order) for order, spec in enumerate(task.stages) if spec.name in task.worker.stages}
     answers = device_checked([(spec, order) for spec, order in own.values()], task)
     stages = {name: make(spec.use, name, order, _config(spec, task)) for name, (spec, order) in own.items()}
     max_batch = {spec.name: _max_batch(spec, task) for spec in task.stages}
     worker = Worker(stages, task.chunks, max_batch, send, schedule=task.worker.schedule, device_answers=answers)
-    return worker, wire.Hello(task.id, os.getpid(), tuple(stage.info for stage in stages.values()))
+    return worker, messages.Hello(task.id, os.getpid(), tuple(stage.info for stage in stages.values()))
 
 
-async def serve(worker: Worker, hello: wire.Hello, task: wire.Task, send: Send, over: asyncio.Event) -> None:
+async def serve(worker: Worker, hello: messages.Hello, task: messages.Task, send: Send, over: asyncio.Event) -> None:
     """Say hello, then step and send heartbeats until ``over`` is set. A failed step loop raises an ExceptionGroup."""
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(worker.serve(), name="serve")
@@ -48,7 +48,7 @@ async def serve(worker: Worker, hello: wire.Hello, task: wire.Task, send: Send, 
         beating.cancel()
 
 
-def device_checked(specs: Sequence[tuple[StageSpec, int]], task: wire.Task) -> Callable[[], bool]:
+def device_checked(specs: Sequence[tuple[StageSpec, int]], task: messages.Task) -> Callable[[], bool]:
     """Return a function that tells whether the device still computes (always True without stages of torch).
 
     Raises ConfigError if it does not, and WeightsError if it has too little memory for the stages that can tell how
@@ -67,7 +67,7 @@ def device_checked(specs: Sequence[tuple[StageSpec, int]], task: wire.Task) -> C
     return functools.partial(answers, device)
 
 
-def _config(spec: StageSpec, task: wire.Task) -> StageConfig:
+def _config(spec: StageSpec, task: messages.Task) -> StageConfig:
     return StageConfig(
         weights=located(spec.weights) if spec.weights else None,
         device=task.device,
@@ -78,7 +78,7 @@ def _config(spec: StageSpec, task: wire.Task) -> StageConfig:
     )
 
 
-def _max_batch(spec: StageSpec, task: wire.Task) -> int:
+def _max_batch(spec: StageSpec, task: messages.Task) -> int:
     return spec.max_batch or task.worker.max_batch
 
 
@@ -111,7 +111,7 @@ def _kind(use: str, order: int) -> Any:
     return stage_type(use, f"stages[{order}].use")
 
 
-def set_visible_device(task: wire.Task) -> wire.Task:
+def set_visible_device(task: messages.Task) -> messages.Task:
     """See no device but the task's own, so that two workers never land on the same one. Raises ConfigError.
 
     Once, and before anything has touched a device: afterwards it is too late.

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from engine import links, wire
 from engine.errors import StageUnavailable, WireError
-from engine.handshake import GREETING, Visitor
+from engine.ipc import links, messages
+from engine.ipc.handshake import GREETING, Visitor
 
 AGAIN_S = 0.5  # between two tries while there is no server yet
 
@@ -21,7 +21,7 @@ class Call:
     host: str
     port: int
     token: bytes
-    join: wire.Join
+    join: messages.Join
     wait_s: float
     """Seconds to wait for a server that is not there yet."""
 

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from engine import wire
+from engine.ipc import messages
 
 GRACE_S = 1.0
 """Seconds behind the deadline: the server is the first to act, for it knows then whose fault it was."""
@@ -29,7 +29,7 @@ class LastResort:
             log = os.dup(sys.stderr.fileno())  # the process's own, where a call's lines are kept out of stderr, too
             faulthandler.register(signal.SIGALRM, log, chain=True)  # then the signal's default: the process ends
 
-    def note(self, step: wire.Blocking) -> None:
+    def note(self, step: messages.Blocking) -> None:
         """Set the alarm behind the last deadline of the steps that are under way; without any there is none."""
         self._until_s.pop(step.stage, None)
         if step.most_s:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.config import ChunkSpec
+from engine.deployment.config import ChunkSpec
 from engine.worker.listener import Listener
 
 

@@ -21,8 +21,8 @@ import numpy as np
 import yaml
 
 from engine.core import Wave
+from engine.deployment.did_you_mean import nearest
 from engine.errors import ConfigError, WeightsError
-from engine.nearest import nearest
 from engine.worker.pocket_library import PACKAGE, pocket_library
 from engine.worker.weights_folder import unloadable, weights_folder
 

@@ -15,10 +15,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from engine import wire
 from engine.chunk import Chunk
-from engine.config import ChunkSpec, Schedule
+from engine.deployment.config import ChunkSpec, Schedule
 from engine.errors import EngineError
+from engine.ipc import messages
 from engine.worker.free_slots import FreeSlots
 from engine.worker.listener import Listener
 from engine.worker.pace import ListenerPace
@@ -91,7 +91,7 @@ class Worker:
         """Return how many slots of each stage are free."""
         return self._free.counts
 
-    def beat(self, id: str) -> wire.Beat:
+    def beat(self, id: str) -> messages.Beat:
         """Report how the worker gets on, for the server, which chooses a replica for each request."""
         now_s = self._clock()
         stepping, step_s = list(self._stepping()), dict(self._scheduler.step_s)
@@ -103,7 +103,7 @@ class Worker:
         remembered = {name: prefixes.counts for name, prefixes in kept.items() if isinstance(prefixes, Prefixes)}
         down = {name: stage.unavailable for name, stage in self._streamed() if stage.unavailable}
         runs = {run.id for run, group, req in stepping if asks(group.stage, req)} | {run.id for run, _ in moving}
-        return wire.Beat(id, self.steps, queues, step_s, now_s, remembered, down, tuple(runs))
+        return messages.Beat(id, self.steps, queues, step_s, now_s, remembered, down, tuple(runs))
 
     async def serve(self) -> None:
         """Step for ever; cancelling ends every run, and waits for no step of a blocking stage. What a stage's watch
@@ -167,38 +167,38 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - a bug of the loop's own ends `serve`, which raises it
             self._broken.set_exception(error)
 
-    def receive(self, message: wire.Message) -> None:
+    def receive(self, message: messages.Message) -> None:
         """Act on a message from the server; what concerns a run that is over is ignored."""
         match message:
-            case wire.Open():
+            case messages.Open():
                 self._open(message)
-            case wire.Feed(run, chunk) if run in self._runs:
+            case messages.Feed(run, chunk) if run in self._runs:
                 self._runs[run][0].feed(chunk)
-            case wire.End(run) if run in self._runs:
+            case messages.End(run) if run in self._runs:
                 self._runs[run][0].commit(self._clock())
-            case wire.Grant(run, n) if run in self._runs:
+            case messages.Grant(run, n) if run in self._runs:
                 self._runs[run][0].grant(n)
-            case wire.Playout(run, state, skipped_s) if run in self._runs:
+            case messages.Playout(run, state, skipped_s) if run in self._runs:
                 self._runs[run][0].report(state, self._clock() - skipped_s)
-            case wire.Prepare():
+            case messages.Prepare():
                 self._prepare(message)
-            case wire.Close(run) if run in self._runs:
+            case messages.Close(run) if run in self._runs:
                 closed, task = self._runs[run]
                 closed.close()
                 task.cancel()
-            case wire.Close(run):
+            case messages.Close(run):
                 self._preparing.drop(run)
             case _:
                 pass
 
-    def _prepare(self, message: wire.Prepare) -> None:
+    def _prepare(self, message: messages.Prepare) -> None:
         """A stage that is not here, or cannot be had for now, prepares nothing."""
         assert self._group is not None
         stage, request = self.stages.get(message.stage), message.request
         if isinstance(stage, Preparer) and not getattr(stage, "unavailable", ""):
             self._preparing.begin(self._group, message.run, request.session, stage.prepare(request))
 
-    def _open(self, message: wire.Open) -> None:
+    def _open(self, message: messages.Open) -> None:
         assert self._group is not None
         # Stages that do not hear the user are asked for once their turn is over.
         over = not message.request.live or not self._hears(message.stages[:1])
@@ -232,12 +232,12 @@ class Worker:
                 self._host(stage, run, slots)
             await run.work()
         except EngineError as error:
-            self._send(wire.Failed(run.id, error.code, str(error)))
+            self._send(messages.Failed(run.id, error.code, str(error)))
         except Exception as error:  # noqa: BLE001 - whatever one request makes a model raise ends that request
             broken = failed(" or ".join(stages), run.request.id, error)
             if self._device_lost():
                 return
-            self._send(wire.Failed(run.id, broken.code, str(broken)))
+            self._send(messages.Failed(run.id, broken.code, str(broken)))
         finally:
             run.close()
             run.forget()
@@ -316,7 +316,7 @@ class Worker:
         for req in reqs:
             req.in_step = True
         self._try(())
-        self._send(wire.Blocking(name, deadline_s(stage, reqs)))
+        self._send(messages.Blocking(name, deadline_s(stage, reqs)))
         work = functools.partial(compute, stage, reqs, self._clock)
         begin = functools.partial(self._threads[name].begin, work, functools.partial(self._returned, name))
         loop = asyncio.get_running_loop()
@@ -329,7 +329,7 @@ class Worker:
             return
         try:
             under_way = self._under_way.pop(name)
-            self._send(wire.Blocking(name, 0.0))
+            self._send(messages.Blocking(name, 0.0))
             self._try(tuple(run for run in self._trying if run not in under_way.runs))
             self._note(self.stages[name], computed)
             for one, result in zip(under_way.batch, computed.results, strict=True):
@@ -374,7 +374,7 @@ class Worker:
             runs = tuple(dict.fromkeys((*runs, *(run for step in self._under_way.values() for run in step.runs))))
         if runs != self._trying:
             self._trying = runs
-            self._send(wire.Trying(runs))
+            self._send(messages.Trying(runs))
 
     def _rest(self, now_s: float) -> None:
         """Nothing to do before input or credit comes, or a listener has played enough: that alone needs a timer.

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from engine import wire
 from engine.chunk import Checkpoint, Chunk, Counts
 from engine.core import SPEAKER_RATE_HZ, StageInfo
 from engine.delivered import count, fresh
+from engine.ipc import messages
 from engine.worker.group import Group
 from engine.worker.stage_request import StageRequest
 
@@ -24,7 +24,7 @@ class Recovery:
     A joined or guided group makes all again: it has no checkpoints.
     """
 
-    def __init__(self, resume: wire.Resume | None = None) -> None:
+    def __init__(self, resume: messages.Resume | None = None) -> None:
         self.alone = resume is not None and resume.alone
         """Whether the run steps with no other, since it may be what broke a step, or a replica."""
         self.playing_s = resume.playing_s if resume else None

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from engine.audio.resampler import resample
 from engine.core import Wave
 from engine.errors import ConfigError
-from engine.resampler import resample
 
 LEAST_S, MOST_S = 3.0, 30.0
 """The shortest and the longest recording: the voices were trained with some five to thirty seconds."""

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
-from engine import wire
+from engine.aio.task_group import Tasks
 from engine.chunk import Audio, Chunk, Codes, Speech
 from engine.core import SPEAKER_RATE_HZ, Request, seconds
 from engine.errors import EngineError, StageFailed, Stalled, plain
-from engine.freed import Tasks
+from engine.ipc import messages
 from engine.stream import Stream
 from engine.worker.group import Group
 from engine.worker.listener import Listener
@@ -22,7 +22,7 @@ from engine.worker.recovery import Recovery
 from engine.worker.stage import Stage
 from engine.worker.stage_request import BETWEEN_STAGES, StageRequest
 
-Send = Callable[[wire.Message], None]
+Send = Callable[[messages.Message], None]
 
 MOST_SILENT_STEPS = 10_000
 """Steps of a request in a row in which nothing more comes in and nothing goes out, after which its stage is taken to be
@@ -90,7 +90,7 @@ class Run:
             if self._error is not None:
                 raise self._error
             self._send_marks()
-            self._send(wire.End(self.id))
+            self._send(messages.End(self.id))
         except BaseExceptionGroup as group:
             raise plain(group) from None
 
@@ -243,13 +243,13 @@ class Run:
         if self._marks:
             marks = self._marks
             self._marks = {}
-            self._send(wire.Marks(self.id, marks))
+            self._send(messages.Marks(self.id, marks))
 
     def _emit(self, chunk: Chunk, client: bool, onward: bool) -> None:
         self._credit -= 1
         marks = self._marks
         self._marks = {}
-        self._send(wire.Emit(self.id, chunk, client, onward, self.recovery.take_checkpoints(), marks))
+        self._send(messages.Emit(self.id, chunk, client, onward, self.recovery.take_checkpoints(), marks))
 
     def fail(self, error: EngineError) -> None:
         """End the run with an error; nothing more of it leaves but that."""
@@ -291,7 +291,7 @@ class Run:
             self.listener.arrived_s = now_s
         self._wake()
 
-    def report(self, state: wire.PlayoutState, since_s: float) -> None:
+    def report(self, state: messages.PlayoutState, since_s: float) -> None:
         """Note the state of the sound: it is held, awaited, or heard, as if its first sample had played ``since_s``."""
         self.listener.speculative = state == "held"
         if state == "playing":
@@ -300,6 +300,6 @@ class Run:
 
     def _took_input(self) -> None:
         self._taken += 1
-        if self._taken == wire.GRANT:
+        if self._taken == messages.GRANT:
             self._taken = 0
-            self._send(wire.Grant(self.id, wire.GRANT))
+            self._send(messages.Grant(self.id, messages.GRANT))

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from engine.config import Schedule
+from engine.deployment.config import Schedule
 from engine.worker.stage_request import StageRequest
 
 HELD_ROUNDS = 4  # rounds that a first sound waits at most for those that came with it

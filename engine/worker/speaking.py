@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from engine.chunk import Audio, Text, VoiceText, kinds
 from engine.core import Facets, StageInfo, Voice
+from engine.deployment.did_you_mean import nearest
 from engine.errors import ConfigError, RequestError, StageFailed
-from engine.nearest import nearest
 from engine.worker.clauses import CLAUSES_AHEAD
 from engine.worker.stage import StageConfig
 

@@ -22,10 +22,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from engine.config import file_of
+from engine.deployment.config import file_of
+from engine.deployment.did_you_mean import nearest
+from engine.deployment.registry import load, loading, names
 from engine.errors import ConfigError
-from engine.nearest import nearest
-from engine.registry import load, loading, names
 from engine.worker.stage import StageType
 
 MODELS, STAGES, GROUP = "engine.worker.models", "engine.worker.stages", "parley.stages"

@@ -19,7 +19,7 @@ from app.access.api_keys import read_keys
 from app.client import Client, ClientError, connect
 from app.client.webrtc import opened
 from app.media.audio import decode_audio
-from engine.resampler import resample
+from engine.audio.resampler import resample
 from scripts.containers.machine import ROOT
 
 QUESTION = ROOT / "tests" / "data" / "spoken" / "in_001.ogg"

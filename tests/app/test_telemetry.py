@@ -12,7 +12,7 @@ import pytest
 from app.limits.log_rate_limiter import EACH_AT_ONCE
 from app.telemetry import Metrics, configure_logging, log
 from engine import Remembered, ReplicaInfo
-from engine.line_writer import LineWriter
+from engine.aio.log_handler import LineWriter
 from tests.app.rig import LoudnessVad, keys_file, running, script_spec, silence, talking, tone
 
 SECRETS = ("swordfish", "marzipan", "sk-secret-of-this-test", "zanzibar")

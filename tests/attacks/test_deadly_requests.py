@@ -50,7 +50,7 @@ step.BatchLost = StageFailed
 def workers(guard: str = "") -> str:
     """Has the server start workers that one word kills, hangs, or makes raise."""
     code = DEADLY.format(guard=guard)
-    return f"import engine.spawn as spawn\nspawn.worker = lambda python=None: (*spawn.PYTHON, '-c', {code!r})\n"
+    return f"import engine.ipc.spawn as spawn\nspawn.worker = lambda python=None: (*spawn.PYTHON, '-c', {code!r})\n"
 
 
 BLAMELESS = """

@@ -15,7 +15,7 @@ import pytest
 from engine import AudioPart, Chunks, Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Chunk, Speech, Text
 from engine.core import ANSWER, IN_WRITING
-from engine.shared_memory import LEAST_BYTES, SharedMemory
+from engine.ipc.shared_memory import LEAST_BYTES, SharedMemory
 from tests.engine.fakes import turns, until
 from tests.guard.gates import segments
 

@@ -21,7 +21,7 @@ from rich.table import Table
 from app.access.tls import AUTO, certificate_of
 from app.bench import subject
 from app.settings import Settings
-from engine.resampler import resample
+from engine.audio.resampler import resample
 from tests.conformance.environments import RECIPES, Client
 from tests.conformance.forecasts import forecasts
 from tests.conformance.part import RATE_HZ, Report, Task

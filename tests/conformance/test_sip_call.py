@@ -23,7 +23,7 @@ import pytest
 import soundfile
 
 from engine import SPEAKER_RATE_HZ, load_config
-from engine.resampler import resample
+from engine.audio.resampler import resample
 from tests.app.rig import Client, Running, eventually, running, talking
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(180)]

@@ -12,9 +12,9 @@ import pytest
 
 from engine import Engine, EngineSpec, Message, ReplicaLost, Request, Stalled, TextPart, WorkerSpec
 from engine.chunk import Audio, Chunk, Text
-from engine.config import ClusterSpec, StageSpec
 from engine.core import ANSWER, Want
-from engine.handshake import make_token
+from engine.deployment.config import ClusterSpec, StageSpec
+from engine.ipc.handshake import make_token
 from tests.engine.control.test_joining import free_port, parley_worker
 from tests.engine.fakes import data_of, until
 

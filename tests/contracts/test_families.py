@@ -17,7 +17,7 @@ import pytest
 from engine import SPEAKER_RATE_HZ, AudioPart, Chunks, Engine, Message, Request, StageFailed, TextPart, load_config
 from engine.chunk import Audio, Chunk, Output, Speech, Transcript, Usage
 from engine.core import ANSWER, IN_WRITING
-from engine.wire import CREDIT
+from engine.ipc.messages import CREDIT
 from tests.engine.fakes import data_of, until
 from tests.engine.held import held_per_request
 

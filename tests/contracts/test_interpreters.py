@@ -18,8 +18,8 @@ import engine
 from engine import ConfigError, Engine, Message, Request, TextPart, describe, parse_config
 from engine.chunk import Text
 from engine.core import IN_WRITING
-from engine.interpreter import NEEDED
-from engine.version import ANOTHER
+from engine.ipc.interpreter import NEEDED
+from engine.ipc.protocol_version import ANOTHER
 from tests.contracts.test_launchers import no_descriptor_left
 from tests.engine.worker.llm.fake_vllm import write_checkpoint, write_vllm
 

@@ -28,8 +28,8 @@ from engine import (
     WorkerSpec,
 )
 from engine.chunk import Audio, Chunk, Speech, Text
-from engine.config import HeartbeatSpec
 from engine.control.launchers import local
+from engine.deployment.config import HeartbeatSpec
 from tests.engine.fakes import data_of, turns, until
 
 LAUNCHERS = ["inline", "local"]

@@ -17,9 +17,9 @@ import pytest
 
 from engine import Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Audio, Chunk, Codes, Output, Speech, Text, ToolCall, Transcript, Usage
-from engine.config import ChunkSpec
 from engine.core import IN_WRITING
 from engine.delivered import RecoveryLog
+from engine.deployment.config import ChunkSpec
 from engine.errors import ReplicaLost
 from engine.stream import ReplayBuffer
 from engine.worker.codec_frames import STATE_FRAMES

@@ -11,7 +11,7 @@ import pytest
 
 from engine import ANSWER, Engine, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Speech, Text, Usage
-from engine.config import StageSpec
+from engine.deployment.config import StageSpec
 from tests.contracts.test_resume import LAYOUTS
 from tests.engine.fakes import only, until
 

@@ -9,8 +9,8 @@ import pytest
 
 from engine import Engine, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Text
-from engine.config import StageSpec
 from engine.core import IN_WRITING
+from engine.deployment.config import StageSpec
 from tests.contracts.transition_stages import EXCHANGES, Exchange, chunk_of, written
 
 STAGES = Path(__file__).parent / "transition_stages.py"

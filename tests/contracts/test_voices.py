@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 import soundfile
 
-from engine import Engine, EngineSpec, StageSpec, describe, wire
-from engine.catalogue import catalogue
+from engine import Engine, EngineSpec, StageSpec, describe
 from engine.chunk import Audio, Text
-from engine.config import ChunkSpec
 from engine.core import SPEAKER_RATE_HZ
-from engine.describe import stages_of
+from engine.deployment.config import ChunkSpec
+from engine.deployment.describe import stages_of
+from engine.deployment.model_catalog import catalogue
 from engine.errors import ConfigError, WeightsError
+from engine.ipc import messages
 from tests.contracts.voices import CLAUSES, CLONING, PACKAGES, VoiceOf, small_voice
 from tests.engine.fakes import only, opened, request, until, working
 from tests.engine.worker.stages.tts.saying import TEXT, failure, said, whole
@@ -151,13 +152,15 @@ async def test_marks_lead_through_the_text_to_its_end(stage: Any) -> None:
 
 async def test_who_leaves_gets_no_further_sample_and_gives_the_slot_back(line: list[Any]) -> None:
     async with working(*line) as desk:
-        desk.put(opened("a", *desk.worker.free, credit=10_000), wire.Feed("a", Text(TEXT * 20, 0)), wire.End("a"))
-        await until(lambda: bool(desk.of(wire.Emit, "a")))
-        desk.put(wire.Close("a"))
-        given = len(desk.of(wire.Emit, "a"))
+        desk.put(
+            opened("a", *desk.worker.free, credit=10_000), messages.Feed("a", Text(TEXT * 20, 0)), messages.End("a")
+        )
+        await until(lambda: bool(desk.of(messages.Emit, "a")))
+        desk.put(messages.Close("a"))
+        given = len(desk.of(messages.Emit, "a"))
         await until(lambda: [*desk.worker.free.values()] == [stage.info.slots for stage in line])
-        assert len(desk.of(wire.Emit, "a")) == given
-        assert not desk.of(wire.Failed, "a")
+        assert len(desk.of(messages.Emit, "a")) == given
+        assert not desk.of(messages.Failed, "a")
 
 
 async def test_twenty_who_leave_do_not_starve_the_next(stage: Any) -> None:
@@ -166,9 +169,9 @@ async def test_twenty_who_leave_do_not_starve_the_next(stage: Any) -> None:
         await said(desk, "alone", "hello ")
         steps = desk.worker.steps
         for n in range(20):
-            desk.put(opened(f"{n}", "voice", credit=10_000), wire.Feed(f"{n}", Text(TEXT, 0)), wire.End(f"{n}"))
+            desk.put(opened(f"{n}", "voice", credit=10_000), messages.Feed(f"{n}", Text(TEXT, 0)), messages.End(f"{n}"))
         await until(lambda: desk.worker.in_step)
-        desk.put(*(wire.Close(f"{n}") for n in range(20)))
+        desk.put(*(messages.Close(f"{n}") for n in range(20)))
         before = desk.worker.steps
         found = await said(desk, "next", "hello ")
         assert len(whole(found)) > 0

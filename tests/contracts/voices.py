@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.describe import stages_of
+from engine.deployment.describe import stages_of
 from engine.worker.host import make
 from engine.worker.stage import StageConfig
 

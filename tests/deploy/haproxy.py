@@ -24,7 +24,7 @@ SERVE = """
 import dataclasses, json, sys
 import aioice.ice
 from app.server import serve
-from engine.config import ClusterSpec
+from engine.deployment.config import ClusterSpec
 from tests.app.scripted import script_spec
 aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ["127.0.0.1"]
 section, token_file = json.loads(sys.argv[1]), sys.argv[2]

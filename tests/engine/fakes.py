@@ -8,16 +8,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
-from engine import links, wire
 from engine.chunk import Audio, Bundle, Chunk, Codes, Speech, Tensors, Text, Transcript, Usage, VoiceText, kinds
-from engine.config import ChunkSpec, WorkerSpec
 from engine.control.chunks import Chunks
 from engine.control.engine import Engine
 from engine.control.orchestrator import Orchestrator
 from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import Message, Request, StageInfo, TextPart
+from engine.deployment.config import ChunkSpec, WorkerSpec
 from engine.errors import EngineError
+from engine.ipc import links
+from engine.ipc import messages as wire
 from engine.worker.heartbeat import beats
 from engine.worker.process import Worker
 from engine.worker.stage_request import StageRequest

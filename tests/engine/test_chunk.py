@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine import wire
 from engine.chunk import (
     OUTPUTS,
     Audio,
@@ -26,8 +25,9 @@ from engine.chunk import (
     kinds,
     texts,
 )  # fmt: skip
-from engine.config import ChunkSpec, StageSpec, WorkerSpec
+from engine.deployment.config import ChunkSpec, StageSpec, WorkerSpec
 from engine.errors import ConfigError, WireError
+from engine.ipc import messages
 from engine.worker.host import build
 from engine.worker.models.script import Thinker
 
@@ -41,12 +41,12 @@ class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="fam
 
 def fed(chunk: dict[str, Any]) -> Any:
     """What the other end makes of a chunk that was written by hand."""
-    return wire.decode(BY_HAND.encode({"t": "feed", "run": "r", "chunk": chunk}))
+    return messages.decode(BY_HAND.encode({"t": "feed", "run": "r", "chunk": chunk}))
 
 
 def written(array: Any) -> msgspec.msgpack.Ext:
     """An array as the wire has it."""
-    feed = msgspec.msgpack.decode(wire.encode(wire.Feed("r", Tensors("x", {"a": array})))[4:])
+    feed = msgspec.msgpack.decode(messages.encode(messages.Feed("r", Tensors("x", {"a": array})))[4:])
     return feed["chunk"]["fields"]["a"]
 
 
@@ -54,7 +54,7 @@ BY_HAND = msgspec.msgpack.Encoder(enc_hook=written)
 
 
 def test_what_is_written_as_it_should_be_is_read() -> None:
-    assert fed({"t": "text", "text": "hi", "start": 3}) == wire.Feed("r", Text("hi", 3))
+    assert fed({"t": "text", "text": "hi", "start": 3}) == messages.Feed("r", Text("hi", 3))
     sound = fed({"t": "audio", "wave": np.zeros(2, np.float32), "marks": [[2, 1]]}).chunk
     assert isinstance(sound, Audio)
     assert (sound.wave.tolist(), sound.text_end) == ([0, 0], 1)
@@ -95,8 +95,8 @@ def test_a_familys_struct_goes_as_tensors_and_is_itself_again() -> None:
     sent = Tensors.of(Position(7, np.ones(3, np.float32)))
     assert sent.kind == "family.position"
     assert kinds(Text, Position) == {"text", "family.position"}
-    arrived = wire.decode(wire.encode(wire.Feed("r", sent))[4:])
-    assert isinstance(arrived, wire.Feed)
+    arrived = messages.decode(messages.encode(messages.Feed("r", sent))[4:])
+    assert isinstance(arrived, messages.Feed)
     assert isinstance(arrived.chunk, Tensors)
     read = arrived.chunk.read(Position)
     assert (read.at, read.latent.tolist()) == (7, [1, 1, 1])
@@ -144,7 +144,7 @@ def test_what_no_client_can_take_is_not_hosted(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Thinker, "__init__", emitting)
     spec = WorkerSpec(stages=("thinker",))
-    task = wire.Task("w", (StageSpec(use="script.thinker", name="thinker"),), spec, "cpu", ChunkSpec(), 1.0)
+    task = messages.Task("w", (StageSpec(use="script.thinker", name="thinker"),), spec, "cpu", ChunkSpec(), 1.0)
     with pytest.raises(ConfigError, match="the stage thinker emits checkpoint, which no client can take"):
         build(task, lambda message: None)
 

@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def _users(arguments: argparse.Namespace) -> int:
-    from engine.loop import run  # what only the users need takes a while to load
+    from engine.aio.event_loop import run  # what only the users need takes a while to load
     from tests.soak.users import Crowd, chorus, users
 
     with journal.Journal(arguments.journal) as to:

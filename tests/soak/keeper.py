@@ -22,7 +22,7 @@ import psutil
 from app.bench import stoppable
 from app.bench.subject import Subject, running
 from app.bench.target import BenchError
-from engine import spawn
+from engine.ipc import spawn
 from tests.soak import journal, report
 from tests.soak.server import Server
 from tests.soak.verdict import MISSING_MIN, minutes_of_load

@@ -17,9 +17,9 @@ from app.bench.client import outcome
 from app.client import Response
 from app.media.audio import decode_audio
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.aio.event_loop import settle
+from engine.audio.resampler import resample
 from engine.core import Pcm
-from engine.loop import settle
-from engine.resampler import resample
 from tests.soak import journal
 from tests.soak.lives import Life, User, calls, speaks
 

@@ -34,7 +34,7 @@ from app.realtime.protocol import (
 )
 from app.realtime.session_context import SessionContext
 from engine import MIC_RATE_HZ
-from engine.resampler import resample
+from engine.audio.resampler import resample
 
 Reserve = Callable[[int], AbstractContextManager[None]]
 """Room for so many bytes while they are decoded; raises Refusal if there is none."""

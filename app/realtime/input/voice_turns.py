@@ -25,8 +25,8 @@ from app.realtime.ports import Moment
 from app.realtime.protocol import Options, SemanticVad
 from app.realtime.session_context import SessionContext
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.audio.resampler import Resampler
 from engine.core import Pcm, Wave
-from engine.resampler import Resampler
 
 
 class VoiceTurns:

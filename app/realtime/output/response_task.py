@@ -35,7 +35,7 @@ from engine import (
     Transcript,
     Usage,
 )
-from engine.freed import Tasks
+from engine.aio.task_group import Tasks
 
 KEPT_S = 30.0
 """Seconds of played sound that can be played again: a lost connection is found within 27 s."""

@@ -14,8 +14,8 @@ from app.media.audio import pcm16, pcm16_count
 from app.realtime.protocol.items import Item, MessageItem, UserAudio
 from app.realtime.protocol.options import PcmaFormat, PcmFormat, PcmuFormat, SpeakerFormat
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.audio.resampler import Resampler, resample
 from engine.core import Pcm, Wave
-from engine.resampler import Resampler, resample
 
 LONG_BYTES = 96_000
 """Bytes of sound from which on it is resampled off the event loop: that would be held up for milliseconds."""

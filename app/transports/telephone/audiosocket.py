@@ -21,8 +21,8 @@ from app.transports.disconnect import Disconnect
 from app.transports.telephone.media_stream import LEAD_S, RATE_HZ
 from app.transports.telephone.telephones import Telephones
 from engine import ConfigError
-from engine.config import address_of
 from engine.core import Pcm
+from engine.deployment.config import address_of
 
 WHERE = "server.telephone.audiosocket"
 

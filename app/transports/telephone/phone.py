@@ -27,8 +27,8 @@ from app.transports.telephone.call_control import CallControl
 from app.transports.telephone.media_stream import KEYS, RATE_HZ, MediaStream
 from app.transports.webrtc.opus import whole_frames
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.audio.resampler import Resampler
 from engine.core import Pcm
-from engine.resampler import Resampler
 
 HANDSET_S = 0.060
 """Seconds that a sample waits between the exchange and the ear: the buffer of a telephone."""

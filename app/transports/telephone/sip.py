@@ -25,7 +25,7 @@ from app.transports.telephone.sdp import Offer, answer_to, offer_of
 from app.transports.telephone.sip_message import VERSION, Message, NotSip, response, tag_of, uri_of
 from app.transports.telephone.telephones import Telephones
 from engine import ConfigError
-from engine.config import address_of
+from engine.deployment.config import address_of
 
 WHERE = "server.telephone.sip"
 

@@ -32,7 +32,7 @@ from app.transports.telephone.telephones import Telephones
 from app.transports.websocket import TRY_LATER, deny
 from engine import ConfigError
 from engine.core import Pcm
-from engine.secret_file import check_secret
+from engine.deployment.secret_file import check_secret
 
 SIGNATURE = "x-twilio-signature"
 

@@ -10,8 +10,8 @@ import av.error
 import numpy as np
 
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.audio.resampler import Resampler
 from engine.core import Pcm
-from engine.resampler import Resampler
 
 CLOCK_HZ = 48_000
 """RTP timestamps of Opus count at this rate, whatever the sound's own."""

@@ -10,11 +10,11 @@ import asyncio
 import logging
 from typing import Any
 
-from engine import links, wire
-from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
+from engine.deployment.config import ClusterSpec
+from engine.deployment.registry import load
 from engine.errors import ConfigError, EngineError
-from engine.registry import load
+from engine.ipc import links, messages
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class Launcher:
     def __init__(self, cluster: ClusterSpec) -> None:
         self._serving: dict[str, asyncio.Task[None]] = {}
 
-    async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
+    async def start(self, task: messages.Task, worker: RemoteWorker) -> None:
         """Build a worker for a task; it says hello on the worker's link. Raises ConfigError."""
         if task.worker.python is not None:
             raise ConfigError("workers[].python: a worker in the server's own process has the server's interpreter")
@@ -34,8 +34,8 @@ class Launcher:
         inner: list[Any] = []
         gone = asyncio.Event()
 
-        def receive(message: wire.Message) -> None:
-            if isinstance(message, wire.Stop):
+        def receive(message: messages.Message) -> None:
+            if isinstance(message, messages.Stop):
                 gone.set()
             else:
                 inner[0].receive(message)
@@ -47,7 +47,7 @@ class Launcher:
         await asyncio.sleep(0)
 
     async def _serve(
-        self, parts: tuple[Any, Any], task: wire.Task, link: links.LocalLink, inner: list[Any], gone: asyncio.Event
+        self, parts: tuple[Any, Any], task: messages.Task, link: links.LocalLink, inner: list[Any], gone: asyncio.Event
     ) -> None:
         build, serve = parts
         try:
@@ -55,7 +55,7 @@ class Launcher:
             inner.append(built)
             await serve(built, hello, task, link.send, gone)
         except EngineError as error:
-            link.send(wire.Refused(error.code, str(error)))
+            link.send(messages.Refused(error.code, str(error)))
         except Exception:
             log.exception("the worker %s broke", task.id)
         finally:

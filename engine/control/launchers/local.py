@@ -9,11 +9,11 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from engine import interpreter, links, spawn, wire
-from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
 from engine.control.replica_info import ProcessorTime
-from engine.version import VERSION
+from engine.deployment.config import ClusterSpec
+from engine.ipc import interpreter, links, messages, spawn
+from engine.ipc.protocol_version import VERSION
 
 REAPED_S = 1.0  # from the end of a process's link to its exit status
 GRACE_S = 2.0  # from Stop to SIGKILL: a step takes far less
@@ -62,7 +62,7 @@ class Launcher:
     def __init__(self, cluster: ClusterSpec) -> None:
         self._processes: dict[str, asyncio.subprocess.Process] = {}
 
-    async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
+    async def start(self, task: messages.Task, worker: RemoteWorker) -> None:
         """Start a process for a task; it says hello on the worker's link when it is warm.
 
         Raises ConfigError where it is to have an interpreter that can run none.

@@ -15,11 +15,11 @@ import subprocess
 import sys
 from typing import Any, cast
 
-from engine import spawn, wire
-from engine.config import ClusterSpec
 from engine.control.join_listener import JoiningWorker, JoinListener
 from engine.control.replica import RemoteWorker
+from engine.deployment.config import ClusterSpec
 from engine.errors import StageUnavailable
+from engine.ipc import messages, spawn
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read when ray is imported; nothing leaves the cluster
 
@@ -39,7 +39,7 @@ class Launcher:
         self._connecting = asyncio.Lock()
         self._actors: dict[str, Any] = {}
 
-    async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
+    async def start(self, task: messages.Task, worker: RemoteWorker) -> None:
         """Have a worker placed. Raises StageUnavailable when Ray cannot."""
         came: asyncio.Future[JoiningWorker] = asyncio.get_running_loop().create_future()
         token = secrets.token_hex(32).encode()
@@ -67,7 +67,7 @@ class Launcher:
         if not ray.is_initialized():
             ray.init(self._address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
 
-    async def _place(self, task: wire.Task, worker: RemoteWorker, address: tuple[str, int], token: bytes) -> None:
+    async def _place(self, task: messages.Task, worker: RemoteWorker, address: tuple[str, int], token: bytes) -> None:
         """Wait until an actor has started the process: for ever, if no node has what it needs."""
         wanted = dict(task.worker.resources)
         options: dict[str, Any] = {

@@ -15,6 +15,7 @@ import msgspec
 import pybase64
 from msgspec.structs import replace
 
+from engine.audio.wav import wav
 from engine.core import (
     AudioPart,
     ImagePart,
@@ -29,7 +30,6 @@ from engine.core import (
     VideoPart,
 )
 from engine.errors import RequestError
-from engine.wav import wav
 from engine.worker.llm.calls import is_object
 from engine.worker.llm.media import image_url
 from engine.worker.llm.options import ModelOptions

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.config import build
+from engine.deployment.config import build
+from engine.deployment.remote_hosts import is_local
 from engine.errors import ConfigError
-from engine.remote import is_local
 from engine.worker.remote.options import ServerOptions, check_server, check_times
 
 SPOKEN = (

@@ -18,8 +18,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from engine.deployment.did_you_mean import nearest
 from engine.errors import ConfigError, RequestError, WeightsError
-from engine.nearest import nearest
 from engine.worker import process_group
 from engine.worker.remote.refusals import Refusal, cleaned
 

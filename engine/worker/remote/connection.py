@@ -17,7 +17,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from engine.key import read_key
+from engine.deployment.api_key_file import read_key
 from engine.worker.remote.options import ServerOptions
 from engine.worker.remote.patience import Patience
 from engine.worker.remote.refusals import Refusal, as_engine_error, message_of, unreachable

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from engine.deployment.remote_hosts import host_of, is_local
 from engine.errors import ConfigError
-from engine.remote import host_of, is_local
 
 _SIGNS = re.compile(r"[!-~]+")  # RFC 3986: printable ASCII
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")  # RFC 5646, as far as speech needs it

@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx2
 
-from engine.config import build
 from engine.core import Wave
+from engine.deployment.config import build
 from engine.errors import ConfigError, EngineError, RequestError, StageFailed
 from engine.worker.remote.connection import LARGEST_ERROR, Connection, body_of, json_of, kind_of
 from engine.worker.remote.options import ServerOptions, check_language, check_server, check_times

@@ -11,10 +11,10 @@ from typing import Any
 import httpx2
 import msgspec
 
-from engine.config import build
+from engine.audio.wav import wav
 from engine.core import Pcm
+from engine.deployment.config import build
 from engine.errors import ConfigError, EngineError, StageFailed
-from engine.wav import wav
 from engine.worker.remote.connection import LARGEST_BODY, Connection, body_of, kind_of
 from engine.worker.remote.options import ServerOptions, check_language, check_server, check_times
 from engine.worker.remote.patience import Patience

@@ -9,7 +9,7 @@ import pytest
 from app.commands import deployment as deployments
 from app.commands.deployment import Parts, deployment
 from engine import ConfigError, EngineSpec
-from engine.catalogue import File, Model
+from engine.deployment.model_catalog import File, Model
 
 
 @pytest.mark.parametrize(("gpus", "devices"), [(0, {"cpu"}), (1, {0}), (2, {0})])

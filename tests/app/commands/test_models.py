@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli import cli
-from engine import catalogue
-from engine.catalogue import File, Model, manifest_of
+from engine.deployment import model_catalog
+from engine.deployment.model_catalog import File, Model, manifest_of
 from engine.worker.uses import line_of
 from tests.app.pulling.hub import COMMIT, REPOSITORY, FakeHub, serving
 
@@ -25,7 +25,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[FakeHub]:
     whole = (File("model.onnx", len(DATA), hashlib.sha256(DATA).hexdigest()),)
     shut = Model("shut", "ears", "asr.some", REPOSITORY, COMMIT, whole, "Some-NC", ("en",), 1, ("non-commercial",))
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    for module in ("engine.catalogue", "app.commands.models"):
+    for module in ("engine.deployment.model_catalog", "app.commands.models"):
         monkeypatch.setattr(f"{module}.catalogue", lambda: {"some": some, "shut": shut})
     with serving(FakeHub({"model.onnx": DATA})) as running:
         yield running
@@ -40,7 +40,7 @@ def test_a_model_is_listed_pulled_and_then_here(hub: FakeHub) -> None:
     assert "some voice 1 MB en de MIT" in " ".join(typed("models")[1].split())
     code, said = typed("pull", "some", "--hub", hub.url)
     assert (code, "licence MIT" in said, "files are not pinned" in said) == (0, True, True)
-    assert manifest_of(catalogue.models_folder() / "some")
+    assert manifest_of(model_catalog.models_folder() / "some")
     assert "yes" in typed("models")[1]
     hub.asked.clear()
     assert "is here already" in typed("pull", "some", "--hub", hub.url)[1]
@@ -60,7 +60,7 @@ def test_a_folder_brings_it_without_a_network(hub: FakeHub, tmp_path: Path) -> N
     stick.mkdir()
     (stick / "model.onnx").write_bytes(DATA)
     assert typed("pull", "some", "--from", str(stick))[0] == 0
-    assert manifest_of(catalogue.models_folder() / "some")
+    assert manifest_of(model_catalog.models_folder() / "some")
     assert not hub.asked
 
 
@@ -75,7 +75,7 @@ def test_mistakes_are_one_sentence(hub: FakeHub, tmp_path: Path) -> None:
 
 
 def test_the_catalogue_itself_can_be_read() -> None:
-    for model in catalogue.catalogue.__wrapped__().values():
+    for model in model_catalog.catalogue.__wrapped__().values():
         assert model.files
         assert len({file.path for file in model.files}) == len(model.files)
         assert model.languages

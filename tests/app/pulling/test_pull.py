@@ -14,8 +14,9 @@ import pytest
 from app.pulling import download, pull
 from app.pulling.errors import PullError
 from app.pulling.hugging_face import HuggingFace
-from engine import Engine, catalogue, describe, load_config
-from engine.catalogue import File, Manifest, Model, located, manifest_of
+from engine import Engine, describe, load_config
+from engine.deployment import model_catalog
+from engine.deployment.model_catalog import File, Manifest, Model, located, manifest_of
 from engine.errors import WeightsError
 from tests.app.pulling.hub import COMMIT, REPOSITORY, FakeHub, serving
 
@@ -71,7 +72,7 @@ def test_what_comes_is_checked_and_noted(hub: FakeHub, tmp_path: Path) -> None:
         path: hashlib.sha256(data).hexdigest() for path, data in FILES.items()
     }
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == [
-        ".lock", catalogue.MANIFEST, "en.txt", "model.onnx",
+        ".lock", model_catalog.MANIFEST, "en.txt", "model.onnx",
     ]  # fmt: skip
 
 
@@ -113,7 +114,7 @@ def test_another_run_goes_on_where_the_last_one_ended(hub: FakeHub, tmp_path: Pa
 def test_a_killed_pull_loses_no_file_that_was_whole(hub: FakeHub, tmp_path: Path) -> None:
     """And one that another program has damaged since then is fetched again."""
     pulled(hub, tmp_path)
-    (tmp_path / catalogue.MANIFEST).unlink()
+    (tmp_path / model_catalog.MANIFEST).unlink()
     (tmp_path / "model.onnx").write_bytes(bytes(len(BIG)))
     (tmp_path / "model.onnx.00000000.part").write_bytes(b"of another commit")
     hub.asked.clear()
@@ -320,10 +321,10 @@ def test_weights_by_name_are_where_they_were_pulled_to(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    monkeypatch.setattr(catalogue, "catalogue", lambda: {"some": model()})
+    monkeypatch.setattr(model_catalog, "catalogue", lambda: {"some": model()})
     with pytest.raises(WeightsError, match=r"some is not on this machine; `parley pull some` gets it \(1 MB, MIT\)"):
         located("some")
-    folder = catalogue.models_folder() / "some"
+    folder = model_catalog.models_folder() / "some"
     pulled(hub, folder)
     assert located("some") == folder
     (folder / "model.onnx").write_bytes(b"short")

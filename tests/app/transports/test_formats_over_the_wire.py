@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.media import g711
-from engine.resampler import resample
+from engine.audio.resampler import resample
 from tests.app.conftest import Talking
 from tests.app.rig import Client, Running, silence, tone
 

@@ -20,7 +20,7 @@ from app.transports.http_protocol import HttpProtocol
 from app.transports.intake import Intake
 from app.transports.resumable_session import ResumableSession
 from app.transports.socket_protocol import SocketProtocol
-from engine.freed import Tasks
+from engine.aio.task_group import Tasks
 from tests.app.rig import Client, eventually, keys_file, running, script_spec, silence, talking
 from tests.app.transports.malformed import HEAD, UPGRADE
 from tests.attacks.raw import TEXT, frame, upgraded

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.media.audio import decode_audio
-from engine.resampler import resample
+from engine.audio.resampler import resample
 from tests.app.rig import ROOT, running, script_spec, silence, tone
 
 TURN = [

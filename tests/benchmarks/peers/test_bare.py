@@ -10,7 +10,7 @@ from msgspec import structs
 
 from benchmarks.peers import bare
 from benchmarks.peers.peer import Question, Subject
-from engine.registry import load
+from engine.deployment.registry import load
 
 QUESTION = Question(text="Hello there.", tokens=5, frames=5)
 STEP_S = 0.01

@@ -13,7 +13,7 @@ import pytest
 
 from engine import Engine, EngineSpec, Request, WorkerSpec
 from engine.chunk import Audio, Chunk, Output, Speech, Text
-from engine.config import ChunkSpec
+from engine.deployment.config import ChunkSpec
 from tests.engine.control.test_fleet import STAGES, asked, spec
 from tests.engine.control.test_orchestrator import inner, numbers
 from tests.engine.fakes import FakeStage, Rig, request, rigged, x

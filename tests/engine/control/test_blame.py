@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from engine import wire
 from engine.control.launchers.local import crashed
 from engine.errors import EngineError, ReplicaLost
+from engine.ipc import messages
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import FakeStage, Result, Rig, data_of, echo, fed, opened, request, rigged, until, working, x
 
@@ -20,7 +20,7 @@ async def test_a_worker_tells_what_it_does_for_the_first_time_before_it_does_it(
     told: list[tuple[str, ...]] = []
 
     def act(req: StageRequest) -> Result:
-        told.append([message.runs for message in desk.sent if isinstance(message, wire.Trying)][-1])
+        told.append([message.runs for message in desk.sent if isinstance(message, messages.Trying)][-1])
         return echo(req)
 
     async with working(FakeStage(act=act)) as desk:
@@ -59,7 +59,7 @@ async def lost_with(
 
     def lose(number: int) -> None:
         remote = rig.remotes[number]
-        remote.receive(wire.Trying((f"bad/{list(remote._runs)[-1].rpartition('/')[2]}",)))
+        remote.receive(messages.Trying((f"bad/{list(remote._runs)[-1].rpartition('/')[2]}",)))
         remote.hung, remote.crashed = hung, ended
         remote.fence()
 

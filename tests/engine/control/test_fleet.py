@@ -28,15 +28,15 @@ from engine import (
     WorkerSpec,
 )
 from engine.chunk import Text
-from engine.config import ChunkSpec, ClusterSpec, HeartbeatSpec, parse_config
 from engine.control.fleet import Fleet
 from engine.control.launchers import local
 from engine.control.launchers.inline import Launcher
 from engine.control.membership import Loss
 from engine.control.replica import RemoteWorker
 from engine.core import Remembered, StageInfo
+from engine.deployment.config import ChunkSpec, ClusterSpec, HeartbeatSpec, parse_config
 from engine.errors import ConfigError, ReplicaLost, WeightsError
-from engine.wire import Beat, Emit, Task
+from engine.ipc.messages import Beat, Emit, Task
 from engine.worker import host
 from engine.worker.models.script import Thinker
 from engine.worker.stage import StageConfig

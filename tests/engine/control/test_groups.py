@@ -351,7 +351,7 @@ def test_a_group_is_pure(module: ModuleType) -> None:
     tree = ast.parse(Path(module.__file__).read_text())
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
     names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert not names & {"time", "datetime", "socket", "os", "engine.wire"}
+    assert not names & {"time", "datetime", "socket", "os", "engine.ipc.messages"}
     assert all(not name.startswith("app") for name in names)
 
 

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
-from engine import ConfigError, Engine, EngineSpec, Message, Request, StageUnavailable, TextPart, WorkerSpec, wire
+from engine import ConfigError, Engine, EngineSpec, Message, Request, StageUnavailable, TextPart, WorkerSpec
 from engine.chunk import Audio, Text
-from engine.config import ClusterSpec
 from engine.control import join_listener
-from engine.handshake import GREETING, Visitor, read_token
-from engine.links import SocketLink
-from engine.version import ANOTHER
+from engine.deployment.config import ClusterSpec
+from engine.ipc import messages
+from engine.ipc.handshake import GREETING, Visitor, read_token
+from engine.ipc.links import SocketLink
+from engine.ipc.protocol_version import ANOTHER
 from engine.worker import join_client
 from engine.worker.join_client import Call, connect
 from tests.engine.control.test_fleet import answer, remote, workers
@@ -200,19 +201,19 @@ async def test_a_worker_waits_for_a_server_that_is_not_there_yet(
     monkeypatch.setattr(join_client, "AGAIN_S", 0.0)
     (tmp_path / "token").write_text("x" * 40)
     (tmp_path / "token").chmod(0o600)
-    join = wire.Join("early", VOICE, "cpu", "")
+    join = messages.Join("early", VOICE, "cpu", "")
     call = Call("127.0.0.1", port, read_token(tmp_path / "token"), join, 60.0)
-    task: asyncio.Future[wire.Message] = asyncio.get_running_loop().create_future()
+    task: asyncio.Future[messages.Message] = asyncio.get_running_loop().create_future()
     coming = asyncio.create_task(connect(call, task.set_result, lambda: None))
     await asyncio.wait({coming, asyncio.create_task(twice.wait())}, return_when=asyncio.FIRST_COMPLETED)
     async with Engine(spec(tmp_path, port=port)):
         link = await coming
-        assert isinstance(await task, wire.Task)
+        assert isinstance(await task, messages.Task)
         link.close()
 
 
 async def test_a_worker_waits_no_longer_than_it_was_told_to(tmp_path: Path) -> None:
-    call = Call("127.0.0.1", free_port(), b"x" * 40, wire.Join("late", VOICE, "cpu", ""), 0.01)
+    call = Call("127.0.0.1", free_port(), b"x" * 40, messages.Join("late", VOICE, "cpu", ""), 0.01)
     with pytest.raises(StageUnavailable, match=r"there was no server at 127\.0\.0\.1:\d+ for 0\.01 s"):
         await connect(call, lambda message: None, lambda: None)
 
@@ -235,13 +236,13 @@ async def test_stages_that_nobody_wants_are_refused_with_a_reason(
     stages: str, engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = asyncio.get_running_loop().create_future()
-    join = wire.Join("key", tuple(filter(None, stages.split(","))), "cpu", "")
+    join = messages.Join("key", tuple(filter(None, stages.split(","))), "cpu", "")
     host, port = address(engine).split(":")
     call = Call(host, int(port), read_token(tmp_path / "token"), join, 5.0)
     link = await connect(call, refused.set_result, lambda: None)
     message = await refused
     link.close()
-    assert isinstance(message, wire.Refused)
+    assert isinstance(message, messages.Refused)
     assert "they host ears, thinker; talker, code2wav" in message.message
     assert guests(engine) == {}
 
@@ -250,7 +251,7 @@ async def test_stages_that_nobody_wants_are_refused_with_a_reason(
 def worker_of_another_version(at: str, token: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A worker's process whose Parley greets otherwise, until the block is left."""
     code = (
-        "import engine.handshake as handshake\n"
+        "import engine.ipc.handshake as handshake\n"
         "handshake.GREETING = b'parley/00000000'\n"
         "from engine.worker.__main__ import main\n"
         "main()\n"
@@ -310,15 +311,15 @@ async def knock(engine: Engine, data: bytes) -> bytes:
         writer.close()
 
 
-def frame(message: wire.Message) -> bytes:
-    return wire.encode(message)
+def frame(message: messages.Message) -> bytes:
+    return messages.encode(message)
 
 
 STRANGERS = {
     "garbage": b"\xff" * 64,
     "HTTP": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: x\r\n\r\n" + b"x" * 40,
     "much": b"\0" * 1_000_000,
-    "a join without a proof": frame(wire.Join("k", VOICE, "cpu", "")) + b"\0" * 64,
+    "a join without a proof": frame(messages.Join("k", VOICE, "cpu", "")) + b"\0" * 64,
 }
 
 
@@ -382,11 +383,11 @@ async def admitted(engine: Engine, tmp_path: Path) -> tuple[asyncio.StreamReader
 
 
 FIRST_WORDS = {
-    "no join": frame(wire.Stop()),
+    "no join": frame(messages.Stop()),
     "garbage": struct.pack(">I", 8) + b"\xc1" * 8,
     "not UTF-8": struct.pack(">I", 5) + b"\x81\xa1t\xa1\xff",
     "oversized": struct.pack(">I", 1 << 30),
-    "a beat of nobody": frame(wire.Beat("worker0.0#1", 1, {}, {})),
+    "a beat of nobody": frame(messages.Beat("worker0.0#1", 1, {}, {})),
 }
 
 
@@ -412,12 +413,12 @@ async def test_64_who_come_at_once_get_64_names(engine: Engine, tmp_path: Path) 
     host, port = address(engine).split(":")
     token = read_token(tmp_path / "token")
 
-    def told(message: wire.Message) -> None:
-        assert isinstance(message, wire.Task)
+    def told(message: messages.Message) -> None:
+        assert isinstance(message, messages.Task)
         names.append(message.id)
 
     async def come(i: int) -> None:
-        join = wire.Join(f"key{i}", VOICE, "cpu", "")
+        join = messages.Join(f"key{i}", VOICE, "cpu", "")
         links.append(await connect(Call(host, int(port), token, join, 20.0), told, lambda: None))
 
     for eight in range(8):  # fewer at a time than may knock

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from engine.config import HeartbeatSpec
 from engine.control.membership import LAST_PENALTY_S, LONELY_S, ON_DISK_S, STEADY_S, Loss, Membership
 from engine.control.replica_info import ProcessorTime
 from engine.core import Remembered
-from engine.wire import Beat, Blocking
+from engine.deployment.config import HeartbeatSpec
+from engine.ipc.messages import Beat, Blocking
 
 TIMEOUT_S, INTERVAL_S = 1.0, 0.2
 

@@ -22,7 +22,7 @@ SERVE = """
 import asyncio, json, sys
 from engine import Engine, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Audio, Text
-from engine.config import ClusterSpec
+from engine.deployment.config import ClusterSpec
 
 async def main(listen, token):
     cluster = ClusterSpec(listen=listen, token_file=token)

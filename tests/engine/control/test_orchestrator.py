@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from engine import wire
 from engine.chunk import Chunk
 from engine.core import IN_WRITING, Sampling
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, StageUnavailable, Stalled
+from engine.ipc import messages
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import FakeStage, LoopClock, Result, Rig, data_of, echo, request, rigged, turns, until, whole, x
 
@@ -127,8 +127,8 @@ async def test_leaving_reaches_every_replica_that_the_request_is_on_once(layout:
             assert remote.link is not None
             said, at = remote.link.send, remote.id
 
-            def send(message: wire.Message, said: Any = said, at: str = at) -> None:
-                closed[at] += isinstance(message, wire.Close)
+            def send(message: messages.Message, said: Any = said, at: str = at) -> None:
+                closed[at] += isinstance(message, messages.Close)
                 said(message)
 
             remote.link.send = send  # pyright: ignore[reportAttributeAccessIssue]
@@ -258,7 +258,7 @@ async def test_a_request_that_no_stage_serves_is_refused() -> None:
 @pytest.mark.seed("A2.6")
 async def test_what_cannot_be_sent_is_refused_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     async with rigged([FakeStage()]) as rig:
-        monkeypatch.setattr(rig.remotes[0].link, "send", wire.encode)
+        monkeypatch.setattr(rig.remotes[0].link, "send", messages.encode)
         with pytest.raises(EngineError, match="cannot cross"):
             await read(rig, text="\ud800")
         assert rig.remotes[0].runs == 0
@@ -505,11 +505,11 @@ async def test_progress_at_the_very_moment_of_the_stall_is_no_other_error() -> N
 async def test_a_slow_reader_stops_the_stages() -> None:
     stage = Source(10**9)
     async with rigged([stage]) as rig, rig.open(request()) as chunks:
-        await until(lambda: len(stage.batches) >= wire.CREDIT - 1)
+        await until(lambda: len(stage.batches) >= messages.CREDIT - 1)
         await turns(300)
         made = len(stage.batches)
         await turns(300)
-        assert len(stage.batches) == made <= wire.CREDIT + wire.GRANT
+        assert len(stage.batches) == made <= messages.CREDIT + messages.GRANT
         for _ in range(50):
             await anext(chunks)
         await turns(300)

@@ -7,10 +7,11 @@ from typing import cast
 
 import pytest
 
-from engine import RequestError, WorkerSpec, wire
+from engine import RequestError, WorkerSpec
 from engine.control import placement
 from engine.control.join_listener import JoiningWorker
 from engine.control.placement import JoiningWorkers, Placement
+from engine.ipc import messages
 
 
 async def test_where_many_have_joined_who_comes_has_the_name_of_one_that_is_gone(
@@ -21,7 +22,7 @@ async def test_where_many_have_joined_who_comes_has_the_name_of_one_that_is_gone
     joining = JoiningWorkers((WorkerSpec(stages=("talker",)),), there)
 
     def joins(key: str) -> str:
-        worker = JoiningWorker(wire.Join(key, ("talker",), "cpu", ""), cast("asyncio.Transport", None))
+        worker = JoiningWorker(messages.Join(key, ("talker",), "cpu", ""), cast("asyncio.Transport", None))
         found = joining.placement(worker)
         there[found.name] = found
         return found.name

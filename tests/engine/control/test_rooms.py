@@ -10,7 +10,7 @@ import pytest
 CONTROL = Path(__file__).parents[3] / "engine" / "control"
 
 MAY_KNOW = {
-    "membership": {"engine.config", "engine.control.replica_info", "engine.wire"},  # no socket, task or pool
+    "membership": {"engine.deployment.config", "engine.control.replica_info", "engine.ipc.messages"},  # no socket, task or pool
     "pool": {  # leases: no worker, no request's state
         "engine.control.balance", "engine.control.fair_queue", "engine.core", "engine.errors",
     },
@@ -18,11 +18,11 @@ MAY_KNOW = {
     "fair_queue": {"engine.errors"},
     "replica_info": {"engine.core"},
     "replica": {  # one link
-        "engine.chunk", "engine.control.replica_info", "engine.core", "engine.errors", "engine.links",
-        "engine.stream", "engine.wire",
+        "engine.chunk", "engine.control.replica_info", "engine.core", "engine.errors", "engine.ipc.links",
+        "engine.stream", "engine.ipc.messages",
     },
     "join_listener": {  # registration: no fleet
-        "engine.config", "engine.control.replica", "engine.errors", "engine.handshake", "engine.links", "engine.wire",
+        "engine.deployment.config", "engine.control.replica", "engine.errors", "engine.ipc.handshake", "engine.ipc.links", "engine.ipc.messages",
     },
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine import wire
+from engine.ipc import messages
 from engine.worker.stage_request import StageRequest
 from engine.worker.step import DEADLINE_S
 from engine.worker.step_thread import StepThread
@@ -56,12 +56,12 @@ class Held(FakeStage):
         await until(lambda: len(self.threads) >= steps)
 
 
-def blocking(desk: Desk) -> list[wire.Blocking]:
-    return [message for message in desk.sent if isinstance(message, wire.Blocking)]
+def blocking(desk: Desk) -> list[messages.Blocking]:
+    return [message for message in desk.sent if isinstance(message, messages.Blocking)]
 
 
 def trying(desk: Desk) -> tuple[str, ...]:
-    return [message.runs for message in desk.sent if isinstance(message, wire.Trying)][-1]
+    return [message.runs for message in desk.sent if isinstance(message, messages.Trying)][-1]
 
 
 async def settled(desk: Desk) -> None:
@@ -72,10 +72,10 @@ async def settled(desk: Desk) -> None:
 async def test_beats_and_other_stages_go_on_while_a_blocking_step_lasts() -> None:
     stage, other = Held(), FakeStage("b", 1)
     async with working(stage, other) as desk:
-        desk.put(opened("r"), *fed("r", 1), wire.End("r"))
+        desk.put(opened("r"), *fed("r", 1), messages.End("r"))
         await stage.entered()
         assert desk.worker.beat("w").queues == {"a": 0, "b": 0}, "who is in a step waits for none"
-        desk.put(opened("s", "b"), *fed("s", 1, 2), wire.End("s"))
+        desk.put(opened("s", "b"), *fed("s", 1, 2), messages.End("s"))
         await desk.ended("s")
         assert desk.data("s") == [1, 2]
         assert desk.worker.beat("w").steps == 3
@@ -102,7 +102,7 @@ async def test_there_is_one_step_at_a_time_and_the_next_has_all_who_came_meanwhi
         await until(lambda: len(stage.batches) == 2)
         assert sorted(stage.batches[1]) == ["r", "s", "t"]
         stage.go.release(3)
-        desk.put(*(wire.End(run) for run in "rst"))
+        desk.put(*(messages.End(run) for run in "rst"))
         await desk.ended("r", "s", "t")
         assert [desk.data(run) for run in "rst"] == [[1, 2], [1], [1, 2]]
         await settled(desk)
@@ -113,7 +113,7 @@ async def test_what_comes_for_a_request_in_mid_step_waits_for_the_steps_end() ->
     async with working(stage) as desk:
         desk.put(opened("r"), *fed("r", 1))
         await stage.entered()
-        desk.put(*fed("r", 2, 3), wire.End("r"))
+        desk.put(*fed("r", 2, 3), messages.End("r"))
         await turns()
         stage.go.release(9)
         await desk.ended("r")
@@ -130,7 +130,7 @@ async def test_the_end_of_a_request_in_mid_step_waits_for_the_steps_end() -> Non
     async with working(stage) as desk:
         desk.put(opened("r"), *fed("r", 1))
         await stage.entered()
-        desk.put(wire.End("r"))
+        desk.put(messages.End("r"))
         await turns()
         stage.go.release(9)
         await desk.ended("r")
@@ -149,7 +149,7 @@ async def test_a_step_learns_that_its_request_was_closed() -> None:
     async with working(stage) as desk:
         desk.put(opened("r"), *fed("r", 1), opened("s"), *fed("s", 1))
         await stage.entered()
-        desk.put(wire.Close("r"))
+        desk.put(messages.Close("r"))
         stage.go.release()
         await until(lambda: len(closed) == 2)
         assert closed == [True, False]
@@ -172,7 +172,7 @@ async def test_a_request_that_is_closed_in_mid_step_keeps_its_slot_until_the_ste
     async with working(stage) as desk:
         desk.put(opened("old"), *fed("old", 1))
         await stage.entered()
-        desk.put(wire.Close("old"), opened("new"), *fed("new", 2), wire.End("new"))
+        desk.put(messages.Close("old"), opened("new"), *fed("new", 2), messages.End("new"))
         await until(lambda: desk.worker.runs == 1)
         await turns()
         assert desk.worker.free == {"a": 0}
@@ -197,8 +197,8 @@ async def test_a_step_that_raises_in_its_thread_ends_its_request_and_never_the_l
     async with working(stage) as desk:
         desk.put(opened("r"), *fed("r", "bad"))
         await desk.ended("r")
-        assert [failed.code for failed in desk.of(wire.Failed, "r")] == ["stage_failed"]
-        desk.put(opened("s"), *fed("s", 1), wire.End("s"))
+        assert [failed.code for failed in desk.of(messages.Failed, "r")] == ["stage_failed"]
+        desk.put(opened("s"), *fed("s", 1), messages.End("s"))
         await desk.ended("s")
         assert desk.data("s") == [1]
         await settled(desk)
@@ -213,7 +213,7 @@ async def test_a_step_of_several_that_raises_in_its_thread_has_each_begin_again(
         desk.put(opened("r"), opened("s"), *fed("r", 1), *fed("s", 1))
         stage.go.release()
         await desk.ended("r", "s")
-        assert [desk.of(wire.Failed, run)[0].code for run in "rs"] == ["batch_lost"] * 2
+        assert [desk.of(messages.Failed, run)[0].code for run in "rs"] == ["batch_lost"] * 2
         await settled(desk)
 
 
@@ -229,7 +229,7 @@ async def test_who_is_in_a_blocking_step_may_be_at_fault_however_often_it_went_w
         desk.put(*fed("r", 2))
         await stage.entered(2)
         assert trying(desk) == ("r",)
-        desk.put(opened("s", "b"), *fed("s", 1, 2), wire.End("s"))
+        desk.put(opened("s", "b"), *fed("s", 1, 2), messages.End("s"))
         await desk.ended("s")
         assert trying(desk) == ("r",)
         stage.go.release(9)
@@ -248,10 +248,10 @@ async def test_the_server_learns_how_long_a_step_may_take_before_it_begins_and_w
     async with working(stage) as desk:
         desk.put(opened("r"), *fed("r", 1, 2))
         await stage.entered()
-        assert blocking(desk) == [wire.Blocking("a", 3.0)]
+        assert blocking(desk) == [messages.Blocking("a", 3.0)]
         stage.go.release()
         await until(lambda: len(blocking(desk)) >= 2)
-        assert blocking(desk)[1] == wire.Blocking("a", 0.0)
+        assert blocking(desk)[1] == messages.Blocking("a", 0.0)
         stage.go.release(9)
 
 
@@ -266,8 +266,8 @@ async def test_what_the_server_is_to_know_leaves_before_a_call_that_may_hold_pyt
         order.append("begins")
         begin(thread, work, returned)
 
-    def through(message: wire.Message) -> wire.Message:
-        if message == wire.Blocking("a", DEADLINE_S):
+    def through(message: messages.Message) -> messages.Message:
+        if message == messages.Blocking("a", DEADLINE_S):
             asyncio.get_running_loop().call_soon(order.append, "has left")
         return message
 
@@ -299,7 +299,7 @@ async def test_a_deadline_that_cannot_be_is_told_in_the_log_and_the_usual_one_co
         async with working(stage) as desk:
             desk.put(opened("r"), *fed("r", 1))
             await until(lambda: desk.data("r") == [1])
-            assert blocking(desk)[0] == wire.Blocking("a", DEADLINE_S)
+            assert blocking(desk)[0] == messages.Blocking("a", DEADLINE_S)
     assert "tells no deadline" in caplog.text
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.audio.resampler import resample
 from engine.chunk import Audio
 from engine.core import SPEAKER_RATE_HZ
-from engine.resampler import resample
 from engine.worker.clause_sound import ClauseSound
 from engine.worker.clauses import Clause
 

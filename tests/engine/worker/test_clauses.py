@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.chunk import Chunk, Text, Usage, VoiceText, texts
-from engine.config import ChunkSpec
+from engine.deployment.config import ChunkSpec
 from engine.stream import of
 from engine.worker.clauses import AT_ONCE, LONGEST, WORD_LETTERS, WORDS, Clause, Clauses, Resume, clauses
 from engine.worker.stage_request import StageRequest

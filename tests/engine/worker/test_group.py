@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine import wire
 from engine.chunk import Bundle, Chunk
+from engine.ipc import messages
 from engine.worker.group import Group
 from engine.worker.listener import Listener
 from engine.worker.pace import OneFrame
@@ -73,12 +73,12 @@ def test_one_role_is_complete_by_itself_and_no_bundle(kind: str) -> None:
     assert alone.bundle() is None
 
 
-def sent_by(roles: Sequence[str]) -> tuple[Run, Group, list[wire.Message]]:
+def sent_by(roles: Sequence[str]) -> tuple[Run, Group, list[messages.Message]]:
     """A run at one joined stage, and what it sends."""
-    sent: list[wire.Message] = []
+    sent: list[messages.Message] = []
     stage = FakeStage(group="joined", emits=NOTHING)
     asked = request(roles=tuple(roles))
-    run = Run("r", asked, sent.append, wire.CREDIT, Listener(), lambda: None)
+    run = Run("r", asked, sent.append, messages.CREDIT, Listener(), lambda: None)
     run.host(stage, [StageRequest(asked, n, OneFrame(), role, info=stage.info) for n, role in enumerate(roles)])
     return run, run.groups[0], sent
 
@@ -93,7 +93,7 @@ def test_a_role_that_ends_again_changes_nothing_and_releases_nothing() -> None:
         for _ in range(3):
             run.stepped(group, req, [], 3.0, 4.0)
         assert (len(sent), req.marks) == before, "its end is told once, at its first time"
-    (bundle,) = only(Bundle, [message.chunk for message in sent if isinstance(message, wire.Emit)])
+    (bundle,) = only(Bundle, [message.chunk for message in sent if isinstance(message, messages.Emit)])
     assert {role: len(chunks) for role, chunks in bundle.roles.items()} == dict.fromkeys(THREE, 1)
     assert run.over
 
@@ -120,9 +120,9 @@ class GivenUp(FakeStage):
 async def test_a_role_that_is_given_up_alone_ends_its_request_at_once(role: str, kind: str) -> None:
     """Else the others would wait for it, until the request stands still for too long."""
     async with working(GivenUp(role, kind)) as desk:
-        desk.put(opened("r", "g", roles=THREE[:2]), wire.Feed("r", x(1)))
+        desk.put(opened("r", "g", roles=THREE[:2]), messages.Feed("r", x(1)))
         await desk.ended("r")
-        (failed,) = desk.of(wire.Failed, "r")
+        (failed,) = desk.of(messages.Failed, "r")
         assert failed.code == "stage_failed"
         assert f"g gave up the role {role}" in failed.message
         await until(lambda: not desk.worker.runs)
@@ -142,15 +142,15 @@ async def test_what_a_companion_gives_after_its_requests_end_creates_nothing(kin
 
     stage = Held(act=give, group=kind)
     async with working(stage) as desk:
-        desk.put(opened("r", roles=THREE), wire.Feed("r", x(1)))
+        desk.put(opened("r", roles=THREE), messages.Feed("r", x(1)))
         await stage.entered()
-        desk.put(wire.Close("r"))
+        desk.put(messages.Close("r"))
         await until(lambda: not desk.worker.runs)
         said = len(desk.sent)
         stage.go.release()
         await until(lambda: not desk.worker.in_step)
         await turns()
-        assert {type(message) for message in desk.sent[said:]} <= {wire.Blocking, wire.Trying}
+        assert {type(message) for message in desk.sent[said:]} <= {messages.Blocking, messages.Trying}
         assert [req.role for req in seen] == list(THREE)
         assert all(req.state is None and not req.given and not req.marks for req in seen)
         assert desk.worker.free == {"a": 16}

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from engine import wire
 from engine.chunk import Chunk, Text, kinds
-from engine.config import ChunkSpec, WorkerSpec
 from engine.core import Request, StageInfo
+from engine.deployment.config import ChunkSpec, WorkerSpec
+from engine.ipc import messages
 from engine.worker.heartbeat import beats
 from engine.worker.stage import StageConfig
 from engine.worker.streamed import Streamed
 from tests.engine.fakes import FakeStage, fed, opened, turns, until, working
 
-TASK = wire.Task("worker0.0#1", (), WorkerSpec(stages=("a",)), "cpu", ChunkSpec(), 0.001)
+TASK = messages.Task("worker0.0#1", (), WorkerSpec(stages=("a",)), "cpu", ChunkSpec(), 0.001)
 
 
 @pytest.mark.seed("A1.5")
@@ -26,14 +26,14 @@ TASK = wire.Task("worker0.0#1", (), WorkerSpec(stages=("a",)), "cpu", ChunkSpec(
 async def test_a_beat_that_fails_is_missed_and_the_next_one_comes(
     broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sent: list[wire.Message] = []
+    sent: list[messages.Message] = []
     failures = [RuntimeError("stumbled")] * 3
 
     def stumble() -> None:
         if failures:
             raise failures.pop()
 
-    def send(message: wire.Message) -> None:
+    def send(message: messages.Message) -> None:
         if broken == "send":
             stumble()
         sent.append(message)
@@ -41,7 +41,7 @@ async def test_a_beat_that_fails_is_missed_and_the_next_one_comes(
     async with working(FakeStage()) as desk:
         count = desk.worker.beat
 
-        def beat(id: str) -> wire.Beat:
+        def beat(id: str) -> messages.Beat:
             if broken == "count":
                 stumble()
             return count(id)
@@ -62,7 +62,7 @@ async def test_a_beat_tells_of_steps_and_of_requests_that_wait_for_one() -> None
         assert (before.worker, before.steps, before.queues) == ("w", 0, {"a": 0})
         desk.put(opened("r"), *fed("r", 1, 2))
         await until(lambda: desk.worker.beat("w").queues == {"a": 1} or desk.worker.steps > 0)
-        desk.put(wire.End("r"))
+        desk.put(messages.End("r"))
         await desk.ended("r")
         after = desk.worker.beat("w")
         assert after.steps >= 2
@@ -91,7 +91,7 @@ async def test_a_request_that_a_server_thinks_about_goes_on_and_keeps_no_step_wa
         desk.put(opened("r"))
         await turns(20)
         assert desk.worker.beat("w").moving == (), "more may come"
-        desk.put(wire.End("r"))
+        desk.put(messages.End("r"))
         await asking.wait()
         beat = desk.worker.beat("w")
         assert (beat.moving, beat.queues) == (("r",) if patient else (), {"a": 0})

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine import wire
 from engine.chunk import Chunk
+from engine.ipc import messages
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import FakeStage, Result, fed, opened, turns, working, x
 
@@ -50,7 +50,7 @@ async def test_the_first_stage_is_never_held_and_the_next_steps_when_its_input_i
         assert desk.data("r") == ["first"], "the step that was made had its input"
         await turns(50)
         assert (len(first.batches), len(second.batches)) == (1, 1), "without further input there is no step"
-        desk.put(*fed("r", 2), wire.End("r"))
+        desk.put(*fed("r", 2), messages.End("r"))
         await desk.ended("r")
         assert desk.data("r")[:2] == ["first", 2]
         assert second.waits == 1
@@ -67,7 +67,7 @@ async def test_what_comes_before_while_and_after_it_is_waited_for_is_delivered_o
         for n in range(early, 6):
             await turns(pause)
             desk.put(*fed("r", n))
-        desk.put(wire.End("r"))
+        desk.put(messages.End("r"))
         await desk.ended("r")
         assert desk.data("r") == list(range(6))
         assert stage.waits == 1

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from engine import wire
+from engine.ipc import messages
 from engine.worker import last_resort
 from engine.worker.last_resort import GRACE_S, LastResort
 
@@ -26,14 +26,14 @@ def alarms(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_an_alarm_is_behind_the_last_deadline_and_gone_with_the_last_step(alarms: list[float]) -> None:
     now_s = 100.0
     watch = LastResort(lambda: now_s)
-    watch.note(wire.Blocking("ears", 5.0))
+    watch.note(messages.Blocking("ears", 5.0))
     now_s = 102.0
-    watch.note(wire.Blocking("voice", 1.0))
-    watch.note(wire.Blocking("ears", 0.0))
+    watch.note(messages.Blocking("voice", 1.0))
+    watch.note(messages.Blocking("ears", 0.0))
     now_s = 110.0
-    watch.note(wire.Blocking("ears", 2.0))
-    watch.note(wire.Blocking("ears", 0.0))
-    watch.note(wire.Blocking("voice", 0.0))
+    watch.note(messages.Blocking("ears", 2.0))
+    watch.note(messages.Blocking("ears", 0.0))
+    watch.note(messages.Blocking("voice", 0.0))
     assert alarms == [5 + GRACE_S, 3 + GRACE_S, 1 + GRACE_S, 2 + GRACE_S, GRACE_S, 0]
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine import wire
-from engine.config import ChunkSpec
 from engine.core import StageInfo
+from engine.deployment.config import ChunkSpec
 from engine.errors import StageFailed
+from engine.ipc import messages
 from engine.worker.process import Worker
 from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
@@ -45,9 +45,9 @@ STAGES = {
 }
 
 
-async def served(stage: FakeStage, answers: bool) -> tuple[list[wire.Message], BaseException | None]:
+async def served(stage: FakeStage, answers: bool) -> tuple[list[messages.Message], BaseException | None]:
     """What a worker sent, and what ended it, when two requests came to a stage."""
-    sent: list[wire.Message] = []
+    sent: list[messages.Message] = []
     worker = Worker({"a": stage}, ChunkSpec(), {"a": 4}, sent.append, device_answers=lambda: answers)
     serving = asyncio.create_task(worker.serve())
     await asyncio.sleep(0)
@@ -60,8 +60,8 @@ async def served(stage: FakeStage, answers: bool) -> tuple[list[wire.Message], B
     return sent, error if ended else None
 
 
-def failures(sent: list[wire.Message]) -> int:
-    return sum(isinstance(message, wire.Failed) for message in sent)
+def failures(sent: list[messages.Message]) -> int:
+    return sum(isinstance(message, messages.Failed) for message in sent)
 
 
 @pytest.mark.parametrize("where", STAGES)
@@ -81,16 +81,16 @@ async def test_where_the_device_answers_the_requests_fail_and_the_worker_goes_on
 
 async def test_what_goes_well_asks_no_device() -> None:
     asked: list[int] = []
-    sent: list[wire.Message] = []
+    sent: list[messages.Message] = []
     worker = Worker(
         {"a": FakeStage()}, ChunkSpec(), {"a": 4}, sent.append, device_answers=lambda: bool(asked.append(1))
     )
     serving = asyncio.create_task(worker.serve())
     await asyncio.sleep(0)
-    for message in (opened("r"), *fed("r", 1), wire.End("r")):
+    for message in (opened("r"), *fed("r", 1), messages.End("r")):
         worker.receive(message)
     await turns()
-    assert [type(one) for one in sent if isinstance(one, wire.Emit | wire.End)] == [wire.Emit, wire.End]
+    assert [type(one) for one in sent if isinstance(one, messages.Emit | messages.End)] == [messages.Emit, messages.End]
     assert not asked
     serving.cancel()
     await asyncio.wait([serving])

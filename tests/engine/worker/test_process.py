@@ -13,11 +13,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from engine import wire
 from engine.chunk import Audio, Chunk, Speech, Transcript, kinds
-from engine.config import ChunkSpec
 from engine.core import SPEAKER_RATE_HZ, AudioPart, Message, Request, StageInfo
+from engine.deployment.config import ChunkSpec
 from engine.errors import ContextOverflow, RequestError, StageFailed
+from engine.ipc import messages
 from engine.worker.process import Worker
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -33,7 +33,7 @@ async def settled(desk: Desk) -> None:
 
 async def test_a_run_gives_back_what_it_is_fed() -> None:
     async with working(FakeStage()) as desk:
-        desk.put(opened("r"), *fed("r", 1, 2, 3), wire.End("r"))
+        desk.put(opened("r"), *fed("r", 1, 2, 3), messages.End("r"))
         await desk.ended("r")
         assert desk.data("r") == [1, 2, 3]
         await settled(desk)
@@ -42,9 +42,9 @@ async def test_a_run_gives_back_what_it_is_fed() -> None:
 @pytest.mark.seed("A2.5", "A4.17")
 async def test_the_last_message_of_a_run_is_its_end() -> None:
     async with working(FakeStage()) as desk:
-        desk.put(opened("r"), *fed("r", 1), wire.End("r"))
+        desk.put(opened("r"), *fed("r", 1), messages.End("r"))
         await desk.ended("r")
-        assert isinstance(desk.sent[-1], wire.End)
+        assert isinstance(desk.sent[-1], messages.End)
 
 
 @pytest.mark.seed("A2.5", "A4.17")
@@ -61,17 +61,17 @@ async def test_a_run_ends_once_and_with_the_last_chunk_of_its_last_stage() -> No
 
     nothing = frozenset[str]()
     async with working(FakeStage("a", 0, emits=nothing), FakeStage("b", 1, at_the_end, feeds=nothing)) as desk:
-        desk.put(opened("r", "a", "b"), *fed("r", 1, 2, 3), wire.End("r"))
+        desk.put(opened("r", "a", "b"), *fed("r", 1, 2, 3), messages.End("r"))
         await desk.ended("r")
         await settled(desk)
         assert desk.data("r") == [1, 2, 3]
-        assert len(desk.of(wire.End, "r")) == 1
-        assert isinstance(desk.sent[-1], wire.End)
+        assert len(desk.of(messages.End, "r")) == 1
+        assert isinstance(desk.sent[-1], messages.End)
 
 
 async def test_closed_before_its_first_step_a_run_leaves_nothing() -> None:
     async with working(FakeStage()) as desk:
-        desk.put(opened("r"), wire.Close("r"))
+        desk.put(opened("r"), messages.Close("r"))
         await turns()
         await settled(desk)
 
@@ -81,11 +81,11 @@ async def test_closed_at_any_turn_a_run_leaves_nothing(after: int) -> None:
     async with working(FakeStage("a", 0), FakeStage("b", 1)) as desk:
         desk.put(opened("r", "a", "b"), *fed("r", *range(30)))
         await turns(after)
-        desk.put(wire.Close("r"), wire.Close("r"))
+        desk.put(messages.Close("r"), messages.Close("r"))
         await turns()
         await settled(desk)
         said = len(desk.sent)
-        desk.put(*fed("r", 1), wire.Grant("r", 1), wire.Playout("r", "playing"), wire.End("r"))
+        desk.put(*fed("r", 1), messages.Grant("r", 1), messages.Playout("r", "playing"), messages.End("r"))
         await turns()
         assert len(desk.sent) == said
 
@@ -95,9 +95,9 @@ async def test_a_slot_that_is_closed_serves_the_very_next_open(after: int) -> No
     async with working(FakeStage(slots=1)) as desk:
         desk.put(opened("old"), *fed("old", 1))
         await turns(after)
-        desk.put(wire.Close("old"), opened("new"), *fed("new", 2), wire.End("new"))
+        desk.put(messages.Close("old"), opened("new"), *fed("new", 2), messages.End("new"))
         await desk.ended("new")
-        assert not desk.of(wire.Failed, "new")
+        assert not desk.of(messages.Failed, "new")
         assert desk.data("new") == [2]
         await settled(desk)
 
@@ -108,7 +108,7 @@ async def test_a_closed_run_is_not_stepped_again() -> None:
     async with working(stage) as desk:
         desk.put(opened("r", credit=1000), *fed("r", *range(60)))
         await until(lambda: bool(stage.batches))
-        desk.put(wire.Close("r"))
+        desk.put(messages.Close("r"))
         steps = len(stage.batches)
         await turns()
         assert len(stage.batches) == steps
@@ -125,8 +125,8 @@ class Keeping(FakeStage):
         self.held = weakref.ref(req.state)
 
 
-@pytest.mark.parametrize("last", [wire.Close("r"), wire.End("r")])
-async def test_what_a_stage_holds_for_a_run_goes_with_it(last: wire.Message) -> None:
+@pytest.mark.parametrize("last", [messages.Close("r"), messages.End("r")])
+async def test_what_a_stage_holds_for_a_run_goes_with_it(last: messages.Message) -> None:
     """At once: nothing waits for the garbage collector, which a native stream would run on until."""
     stage = Keeping()
     async with working(stage) as desk:
@@ -151,15 +151,15 @@ async def test_refusal_by_a_later_stage_frees_the_earlier_ones_slot() -> None:
     async with working(FakeStage("a", 0), Refusing("b", 1)) as desk:
         desk.put(opened("r", "a", "b"))
         await desk.ended("r")
-        assert desk.of(wire.Failed, "r") == [wire.Failed("r", "context_overflow", "too long")]
+        assert desk.of(messages.Failed, "r") == [messages.Failed("r", "context_overflow", "too long")]
         await settled(desk)
 
 
 async def test_an_unknown_stage_fails_the_run_and_nothing_else() -> None:
     async with working(FakeStage()) as desk:
-        desk.put(opened("r", "a", "nobody"), opened("s"), *fed("s", 1), wire.End("s"))
+        desk.put(opened("r", "a", "nobody"), opened("s"), *fed("s", 1), messages.End("s"))
         await desk.ended("r", "s")
-        assert desk.of(wire.Failed, "r")
+        assert desk.of(messages.Failed, "r")
         assert desk.data("s") == [1]
         await settled(desk)
 
@@ -177,10 +177,10 @@ class BrokenBridge(FakeStage):
 @pytest.mark.parametrize(("data", "code"), [("bad", "invalid_request"), ("worse", "stage_failed")])
 async def test_a_failing_bridge_fails_its_run_once(data: str, code: str) -> None:
     async with working(BrokenBridge()) as desk:
-        desk.put(opened("r"), opened("s"), *fed("r", 1, data), *fed("s", 1), wire.End("s"))
+        desk.put(opened("r"), opened("s"), *fed("r", 1, data), *fed("s", 1), messages.End("s"))
         await desk.ended("r", "s")
         await settled(desk)
-        assert [failed.code for failed in desk.of(wire.Failed, "r")] == [code]
+        assert [failed.code for failed in desk.of(messages.Failed, "r")] == [code]
         assert desk.data("s") == [1]
 
 
@@ -209,9 +209,9 @@ def raises() -> Result:
 )
 async def test_a_request_that_fails_ends_its_own_run_only(how: Any) -> None:
     async with working(FakeStage(act=breaking(how), emits=frozenset({"x", "audio"}))) as desk:
-        desk.put(opened("bad"), opened("good"), *fed("bad", 1, 2, 3), *fed("good", 1, 2, 3), wire.End("good"))
+        desk.put(opened("bad"), opened("good"), *fed("bad", 1, 2, 3), *fed("good", 1, 2, 3), messages.End("good"))
         await desk.ended("bad", "good")
-        assert [failed.code for failed in desk.of(wire.Failed, "bad")] == ["stage_failed"]
+        assert [failed.code for failed in desk.of(messages.Failed, "bad")] == ["stage_failed"]
         assert desk.data("good") == [1, 2, 3]
         await settled(desk)
 
@@ -225,17 +225,17 @@ async def test_a_step_of_several_that_raises_has_each_begin_again_alone() -> Non
         desk.put(opened("good"), opened("bad"), *fed("good", 1), *fed("bad", "bad"))
         await desk.ended("good", "bad")
         for run in ("good", "bad"):
-            (failed,) = desk.of(wire.Failed, run)
+            (failed,) = desk.of(messages.Failed, run)
             assert failed.code == "batch_lost"
             assert "Error" not in failed.message, "what is within is for the log"
         stage.batches.clear()
-        alone = wire.Resume({}, {}, None, alone=True)
-        again = [wire.Open(run, request(id=run), ("a",), 64, resume=alone) for run in ("good2", "bad2")]
-        ends = wire.End("good2"), wire.End("other")
+        alone = messages.Resume({}, {}, None, alone=True)
+        again = [messages.Open(run, request(id=run), ("a",), 64, resume=alone) for run in ("good2", "bad2")]
+        ends = messages.End("good2"), messages.End("other")
         desk.put(*again, opened("other"), *fed("good2", 1), *fed("bad2", "bad"), *fed("other", 2), *ends)
         await desk.ended("good2", "bad2", "other")
         assert all(len(batch) == 1 for batch in stage.batches), "who may have broken a step is in no other's"
-        assert [failed.code for failed in desk.of(wire.Failed, "bad2")] == ["stage_failed"]
+        assert [failed.code for failed in desk.of(messages.Failed, "bad2")] == ["stage_failed"]
         assert (desk.data("good2"), desk.data("other")) == ([1], [2])
         await settled(desk)
 
@@ -249,7 +249,7 @@ async def test_nothing_but_the_failure_follows_a_failure() -> None:
         await desk.ended("r")
         await turns()
         assert desk.data("r") == [1]
-        assert isinstance(desk.sent[-1], wire.Failed)
+        assert isinstance(desk.sent[-1], messages.Failed)
 
 
 class Miscounting(FakeStage):
@@ -262,8 +262,8 @@ async def test_a_step_that_breaks_ends_its_batch_and_never_the_loop(stage: FakeS
     async with working(stage, FakeStage("good", 1)) as desk:
         desk.put(opened("r", "bad"), *fed("r", 1))
         await desk.ended("r")
-        assert [failed.code for failed in desk.of(wire.Failed, "r")] == ["stage_failed"]
-        desk.put(opened("s", "good"), *fed("s", 1), wire.End("s"))
+        assert [failed.code for failed in desk.of(messages.Failed, "r")] == ["stage_failed"]
+        desk.put(opened("s", "good"), *fed("s", 1), messages.End("s"))
         await desk.ended("s")
         assert desk.data("s") == [1]
         await settled(desk)
@@ -271,10 +271,10 @@ async def test_a_step_that_breaks_ends_its_batch_and_never_the_loop(stage: FakeS
 
 @pytest.mark.seed("A2.6")
 async def test_what_cannot_be_sent_fails_its_run_and_never_the_loop() -> None:
-    async with working(FakeStage(), through=lambda message: wire.decode(wire.encode(message)[4:])) as desk:
-        desk.put(opened("r"), opened("s"), *fed("r", object()), *fed("s", 1), wire.End("s"))
+    async with working(FakeStage(), through=lambda message: messages.decode(messages.encode(message)[4:])) as desk:
+        desk.put(opened("r"), opened("s"), *fed("r", object()), *fed("s", 1), messages.End("s"))
         await desk.ended("r", "s")
-        assert desk.of(wire.Failed, "r")
+        assert desk.of(messages.Failed, "r")
         assert desk.data("s") == [1]
         await settled(desk)
 
@@ -284,11 +284,11 @@ async def test_a_run_without_credit_is_not_stepped() -> None:
     async with working(stage) as desk:
         desk.put(opened("r", credit=3), *fed("r", *range(20)))
         await turns(200)
-        assert len(desk.of(wire.Emit, "r")) == 3
-        desk.put(wire.Grant("r", 2))
+        assert len(desk.of(messages.Emit, "r")) == 3
+        desk.put(messages.Grant("r", 2))
         await turns(200)
-        assert len(desk.of(wire.Emit, "r")) == 5
-        desk.put(wire.Grant("r", 1000), wire.End("r"))
+        assert len(desk.of(messages.Emit, "r")) == 5
+        desk.put(messages.Grant("r", 1000), messages.End("r"))
         await desk.ended("r")
         assert desk.data("r") == list(range(20))
 
@@ -308,7 +308,7 @@ async def test_a_full_stream_between_stages_holds_the_upstream_stage() -> None:
         desk.put(opened("r", "a", "b"), *fed("r", *range(200)))
         await turns(500)
         assert 64 <= len(upstream.batches) <= 66
-        desk.put(wire.Close("r"))
+        desk.put(messages.Close("r"))
         await settled(desk)
 
 
@@ -329,8 +329,8 @@ async def test_a_stage_that_ends_early_takes_its_input_all_the_same() -> None:
         await turns(50)
         desk.put(*fed("r", *range(34)))
         await turns(50)
-        assert sum(grant.n for grant in desk.of(wire.Grant, "r")) == 64
-        desk.put(wire.Close("r"))
+        assert sum(grant.n for grant in desk.of(messages.Grant, "r")) == 64
+        desk.put(messages.Close("r"))
         await settled(desk)
 
 
@@ -410,7 +410,7 @@ async def test_a_first_step_waits_a_moment_for_a_request_that_came_with_it(opens
     async with working(stage, clock=lambda: now_s) as desk:
         desk.worker._scheduler.timed("a", 1.0)
         for id in ("first", "late"):
-            desk.put(opened(id, "a"), *fed(id, 1), wire.End(id))
+            desk.put(opened(id, "a"), *fed(id, 1), messages.End(id))
         await turns(50)
         assert not stage.batches
         if opens:
@@ -442,7 +442,9 @@ async def test_a_request_that_was_read_during_a_step_is_in_the_next_one() -> Non
 
         stage = Reads(act=act)
         async with working(stage) as desk:
-            desk.put(opened("early"), *fed("early", *range(5)), opened("late"), *fed("late", 1, 2, 3), wire.End("late"))
+            desk.put(
+                opened("early"), *fed("early", *range(5)), opened("late"), *fed("late", 1, 2, 3), messages.End("late")
+            )
             await until(lambda: len(stage.batches) > 2)
     assert stage.batches[:3] == [["early"], ["early", "late"], ["early", "late"]]
 
@@ -451,22 +453,22 @@ async def test_a_held_answer_is_made_as_far_ahead_as_it_may_and_plays_once_it_is
     now_s = 100.0
     stage = FakeStage(act=speak, emits=frozenset({"audio"}))
     async with working(stage, clock=lambda: now_s) as desk:
-        desk.put(opened("r", lead_s=1.0), wire.Playout("r", "held"), *fed("r", *range(40)))
+        desk.put(opened("r", lead_s=1.0), messages.Playout("r", "held"), *fed("r", *range(40)))
         await turns(200)
-        held = len(desk.of(wire.Emit, "r"))
+        held = len(desk.of(messages.Emit, "r"))
         assert held == 11  # nobody hears it, so time does not make room
         now_s += 30
         await turns(200)
-        assert len(desk.of(wire.Emit, "r")) == held
-        desk.put(wire.Playout("r", "due"), wire.Playout("r", "playing"))
+        assert len(desk.of(messages.Emit, "r")) == held
+        desk.put(messages.Playout("r", "due"), messages.Playout("r", "playing"))
         now_s += 0.95
-        desk.put(wire.Playout("r", "playing"))  # as any report it wakes the loop
+        desk.put(messages.Playout("r", "playing"))  # as any report it wakes the loop
         await turns(200)
-        assert len(desk.of(wire.Emit, "r")) == held
-        desk.put(wire.Playout("r", "playing", skipped_s=0.25))
+        assert len(desk.of(messages.Emit, "r")) == held
+        desk.put(messages.Playout("r", "playing", skipped_s=0.25))
         await turns(200)
-        assert len(desk.of(wire.Emit, "r")) == held + 2, "what is not played is nothing that he still has to hear"
-        desk.put(wire.Close("r"))
+        assert len(desk.of(messages.Emit, "r")) == held + 2, "what is not played is nothing that he still has to hear"
+        desk.put(messages.Close("r"))
         await settled(desk)
 
 
@@ -484,7 +486,7 @@ async def test_a_listener_who_comes_due_while_the_loop_looks_is_not_forgotten() 
 
     stage = FakeStage(act=frame, emits=frozenset({"audio"}))
     async with working(stage, clock=hasty) as desk:
-        desk.put(opened("r", lead_s=0.0), *fed("r", *range(20)), wire.End("r"))
+        desk.put(opened("r", lead_s=0.0), *fed("r", *range(20)), messages.End("r"))
         await desk.ended("r")
         assert len(desk.data("r")) == 20
 
@@ -492,8 +494,8 @@ async def test_a_listener_who_comes_due_while_the_loop_looks_is_not_forgotten() 
 async def test_who_is_held_waits_for_whoever_is_heard() -> None:
     stage = FakeStage()
     async with working(stage, max_batch=1) as desk:
-        desk.put(opened("held"), wire.Playout("held", "held"), opened("due"))
-        desk.put(*fed("held", 1, 2, 3), *fed("due", 1, 2, 3), wire.End("held"), wire.End("due"))
+        desk.put(opened("held"), messages.Playout("held", "held"), opened("due"))
+        desk.put(*fed("held", 1, 2, 3), *fed("due", 1, 2, 3), messages.End("held"), messages.End("due"))
         await desk.ended("held", "due")
     assert [batch[0] for batch in stage.batches] == ["due"] * 4 + ["held"] * 4
 
@@ -513,8 +515,8 @@ async def test_a_recording_comes_to_ears_before_what_is_spoken_and_to_nobody_els
 
         async with working(FakeStage(act=note, takes=takes, answers=False)) as desk:
             asked = Request(id="r", session="s", messages=(earlier, last), live=True)
-            desk.put(wire.Open("r", asked, ("a",), 64))
-            desk.put(wire.Feed("r", Speech(np.ones(4, np.int16))), wire.End("r"))
+            desk.put(messages.Open("r", asked, ("a",), 64))
+            desk.put(messages.Feed("r", Speech(np.ones(4, np.int16))), messages.End("r"))
             await desk.ended("r")
         assert got == lengths
 

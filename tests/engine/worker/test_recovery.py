@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import wire
 from engine.chunk import Audio, Checkpoint, Chunk, Codes, Counts, Text, kinds
 from engine.core import StageInfo
 from engine.delivered import RecoveryLog, count
+from engine.ipc import messages
 from engine.worker.pace import OneFrame
 from engine.worker.recovery import Recovery
 from engine.worker.stage_request import StageRequest
@@ -44,7 +44,7 @@ class Counter(FakeStage):
 
 
 def numbers(desk: Desk) -> list[int]:
-    emits = [emit.chunk for emit in desk.of(wire.Emit, "r") if emit.onward]
+    emits = [emit.chunk for emit in desk.of(messages.Emit, "r") if emit.onward]
     return [number for chunk in emits for number in np.ravel(data_of(chunk)).tolist()]
 
 
@@ -52,7 +52,7 @@ def left_by(desk: Desk, info: StageInfo) -> tuple[Counts, RecoveryLog]:
     """What a server knows of a run that was lost by now."""
     onward: Counts = {}
     kept = RecoveryLog()
-    for emit in desk.of(wire.Emit, "r"):
+    for emit in desk.of(messages.Emit, "r"):
         for chunk in emit.kept:
             kept.note(chunk)
         if emit.onward:
@@ -70,8 +70,8 @@ async def test_it_goes_on_where_it_was_and_makes_again_what_its_state_does_not_c
         before = numbers(desk)
     stage = Counter(stateful)
     async with working(stage) as desk:
-        resume = wire.Resume({}, onward, None, kept.chunks())
-        desk.put(wire.Open("r", request(id="r"), ("a",), 64, None, resume))
+        resume = messages.Resume({}, onward, None, kept.chunks())
+        desk.put(messages.Open("r", request(id="r"), ("a",), 64, None, resume))
         await desk.ended("r")
         assert before + numbers(desk) == list(range(1, LAST + 1))
     # A state leaves with what is sent next, so that the newest may have been lost.
@@ -92,7 +92,7 @@ async def test_what_was_left_reaches_the_next_stage_at_once_even_where_none_goes
     first = Counter(stateful=False)
     kept = tuple(Codes(np.array([[n]], np.int16)) for n in range(1, 9))
     async with working(first, FakeStage("b", 1, take)) as desk:
-        desk.put(wire.Open("r", request(id="r"), ("a", "b"), 64, None, wire.Resume({}, {}, None, kept)))
+        desk.put(messages.Open("r", request(id="r"), ("a", "b"), 64, None, messages.Resume({}, {}, None, kept)))
         await until(lambda: len(seen) == 8)
         assert first.steps < 8
         await desk.ended("r")
@@ -103,7 +103,7 @@ def test_what_a_state_covers_is_not_left_out_a_second_time() -> None:
     """Sound that a state covers is not made again: what comes next is new."""
     info = StageInfo(name="v", order=0, emits=kinds(Audio))
     state = Checkpoint({}, "v", {"audio": 24_000})
-    recovery = Recovery(wire.Resume({"audio": 30_000, "text": 4}, {}, 1.0, (state,)))
+    recovery = Recovery(messages.Resume({"audio": 30_000, "text": 4}, {}, 1.0, (state,)))
     req = StageRequest(request(), 0, OneFrame(), info=info, kept=recovery.kept(info))
     recovery.begin(req)
     assert (req.made, recovery.covered_s) == ({"audio": 24_000}, 1.0)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import ChunkSpec
 from engine.core import StageInfo
+from engine.deployment.config import ChunkSpec
 from engine.worker.listener import Listener
 from engine.worker.pace import ListenerPace, OneFrame
 from engine.worker.scheduler import Scheduler, Urgency

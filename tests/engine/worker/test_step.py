@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine import wire
 from engine.chunk import Text
-from engine.config import ChunkSpec
 from engine.core import Request, StageInfo
+from engine.deployment.config import ChunkSpec
 from engine.errors import BatchLost, OutOfMemory, StageFailed
+from engine.ipc import messages
 from engine.worker.device_faults import out_of_memory
 from engine.worker.listener import Listener
 from engine.worker.pace import OneFrame
@@ -134,7 +134,7 @@ async def test_a_worker_has_its_stages_make_room_for_each_other() -> None:
     other: Any = FakeStage(name="b")
     other.prefixes = Prefixes[str](1000)
     other.prefixes.keep("s", [1, 2], "kept", 100)
-    sent: list[wire.Message] = []
+    sent: list[messages.Message] = []
     worker = Worker({"a": full, "b": other}, ChunkSpec(), {"a": 4, "b": 4}, sent.append)
     serving = asyncio.create_task(worker.serve())
     await asyncio.sleep(0)
@@ -144,7 +144,7 @@ async def test_a_worker_has_its_stages_make_room_for_each_other() -> None:
     serving.cancel()
     await asyncio.wait([serving])
     assert not other.prefixes.size
-    assert [one.code for one in sent if isinstance(one, wire.Failed)] == [OutOfMemory.code]
+    assert [one.code for one in sent if isinstance(one, messages.Failed)] == [OutOfMemory.code]
 
 
 def short(req: StageRequest) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine import wire
+from engine.ipc import messages
 from engine.worker import run
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import FakeStage, Result, echo, fed, opened, turns, until, working
@@ -24,13 +24,13 @@ class OneAtATime(FakeStage):
         return [] if req.waits else echo(req)
 
 
-@pytest.mark.parametrize("over", [wire.End("r"), wire.Close("r")])
-async def test_it_steps_once_another_is_over_and_costs_nothing_until_then(over: wire.Message) -> None:
+@pytest.mark.parametrize("over", [messages.End("r"), messages.Close("r")])
+async def test_it_steps_once_another_is_over_and_costs_nothing_until_then(over: messages.Message) -> None:
     stage = OneAtATime()
     async with working(stage) as desk:
         desk.put(opened("r"), *fed("r", 1))
         await until(lambda: desk.data("r") == [1])
-        desk.put(opened("s"), *fed("s", 2), wire.End("s"))
+        desk.put(opened("s"), *fed("s", 2), messages.End("s"))
         await turns(50)
         stepped = len(stage.batches)
         await turns(50)
@@ -49,11 +49,11 @@ async def test_it_steps_once_another_is_done_at_this_stage_though_not_at_the_nex
 
     stage = OneAtATime()
     async with working(stage, FakeStage("b", 1, act=never)) as desk:
-        desk.put(opened("r", "a", "b"), *fed("r", 1), wire.End("r"))
-        desk.put(opened("s"), *fed("s", 2), wire.End("s"))
+        desk.put(opened("r", "a", "b"), *fed("r", 1), messages.End("r"))
+        desk.put(opened("s"), *fed("s", 2), messages.End("s"))
         await desk.ended("s")
         assert ["r", "s"] in stage.batches
-        assert not desk.of(wire.End, "r")
+        assert not desk.of(messages.End, "r")
 
 
 async def test_what_more_comes_in_may_change_what_it_needs() -> None:
@@ -79,15 +79,15 @@ async def test_the_server_knows_that_its_stage_holds_it_up_and_it_is_not_taken_f
         desk.put(opened("r"), *fed("r", 1))
         await until(lambda: desk.data("r") == [1])
         assert desk.worker.beat("w").moving == ()
-        desk.put(opened("s"), *fed("s", 2), wire.End("s"))
+        desk.put(opened("s"), *fed("s", 2), messages.End("s"))
         for n in range(5):
             await until(lambda n=n: stage.batches.count(["s"]) > n)
             desk.put(opened(f"other {n}"))
             await until(lambda: not desk.worker.free["a"])
-            desk.put(wire.Close(f"other {n}"))
+            desk.put(messages.Close(f"other {n}"))
         await turns(50)
         beat = desk.worker.beat("w")
         assert (beat.moving, beat.queues) == (("s",), {"a": 1})
-        desk.put(wire.End("r"))
+        desk.put(messages.End("r"))
         await desk.ended("s")
-        assert not desk.of(wire.Failed, "s")
+        assert not desk.of(messages.Failed, "s")

@@ -16,8 +16,8 @@ import pytest
 
 from engine import Engine, EngineSpec, Message, Request, Sampling, TextPart, WorkerSpec
 from engine.chunk import Audio, Codes, Output, Tensors, Text, Usage
-from engine.config import ChunkSpec, HeartbeatSpec
 from engine.core import IN_WRITING
+from engine.deployment.config import ChunkSpec, HeartbeatSpec
 from engine.worker.chat import Chat, Pieces
 from engine.worker.models.qwen2_5_omni.talker import Talker as Qwen25Talker
 from engine.worker.models.qwen3_omni.talker import Talker as Qwen3Talker

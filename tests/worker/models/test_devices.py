@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine import ChunkSpec, ConfigError, StageSpec, WeightsError, WorkerSpec, wire
+from engine import ChunkSpec, ConfigError, StageSpec, WeightsError, WorkerSpec
+from engine.ipc import messages
 from engine.worker import host
 from engine.worker.models.qwen3_omni import source
 from engine.worker.models.qwen3_omni.talker import Talker
@@ -66,12 +67,12 @@ def test_a_device_that_is_full_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert answers("cpu")
 
 
-def task(folder: Path, device: str = "cuda:0", name: str = "thinker", **options: Any) -> wire.Task:
+def task(folder: Path, device: str = "cuda:0", name: str = "thinker", **options: Any) -> messages.Task:
     stages = (StageSpec(use=f"qwen3_omni.{name}", name=name, weights=str(folder), options=options),)
-    return wire.Task("w", stages, WorkerSpec(stages=(name,), max_batch=2), device, ChunkSpec(), 1.0)
+    return messages.Task("w", stages, WorkerSpec(stages=(name,), max_batch=2), device, ChunkSpec(), 1.0)
 
 
-def build(task: wire.Task) -> Any:
+def build(task: messages.Task) -> Any:
     return host.build(task, lambda message: None)
 
 

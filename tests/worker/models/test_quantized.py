@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from benchmarks import memory, random_weights
-from engine import ChunkSpec, ConfigError, Engine, StageSpec, WeightsError, WorkerSpec, wire
+from engine import ChunkSpec, ConfigError, Engine, StageSpec, WeightsError, WorkerSpec
+from engine.ipc import messages
 from engine.quantize import quantize
 from engine.worker import host
 from engine.worker import quantize as quantizing
@@ -318,7 +319,7 @@ def test_a_worker_asks_before_it_makes_its_stages(small: Path, monkeypatch: pyte
     stages = tuple(StageSpec(use=f"qwen3_omni.{name}", name=name, weights=str(small)) for name in NAMES)
     mine = StageSpec(use="script.thinker", name="mine")
     worker = WorkerSpec(stages=(*NAMES, "mine"), max_batch=2)
-    task = wire.Task("w", (*stages, mine), worker, "cuda:0", ChunkSpec(), 1.0)
+    task = messages.Task("w", (*stages, mine), worker, "cuda:0", ChunkSpec(), 1.0)
     monkeypatch.setattr(planning, "memory_of", lambda device: (1, 1))
     monkeypatch.setattr("engine.worker.nn.device.check", lambda device: None)
     with pytest.raises(WeightsError, match=r"The device cuda:0 has 0\.0 GB free, and thinker, talker, code2wav need"):

@@ -13,8 +13,8 @@ import pytest
 
 from engine import Engine, EngineSpec, Sampling, WorkerSpec
 from engine.chunk import Codes, Text, ToolCall, Usage
-from engine.config import HeartbeatSpec
 from engine.core import IN_WRITING, Tool
+from engine.deployment.config import HeartbeatSpec
 from engine.worker.chat import Chat
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.stage import StageConfig

@@ -11,8 +11,8 @@ import pytest
 
 from engine import Engine, EngineSpec, Sampling, WorkerSpec
 from engine.chunk import Audio, Chunk, Codes
-from engine.config import ChunkSpec, HeartbeatSpec
 from engine.delivered import RecoveryLog
+from engine.deployment.config import ChunkSpec, HeartbeatSpec
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.stage_request import StageRequest
 from tests.oracles.qwen3_omni import Turn

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.config import build
+from engine.deployment.config import build
 from engine.errors import ConfigError
 from engine.worker.reference import Clone, check_clones
 from engine.worker.stage import switched

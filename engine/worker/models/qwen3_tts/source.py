@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from engine.core import Voice
+from engine.deployment.did_you_mean import nearest
 from engine.errors import ConfigError, WeightsError
-from engine.nearest import nearest
 from engine.worker.models.qwen3_tts.options import Options
 from engine.worker.nn.checkpoint_source import CheckpointSource
 from engine.worker.nn.weights import Checkpoint

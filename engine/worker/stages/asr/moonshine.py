@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from engine.chunk import Chunk
-from engine.config import build
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
+from engine.deployment.config import build
 from engine.errors import ConfigError, EngineError
 from engine.worker.audible import is_loud, loudness
 from engine.worker.hearing import EarsOptions, ears_info, floats, pcm_of, transcript

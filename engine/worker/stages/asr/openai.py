@@ -12,8 +12,8 @@ import numpy as np
 
 from engine.chunk import Chunk, Speech, Transcript, kinds
 from engine.core import MIC_RATE_HZ, Facets, Pcm, Request, StageInfo
+from engine.deployment.llm_urls import leaving
 from engine.errors import RequestError
-from engine.thinkers import leaving
 from engine.worker.audible import is_loud, spoken
 from engine.worker.hearing import pcm_of
 from engine.worker.remote.transcription import TranscriptionServer, transcription_options

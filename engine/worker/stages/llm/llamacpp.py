@@ -11,8 +11,8 @@ from typing import Literal
 
 import psutil
 
-from engine.config import build
 from engine.core import StageInfo
+from engine.deployment.config import build
 from engine.errors import ConfigError, WeightsError
 from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
 from engine.worker.llm.llama import Llama, LlamaSettings

@@ -9,9 +9,9 @@ from typing import Any
 
 from engine.chunk import Text
 from engine.core import StageInfo
+from engine.deployment.did_you_mean import nearest
+from engine.deployment.llm_urls import ANY_MODEL, leaving
 from engine.errors import StageFailed
-from engine.nearest import nearest
-from engine.thinkers import ANY_MODEL, leaving
 from engine.worker.llm.client import Client
 from engine.worker.llm.continuing import SERVERS, continued, goes_on, rest
 from engine.worker.llm.deltas import Delta

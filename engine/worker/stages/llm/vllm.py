@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine.config import build
 from engine.core import StageInfo
+from engine.deployment.config import build
 from engine.errors import ConfigError
 from engine.worker.llm.checkpoint import VALUE_BYTES, Checkpoint, read_checkpoint
 from engine.worker.llm.local import LocalThinker, check_memory

@@ -9,8 +9,8 @@ from typing import Any
 
 from engine.chunk import Audio, Chunk, Text, VoiceText, kinds
 from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo, Voice, Wave
+from engine.deployment.llm_urls import leaving
 from engine.errors import StageFailed
-from engine.thinkers import leaving
 from engine.worker.ahead import Ahead
 from engine.worker.answer_sound import LETTER_S, AnswerSound
 from engine.worker.clauses import CLAUSES_AHEAD, Clause, clauses, on_one_line

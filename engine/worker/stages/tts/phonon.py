@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from engine.config import build
 from engine.core import StageInfo
+from engine.deployment.config import build
 from engine.errors import ConfigError, WeightsError
 from engine.worker.clause_speaker import ClauseSpeaker, Piece, Saying
 from engine.worker.installed import installed

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.config import build
 from engine.core import StageInfo
+from engine.deployment.config import build
 from engine.errors import ConfigError, WeightsError
 from engine.worker.clause_speaker import ClauseSpeaker, Piece, Saying
 from engine.worker.pocket_voice import PocketFiles, PocketVoice, pocket_files

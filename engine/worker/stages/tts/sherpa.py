@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import ChunkSpec, build
 from engine.core import StageInfo
+from engine.deployment.config import ChunkSpec, build
 from engine.english.clause import in_words
 from engine.errors import ConfigError, WeightsError
 from engine.worker.clause_speaker import ClauseSpeaker, Piece, Saying

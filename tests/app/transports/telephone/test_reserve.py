@@ -16,7 +16,7 @@ from app.realtime.output.playout import Playout
 from app.transports.telephone.media_stream import LEAD_S
 from app.transports.telephone.telephones import RESERVE_S
 from engine import SPEAKER_RATE_HZ
-from engine.config import ChunkSpec
+from engine.deployment.config import ChunkSpec
 from engine.worker.listener import Listener
 from engine.worker.pace import ListenerPace
 from engine.worker.scheduler import Scheduler

@@ -17,8 +17,8 @@ from app.transports.telephone import rtp as module
 from app.transports.telephone.rtp import FRAME, RATE_HZ, SILENT_PACKETS, RtpStream
 from app.transports.telephone.sdp import PCMA, PCMU, Offer
 from engine import SPEAKER_RATE_HZ
+from engine.audio.resampler import Resampler
 from engine.core import Pcm
-from engine.resampler import Resampler
 from tests.app.rig import eventually, tone
 
 OFFER = Offer("127.0.0.1", 4000, PCMU, None)

@@ -13,8 +13,8 @@ import pytest
 from app.media.audio import decode_audio
 from app.transports.webrtc.opus import FRAME, Decoder, Encoder
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.audio.resampler import resample
 from engine.core import Pcm
-from engine.resampler import resample
 
 SPOKEN = Path(__file__).parents[3] / "data" / "spoken"
 

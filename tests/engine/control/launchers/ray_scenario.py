@@ -15,7 +15,7 @@ from typing import Any
 
 from engine import Engine, EngineSpec, Message, Request, TextPart, load_config
 from engine.chunk import Audio, Text
-from engine.config import ClusterSpec
+from engine.deployment.config import ClusterSpec
 
 NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
 

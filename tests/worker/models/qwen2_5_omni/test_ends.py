@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine import Engine, RequestError, describe
-from engine.config import ChunkSpec
+from engine.deployment.config import ChunkSpec
 from tests.oracles.qwen3_omni import Turn, Video
 from tests.oracles.talk import ask
 from tests.worker.models.qwen2_5_omni.cases import CLIP, PROMPTS, SYSTEM, Folder, request, spec

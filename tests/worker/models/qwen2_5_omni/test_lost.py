@@ -12,9 +12,9 @@ import pytest
 
 from engine import Engine, EngineSpec, Sampling, WorkerSpec
 from engine.chunk import Audio, Chunk, Codes, Text
-from engine.config import HeartbeatSpec
 from engine.core import IN_WRITING
 from engine.delivered import RecoveryLog
+from engine.deployment.config import HeartbeatSpec
 from engine.worker.chat import Chat
 from engine.worker.models.qwen2_5_omni.thinker import Thinker
 from engine.worker.stage import StageConfig

@@ -10,8 +10,8 @@ from app.realtime.protocol.items import MessageItem, Text
 from engine import Engine, Message, Request, TextPart, TokenIds, describe
 from engine.chunk import Text as TextChunk
 from engine.chunk import Usage
-from engine.config import EngineSpec, WorkerSpec
 from engine.core import IN_WRITING, Sampling
+from engine.deployment.config import EngineSpec, WorkerSpec
 from engine.worker.chat import tokenizer_of
 from engine.worker.models.nano.tokens import TOKENIZER
 from tests.oracles.talk import spec as qwen3_omni

@@ -12,8 +12,8 @@ import pytest
 
 from engine import Engine, EngineSpec, Request, RequestError, Sampling, StageSpec, WorkerSpec, load_config
 from engine.chunk import Audio, Codes, Text, Usage
-from engine.config import ChunkSpec, HeartbeatSpec
 from engine.core import IN_WRITING
+from engine.deployment.config import ChunkSpec, HeartbeatSpec
 from engine.worker.models.qwen3_tts.talker import Talker
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import wire
 from engine.chunk import Transcript, Word
 from engine.core import MIC_RATE_HZ, Pcm
 from engine.errors import ConfigError, WeightsError
+from engine.ipc import messages
 from engine.training.nano.eval_ears import SPOKEN, read
 from engine.worker.host import make
 from engine.worker.stage import StageConfig
@@ -62,8 +62,8 @@ def alone(stage: Any, pcm: Pcm) -> tuple[list[str], str]:
 
 
 async def spoken(desk: Desk, run: str, pcm: Pcm, size: int = 1600) -> tuple[list[str], list[Transcript]]:
-    desk.put(opened(run, "ears", credit=10_000, live=True), *(wire.Feed(run, piece) for piece in pieces(pcm, size)))
-    desk.put(wire.End(run))
+    desk.put(opened(run, "ears", credit=10_000, live=True), *(messages.Feed(run, piece) for piece in pieces(pcm, size)))
+    desk.put(messages.End(run))
     await desk.ended(run)
     return heard(desk, run)
 
@@ -94,9 +94,9 @@ async def test_a_turn_is_heard_from_its_first_sample_to_its_last_whoever_spoke_b
 
 async def test_words_come_while_the_user_speaks(folder: Path, said: list[Pcm]) -> None:
     async with working(ears(folder)) as desk:
-        desk.put(opened("a", "ears", live=True), *(wire.Feed("a", piece) for piece in pieces(said[0])))
+        desk.put(opened("a", "ears", live=True), *(messages.Feed("a", piece) for piece in pieces(said[0])))
         await until(lambda: len(heard(desk, "a")[0]) >= 2)
-        desk.put(wire.Close("a"))
+        desk.put(messages.Close("a"))
 
 
 async def test_those_who_speak_at_once_are_heard_each_for_themselves(folder: Path, said: list[Pcm]) -> None:
@@ -106,8 +106,10 @@ async def test_those_who_speak_at_once_are_heard_each_for_themselves(folder: Pat
         for n in range(4):
             desk.put(opened(f"{n}", "ears", credit=10_000, live=True))
         for at in range(0, max(map(len, said[:4])), 1600):
-            desk.put(*(wire.Feed(f"{n}", one) for n, pcm in enumerate(said[:4]) for one in pieces(pcm[at : at + 1600])))
-        desk.put(*(wire.End(f"{n}") for n in range(4)))
+            desk.put(
+                *(messages.Feed(f"{n}", one) for n, pcm in enumerate(said[:4]) for one in pieces(pcm[at : at + 1600]))
+            )
+        desk.put(*(messages.End(f"{n}") for n in range(4)))
         await desk.ended(*map(str, range(4)))
         assert [heard(desk, f"{n}")[1][0].text for n in range(4)] == [alone(stage, pcm)[1] for pcm in said[:4]]
     assert len(stage._transcribers) == 4
@@ -116,9 +118,9 @@ async def test_those_who_speak_at_once_are_heard_each_for_themselves(folder: Pat
 async def test_who_comes_after_another_hears_nothing_of_theirs(folder: Path, said: list[Pcm]) -> None:
     stage = ears(folder, users=1)
     async with working(stage, max_batch=1) as desk:
-        desk.put(opened("left", "ears", live=True), *(wire.Feed("left", piece) for piece in pieces(said[0])))
+        desk.put(opened("left", "ears", live=True), *(messages.Feed("left", piece) for piece in pieces(said[0])))
         await until(lambda: bool(heard(desk, "left")[0]))
-        desk.put(wire.Close("left"))
+        desk.put(messages.Close("left"))
         assert (await spoken(desk, "b", said[1]))[1][0].text == alone(stage, said[1])[1]
     assert len(stage._streams) == 1
 
@@ -197,10 +199,12 @@ async def test_a_turn_that_breaks_the_library_ends_in_one_error_and_its_slot_hea
     stage._transcribers[0] = Broken()
     async with working(stage, max_batch=1) as desk:
         desk.put(
-            opened("a", "ears", credit=10_000), *(wire.Feed("a", piece) for piece in pieces(said[0])), wire.End("a")
+            opened("a", "ears", credit=10_000),
+            *(messages.Feed("a", piece) for piece in pieces(said[0])),
+            messages.End("a"),
         )
-        await until(lambda: bool(desk.of(wire.Failed, "a")))
-        assert [failed.code for failed in desk.of(wire.Failed, "a")] == ["stage_failed"]
+        await until(lambda: bool(desk.of(messages.Failed, "a")))
+        assert [failed.code for failed in desk.of(messages.Failed, "a")] == ["stage_failed"]
         assert (await spoken(desk, "b", said[1]))[1][0].text == alone(stage, said[1])[1]
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import wire
 from engine.chunk import Speech, Transcript
 from engine.core import MIC_RATE_HZ
 from engine.errors import ConfigError
+from engine.ipc import messages
 from engine.worker.host import make
 from engine.worker.remote import watch
 from engine.worker.stage import StageConfig
@@ -45,14 +45,14 @@ async def heard(desk: Desk, run: str, pcm: np.ndarray = LOUD) -> list[Transcript
     """What the ears make of a turn, which comes in pieces of 20 ms."""
     desk.put(opened(run, "ears", live=True))
     for at in range(0, len(pcm), 320):
-        desk.put(wire.Feed(run, Speech(pcm[at : at + 320])))
-    desk.put(wire.End(run))
+        desk.put(messages.Feed(run, Speech(pcm[at : at + 320])))
+    desk.put(messages.End(run))
     await desk.ended(run)
-    return only(Transcript, [emit.chunk for emit in desk.of(wire.Emit, run)])
+    return only(Transcript, [emit.chunk for emit in desk.of(messages.Emit, run)])
 
 
 def failure(desk: Desk, run: str) -> str:
-    (failed,) = desk.of(wire.Failed, run)
+    (failed,) = desk.of(messages.Failed, run)
     return failed.message
 
 
@@ -156,9 +156,9 @@ async def test_words_that_do_not_come_are_given_up() -> None:
 
 async def test_who_leaves_ends_the_request_at_the_server() -> None:
     async with asking(hung) as (server, desk):
-        desk.put(opened("a", "ears", live=True), wire.Feed("a", Speech(LOUD)), wire.End("a"))
+        desk.put(opened("a", "ears", live=True), messages.Feed("a", Speech(LOUD)), messages.End("a"))
         await until(lambda: len(server.asked) == 1)
-        desk.put(wire.Close("a"))
+        desk.put(messages.Close("a"))
         await asyncio.wait_for(server.aborted.wait(), 20)
         await turns()
         assert set(desk.worker.free) == {"ears"}
@@ -168,7 +168,7 @@ async def test_a_turn_without_an_end_is_refused_before_it_is_all_in_memory() -> 
     async with asking(text("never")) as (server, desk):
         desk.put(opened("a", "ears", live=True))
         for _ in range(12):
-            desk.put(wire.Feed("a", Speech(np.zeros(MIC_RATE_HZ * 60, np.int16))))
+            desk.put(messages.Feed("a", Speech(np.zeros(MIC_RATE_HZ * 60, np.int16))))
         await desk.ended("a")
         assert failure(desk, "a") == "A turn of more than 10 minutes cannot be transcribed; speak in shorter turns."
     assert server.asked == []

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import AudioPart, Engine, EngineSpec, Message, Request, StageSpec, wire
+from engine import AudioPart, Engine, EngineSpec, Message, Request, StageSpec
 from engine.chunk import Speech, Transcript, kinds
 from engine.core import MIC_RATE_HZ
 from engine.errors import ConfigError, WeightsError
+from engine.ipc import messages
 from engine.worker.host import make
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import Desk, only, opened, until, working
@@ -72,13 +73,13 @@ def alone(stage: Any, pcm: np.ndarray, size: int = PIECE) -> tuple[list[str], st
 
 def heard(desk: Desk, run: str) -> tuple[list[str], list[Transcript]]:
     """What was told while the user spoke, and what at the end."""
-    told = only(Transcript, [emit.chunk for emit in desk.of(wire.Emit, run)])
+    told = only(Transcript, [emit.chunk for emit in desk.of(messages.Emit, run)])
     return [chunk.text for chunk in told if not chunk.final], [chunk for chunk in told if chunk.final]
 
 
 async def spoken(desk: Desk, run: str, pcm: np.ndarray, size: int = PIECE) -> tuple[list[str], list[Transcript]]:
-    desk.put(opened(run, "ears", credit=10_000, live=True), *(wire.Feed(run, piece) for piece in pieces(pcm, size)))
-    desk.put(wire.End(run))
+    desk.put(opened(run, "ears", credit=10_000, live=True), *(messages.Feed(run, piece) for piece in pieces(pcm, size)))
+    desk.put(messages.End(run))
     await desk.ended(run)
     return heard(desk, run)
 
@@ -124,11 +125,11 @@ def test_what_a_transducer_tells_of_a_token_is_the_logarithm_of_its_probability(
 
 async def test_words_come_while_the_user_speaks(folder: Path) -> None:
     async with working(ears(folder)) as desk:
-        desk.put(opened("a", "ears", live=True), *(wire.Feed("a", piece) for piece in pieces(speech(3, 3))))
+        desk.put(opened("a", "ears", live=True), *(messages.Feed("a", piece) for piece in pieces(speech(3, 3))))
         await until(lambda: len(heard(desk, "a")[0]) >= 2)
         first, second, *_ = heard(desk, "a")[0]
         assert second.startswith(first)
-        desk.put(wire.Close("a"))
+        desk.put(messages.Close("a"))
 
 
 class Counting:
@@ -155,8 +156,8 @@ async def test_twenty_who_speak_at_once_are_heard_in_one_batch_each_for_themselv
         for n in range(20):
             desk.put(opened(f"{n}", "ears", credit=10_000, live=True))
         for at in range(0, 2 * MIC_RATE_HZ, PIECE):
-            desk.put(*(wire.Feed(f"{n}", Speech(pcm[at : at + PIECE])) for n, pcm in enumerate(said)))
-        desk.put(*(wire.End(f"{n}") for n in range(20)))
+            desk.put(*(messages.Feed(f"{n}", Speech(pcm[at : at + PIECE])) for n, pcm in enumerate(said)))
+        desk.put(*(messages.End(f"{n}") for n in range(20)))
         await desk.ended(*map(str, range(20)))
         assert [heard(desk, f"{n}")[1][0].text for n in range(20)] == expected
     decoded = sum(counting.batches)
@@ -169,9 +170,9 @@ async def test_who_comes_after_another_hears_nothing_of_theirs(ctc: Path) -> Non
     async with working(stage, max_batch=1) as desk:
         first, again = speech(2, 1), speech(2, 2)
         await spoken(desk, "a", first)
-        desk.put(opened("left", "ears", live=True), *(wire.Feed("left", piece) for piece in pieces(first)))
+        desk.put(opened("left", "ears", live=True), *(messages.Feed("left", piece) for piece in pieces(first)))
         await until(lambda: bool(heard(desk, "left")[0]))
-        desk.put(wire.Close("left"))
+        desk.put(messages.Close("left"))
         assert (await spoken(desk, "b", again))[1][0].text == alone(stage, again)[1]
 
 

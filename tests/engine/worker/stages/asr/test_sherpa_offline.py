@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import wire
 from engine.chunk import Speech, Transcript
 from engine.core import MIC_RATE_HZ
 from engine.errors import ConfigError, WeightsError
+from engine.ipc import messages
 from engine.worker.host import make
 from engine.worker.sherpa_offline import _QWEN3_LANGUAGES
 from engine.worker.stage import StageConfig
@@ -61,8 +61,8 @@ def alone(stage: Any, pcm: np.ndarray) -> str:
 
 
 async def spoken(desk: Desk, run: str, pcm: np.ndarray, size: int = 1600) -> tuple[list[str], list[Transcript]]:
-    desk.put(opened(run, "ears", credit=10_000, live=True), *(wire.Feed(run, piece) for piece in pieces(pcm, size)))
-    desk.put(wire.End(run))
+    desk.put(opened(run, "ears", credit=10_000, live=True), *(messages.Feed(run, piece) for piece in pieces(pcm, size)))
+    desk.put(messages.End(run))
     await desk.ended(run)
     return heard(desk, run)
 
@@ -108,7 +108,7 @@ async def test_letters_that_are_split_over_tokens_are_heard_by_all_who_speak(tmp
     assert any(not text.isascii() for text in expected)
     async with working(stage, max_batch=16) as desk:
         for n, pcm in enumerate(said):
-            desk.put(opened(f"{n}", "ears", live=True), wire.Feed(f"{n}", Speech(pcm)), wire.End(f"{n}"))
+            desk.put(opened(f"{n}", "ears", live=True), messages.Feed(f"{n}", Speech(pcm)), messages.End(f"{n}"))
         await desk.ended(*map(str, range(4)))
         assert [heard(desk, f"{n}")[1] for n in range(4)] == [
             [Transcript(text, final=True, understood=True)] for text in expected
@@ -121,10 +121,10 @@ async def test_words_come_while_the_user_speaks(folder: Path) -> None:
     async with working(stage) as desk:
         desk.put(opened("a", "ears", live=True))
         for second in range(2):
-            desk.put(wire.Feed("a", Speech(pcm[second * MIC_RATE_HZ : (second + 1) * MIC_RATE_HZ])))
+            desk.put(messages.Feed("a", Speech(pcm[second * MIC_RATE_HZ : (second + 1) * MIC_RATE_HZ])))
             await until(lambda second=second: len(heard(desk, "a")[0]) > second)
         assert heard(desk, "a")[0] == [alone(stage, pcm[:MIC_RATE_HZ]), alone(stage, pcm)]
-        desk.put(wire.Close("a"))
+        desk.put(messages.Close("a"))
 
 
 def ticking(by_s: float) -> Callable[[], float]:
@@ -144,9 +144,9 @@ async def test_ears_that_take_long_hear_a_clip_anew_less_often_and_at_its_end(ct
             desk.put(opened("a", "ears", credit=10_000, live=True))
             for piece in pieces(speech(12, 5)):
                 steps = desk.worker.steps
-                desk.put(wire.Feed("a", piece))
+                desk.put(messages.Feed("a", piece))
                 await until(lambda steps=steps: desk.worker.steps > steps)
-            desk.put(wire.End("a"))
+            desk.put(messages.End("a"))
             await desk.ended("a")
             assert heard(desk, "a")[1][0].text == alone(stage, speech(12, 5))
         counts.append(len(counting.batches))
@@ -161,7 +161,7 @@ async def test_all_who_end_together_are_heard_in_one_batch_each_for_themselves(c
     stage._recognizer = counting = Counting(stage._recognizer)
     async with working(stage, max_batch=16) as desk:
         for n, pcm in enumerate(said):
-            desk.put(opened(f"{n}", "ears", live=True), wire.Feed(f"{n}", Speech(pcm)), wire.End(f"{n}"))
+            desk.put(opened(f"{n}", "ears", live=True), messages.Feed(f"{n}", Speech(pcm)), messages.End(f"{n}"))
         await desk.ended(*map(str, range(8)))
         assert [heard(desk, f"{n}")[1][0].text for n in range(8)] == expected
     assert max(counting.batches) == 8
@@ -221,10 +221,10 @@ async def test_a_long_recording_is_heard_a_part_at_a_time_while_another_is_heard
     stage._recognizer = counting = Counting(stage._recognizer)
     long = np.tile(speech(60, 3), 4)
     async with working(stage) as desk:
-        desk.put(opened("long", "ears", credit=10_000), wire.Feed("long", Speech(long)), wire.End("long"))
+        desk.put(opened("long", "ears", credit=10_000), messages.Feed("long", Speech(long)), messages.End("long"))
         await until(lambda: len(counting.batches) > 2)
         await spoken(desk, "other", speech(1, 4))
-        assert not desk.of(wire.End, "long"), "the other one does not wait for it"
+        assert not desk.of(messages.End, "long"), "the other one does not wait for it"
         await desk.ended("long")
     ((told,), final) = heard(desk, "long")[1], heard(desk, "other")[1]
     assert final[0].text == alone(stage, speech(1, 4))

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from engine import wire
 from engine.chunk import Audio, Checkpoint, VoiceText
+from engine.ipc import messages
 from engine.worker.clauses import Clauses
 from tests.engine.fakes import Desk, only, opened, working
 
@@ -23,27 +23,28 @@ def in_pieces(text: str, size: int = 5) -> list[VoiceText]:
 async def said(desk: Desk, run: str, text: str, **fields: Any) -> list[Audio]:
     """The sound of a text."""
     desk.put(
-        opened(run, *desk.worker.free, credit=10_000, **fields), *(wire.Feed(run, piece) for piece in in_pieces(text))
+        opened(run, *desk.worker.free, credit=10_000, **fields),
+        *(messages.Feed(run, piece) for piece in in_pieces(text)),
     )
-    desk.put(wire.End(run))
+    desk.put(messages.End(run))
     await desk.ended(run)
-    return only(Audio, [emit.chunk for emit in desk.of(wire.Emit, run)])
+    return only(Audio, [emit.chunk for emit in desk.of(messages.Emit, run)])
 
 
 async def said_behind(desk: Desk, run: str, left: Checkpoint, given: int) -> np.ndarray:
     """What another replica says of TEXT behind a checkpoint, where so many samples were given before."""
-    resume = wire.Resume({"audio": given}, {}, None, (left,))
-    desk.put(wire.Open(run, opened(run).request, ("voice",), 10_000, resume=resume))
-    desk.put(*(wire.Feed(run, piece) for piece in in_pieces(TEXT, 9)), wire.End(run))
+    resume = messages.Resume({"audio": given}, {}, None, (left,))
+    desk.put(messages.Open(run, opened(run).request, ("voice",), 10_000, resume=resume))
+    desk.put(*(messages.Feed(run, piece) for piece in in_pieces(TEXT, 9)), messages.End(run))
     await desk.ended(run)
-    return whole(only(Audio, [emit.chunk for emit in desk.of(wire.Emit, run)]))
+    return whole(only(Audio, [emit.chunk for emit in desk.of(messages.Emit, run)]))
 
 
 async def check_that_another_goes_on(stage: Any, alike: Callable[[np.ndarray, np.ndarray], bool]) -> None:
     """Of a voice that speaks piece by piece, another replica goes on to the sample, behind each of its checkpoints."""
     async with working(stage) as desk:
         full = whole(await said(desk, "a", TEXT))
-        emits: list[wire.Emit] = desk.of(wire.Emit, "a")
+        emits: list[messages.Emit] = desk.of(messages.Emit, "a")
         left = [(n, one) for n, emit in enumerate(emits) for one in emit.kept if isinstance(one, Checkpoint)]
         assert len(left) == len(clauses_of(TEXT))
         for n, checkpoint in left:
@@ -62,7 +63,7 @@ def clone_of(path: Path) -> dict[str, Any]:
 
 
 def failure(desk: Desk, run: str) -> str:
-    return " ".join(message.message for message in desk.of(wire.Failed, run))
+    return " ".join(message.message for message in desk.of(messages.Failed, run))
 
 
 def clauses_of(text: str) -> list[str]:

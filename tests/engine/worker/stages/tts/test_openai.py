@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import wire
+from engine.audio.resampler import resample
 from engine.chunk import Audio, Text, VoiceText
 from engine.core import SPEAKER_RATE_HZ
 from engine.errors import ConfigError
-from engine.resampler import resample
+from engine.ipc import messages
 from engine.worker.clauses import Clauses
 from engine.worker.host import make
 from engine.worker.remote import watch
@@ -86,8 +86,8 @@ async def asking(*replies: Reply, **options: Any) -> AsyncGenerator[tuple[Script
 
 def speaking(desk: Desk, run: str, text: str, **fields: Any) -> None:
     pieces = [VoiceText(text[at : at + 5], at) for at in range(0, len(text), 5)]
-    desk.put(opened(run, "voice", **{"credit": 10_000, **fields}), *(wire.Feed(run, piece) for piece in pieces))
-    desk.put(wire.End(run))
+    desk.put(opened(run, "voice", **{"credit": 10_000, **fields}), *(messages.Feed(run, piece) for piece in pieces))
+    desk.put(messages.End(run))
 
 
 async def said(desk: Desk, run: str, text: str, **fields: Any) -> list[Audio]:
@@ -97,7 +97,7 @@ async def said(desk: Desk, run: str, text: str, **fields: Any) -> list[Audio]:
 
 
 def sounds(desk: Desk, run: str) -> list[Audio]:
-    return only(Audio, [emit.chunk for emit in desk.of(wire.Emit, run)])
+    return only(Audio, [emit.chunk for emit in desk.of(messages.Emit, run)])
 
 
 def whole(found: Sequence[Audio]) -> np.ndarray:
@@ -105,7 +105,7 @@ def whole(found: Sequence[Audio]) -> np.ndarray:
 
 
 def failure(desk: Desk, run: str) -> str:
-    (failed,) = desk.of(wire.Failed, run)
+    (failed,) = desk.of(messages.Failed, run)
     return failed.message
 
 
@@ -233,9 +233,9 @@ async def test_the_next_clause_is_asked_for_once_one_sounds_and_never_two() -> N
 async def test_text_is_read_on_while_the_voice_is_behind() -> None:
     held = Held()
     async with asking(held) as (_, desk):
-        desk.put(opened("a", "voice"), *(wire.Feed("a", Text(f"Word {n}. ", 8 * n)) for n in range(50)))
-        await until(lambda: sum(grant.n for grant in desk.of(wire.Grant, "a")) > 40)
-        desk.put(wire.Close("a"))
+        desk.put(opened("a", "voice"), *(messages.Feed("a", Text(f"Word {n}. ", 8 * n)) for n in range(50)))
+        await until(lambda: sum(grant.n for grant in desk.of(messages.Grant, "a")) > 40)
+        desk.put(messages.Close("a"))
 
 
 async def test_who_leaves_ends_what_is_under_way_at_the_server_and_hears_nothing_more() -> None:
@@ -246,7 +246,7 @@ async def test_who_leaves_ends_what_is_under_way_at_the_server_and_hears_nothing
             held.begin.release()
             await until(lambda n=n: len(server.asked) == n)
         await until(lambda: bool(sounds(desk, "a")))
-        desk.put(wire.Close("a"))
+        desk.put(messages.Close("a"))
         for _ in range(2):
             await asyncio.wait_for(held.left.acquire(), 20)
         held.go_on.set()
@@ -261,11 +261,11 @@ async def test_twenty_who_leave_keep_nobody_waiting() -> None:
     async with asking(*[held] * 20, talker) as (server, desk):
         for batch in range(2):
             for n in range(10):
-                desk.put(opened(f"{batch}{n}", "voice"), wire.Feed(f"{batch}{n}", Text("Good day. ", 0)))
-                desk.put(wire.End(f"{batch}{n}"))
+                desk.put(opened(f"{batch}{n}", "voice"), messages.Feed(f"{batch}{n}", Text("Good day. ", 0)))
+                desk.put(messages.End(f"{batch}{n}"))
             await until(lambda batch=batch: len(server.asked) == 10 * (batch + 1))
             for n in range(10):
-                desk.put(wire.Close(f"{batch}{n}"))
+                desk.put(messages.Close(f"{batch}{n}"))
         assert np.array_equal(whole(await said(desk, "next", "Good day.")), expected("Good day."))
 
 
@@ -351,7 +351,7 @@ async def test_a_clause_without_a_sound_is_passed_over_where_others_have_one() -
 async def test_marks_and_emoji_alone_are_not_sent() -> None:
     async with asking(Talker()) as (server, desk):
         assert await said(desk, "a", "… 🎈🎈🎈 !") == []
-        assert desk.of(wire.End, "a")
+        assert desk.of(messages.End, "a")
     assert server.asked == []
 
 
@@ -359,7 +359,7 @@ async def test_marks_and_emoji_alone_are_not_sent() -> None:
 async def test_odd_texts_are_sent_in_bounded_pieces_without_loss(text: str) -> None:
     async with asking(sound(bytes(480))) as (server, desk):
         await said(desk, "a", text, max_audio_s=1e5)
-        assert desk.of(wire.End, "a"), failure(desk, "a")
+        assert desk.of(messages.End, "a"), failure(desk, "a")
     sent = "".join(one.body["input"] for one in server.asked)
     letters = [one for one in text if one.isalnum()]
     assert [one for one in sent if one.isalnum()] == letters

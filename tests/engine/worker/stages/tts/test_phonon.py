@@ -21,10 +21,10 @@ pytest.importorskip("pocket_tts", reason="the random weights are made with pocke
 
 import ptts
 
-from engine import wire
 from engine.chunk import Text
 from engine.core import Sampling
 from engine.errors import ConfigError, WeightsError
+from engine.ipc import messages
 from engine.worker.clause_speaker import Saying
 from engine.worker.host import make
 from engine.worker.randomness import GOLDEN
@@ -82,7 +82,7 @@ async def test_answers_that_take_turns_are_each_what_they_are_alone(endless: Pat
     alone = [library_says(stage, text, "alba") for text in texts]
     async with working(stage) as desk:
         found = await asyncio.gather(*(said(desk, f"{n}", text) for n, text in enumerate(texts)))
-        order = [emit.run for emit in desk.sent if isinstance(emit, wire.Emit)]
+        order = [emit.run for emit in desk.sent if isinstance(emit, messages.Emit)]
     assert [alike(whole(one), other) for one, other in zip(found, alone, strict=True)] == [True] * 4
     assert order != sorted(order), "they took turns"
 
@@ -91,13 +91,13 @@ async def test_who_leaves_gets_no_further_sample_and_the_librarys_threads_end(en
     stage = voice(endless)
     async with working(stage) as desk:
         before = threads()
-        desk.put(opened("a", "voice", credit=3), wire.Feed("a", Text(TEXT, 0)), wire.End("a"))
-        await until(lambda: len(desk.of(wire.Emit, "a")) == 3 and not desk.worker.in_step)
+        desk.put(opened("a", "voice", credit=3), messages.Feed("a", Text(TEXT, 0)), messages.End("a"))
+        await until(lambda: len(desk.of(messages.Emit, "a")) == 3 and not desk.worker.in_step)
         assert threads() > before
-        desk.put(wire.Close("a"))
+        desk.put(messages.Close("a"))
         await until(lambda: desk.worker.free["voice"] == stage.info.slots)
         await until(lambda: threads() == before)
-        assert len(desk.of(wire.Emit, "a")) == 3
+        assert len(desk.of(messages.Emit, "a")) == 3
 
 
 async def test_another_replica_goes_on_to_the_sample(endless: Path) -> None:

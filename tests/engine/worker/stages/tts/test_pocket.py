@@ -17,10 +17,10 @@ import soundfile
 pytest.importorskip("pocket_tts")
 import torch
 
-from engine import wire
 from engine.chunk import Text
 from engine.core import Wave
 from engine.errors import ConfigError, WeightsError
+from engine.ipc import messages
 from engine.worker.host import make
 from engine.worker.randomness import GOLDEN
 from engine.worker.stage import StageConfig
@@ -76,7 +76,7 @@ async def test_answers_that_take_turns_are_each_what_they_are_alone(folder: Path
     alone = [library_says(stage, text, stage._voices["alba"]).clip(-1, 1) for text in texts]
     async with working(stage) as desk:
         found = await asyncio.gather(*(said(desk, f"{n}", text) for n, text in enumerate(texts)))
-        order = [emit.run for emit in desk.sent if isinstance(emit, wire.Emit)]
+        order = [emit.run for emit in desk.sent if isinstance(emit, messages.Emit)]
     assert [np.array_equal(whole(one), other) for one, other in zip(found, alone, strict=True)] == [True] * 4
     assert order != sorted(order), "they took turns"
 
@@ -128,15 +128,15 @@ async def test_who_leaves_gets_no_further_sample_and_the_clause_ends_with_the_fr
     stage = voice(folder)
     stage._library.frames = held = Held(stage._library.frames)
     async with working(stage) as desk:
-        desk.put(opened("a", "voice"), wire.Feed("a", Text(TEXT, 0)), wire.End("a"))
+        desk.put(opened("a", "voice"), messages.Feed("a", Text(TEXT, 0)), messages.End("a"))
         await until(lambda: held.begun.acquire(blocking=False))
         held.go.release()
         await until(lambda: held.begun.acquire(blocking=False))
-        given = len(desk.of(wire.Emit, "a"))
-        desk.put(wire.Close("a"))
+        given = len(desk.of(messages.Emit, "a"))
+        desk.put(messages.Close("a"))
         held.go.release()
         await until(lambda: desk.worker.free["voice"] == stage.info.slots)
-        assert len(desk.of(wire.Emit, "a")) == given == 1
+        assert len(desk.of(messages.Emit, "a")) == given == 1
         assert not held.begun.acquire(blocking=False), "no frame was begun"
         assert held.open == 0, "and the clause is let go of"
 
@@ -146,10 +146,10 @@ async def test_who_leaves_between_two_frames_is_let_go_of_at_once(folder: Path) 
     stage._library.frames = held = Held(stage._library.frames)
     held.go.release(1000)
     async with working(stage) as desk:
-        desk.put(opened("a", "voice", credit=3), wire.Feed("a", Text(TEXT, 0)), wire.End("a"))
-        await until(lambda: len(desk.of(wire.Emit, "a")) == 3 and not desk.worker.in_step)
+        desk.put(opened("a", "voice", credit=3), messages.Feed("a", Text(TEXT, 0)), messages.End("a"))
+        await until(lambda: len(desk.of(messages.Emit, "a")) == 3 and not desk.worker.in_step)
         assert held.open == 1
-        desk.put(wire.Close("a"))
+        desk.put(messages.Close("a"))
         await until(lambda: desk.worker.free["voice"] == stage.info.slots)
         assert held.open == 0
 

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 import soundfile
 
-from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart, wire
+from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart
+from engine.audio.resampler import resample
 from engine.chunk import Audio, Checkpoint, Text, VoiceText, kinds
-from engine.config import ChunkSpec
 from engine.core import SPEAKER_RATE_HZ
+from engine.deployment.config import ChunkSpec
 from engine.errors import ConfigError, RequestError, WeightsError
-from engine.resampler import resample
+from engine.ipc import messages
 from engine.worker.clauses import Clauses
 from engine.worker.host import make
 from engine.worker.pace import OneFrame
@@ -207,9 +208,9 @@ async def test_marks_lead_through_the_text_to_its_end(folder: Path) -> None:
 
 async def test_a_sound_begins_before_the_text_has_ended(vits: Path) -> None:
     async with working(voice(vits)) as desk:
-        desk.put(opened("a", "voice"), *(wire.Feed("a", piece) for piece in in_pieces(TEXT[:45])))
-        await until(lambda: bool(desk.of(wire.Emit, "a")))
-        desk.put(wire.Close("a"))
+        desk.put(opened("a", "voice"), *(messages.Feed("a", piece) for piece in in_pieces(TEXT[:45])))
+        await until(lambda: bool(desk.of(messages.Emit, "a")))
+        desk.put(messages.Close("a"))
 
 
 async def test_many_answers_at_once_are_each_their_own(vits: Path) -> None:
@@ -294,26 +295,26 @@ async def test_who_leaves_in_mid_clause_gets_no_further_sample_and_the_call_ends
     async with slowly(vits) as (desk, slow):
         stage: Any = desk.worker.stages["voice"]
         stage.words = ChunkSpec(first=40, growth=1, steady=40)
-        desk.put(opened("a", "voice"), wire.Feed("a", Text(SENTENCES, 0)), wire.End("a"))
+        desk.put(opened("a", "voice"), messages.Feed("a", Text(SENTENCES, 0)), messages.End("a"))
         await until(lambda: slow.begun.acquire(blocking=False))
-        desk.put(wire.Close("a"))
+        desk.put(messages.Close("a"))
         slow.go.release()
         await until(lambda: desk.worker.free["voice"] == stage.info.slots)
-        assert desk.of(wire.Emit, "a") == []
+        assert desk.of(messages.Emit, "a") == []
         assert not slow.begun.acquire(blocking=False), "five sentences were not begun"
 
 
 async def test_twenty_who_leave_do_not_starve_the_next(vits: Path) -> None:
     async with slowly(vits) as (desk, slow):
         for n in range(20):
-            desk.put(opened(f"{n}", "voice"), wire.Feed(f"{n}", Text(TEXT, 0)), wire.End(f"{n}"))
+            desk.put(opened(f"{n}", "voice"), messages.Feed(f"{n}", Text(TEXT, 0)), messages.End(f"{n}"))
         await until(lambda: slow.begun.acquire(blocking=False))
-        desk.put(*(wire.Close(f"{n}") for n in range(20)))
-        desk.put(opened("next", "voice"), wire.Feed("next", Text("hello ", 0)), wire.End("next"))
+        desk.put(*(messages.Close(f"{n}") for n in range(20)))
+        desk.put(opened("next", "voice"), messages.Feed("next", Text("hello ", 0)), messages.End("next"))
         slow.go.release(2)
         await desk.ended("next")
         assert slow.calls == 2, "of those who left, the clause that was on its way alone was computed"
-        assert len(desk.of(wire.Emit, "next")) > 0
+        assert len(desk.of(messages.Emit, "next")) > 0
         await until(lambda: desk.worker.free["voice"] == desk.worker.stages["voice"].info.slots)
 
 
@@ -321,7 +322,7 @@ async def test_another_replica_goes_on_at_the_clause_that_was_on_its_way(vits: P
     stage = voice(vits)
     async with working(stage) as desk:
         full = whole(await said(desk, "a", TEXT))
-        emits: list[wire.Emit] = desk.of(wire.Emit, "a")
+        emits: list[messages.Emit] = desk.of(messages.Emit, "a")
         left = [chunk for emit in emits for chunk in emit.kept if isinstance(chunk, Checkpoint)]
         assert len(left) > 1
         for lost in range(len(left)):
@@ -335,9 +336,9 @@ async def test_another_replica_that_has_only_unknown_words_left_to_say_ends_well
     text = "Hello world, this is a test. Kowalski Nowak Kowalski Nowak Kowalski Nowak."
     left = Checkpoint({"samples": 20_000, "said": 29, "count": 2, "until": len(text)}, "voice", {"audio": 20_000})
     async with working(voice(vits)) as desk:
-        resume = wire.Resume({"audio": 20_000}, {}, None, (left,))
-        desk.put(wire.Open("a", opened("a").request, ("voice",), 10_000, resume=resume))
-        desk.put(wire.Feed("a", Text(text, 0)), wire.End("a"))
+        resume = messages.Resume({"audio": 20_000}, {}, None, (left,))
+        desk.put(messages.Open("a", opened("a").request, ("voice",), 10_000, resume=resume))
+        desk.put(messages.Feed("a", Text(text, 0)), messages.End("a"))
         await desk.ended("a")
         assert failure(desk, "a") == ""
 
@@ -347,18 +348,20 @@ async def test_another_replica_ends_that_clause_where_it_was_to_end(vits: Path) 
     hasty, calm = voice(vits, first_words=3), voice(vits, first_words=9)
     async with working(hasty) as desk:
         await said(desk, "a", TEXT)
-        left = next(chunk for emit in desk.of(wire.Emit, "a") for chunk in emit.kept)
+        left = next(chunk for emit in desk.of(messages.Emit, "a") for chunk in emit.kept)
     async with working(calm) as desk:
-        desk.put(wire.Open("b", opened("b").request, ("voice",), 10_000, resume=wire.Resume({}, {}, None, (left,))))
-        desk.put(wire.Feed("b", Text(TEXT, 0)), wire.End("b"))
+        desk.put(
+            messages.Open("b", opened("b").request, ("voice",), 10_000, resume=messages.Resume({}, {}, None, (left,)))
+        )
+        desk.put(messages.Feed("b", Text(TEXT, 0)), messages.End("b"))
         await desk.ended("b")
-        again = next(chunk for emit in desk.of(wire.Emit, "b") for chunk in emit.kept)
+        again = next(chunk for emit in desk.of(messages.Emit, "b") for chunk in emit.kept)
     assert isinstance(left, Checkpoint)
     assert isinstance(again, Checkpoint)
     assert again.state["until"] == left.state["until"] == len("Hello world, ")
 
 
-def _emits_until(emits: Sequence[wire.Emit], checkpoint: Checkpoint) -> int:
+def _emits_until(emits: Sequence[messages.Emit], checkpoint: Checkpoint) -> int:
     return next(n for n, emit in enumerate(emits) if checkpoint in emit.kept)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from engine.deployment.secret_file import check_secret
 from engine.errors import ConfigError
-from engine.secret_file import check_secret
 
 LONGEST = 4096
 """Bytes of a key file: signed tokens of clouds have some 2000."""

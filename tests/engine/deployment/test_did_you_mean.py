@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.nearest import nearest
+from engine.deployment.did_you_mean import nearest
 
 
 @pytest.mark.parametrize(

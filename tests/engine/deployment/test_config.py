@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import ChunkSpec, ConfigError, load_config, parse_config
-from engine.registry import load, names
+from engine.deployment.registry import load, names
 
 GOOD = "model: script\nworkers:\n  - {stages: [a, b], replicas: 2}\n"
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = Path(__file__).parents[3] / "configs"
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)

@@ -1,7 +1,7 @@
 """Strict parsing of the YAML configuration: the error of an unknown key names its path and the nearest known key.
 
 The ``server:`` section belongs to the app and is passed on unchanged. Families and stages are unknown here:
-``engine.describe`` expands a ``model`` to its stages, and checks that every stage has a worker.
+``engine.deployment.describe`` expands a ``model`` to its stages, and checks that every stage has a worker.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
+from engine.deployment.did_you_mean import nearest
 from engine.errors import ConfigError
-from engine.nearest import nearest
 
 Schedule = Literal["urgency", "arrival"]
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<export>\w+))?")

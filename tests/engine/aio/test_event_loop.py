@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 
-from engine import loop
+from engine.aio import event_loop
 
 WITHOUT = "import sys; sys.modules['uvloop'] = None; from engine import loop; print(loop.run(loop.asyncio.sleep(0, 7)))"
 
@@ -16,7 +16,7 @@ async def kind() -> str:
 
 
 def test_it_is_uvloop_s_and_its_result_is_the_coroutine_s() -> None:
-    assert loop.run(kind()) == ("uvloop" if sys.platform != "win32" else "asyncio.windows_events")
+    assert event_loop.run(kind()) == ("uvloop" if sys.platform != "win32" else "asyncio.windows_events")
 
 
 def test_without_uvloop_it_is_asyncio_s_own() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from engine.deployment.did_you_mean import nearest
 from engine.errors import ConfigError
-from engine.nearest import nearest
 
 
 def load(package: str, name: str, export: str) -> Any:

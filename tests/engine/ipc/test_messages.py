@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from engine import links, wire
 from engine.chunk import Bundle, Checkpoint, Tensors, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.core import AudioPart, Facets, Message, Request, StageInfo, TextPart, Voice
 from engine.errors import WireError
+from engine.ipc import links
+from engine.ipc import messages as wire
 from tests.engine.fakes import data_of, request, turns, until, x
 
 DTYPES = ["<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "|u1", "|i1", "|b1"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.deployment.secret_file import check_secret, is_secret
 from engine.errors import ConfigError
-from engine.secret_file import check_secret, is_secret
 
 SERVER, ROOT, OTHER = 1000, 0, 2000
 

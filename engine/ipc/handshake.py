@@ -20,9 +20,9 @@ import os
 import secrets
 from pathlib import Path
 
+from engine.deployment.secret_file import check_secret
 from engine.errors import ConfigError, WireError
-from engine.secret_file import check_secret
-from engine.version import ANOTHER, VERSION
+from engine.ipc.protocol_version import ANOTHER, VERSION
 
 _OURS = b"parley/"
 GREETING = _OURS + VERSION.encode()

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from engine.line_writer import LineWriter
+from engine.aio.log_handler import LineWriter
 
 MOST = 100
 
@@ -41,7 +41,7 @@ def test_lines_come_whole_and_in_order(pipe: tuple[int, int]) -> None:
 
 
 def test_nobody_waits_for_a_pipe_that_nobody_reads(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.line_writer.LAST_S", 0.01)
+    monkeypatch.setattr("engine.aio.log_handler.LAST_S", 0.01)
     handler, text = LineWriter(pipe[1], MOST), "x" * 1000
     for _ in range(10_000):  # ten megabytes into 64 kB: were one of them waited for, this would not come to an end
         say(handler, text)

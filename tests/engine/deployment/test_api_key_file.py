@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.deployment.api_key_file import read_key
 from engine.errors import ConfigError
-from engine.key import read_key
 
 
 def written(path: Path, data: bytes, mode: int = 0o600) -> str:

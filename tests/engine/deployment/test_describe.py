@@ -13,7 +13,7 @@ from engine import ConfigError, Engine, WeightsError, describe, load_config, par
 from engine.worker import host
 from engine.worker.stage import Stage, StageConfig
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = Path(__file__).parents[3] / "configs"
 
 
 @pytest.mark.parametrize("model", ["script", "nano"])
@@ -27,7 +27,7 @@ def test_nano_s_description_loads_nothing_that_takes_long() -> None:
     """Neither its networks nor the rules for its numbers."""
     code = (
         "import sys, engine\n"
-        f"info = engine.describe(engine.load_config({str(CONFIGS / 'nano.yaml')!r}))\n"
+        f"info = engine.deployment.describe(engine.load_config({str(CONFIGS / 'nano.yaml')!r}))\n"
         "assert 'slt' in str(info.voices)\n"
         "print('inflect' in sys.modules)\n"
     )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import ConfigError, WireError
-from engine.handshake import GREETING, Doorkeeper, Visitor, make_token, read_token
+from engine.ipc.handshake import GREETING, Doorkeeper, Visitor, make_token, read_token
 
 TOKEN = b"open sesame, and be quick"
 

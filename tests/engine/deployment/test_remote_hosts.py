@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.remote import host_of, is_local
+from engine.deployment.remote_hosts import host_of, is_local
 
 
 @pytest.mark.parametrize(

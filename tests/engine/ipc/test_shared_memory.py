@@ -14,9 +14,9 @@ import numpy as np
 import psutil
 import pytest
 
-from engine import links, wire
 from engine.errors import WireError
-from engine.shared_memory import LEAST_BYTES, MOST_SHARED, POSSIBLE, SharedMemory, read_shared
+from engine.ipc import links, messages
+from engine.ipc.shared_memory import LEAST_BYTES, MOST_SHARED, POSSIBLE, SharedMemory, read_shared
 from tests.engine.fakes import data_of, until, x
 
 pytestmark = pytest.mark.skipif(not POSSIBLE, reason="memory without a name is Linux's")
@@ -64,17 +64,17 @@ def test_nothing_but_memory_that_was_lent_can_be_borrowed(tmp_path: Any) -> None
 
 
 def test_a_link_to_elsewhere_takes_no_reference() -> None:
-    body = wire.Codec(shared := SharedMemory()).encode(wire.Feed("r", x(large())))[4:]
+    body = messages.Codec(shared := SharedMemory()).encode(messages.Feed("r", x(large())))[4:]
     assert len(body) < 200
     with pytest.raises(WireError, match="unknown extension"):
-        wire.decode(body)
+        messages.decode(body)
     shared.close()
 
 
 @asynccontextmanager
-async def linked() -> AsyncGenerator[tuple[links.SocketLink, links.SocketLink, list[wire.Message]]]:
+async def linked() -> AsyncGenerator[tuple[links.SocketLink, links.SocketLink, list[messages.Message]]]:
     """Two near ends, and what the second one has received."""
-    got: list[wire.Message] = []
+    got: list[messages.Message] = []
     one = links.SocketLink(lambda message: None, lambda: None, near=True)
     two = links.SocketLink(got.append, lambda: None, near=True)
     for sock, link in zip(socket.socketpair(), (one, two), strict=True):
@@ -93,7 +93,7 @@ async def test_over_a_link_the_owner_lets_go_when_the_other_has_it() -> None:
     before = psutil.Process().num_fds()
     async with linked() as (one, two, got):
         for i in range(300):  # more than may be under way at once: those go as bytes
-            one.send(wire.Feed("r", x(large() + i)))
+            one.send(messages.Feed("r", x(large() + i)))
         await until(lambda: len(got) == 300 and not one._shared)
         assert all(np.array_equal(data_of(feed.chunk), large() + i) for i, feed in enumerate(got))  # pyright: ignore
         assert not two._codec.mapped
@@ -106,7 +106,7 @@ async def test_what_nobody_took_is_freed_with_the_link() -> None:
     async with linked() as (one, two, _):
         two._transport.pause_reading()  # pyright: ignore
         for _ in range(10):
-            one.send(wire.Feed("r", x(large())))
+            one.send(messages.Feed("r", x(large())))
         assert len(one._shared or ()) == 10
     await until(lambda: psutil.Process().num_fds() <= before)
 

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.chunk import Chunk, checked
-from engine.config import ChunkSpec, StageSpec, WorkerSpec
 from engine.core import Remembered, Request, StageInfo
+from engine.deployment.config import ChunkSpec, StageSpec, WorkerSpec
 from engine.errors import WireError
-from engine.shared_memory import SharedMemory, read_shared
+from engine.ipc.shared_memory import SharedMemory, read_shared
 
 log = logging.getLogger(__name__)
 

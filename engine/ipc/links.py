@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from engine.errors import WireError
-from engine.shared_memory import POSSIBLE, SharedMemory
-from engine.wire import Codec, Mapped, Message, Open, Splitter
+from engine.ipc.messages import Codec, Mapped, Message, Open, Splitter
+from engine.ipc.shared_memory import POSSIBLE, SharedMemory
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.deployment.remote_hosts import host_of, is_local
 from engine.errors import ConfigError
-from engine.remote import host_of, is_local
 
 USE, USE_FILE, USE_FOLDER = "llm.openai", "llm.llamacpp", "llm.vllm"
 ANY_MODEL = "default"

@@ -12,7 +12,9 @@ import inspect
 from types import ModuleType
 from typing import Literal, get_args, get_origin
 
-from engine import chunk, config, core, wire
+from engine import chunk, core
+from engine.deployment import config
+from engine.ipc import messages
 
 MEANING = 1
 """A number to raise where a message comes to mean something else and no field changes."""
@@ -30,7 +32,7 @@ def _fields(module: ModuleType) -> list[str]:
 
 
 def _digest() -> str:
-    lines = sorted(line for module in (chunk, config, core, wire) for line in _fields(module))
+    lines = sorted(line for module in (chunk, config, core, messages) for line in _fields(module))
     return hashlib.sha256("\n".join([str(MEANING), *lines]).encode()).hexdigest()[:8]
 
 

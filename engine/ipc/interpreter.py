@@ -9,8 +9,8 @@ import asyncio
 import re
 from contextlib import suppress
 
-from engine import spawn
 from engine.errors import ConfigError
+from engine.ipc import spawn
 
 NEEDED = ("msgspec", "numpy", "pyyaml")
 """The packages that a worker itself imports, by their names on PyPI. Those that its stages import come on top."""
@@ -24,7 +24,7 @@ import sys
 sys.path = [path for path in sys.path if path]
 print("\nparley: python %d.%d" % sys.version_info[:2])
 sys.stdout.flush()
-import engine.worker.__main__, engine.version
+import engine.worker.__main__, engine.ipc.protocol_version
 print("\nparley: ready")
 """
 

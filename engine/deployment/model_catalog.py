@@ -14,8 +14,8 @@ from typing import Any, Literal
 import msgspec
 import yaml
 
+from engine.deployment.did_you_mean import nearest
 from engine.errors import WeightsError
-from engine.nearest import nearest
 
 CATALOGUE = Path(__file__).with_name("models.yaml")
 MANIFEST = ".parley.json"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import ConfigError, interpreter
+from engine import ConfigError
+from engine.ipc import interpreter
 
 
 async def wrong_with(path: Path) -> str:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.deployment.llm_urls import FORMS, leaving, thinker_of
 from engine.errors import ConfigError
-from engine.thinkers import FORMS, leaving, thinker_of
 from engine.worker.llm.options import options_of
 
 

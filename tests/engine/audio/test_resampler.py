@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.resampler import Resampler, resample
+from engine.audio.resampler import Resampler, resample
 
 RATES_HZ = (8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000)
 

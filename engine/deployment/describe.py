@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from engine.catalogue import check_here, located
-from engine.config import ChunkSpec, EngineSpec, StageSpec, WorkerSpec
 from engine.core import ModelInfo, StageInfo
+from engine.deployment.config import ChunkSpec, EngineSpec, StageSpec, WorkerSpec
+from engine.deployment.model_catalog import check_here, located
+from engine.deployment.registry import load
 from engine.errors import ConfigError
 from engine.pipeline import Pipeline
-from engine.registry import load
 
 
 def describe(spec: EngineSpec) -> ModelInfo:

@@ -1,0 +1,1 @@
+"""Helpers for asyncio: event loop, task groups, log handler."""

@@ -1,0 +1,1 @@
+"""Audio helpers: resampling and WAV files."""

@@ -1,0 +1,1 @@
+"""Describe a deployment: configuration, model catalog, stages by name."""

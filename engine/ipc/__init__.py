@@ -1,0 +1,1 @@
+"""Messages and links between the server and its workers."""
