@@ -35,7 +35,7 @@ from benchmarks.fleet import said
 from engine import Engine, EngineError, Message, Request, Sampling, TextPart, parse_config
 from engine.chunk import Text, ToolCall, Usage
 from engine.core import Tool
-from engine.worker.chat import Chat
+from engine.worker.text.chat_encoder import Chat
 from tests.oracles import tiny_qwen3_omni as tiny
 from tests.oracles.qwen3_omni import Oracle
 

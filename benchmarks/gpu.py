@@ -42,11 +42,11 @@ from benchmarks.random_weights import Random, describe
 from engine import AudioPart, Engine, EngineError, EngineSpec, Message, Request, Sampling, load_config, parse_config
 from engine.aio.event_loop import settle
 from engine.chunk import Audio
-from engine.worker import host
 from engine.worker.models import qwen3_omni
 from engine.worker.nn import cuda_graph_runner
 from engine.worker.nn.memory import WORK, memory_of
 from engine.worker.omni import source
+from engine.worker.process import stage_loader
 from engine.worker.stage import StageConfig
 
 RATE_HZ = 16_000
@@ -117,7 +117,7 @@ def build(bench: Bench, folder: Path) -> dict[str, Any]:
     for order, name in enumerate(qwen3_omni.STAGES):
         began_s = time.monotonic()
         with bench.surviving("start", stage=name):
-            stages[name] = host.make(f"qwen3_omni.{name}", name, order, config)
+            stages[name] = stage_loader.make(f"qwen3_omni.{name}", name, order, config)
             graphs = getattr(stages[name].net, "graphs", None)
             count = (
                 {} if graphs is None else {"graphs": sum(one is not None for one in graphs.captured.graphs.values())}
@@ -129,8 +129,8 @@ def build(bench: Bench, folder: Path) -> dict[str, Any]:
 
 async def answers(bench: Bench, stages: dict[str, Any], folder: Path, spec: EngineSpec) -> None:
     """Users who come together, with graphs and, where time is left, without."""
-    host.make = lambda use, name, order, config: stages[name]
-    host.device_checked = lambda specs, task: lambda: True  # they are there already
+    stage_loader.make = lambda use, name, order, config: stages[name]
+    stage_loader.device_checked = lambda specs, task: lambda: True  # they are there already
     asked = bench.asked
     device = asked.device.removeprefix("cuda:").replace("cuda", "0")
     dtype = str(bench.dtype).removeprefix("torch.")

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from engine.errors import EngineError
-from engine.worker.device_faults import out_of_memory
 from engine.worker.nn import moe
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.nn.slots import Batch
+from engine.worker.process.device_faults import out_of_memory
 
 REPEATS = 20
 

@@ -32,7 +32,7 @@ from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import Message, Request, StageInfo, TextPart
 from engine.deployment.config import ChunkSpec
 from engine.ipc import links, messages
-from engine.worker.process import Worker
+from engine.worker.loop.worker import Worker
 from engine.worker.stage_request import StageRequest
 
 CHUNKS = 400  # a round

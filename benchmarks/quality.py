@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.worker import host
 from engine.worker.nn.quantized import linear
 from engine.worker.nn.slots import Batch
+from engine.worker.process import stage_loader
 from engine.worker.stage import StageConfig
 
 MOST = 2048  # tokens of the text
@@ -44,7 +44,7 @@ class Quality:
 def next_tokens(folder: Path, text: str, model: str, device: str, dtype: str) -> tuple[Tensor, Tensor]:
     """A text's ids [n], and behind each the logarithms [n, ids] of how likely a token is, on the CPU."""
     options = {"context": MOST + 64, "remember_mb": 0, "graphs": "off"}
-    stage: Any = host.make(f"{model}.thinker", "thinker", 0, StageConfig(folder, device, dtype, 4, 1, options))
+    stage: Any = stage_loader.make(f"{model}.thinker", "thinker", 0, StageConfig(folder, device, dtype, 4, 1, options))
     ids = torch.tensor(stage.chat.encode(text)[:MOST])
     batch = Batch()
     at = np.tile(np.arange(len(ids), dtype=np.float32), (3, 1))

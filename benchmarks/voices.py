@@ -26,10 +26,10 @@ from engine.chunk import Audio, Text
 from engine.core import SPEAKER_RATE_HZ, Request
 from engine.deployment.config import ChunkSpec
 from engine.ipc import messages
-from engine.worker.clause_speaker import ClauseSpeaker, Saying
-from engine.worker.host import make
-from engine.worker.process import Worker
+from engine.worker.loop.worker import Worker
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
+from engine.worker.tts.clause_voice import ClauseSpeaker, Saying
 
 FIRST = "Hello there, how are you?"
 TEXT = "It is a fine day today, and we go to the park with all of our friends. They will be glad to see us again. "

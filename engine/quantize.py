@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine.worker.installed import installed
+from engine.worker.libraries.installed import installed
 
 
 def quantize(folder: Path, out: Path, bits: int, group: int, say: Callable[[str], None]) -> Any:

@@ -218,7 +218,7 @@ def test_weights_and_recordings_stay_small() -> None:
     assert all(path.suffix not in {".pt", ".pth", ".pkl", ".bin"} for path in tracked("engine/weights"))
 
 
-@pytest.mark.parametrize("module", ["engine", "app.cli", "app.server", "engine.worker.process"])
+@pytest.mark.parametrize("module", ["engine", "app.cli", "app.server", "engine.worker.loop.worker"])
 def test_importing_needs_no_torch_and_nothing_that_only_developers_have(module: str) -> None:
     heavy = {"torch", "scipy", "onnx", "httpx", "pytest", "openai"}
     code = f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"

@@ -19,8 +19,8 @@ from engine.chunk import Audio
 from engine.core import Message, Request, Sampling, TextPart
 from engine.errors import EngineError
 from engine.stream import Stream
-from engine.worker.host import make
 from engine.worker.pace import OneFrame
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import Stage, StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.uses import line_of

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.peers.peer import Question, Subject, Times
 from engine.errors import ConfigError
-from engine.worker.installed import installed
+from engine.worker.libraries.installed import installed
 from engine.worker.nn.weights import find
 
 MODELS = {"qwen3_omni": "Qwen3OmniMoeForConditionalGeneration"}

@@ -24,10 +24,10 @@ from engine.errors import ConfigError, EngineError, plain
 from engine.ipc import links, messages
 from engine.ipc.handshake import read_token
 from engine.ipc.protocol_version import ANOTHER, VERSION
-from engine.worker.host import build, serve, set_niceness, set_visible_device
-from engine.worker.join_client import Call, connect
-from engine.worker.last_resort import LastResort
-from engine.worker.process import Worker
+from engine.worker.loop.worker import Worker
+from engine.worker.process.join_client import Call, connect
+from engine.worker.process.stage_loader import build, serve, set_niceness, set_visible_device
+from engine.worker.process.watchdog import LastResort
 
 log = logging.getLogger(__name__)
 

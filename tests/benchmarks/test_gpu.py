@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from benchmarks import gpu, gpu_steps
-from engine.worker import host
 from engine.worker.nn import cuda_graph_runner
 from engine.worker.omni import source
+from engine.worker.process import stage_loader
 
 TINY = ["--tiny", "--device", "cpu", "--slots", "4", "--context", "1024", "--frames", "4", "--concurrency", "1,4"]
 Found = dict[str, list[dict[str, float]]]
@@ -25,7 +25,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     figures, threads = tmp_path / "figures.json", torch.get_num_threads()
     monkeypatch.setattr(gpu_steps, "REPEATS", 1)
     for owner, name in (
-        (source, "Checkpoint"), (host, "make"), (host, "device_checked"), (cuda_graph_runner, "WARM_S"),
+        (source, "Checkpoint"), (stage_loader, "make"), (stage_loader, "device_checked"), (cuda_graph_runner, "WARM_S"),
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, getattr(owner, name))
 
@@ -75,8 +75,8 @@ def short(*_: object) -> None:
 def test_a_stage_without_memory_is_named_and_the_others_are_measured(
     run: Callable[..., Found], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = host.make
-    monkeypatch.setattr(host, "make", lambda use, *more: short() if "talker" in use else made(use, *more))
+    made = stage_loader.make
+    monkeypatch.setattr(stage_loader, "make", lambda use, *more: short() if "talker" in use else made(use, *more))
     found = run()
     assert [(part, row["stage"]) for part, row in short_of_memory(found)] == [("start", "talker")]
     assert found["answers"] == [{"users": "all", "left out": "talker is not there"}]

@@ -71,7 +71,7 @@ async def test_a_step_that_breaks_costs_only_who_broke_it(
 
 async def test_without_going_on_alone_others_would_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control."""
-    monkeypatch.setattr("engine.worker.step.BatchLost", StageFailed)
+    monkeypatch.setattr("engine.worker.loop.step.BatchLost", StageFailed)
     good = [asked("thinker", number) for number in range(7)]
     async with Engine(batched("script")) as engine:
         Breaking(monkeypatch, stage_of("script", "thinker"), "before", 2)

@@ -20,7 +20,8 @@ import pytest
 from engine import AudioPart, Engine, EngineError, EngineSpec, Message, Request, StageSpec, WorkerSpec
 from engine.chunk import Chunk, Speech, Transcript
 from engine.core import Want
-from engine.worker import moonshine_ears, sherpa_library
+from engine.worker.asr import moonshine
+from engine.worker.libraries import sherpa
 
 pytest.importorskip("sherpa_onnx")
 pytest.importorskip("onnx")
@@ -145,14 +146,12 @@ async def test_ears_that_break_in_one_turn_end_it_in_one_error_and_the_others_he
     said["2"][0] = MARK
     async with Engine(inline(ears)) as engine:
         alone = {id: await transcript(engine, id, pcm) for id, pcm in said.items()}
-    real = sherpa_library.recognizer_of
+    real = sherpa.recognizer_of
     for module in ("sherpa", "sherpa_offline"):
         where = f"engine.worker.stages.asr.{module}.recognizer_of"
         monkeypatch.setattr(where, lambda *args: Breaking(real(*args)))
-    transcriber = moonshine_ears.MoonshineEars.transcriber
-    monkeypatch.setattr(
-        moonshine_ears.MoonshineEars, "transcriber", lambda ears: BreakingTranscriber(transcriber(ears))
-    )
+    transcriber = moonshine.MoonshineEars.transcriber
+    monkeypatch.setattr(moonshine.MoonshineEars, "transcriber", lambda ears: BreakingTranscriber(transcriber(ears)))
     async with Engine(inline(ears)) as engine:
         together = await asyncio.gather(*(transcript(engine, id, pcm) for id, pcm in said.items()))
         again = await transcript(engine, "again", said["3"])

@@ -128,7 +128,7 @@ async def test_an_answer_goes_on_where_a_lost_replica_was(model: str, layout: st
 
 
 def no_skipping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.worker.recovery.fresh", lambda owed, chunk: chunk)
+    monkeypatch.setattr("engine.worker.loop.recovery.fresh", lambda owed, chunk: chunk)
 
 
 def no_rewinding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from engine import Engine, EngineSpec, StageSpec
 from engine.chunk import Audio, Output, Speech, Text, Transcript
 from engine.core import ANSWER, Request
 from engine.stream import of
-from engine.worker.clauses import Clauses
 from engine.worker.llm.thinker import NOT_UNDERSTOOD
+from engine.worker.tts.clauses import Clauses
 from tests.app.rig import LoudnessVad, Running, running, script_spec, silence, tone
 from tests.engine.fakes import only, request
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.deployment.describe import stages_of
-from engine.worker.host import make
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {

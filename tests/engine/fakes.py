@@ -19,8 +19,8 @@ from engine.deployment.config import ChunkSpec, WorkerSpec
 from engine.errors import EngineError
 from engine.ipc import links
 from engine.ipc import messages as wire
-from engine.worker.heartbeat import beats
-from engine.worker.process import Worker
+from engine.worker.loop.worker import Worker
+from engine.worker.process.heartbeat import beats
 from engine.worker.stage_request import StageRequest
 
 ANY = kinds(Speech, Transcript, Text, VoiceText, Usage, Codes, Audio) | {"x"}

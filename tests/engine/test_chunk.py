@@ -28,8 +28,8 @@ from engine.chunk import (
 from engine.deployment.config import ChunkSpec, StageSpec, WorkerSpec
 from engine.errors import ConfigError, WireError
 from engine.ipc import messages
-from engine.worker.host import build
 from engine.worker.models.script import Thinker
+from engine.worker.process.stage_loader import build
 
 
 class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="family.position"):

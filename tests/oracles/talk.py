@@ -25,7 +25,7 @@ from engine import (
     parse_config,
 )
 from engine.chunk import Audio, Chunk, Codes, Text, ToolCall, Usage
-from engine.worker.chat import tokenizer_of
+from engine.worker.text.chat_encoder import tokenizer_of
 from tests.oracles.qwen3_omni import Turn, Video
 from tests.oracles.tiny_qwen3_omni import make_tokenizer
 

@@ -21,6 +21,7 @@ from engine.training.nano.regraph import regraph
 from engine.training.nano.thinker import Shape, empty_state, export
 from engine.training.nano.thinker import Thinker as Network
 from engine.training.nano.train_thinker import from_onnx
+from engine.worker.loop.prefix import Prefixes
 from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.sampling import draw
 from engine.worker.models.nano.thinker import MOST_CHARACTERS, WEIGHTS, Thinker
@@ -35,7 +36,6 @@ from engine.worker.models.nano.tokens import (
     user_ids,
 )
 from engine.worker.pace import OneFrame
-from engine.worker.prefix import Prefixes
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import only

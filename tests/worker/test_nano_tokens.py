@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.core import AudioPart, ImagePart, Message, TextPart, TokenIds, ToolCallPart, ToolResultPart
+from engine.worker.loop.prefix import shared
 from engine.worker.models.nano.plain import normalise
 from engine.worker.models.nano.sayings import SAYINGS
 from engine.worker.models.nano.tokens import (
@@ -41,7 +42,6 @@ from engine.worker.models.nano.tokens import (
     user_ids,
     word_ids,
 )
-from engine.worker.prefix import shared
 
 
 def user(text: str) -> Message:

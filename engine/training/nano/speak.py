@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from engine.chunk import Audio, Checkpoint, Chunk, texts
 from engine.core import SPEAKER_RATE_HZ, Request, Sampling
 from engine.stream import of
-from engine.worker.group import Group
+from engine.worker.loop.role_group import Group
 from engine.worker.models.nano.code2wav import Code2Wav
 from engine.worker.models.nano.talker import Talker
 from engine.worker.models.nano.voice import VOICES

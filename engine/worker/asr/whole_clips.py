@@ -15,11 +15,11 @@ import numpy as np
 from engine.chunk import Chunk
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import EngineError
-from engine.worker.audible import is_loud, loudness, spoken
-from engine.worker.hearing import pcm_of, transcript
+from engine.worker.asr.speech_gate import is_loud, loudness, spoken
+from engine.worker.asr.transcribing import pcm_of, transcript
+from engine.worker.asr.word_times import NOTHING, Spoken
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
-from engine.worker.timed_words import NOTHING, Spoken
 
 LONGEST_S = 29.0
 """Whisper ignores everything after 29.5 s, and few models were trained on longer clips."""

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from engine.worker.kernels import (
     decode_attention,
-    drawing,
     gate,
     heads,
     norm,
     quantized_experts,
     router,
+    sampling,
     snake,
     varlen_attention,
 )
@@ -27,7 +27,7 @@ HALF = (torch.bfloat16, torch.float16)
 class Launched:
     """The implementation of ``loading.Kernels``."""
 
-    most_ids = drawing.MOST_IDS
+    most_ids = sampling.MOST_IDS
     attend = staticmethod(decode_attention.attend)
     cut = staticmethod(varlen_attention.cut)
     varlen = staticmethod(varlen_attention.varlen)
@@ -35,7 +35,7 @@ class Launched:
     place = staticmethod(heads.place)
     route = staticmethod(router.route)
     swiglu = staticmethod(gate.swiglu)
-    draw = staticmethod(drawing.draw)
+    draw = staticmethod(sampling.draw)
     snake = staticmethod(snake.snake)
 
     def takes(self, weight: Weight) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import ConfigError, WeightsError
-from engine.worker.installed import installed
+from engine.worker.libraries.installed import installed
 from engine.worker.remote.refusals import Refusal
 
 MOST_UNREAD = 64

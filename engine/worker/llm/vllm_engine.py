@@ -20,7 +20,7 @@ from typing import Any
 
 from engine.deployment.did_you_mean import nearest
 from engine.errors import ConfigError, RequestError, WeightsError
-from engine.worker import process_group
+from engine.worker.process import process_group
 from engine.worker.remote.refusals import Refusal, cleaned
 
 VERSION = "0.32"

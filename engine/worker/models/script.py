@@ -64,8 +64,8 @@ from engine.core import (
     Voice,
 )
 from engine.errors import EngineError, RequestError, StageFailed
+from engine.worker.asr.transcribing import pcm_of
 from engine.worker.codec_frames import Books, Window, frames_of, state_due
-from engine.worker.hearing import pcm_of
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 

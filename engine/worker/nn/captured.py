@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.device_faults import out_of_memory
 from engine.worker.nn.device import to_device
+from engine.worker.process.device_faults import out_of_memory
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ import json
 from collections.abc import Set
 
 from engine.chunk import Checkpoint, Chunk, Tensors, Text, ToolCall, Usage
-from engine.worker.chat import Chat
 from engine.worker.omni.talker_feed import TalkerFeed, TextEnd
 from engine.worker.omni.thought import Thought
 from engine.worker.stage_request import StageRequest
+from engine.worker.text.chat_encoder import Chat
 
 
 class AnswerWriter:

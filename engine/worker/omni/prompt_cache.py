@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.worker.loop.prefix import Prefixes
 from engine.worker.nn.slots import KvSlots
 from engine.worker.omni.prompt import Prompt
 from engine.worker.omni.talker_feed import TalkerFeed
 from engine.worker.omni.thought import PrefixKV, Thought
-from engine.worker.prefix import Prefixes
 from engine.worker.stage_request import StageRequest
 
 

@@ -15,8 +15,6 @@ import numpy as np
 from engine.chunk import Chunk, Speech, VideoFrame
 from engine.core import MIC_RATE_HZ, AudioPart, Message, Request, TextPart, VideoPart
 from engine.errors import ContextOverflow, RequestError
-from engine.worker.chat import Chat
-from engine.worker.few_threads import FewThreads
 from engine.worker.nn.weights import read_json
 from engine.worker.omni.block import Block, Picture
 from engine.worker.omni.film import StreamingFilm
@@ -24,7 +22,9 @@ from engine.worker.omni.media import MediaProcessor, longest_sound
 from engine.worker.omni.prompt import Prompt
 from engine.worker.omni.sound import StreamingMel
 from engine.worker.omni.source import Source
+from engine.worker.omni.thread_limiter import FewThreads
 from engine.worker.stage import check_length
+from engine.worker.text.chat_encoder import Chat
 
 T = TypeVar("T")
 _UNSPOKEN = AudioPart(np.zeros(0, np.int16))  # the placeholder of speech that is not over

@@ -18,13 +18,13 @@ from engine.chunk import Chunk, Codes, Usage, kinds
 from engine.core import Facets, StageInfo, Voice
 from engine.errors import EngineError, WeightsError
 from engine.worker.codec_frames import frames_of
+from engine.worker.loop.prefix import Prefixes, shared
 from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.omni.room import Room
 from engine.worker.omni.source import Source
 from engine.worker.omni.talker_feed import TextEnd, read
 from engine.worker.omni.thought import PrefixKV
-from engine.worker.prefix import Prefixes, shared
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import speech, stage

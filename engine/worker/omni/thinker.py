@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.chunk import Chunk, Speech, Text, ToolCall, Usage, VideoFrame, kinds
 from engine.core import Facets, StageInfo, TokenCost
 from engine.errors import EngineError, StageFailed
-from engine.worker.chat import Pieces, tokenizer_of
+from engine.worker.loop.prefix import Prefixes
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampling_params import FAILED, SamplingParams
 from engine.worker.nn.slots import Batch
@@ -31,10 +31,10 @@ from engine.worker.omni.source import Source
 from engine.worker.omni.talker_feed import TextEnd
 from engine.worker.omni.thinker_net import ThinkerNet
 from engine.worker.omni.thought import Piece, PrefixKV, Thought, deep
-from engine.worker.prefix import Prefixes
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.pending import MAX_PENDING, by_slot, replay_of, room_of, to_keep
+from engine.worker.text.chat_encoder import Pieces, tokenizer_of
 
 ENCODED = 4  # pieces' worth of prompts that a GPU encodes in one step
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.chunk import Chunk, Tensors
-from engine.worker.chat import Pieces
 from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.sampling_params import FAILED, SamplingParams
 from engine.worker.omni.prompt import Prompt
 from engine.worker.stage_request import StageRequest
+from engine.worker.text.chat_encoder import Pieces
 
 
 @dataclass(frozen=True, slots=True)

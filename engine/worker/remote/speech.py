@@ -20,8 +20,8 @@ from engine.errors import ConfigError, EngineError, RequestError, StageFailed
 from engine.worker.remote.connection import LARGEST_ERROR, Connection, body_of, json_of, kind_of
 from engine.worker.remote.options import ServerOptions, check_language, check_server, check_times
 from engine.worker.remote.patience import Patience
+from engine.worker.remote.pcm_stream import FASTEST_HZ, SLOWEST_HZ, SoundBytes
 from engine.worker.remote.refusals import message_of, says
-from engine.worker.sound_bytes import FASTEST_HZ, SLOWEST_HZ, SoundBytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ async def test_each_error_of_the_engine_has_its_status(
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thinker that steps in a circle."""
-    monkeypatch.setattr("engine.worker.run.MOST_SILENT_STEPS", 50)
+    monkeypatch.setattr("engine.worker.loop.run.MOST_SILENT_STEPS", 50)
 
     def step(self: Thinker, reqs: Sequence[StageRequest]) -> Sequence[Any]:
         return [[] for _ in reqs]

@@ -14,7 +14,7 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI
 
 from app.http.speech import SLOWEST_CHARS_S, spoken_chars
-from engine.worker.answer_sound import LETTER_S
+from engine.worker.tts.answer_audio import LETTER_S
 from tests.app.http.test_sound import decoded
 from tests.app.http.wav import wav_of
 from tests.app.rig import Running, eventually, running, script_spec

@@ -37,8 +37,8 @@ from engine.core import Remembered, StageInfo
 from engine.deployment.config import ChunkSpec, ClusterSpec, HeartbeatSpec, parse_config
 from engine.errors import ConfigError, ReplicaLost, WeightsError
 from engine.ipc.messages import Beat, Emit, Task
-from engine.worker import host
 from engine.worker.models.script import Thinker
+from engine.worker.process import stage_loader as host
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import data_of, turns, until
 

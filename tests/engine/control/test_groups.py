@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import engine.worker.group
+import engine.worker.loop.role_group
 import engine.worker.stage_request
 from engine.chunk import Chunk, Usage
 from engine.control.chunks import Chunks
@@ -343,7 +343,7 @@ async def test_left_at_any_turn_all_roles_are_left_and_nothing_stays() -> None:
 
 @pytest.mark.seed("A0.19")
 @pytest.mark.parametrize(
-    "module", [engine.worker.group, engine.worker.stage_request], ids=lambda module: module.__name__
+    "module", [engine.worker.loop.role_group, engine.worker.stage_request], ids=lambda module: module.__name__
 )
 def test_a_group_is_pure(module: ModuleType) -> None:
     """It lives in the engine's worker, reads no clock and does no I/O."""

@@ -24,8 +24,8 @@ from engine.ipc import messages
 from engine.ipc.handshake import GREETING, Visitor, read_token
 from engine.ipc.links import SocketLink
 from engine.ipc.protocol_version import ANOTHER
-from engine.worker import join_client
-from engine.worker.join_client import Call, connect
+from engine.worker.process import join_client
+from engine.worker.process.join_client import Call, connect
 from tests.engine.control.test_fleet import answer, remote, workers
 from tests.engine.fakes import until
 

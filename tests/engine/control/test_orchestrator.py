@@ -450,7 +450,7 @@ async def test_a_request_that_waits_for_its_turn_is_no_standstill() -> None:
 async def test_a_stage_that_steps_in_a_circle_ends_its_request_and_says_which_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("engine.worker.run.MOST_SILENT_STEPS", 100)
+    monkeypatch.setattr("engine.worker.loop.run.MOST_SILENT_STEPS", 100)
     async with rigged([Busy(100, 0.0)]) as rig:
         assert await read(rig, numbers(1)) == [100]
     async with rigged([Busy(101, 0.0)]) as rig:
@@ -461,7 +461,7 @@ async def test_a_stage_that_steps_in_a_circle_ends_its_request_and_says_which_it
 
 async def test_a_stage_that_takes_its_input_may_be_silent_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """As ears are that hear nothing for minutes."""
-    monkeypatch.setattr("engine.worker.run.MOST_SILENT_STEPS", 100)
+    monkeypatch.setattr("engine.worker.loop.run.MOST_SILENT_STEPS", 100)
 
     def swallow(req: StageRequest) -> Result:
         if req.pending:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine import ConfigError, Engine, WeightsError, describe, load_config, parse_config, written_out
-from engine.worker import host
+from engine.worker.process import stage_loader
 from engine.worker.stage import Stage, StageConfig
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -97,8 +97,8 @@ async def test_every_stage_is_made_with_its_own_weights_and_options(monkeypatch:
         places[name] = place
         return made(use, name, order, place)
 
-    made = host.make
-    monkeypatch.setattr(host, "make", noted)
+    made = stage_loader.make
+    monkeypatch.setattr(stage_loader, "make", noted)
     stages = "{use: script.thinker, options: {step_s: 0}}, {use: script.talker, weights: w}, {use: script.code2wav}"
     spec = replace(parse_config(f"stages: [{stages}]"), launcher="inline")
     async with Engine(spec) as engine:

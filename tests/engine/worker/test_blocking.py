@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from engine.ipc import messages
+from engine.worker.loop.step import DEADLINE_S
+from engine.worker.loop.step_thread import StepThread
 from engine.worker.stage_request import StageRequest
-from engine.worker.step import DEADLINE_S
-from engine.worker.step_thread import StepThread
 from tests.engine.control.test_orchestrator import numbers
 from tests.engine.fakes import (
     Desk,

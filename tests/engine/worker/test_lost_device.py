@@ -11,7 +11,7 @@ from engine.core import StageInfo
 from engine.deployment.config import ChunkSpec
 from engine.errors import StageFailed
 from engine.ipc import messages
-from engine.worker.process import Worker
+from engine.worker.loop.worker import Worker
 from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.streamed import Broken

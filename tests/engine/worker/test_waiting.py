@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.ipc import messages
-from engine.worker import run
+from engine.worker.loop import run
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import FakeStage, Result, echo, fed, opened, turns, until, working
 

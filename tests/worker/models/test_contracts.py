@@ -18,7 +18,6 @@ from engine import Engine, EngineSpec, Message, Request, Sampling, TextPart, Wor
 from engine.chunk import Audio, Codes, Output, Tensors, Text, Usage
 from engine.core import IN_WRITING
 from engine.deployment.config import ChunkSpec, HeartbeatSpec
-from engine.worker.chat import Chat, Pieces
 from engine.worker.models.qwen2_5_omni.talker import Talker as Qwen25Talker
 from engine.worker.models.qwen3_omni.talker import Talker as Qwen3Talker
 from engine.worker.models.qwen3_tts.talker import Talker as TtsTalker
@@ -27,6 +26,7 @@ from engine.worker.nn.slots import Batch
 from engine.worker.omni.thinker import Thinker
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import stage
+from engine.worker.text.chat_encoder import Chat, Pieces
 from tests.engine.fakes import lose, until
 from tests.engine.held import held_per_request
 from tests.oracles import tiny_qwen2_5_omni, tiny_qwen3_omni, tiny_qwen3_tts

@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine import ChunkSpec, ConfigError, StageSpec, WeightsError, WorkerSpec
 from engine.ipc import messages
-from engine.worker import host
 from engine.worker.models.qwen3_omni import source
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
@@ -26,6 +25,7 @@ from engine.worker.nn.device import answers, check, has_graphs, nvidia_capabilit
 from engine.worker.nn.moe import has_grouped
 from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni.source import Source
+from engine.worker.process import stage_loader
 from engine.worker.stage import StageConfig
 from tests.worker.models.qwen3_omni.cases import Folder
 
@@ -73,7 +73,7 @@ def task(folder: Path, device: str = "cuda:0", name: str = "thinker", **options:
 
 
 def build(task: messages.Task) -> Any:
-    return host.build(task, lambda message: None)
+    return stage_loader.build(task, lambda message: None)
 
 
 def test_a_device_that_others_hold_is_told_before_anything_is_loaded(
@@ -133,7 +133,7 @@ def test_another_process_that_takes_the_memory_meanwhile_is_one_sentence(
 @pytest.mark.parametrize("kind", [Thinker, Talker])
 def test_stages_go_on_behind_what_was_given_where_they_are_on_no_processor(kind: Any, checkpoint: Folder) -> None:
     """Also in float32; ``meta`` stands for a device here."""
-    config = host.StageConfig(weights=checkpoint("plain"))
+    config = stage_loader.StageConfig(weights=checkpoint("plain"))
     assert [kind.describe(replace(config, device=one)).replay for one in ("cpu", "meta")] == ["exact", "continue"]
 
 
@@ -144,8 +144,10 @@ def test_a_worker_asks_the_device_that_its_stages_compute_on(
     asked: list[str] = []
     monkeypatch.setattr("engine.worker.nn.device.check", asked.append)
     monkeypatch.setattr("engine.worker.nn.device.answers", lambda device: bool(asked.append(f"again {device}")))
-    make, config = host.make, host.StageConfig()
-    monkeypatch.setattr(host, "make", lambda use, name, order, place: make("script.thinker", name, order, config))
+    make, config = stage_loader.make, stage_loader.StageConfig()
+    monkeypatch.setattr(
+        stage_loader, "make", lambda use, name, order, place: make("script.thinker", name, order, config)
+    )
     worker, _ = build(task(checkpoint("plain"), "meta"))
     assert not worker._device_answers()
     assert asked == ["meta", "again meta"]

@@ -18,7 +18,6 @@ from benchmarks import memory, random_weights
 from engine import ChunkSpec, ConfigError, Engine, StageSpec, WeightsError, WorkerSpec
 from engine.ipc import messages
 from engine.quantize import quantize
-from engine.worker import host
 from engine.worker import quantize as quantizing
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.models.qwen3_omni.source import Source
@@ -30,6 +29,7 @@ from engine.worker.nn.memory import WORK, check_room, memory_of, plan
 from engine.worker.nn.quantized import QuantizedWeight, dense
 from engine.worker.nn.slots import Batch
 from engine.worker.nn.weights import Checkpoint, Reader
+from engine.worker.process import stage_loader
 from engine.worker.stage import StageConfig
 from tests.oracles.qwen3_omni import Oracle, Turn
 from tests.oracles.talk import ask, request, spec
@@ -323,7 +323,7 @@ def test_a_worker_asks_before_it_makes_its_stages(small: Path, monkeypatch: pyte
     monkeypatch.setattr(planning, "memory_of", lambda device: (1, 1))
     monkeypatch.setattr("engine.worker.nn.device.check", lambda device: None)
     with pytest.raises(WeightsError, match=r"The device cuda:0 has 0\.0 GB free, and thinker, talker, code2wav need"):
-        host.build(task, lambda message: None)
+        stage_loader.build(task, lambda message: None)
 
 
 def test_a_stage_that_cannot_be_planned_is_made_all_the_same(

@@ -15,10 +15,10 @@ from engine import Engine, EngineSpec, Sampling, WorkerSpec
 from engine.chunk import Codes, Text, ToolCall, Usage
 from engine.core import IN_WRITING, Tool
 from engine.deployment.config import HeartbeatSpec
-from engine.worker.chat import Chat
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
+from engine.worker.text.chat_encoder import Chat
 from tests.engine.fakes import lose, until
 from tests.oracles.qwen3_omni import Turn
 from tests.oracles.talk import request

@@ -23,8 +23,8 @@ import numpy as np
 from engine.chunk import Chunk, Speech, Transcript, kinds
 from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo
 from engine.errors import EngineError, WeightsError
-from engine.worker.audible import loudness
-from engine.worker.hearing import ROW, pcm_of
+from engine.worker.asr.speech_gate import loudness
+from engine.worker.asr.transcribing import ROW, pcm_of
 from engine.worker.models.nano.deaf import hears, why
 from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through

@@ -26,6 +26,7 @@ from engine import core
 from engine.chunk import Chunk, Finish, Text, ToolCall, Transcript, Usage, kinds
 from engine.core import CameraFeed, Facets, Message, StageInfo, TextPart, TokenCost, Tool, ToolCallPart, ToolResultPart
 from engine.errors import EngineError, RequestError
+from engine.worker.loop.prefix import Prefixes
 from engine.worker.models.nano import own
 from engine.worker.models.nano.doubt import UserTranscript, settled
 from engine.worker.models.nano.examples import EXAMPLES
@@ -54,7 +55,6 @@ from engine.worker.models.nano.tokens import (
     shown,
     user_words,
 )
-from engine.worker.prefix import Prefixes
 from engine.worker.stage import StageConfig, check_length, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from engine.deployment.config import build
 from engine.errors import ConfigError
-from engine.worker.reference import Clone, check_clones
 from engine.worker.stage import switched
+from engine.worker.tts.reference_voice import Clone, check_clones
 
 LAYOUTS = ("streaming", "whole")
 

@@ -13,8 +13,8 @@ from engine.errors import ConfigError, WeightsError
 from engine.worker.models.qwen3_tts.options import Options
 from engine.worker.nn.checkpoint_source import CheckpointSource
 from engine.worker.nn.weights import Checkpoint
-from engine.worker.speaking import named
 from engine.worker.stage import StageConfig
+from engine.worker.tts.voices import named
 
 ARCHITECTURE, CODEC = "Qwen3TTSForConditionalGeneration", "Qwen3TTSTokenizerV2Model"
 TOKENIZER = "qwen3_tts_tokenizer_12hz"

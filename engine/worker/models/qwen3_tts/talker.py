@@ -22,13 +22,13 @@ from engine.worker.models.qwen3_tts.voices import VoicePrompt, VoicePrompts
 from engine.worker.nn.predictor import FurtherCodes
 from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.nn.slots import Batch
-from engine.worker.speaking import asked_voice
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import speech, stage
 from engine.worker.talker.pending import MAX_PENDING, replay_of
 from engine.worker.talker.rvq_net import TalkerNet, TalkerShape
 from engine.worker.talker.speech import FRAME_S
+from engine.worker.tts.voices import asked_voice
 
 AT_ONCE = 1024  # characters of a long text that become tokens without a pause: some milliseconds
 FEWEST = 2

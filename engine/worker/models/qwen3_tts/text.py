@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.worker.tokenizer import plain_of, read_tokenizer
+from engine.worker.text.tokenizer import plain_of, read_tokenizer
 
 LONGEST = 1024
 """Characters that are held back at most: a row of more without a place to cut is cut where it is."""

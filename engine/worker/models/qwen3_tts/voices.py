@@ -15,8 +15,8 @@ from engine.worker.models.qwen3_tts.recording import Recordings
 from engine.worker.models.qwen3_tts.source import Source
 from engine.worker.models.qwen3_tts.text import TextIds
 from engine.worker.nn.device import to_device
-from engine.worker.reference import Clone, reference_sound
 from engine.worker.talker.rvq_net import TalkerNet
+from engine.worker.tts.reference_voice import Clone, reference_sound
 
 RATE_HZ = 24_000
 LEAST = 64

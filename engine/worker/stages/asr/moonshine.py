@@ -16,12 +16,12 @@ from engine.chunk import Chunk
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.deployment.config import build
 from engine.errors import ConfigError, EngineError
-from engine.worker.audible import is_loud, loudness
-from engine.worker.hearing import EarsOptions, ears_info, floats, pcm_of, transcript
-from engine.worker.moonshine_ears import moonshine_ears
+from engine.worker.asr.moonshine import moonshine_ears
+from engine.worker.asr.speech_gate import is_loud, loudness
+from engine.worker.asr.transcribing import EarsOptions, ears_info, floats, pcm_of, transcript
+from engine.worker.asr.word_times import NOTHING, Spoken, words_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
-from engine.worker.timed_words import NOTHING, Spoken, words_of
 
 BLOCK = MIC_RATE_HZ // 2
 """Samples that the library looks at at once. Always so many, so that what is heard again after a loss is heard the

@@ -14,8 +14,8 @@ from engine.chunk import Chunk, Speech, Transcript, kinds
 from engine.core import MIC_RATE_HZ, Facets, Pcm, Request, StageInfo
 from engine.deployment.llm_urls import leaving
 from engine.errors import RequestError
-from engine.worker.audible import is_loud, spoken
-from engine.worker.hearing import pcm_of
+from engine.worker.asr.speech_gate import is_loud, spoken
+from engine.worker.asr.transcribing import pcm_of
 from engine.worker.remote.transcription import TranscriptionServer, transcription_options
 from engine.worker.remote.watch import Watch
 from engine.worker.stage import StageConfig

@@ -15,12 +15,12 @@ import numpy as np
 from engine.chunk import Chunk
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import EngineError
-from engine.worker.hearing import ROW, ears_info, ears_options, floats, pcm_of, transcript
-from engine.worker.sherpa_ears import sherpa_ears
-from engine.worker.sherpa_library import recognizer_of
+from engine.worker.asr.sherpa_streaming import sherpa_ears
+from engine.worker.asr.transcribing import ROW, ears_info, ears_options, floats, pcm_of, transcript
+from engine.worker.asr.word_times import Spoken, words_of
+from engine.worker.libraries.sherpa import recognizer_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
-from engine.worker.timed_words import Spoken, words_of
 
 
 @dataclass(slots=True)

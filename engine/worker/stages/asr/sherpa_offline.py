@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
+from engine.worker.asr.sherpa_offline import OfflineEars, offline_ears
+from engine.worker.asr.transcribing import ears_info, ears_options, floats
 from engine.worker.asr.whole_clips import WholeClips
-from engine.worker.hearing import ears_info, ears_options, floats
-from engine.worker.sherpa_library import recognizer_of
-from engine.worker.sherpa_offline import OfflineEars, offline_ears
+from engine.worker.asr.word_times import Spoken, words_of
+from engine.worker.libraries.sherpa import recognizer_of
 from engine.worker.stage import StageConfig
-from engine.worker.timed_words import Spoken, words_of
 
 
 class Ears(WholeClips):

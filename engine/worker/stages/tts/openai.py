@@ -11,14 +11,14 @@ from engine.chunk import Audio, Chunk, Text, VoiceText, kinds
 from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo, Voice, Wave
 from engine.deployment.llm_urls import leaving
 from engine.errors import StageFailed
-from engine.worker.ahead import Ahead
-from engine.worker.answer_sound import LETTER_S, AnswerSound
-from engine.worker.clauses import CLAUSES_AHEAD, Clause, clauses, on_one_line
+from engine.worker.llm.prefetch import Ahead
 from engine.worker.remote.speech import SpeechServer, speech_options
 from engine.worker.remote.watch import Watch
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.streamed import Streamed
+from engine.worker.tts.answer_audio import LETTER_S, AnswerSound
+from engine.worker.tts.clauses import CLAUSES_AHEAD, Clause, clauses, on_one_line
 
 PIECES_AHEAD = 256
 """Pieces of a clause's sound, of up to 64 kB, that wait for its listener: the server need not."""

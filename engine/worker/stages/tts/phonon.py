@@ -17,13 +17,13 @@ import orjson
 from engine.core import StageInfo
 from engine.deployment.config import build
 from engine.errors import ConfigError, WeightsError
-from engine.worker.clause_speaker import ClauseSpeaker, Piece, Saying
-from engine.worker.installed import installed
-from engine.worker.reference import Clone, check_clones, reference_sound
+from engine.worker.libraries.installed import installed
+from engine.worker.libraries.weights_folder import unloadable, weights_folder
 from engine.worker.remote.options import check_language
-from engine.worker.speaking import named, voice_info
 from engine.worker.stage import StageConfig
-from engine.worker.weights_folder import unloadable, weights_folder
+from engine.worker.tts.clause_voice import ClauseSpeaker, Piece, Saying
+from engine.worker.tts.reference_voice import Clone, check_clones, reference_sound
+from engine.worker.tts.voices import named, voice_info
 
 NORMALIZED = ("de", "en", "es", "fr", "pt")
 """Languages whose numbers and signs the library spells out."""

@@ -13,12 +13,12 @@ from typing import Any
 from engine.core import StageInfo
 from engine.deployment.config import build
 from engine.errors import ConfigError, WeightsError
-from engine.worker.clause_speaker import ClauseSpeaker, Piece, Saying
-from engine.worker.pocket_voice import PocketFiles, PocketVoice, pocket_files
-from engine.worker.reference import Clone, check_clones, reference_sound
 from engine.worker.remote.options import check_language
-from engine.worker.speaking import named, voice_info
 from engine.worker.stage import StageConfig
+from engine.worker.tts.clause_voice import ClauseSpeaker, Piece, Saying
+from engine.worker.tts.pocket import PocketFiles, PocketVoice, pocket_files
+from engine.worker.tts.reference_voice import Clone, check_clones, reference_sound
+from engine.worker.tts.voices import named, voice_info
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,17 +18,17 @@ from engine.core import StageInfo
 from engine.deployment.config import ChunkSpec, build
 from engine.english.clause import in_words
 from engine.errors import ConfigError, WeightsError
-from engine.worker.clause_speaker import ClauseSpeaker, Piece, Saying
-from engine.worker.clauses import on_one_line
-from engine.worker.quiet import without_lines_of
-from engine.worker.reference import Clone, check_clones, reference_sound
-from engine.worker.sherpa_clones import STEPS
-from engine.worker.sherpa_library import sherpa_library
-from engine.worker.sherpa_voice import SherpaVoice, sherpa_voice
-from engine.worker.speaking import voice_info
+from engine.worker.libraries.sherpa import sherpa_library
+from engine.worker.libraries.stderr_filter import without_lines_of
+from engine.worker.libraries.weights_folder import unloadable
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
-from engine.worker.weights_folder import unloadable
+from engine.worker.tts.clause_voice import ClauseSpeaker, Piece, Saying
+from engine.worker.tts.clauses import on_one_line
+from engine.worker.tts.reference_voice import Clone, check_clones, reference_sound
+from engine.worker.tts.sherpa import SherpaVoice, sherpa_voice
+from engine.worker.tts.sherpa_clones import STEPS
+from engine.worker.tts.voices import voice_info
 
 STEADY = 16
 """Words of a clause at most: a call that has begun is not interrupted, and others wait for its end."""

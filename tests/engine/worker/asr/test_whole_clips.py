@@ -9,12 +9,12 @@ import pytest
 
 from engine.chunk import Chunk, Transcript
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
+from engine.worker.asr.transcribing import ears_info
 from engine.worker.asr.whole_clips import SHORTEST_S, WholeClips
-from engine.worker.hearing import ears_info
+from engine.worker.asr.word_times import Spoken
 from engine.worker.pace import OneFrame
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
-from engine.worker.timed_words import Spoken
 from tests.engine.fakes import request
 
 

@@ -15,10 +15,10 @@ from engine.chunk import Audio, Chunk, Codes, Text
 from engine.core import IN_WRITING
 from engine.delivered import RecoveryLog
 from engine.deployment.config import HeartbeatSpec
-from engine.worker.chat import Chat
 from engine.worker.models.qwen2_5_omni.thinker import Thinker
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
+from engine.worker.text.chat_encoder import Chat
 from tests.engine.fakes import lose
 from tests.oracles.talk import Said, ask
 from tests.worker.models.qwen2_5_omni.cases import PROMPTS, Folder, request, spec
@@ -88,7 +88,7 @@ async def test_that_check_fails_where_what_was_given_is_given_again(
     """The negative control."""
     async with Engine(lossy(checkpoint("plain"), "talker")) as engine:
         reference = await answered(engine)
-        monkeypatch.setattr("engine.worker.recovery.fresh", lambda owed, chunk: chunk)
+        monkeypatch.setattr("engine.worker.loop.recovery.fresh", lambda owed, chunk: chunk)
         monkeypatch.setattr(RecoveryLog, "chunks", lambda self: tuple[Chunk, ...]())
         assert not same(await answered(engine, "talker", 30), reference)
 

@@ -14,8 +14,8 @@ from engine import Request, Sampling
 from engine.chunk import Audio, Codes, Text
 from engine.errors import EngineError
 from engine.stream import Stream
-from engine.worker.host import make
 from engine.worker.models.qwen3_omni import STAGES
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import Stage, StageConfig
 from engine.worker.stage_request import StageRequest
 from tests.oracles.talk import request

@@ -106,7 +106,7 @@ async def test_what_is_done_for_one_alone_breaks_no_step(
                 super().__init__(why)
                 lost.append(why)
 
-        monkeypatch.setattr("engine.worker.step.BatchLost", Noted)
+        monkeypatch.setattr("engine.worker.loop.step.BatchLost", Noted)
         plain(await one_among_good(engine, whole, GOOD, asked(BAD, 1), ALONE))
     assert not lost
 

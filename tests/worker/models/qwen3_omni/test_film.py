@@ -17,11 +17,11 @@ from msgspec import structs
 from engine import Engine, Message, RequestError, VideoPart, WorkerSpec
 from engine.chunk import Chunk, Speech, VideoFrame
 from engine.core import MIC_RATE_HZ, Pcm
+from engine.worker.loop.prefix import Prefixes
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.omni import talker, thought
 from engine.worker.omni.film import CAMERA, StreamingFilm
 from engine.worker.omni.prompter import Prompter
-from engine.worker.prefix import Prefixes
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import lose, until
 from tests.oracles.qwen3_omni import Turn, Video

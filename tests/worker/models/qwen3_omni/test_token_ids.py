@@ -12,8 +12,8 @@ from engine.chunk import Text as TextChunk
 from engine.chunk import Usage
 from engine.core import IN_WRITING, Sampling
 from engine.deployment.config import EngineSpec, WorkerSpec
-from engine.worker.chat import tokenizer_of
 from engine.worker.models.nano.tokens import TOKENIZER
+from engine.worker.text.chat_encoder import tokenizer_of
 from tests.oracles.talk import spec as qwen3_omni
 
 ASKED = Message("user", (TextPart("Say hello."),))

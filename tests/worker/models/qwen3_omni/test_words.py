@@ -14,7 +14,6 @@ import pytest
 from engine import Engine, Message, RequestError, TextPart, TokenIds, Tool, ToolCallPart, ToolResultPart
 from engine.chunk import Text, ToolCall, Usage
 from engine.errors import WeightsError
-from engine.worker.chat import Chat, Pieces
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn.sampling_params import SamplingParams
@@ -24,6 +23,7 @@ from engine.worker.omni.thinker_net import ThinkerNet
 from engine.worker.omni.thought import Thought
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
+from engine.worker.text.chat_encoder import Chat, Pieces
 from tests.oracles.talk import ask, request, spec
 from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder, Reference
 from tests.worker.models.qwen3_omni.driven import Frames
@@ -124,7 +124,7 @@ def test_tools_and_their_results_are_in_the_prompt(checkpoint: Folder) -> None:
 def test_an_outline_is_rendered_once_unless_it_is_dated_or_long(
     checkpoint: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dated: bool, longest: int, renders: int
 ) -> None:
-    monkeypatch.setattr("engine.worker.chat.LONGEST_OUTLINE", longest)
+    monkeypatch.setattr("engine.worker.text.chat_encoder.LONGEST_OUTLINE", longest)
     folder = shutil.copytree(checkpoint("plain"), tmp_path / "copy")
     with (folder / "chat_template.jinja").open("a") as template:
         template.write("{{ strftime_now('') }}" if dated else "")

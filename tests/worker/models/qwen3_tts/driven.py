@@ -15,8 +15,8 @@ from engine import Request, Sampling
 from engine.chunk import Audio, Chunk, Codes, Text, texts
 from engine.errors import EngineError
 from engine.stream import Stream
-from engine.worker.host import make
 from engine.worker.models.qwen3_tts import STAGES
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 

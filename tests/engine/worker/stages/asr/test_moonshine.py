@@ -16,7 +16,7 @@ from engine.core import MIC_RATE_HZ, Pcm
 from engine.errors import ConfigError, WeightsError
 from engine.ipc import messages
 from engine.training.nano.eval_ears import SPOKEN, read
-from engine.worker.host import make
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import Desk, opened, until, working
 
@@ -274,7 +274,7 @@ def none(*_, **__):
 socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = socket.create_connection = none
 import numpy as np
 from pathlib import Path
-from engine.worker.host import make
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
 
 stage = make("asr.moonshine", "ears", 0, StageConfig(weights=Path(sys.argv[1])))

@@ -18,7 +18,7 @@ from engine.chunk import Speech, Transcript
 from engine.core import MIC_RATE_HZ
 from engine.errors import ConfigError
 from engine.ipc import messages
-from engine.worker.host import make
+from engine.worker.process.stage_loader import make
 from engine.worker.remote import watch
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import Desk, only, opened, turns, until, working

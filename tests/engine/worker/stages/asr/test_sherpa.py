@@ -15,7 +15,7 @@ from engine.chunk import Speech, Transcript, kinds
 from engine.core import MIC_RATE_HZ
 from engine.errors import ConfigError, WeightsError
 from engine.ipc import messages
-from engine.worker.host import make
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import Desk, only, opened, until, working
 

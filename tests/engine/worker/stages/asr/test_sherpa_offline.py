@@ -16,8 +16,8 @@ from engine.chunk import Speech, Transcript
 from engine.core import MIC_RATE_HZ
 from engine.errors import ConfigError, WeightsError
 from engine.ipc import messages
-from engine.worker.host import make
-from engine.worker.sherpa_offline import _QWEN3_LANGUAGES
+from engine.worker.asr.sherpa_offline import _QWEN3_LANGUAGES
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import Desk, opened, until, working
 

@@ -23,8 +23,8 @@ from engine.chunk import Text, Usage, VoiceText
 from engine.core import IN_WRITING, Sampling, Tool
 from engine.errors import ConfigError, ContextOverflow, EngineError, RequestError, Stalled, WeightsError
 from engine.stream import of
-from engine.worker import process_group
 from engine.worker.llm import vllm_engine
+from engine.worker.process import process_group
 from engine.worker.stage import StageConfig
 from engine.worker.stages.llm.vllm import Thinker
 from engine.worker.streamed import Broken

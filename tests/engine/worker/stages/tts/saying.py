@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.chunk import Audio, Checkpoint, VoiceText
 from engine.ipc import messages
-from engine.worker.clauses import Clauses
+from engine.worker.tts.clauses import Clauses
 from tests.engine.fakes import Desk, only, opened, working
 
 TEXT = "Hello world, this is a test of the voice. Today it is very fine; we go and come again. One two three? "

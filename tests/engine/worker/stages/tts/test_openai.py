@@ -18,10 +18,10 @@ from engine.chunk import Audio, Text, VoiceText
 from engine.core import SPEAKER_RATE_HZ
 from engine.errors import ConfigError
 from engine.ipc import messages
-from engine.worker.clauses import Clauses
-from engine.worker.host import make
+from engine.worker.process.stage_loader import make
 from engine.worker.remote import watch
 from engine.worker.stage import StageConfig
+from engine.worker.tts.clauses import Clauses
 from tests.engine.fakes import Desk, only, opened, turns, until, working
 from tests.engine.worker.llm.scripted import (
     STREAM_HEAD,
@@ -34,7 +34,7 @@ from tests.engine.worker.llm.scripted import (
     scripted,
     sound,
 )
-from tests.engine.worker.test_sound_bytes import wav
+from tests.engine.worker.remote.test_pcm_stream import wav
 
 TEXT = "Hello world, this is a test of the voice. Today it is very fine; we go and come again. One two three? "
 LETTER_SAMPLES = 400

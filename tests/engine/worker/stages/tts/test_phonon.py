@@ -25,10 +25,10 @@ from engine.chunk import Text
 from engine.core import Sampling
 from engine.errors import ConfigError, WeightsError
 from engine.ipc import messages
-from engine.worker.clause_speaker import Saying
-from engine.worker.host import make
+from engine.worker.process.stage_loader import make
 from engine.worker.randomness import GOLDEN
 from engine.worker.stage import StageConfig
+from engine.worker.tts.clause_voice import Saying
 from tests.engine.fakes import opened, until, working
 from tests.engine.worker.stages.tts.saying import TEXT, check_that_another_goes_on, clauses_of, clone_of, said, whole
 from tests.engine.worker.stages.tts.tiny_phonon import phonon
@@ -203,8 +203,8 @@ def test_without_weights_it_is_said_what_is_needed() -> None:
 SPEAKS = """
 import sys
 from pathlib import Path
-from engine.worker.clause_speaker import Saying
-from engine.worker.host import make
+from engine.worker.tts.clause_voice import Saying
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
 stage = make("tts.phonon", "voice", 0, StageConfig(weights=Path(sys.argv[1])))
 print(sum(len(wave) for wave, _ in stage.pieces(Saying("Hello world.", "alba"))) > 1000)

@@ -21,7 +21,7 @@ from engine.chunk import Text
 from engine.core import Wave
 from engine.errors import ConfigError, WeightsError
 from engine.ipc import messages
-from engine.worker.host import make
+from engine.worker.process.stage_loader import make
 from engine.worker.randomness import GOLDEN
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import opened, until, working
@@ -270,8 +270,8 @@ import sys, socket
 from pathlib import Path
 def refuse(*args): raise SystemExit("it reached out")
 socket.socket.connect = socket.getaddrinfo = refuse
-from engine.worker.clause_speaker import Saying
-from engine.worker.host import make
+from engine.worker.tts.clause_voice import Saying
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
 stage = make("tts.pocket", "voice", 0, StageConfig(weights=Path(sys.argv[1])))
 print(sum(len(wave) for wave, _ in stage.pieces(Saying("Hello world.", "alba"))) > 1000)

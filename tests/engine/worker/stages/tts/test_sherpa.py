@@ -23,11 +23,11 @@ from engine.core import SPEAKER_RATE_HZ
 from engine.deployment.config import ChunkSpec
 from engine.errors import ConfigError, RequestError, WeightsError
 from engine.ipc import messages
-from engine.worker.clauses import Clauses
-from engine.worker.host import make
 from engine.worker.pace import OneFrame
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
+from engine.worker.tts.clauses import Clauses
 from tests.engine.fakes import Desk, only, opened, request, until, working
 from tests.engine.worker.stages.tts.saying import TEXT, failure, in_pieces, said, said_behind, whole
 
@@ -461,7 +461,7 @@ BOTH = """
 import sys
 from pathlib import Path
 import numpy as np
-from engine.worker.host import make
+from engine.worker.process.stage_loader import make
 from engine.worker.stage import StageConfig
 names = ["nano.code2wav", "tts.sherpa"]
 weights = {"tts.sherpa": Path(sys.argv[1])}

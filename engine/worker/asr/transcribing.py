@@ -1,0 +1,68 @@
+"""Code that all speech recognizers share: their options and description, audio input and transcript output."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.chunk import Chunk, Speech, Transcript, kinds
+from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo, Wave
+from engine.deployment.config import build
+from engine.worker.asr.word_times import Spoken
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
+
+ROW = 5 * MIC_RATE_HZ
+"""Samples that one step takes from a recording that arrives all at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarsOptions:
+    """The ``options`` of such a stage."""
+
+    languages: tuple[str, ...] = ()
+    """Languages that the model understands, as BCP 47. Empty: the languages in the folder's name."""
+
+
+def ears_options(options: Mapping[str, Any]) -> EarsOptions:
+    """Return the options of such a stage. Raises ConfigError."""
+    return build(EarsOptions, dict(options), "options")
+
+
+def ears_info(config: StageConfig, languages: tuple[str, ...], slots: int | None = None) -> StageInfo:
+    """Describe such a stage, which takes at most ``slots`` users."""
+    return StageInfo(
+        takes=kinds(Speech),
+        emits=kinds(Transcript),
+        feeds=kinds(Transcript),
+        blocking=True,
+        slots=min(config.slots, slots or config.slots),
+        facets=Facets(heard_languages=languages),
+    )
+
+
+async def pcm_of(inputs: AsyncIterator[Chunk], longest: int = 1 << 62) -> AsyncGenerator[Pcm]:
+    """Yield the user's speech as it arrives, int16 [samples] at MIC_RATE_HZ, in pieces of at most ``longest``."""
+    async for chunk in inputs:
+        if isinstance(chunk, Speech):
+            for at in range(0, len(chunk.pcm), longest):
+                yield chunk.pcm[at : at + longest]
+
+
+def floats(pcm: Pcm) -> Wave:
+    """Convert int16 [samples] to float32 from -1 to 1."""
+    return pcm.astype(np.float32) / np.float32(32768)
+
+
+def transcript(req: StageRequest, spoken: Spoken, over: bool) -> list[Chunk]:
+    """Return a partial transcript if its text has changed (``req.state.emitted``), or the final one once ``over``."""
+    if over:
+        req.done = True
+        return [Transcript(spoken.text, final=True, understood=bool(spoken.text), words=spoken.words)]
+    if spoken.text == req.state.emitted:
+        return []
+    req.state.emitted = spoken.text
+    return [Transcript(spoken.text)]

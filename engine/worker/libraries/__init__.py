@@ -1,0 +1,1 @@
+"""Optional libraries and the model files that they load."""

@@ -1,0 +1,48 @@
+"""The library sherpa-onnx: how it is found, how it loads ears, and the names of languages in what is published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from engine.worker.libraries.installed import installed
+from engine.worker.libraries.weights_folder import unloadable
+
+LANGUAGES = {
+    "arabic": "ar", "cantonese": "yue", "catalan": "ca", "chinese": "zh", "czech": "cs", "danish": "da", "dutch": "nl",
+    "english": "en", "finnish": "fi", "french": "fr", "german": "de", "greek": "el", "hindi": "hi", "hungarian": "hu",
+    "indonesian": "id", "italian": "it", "japanese": "ja", "korean": "ko", "norwegian": "no", "persian": "fa",
+    "polish": "pl", "portuguese": "pt", "romanian": "ro", "russian": "ru", "slovak": "sk", "spanish": "es",
+    "swedish": "sv", "thai": "th", "turkish": "tr", "ukrainian": "uk", "vietnamese": "vi",
+}  # fmt: skip
+"""Languages as BCP 47, by their English names."""
+
+
+def sherpa_library(use: str) -> Any:
+    """The package. Raises ConfigError, with what installs it, where there is none."""
+    return installed(use, "sherpa_onnx", "sherpa-onnx", "local")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SherpaModel:
+    """A speech recognition model in a folder: ``factory`` of the library's class ``recognizer`` makes it."""
+
+    recognizer: ClassVar[str]
+    folder: Path
+    factory: str
+    arguments: Mapping[str, Any]
+    """The arguments of the factory."""
+    languages: tuple[str, ...]
+    capitals: bool = False
+    """Whether it writes capital letters only; its text is made lowercase."""
+
+
+def recognizer_of(model: SherpaModel, use: str, threads: int) -> Any:
+    """Load a model. Raises ConfigError without the library, WeightsError for damaged files."""
+    make = getattr(getattr(sherpa_library(use), model.recognizer), model.factory)
+    try:
+        return make(num_threads=threads, **model.arguments)
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise unloadable(f"The speech model in {model.folder}", error) from error

@@ -1,0 +1,1 @@
+"""The step loop of a worker: schedule, run, hand on."""

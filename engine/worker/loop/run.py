@@ -1,0 +1,305 @@
+"""One request's run through the stages that a worker hosts: its place at each, the streams between them, its credit.
+
+Knows nothing of the loop's schedule and nothing of a socket: what leaves goes through ``send``. What a run that goes
+on from a lost replica leaves out, and what it keeps for a successor, is its Recovery's affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+
+from engine.aio.task_group import Tasks
+from engine.chunk import Audio, Chunk, Codes, Speech
+from engine.core import SPEAKER_RATE_HZ, Request, seconds
+from engine.errors import EngineError, StageFailed, Stalled, plain
+from engine.ipc import messages
+from engine.stream import Stream
+from engine.worker.loop.listener import Listener
+from engine.worker.loop.recovery import Recovery
+from engine.worker.loop.role_group import Group
+from engine.worker.stage import Stage
+from engine.worker.stage_request import BETWEEN_STAGES, StageRequest
+
+Send = Callable[[messages.Message], None]
+
+MOST_SILENT_STEPS = 10_000
+"""Steps of a request in a row in which nothing more comes in and nothing goes out, after which its stage is taken to be
+stuck in a circle. A prompt of a million tokens that is read 512 at a time takes 2,000; a diffusion stage, some
+hundred."""
+
+
+class Run:
+    """A request in a worker. ``work`` is its task: when it ends, in whatever way, nothing of the run is left."""
+
+    def __init__(
+        self,
+        id: str,
+        request: Request,
+        send: Send,
+        credit: int,
+        listener: Listener,
+        wake: Callable[[], None],
+        recovery: Recovery | None = None,
+    ) -> None:
+        self.id = id
+        self.request = request
+        self.listener = listener
+        self.recovery = recovery or Recovery()
+        self.groups: list[Group] = []
+        self.inputs = Stream(depth=BETWEEN_STAGES)
+        self._send = send
+        self._credit = credit
+        self._wake = wake
+        self._taken = 0
+        self._over = asyncio.Event()
+        self._error: EngineError | None = None
+        self._marks: dict[str, float] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more of it is to leave."""
+        return self._over.is_set()
+
+    def host(self, stage: Stage, reqs: Sequence[StageRequest]) -> None:
+        """Add the next stage of the line, with the request in each of its roles."""
+        group = Group(stage, reqs)
+        if self.groups:
+            self.groups[-1].following = group
+        self.groups.append(group)
+        self.recovery.begin(group.main)
+
+    async def work(self) -> None:
+        """Run the adapters until every request is done or one fails, and say so."""
+        try:
+            self._pass_on_checkpoints()
+            self._feed_recorded()
+            self.inputs.set_reader(self._take_inputs)
+            if any(req.ready for group in self.groups for req in group.reqs):
+                self._wake()  # it needs no input to begin
+            async with Tasks() as adapters:
+                tasks = [
+                    adapters.create_task(self._adapt(group, req), name=f"{self.id}:{req.mark('adapt')}")
+                    for group in self.groups
+                    for req in group.reqs
+                ]
+                await self._over.wait()
+                for task in tasks:
+                    task.cancel()
+            if self._error is not None:
+                raise self._error
+            self._send_marks()
+            self._send(messages.End(self.id))
+        except BaseExceptionGroup as group:
+            raise plain(group) from None
+
+    def _pass_on_checkpoints(self) -> None:
+        self.listener.again_s -= self.recovery.covered_s
+        for group in self.groups:
+            for chunk in self.recovery.passed_on(group):
+                self._route(group, chunk)
+
+    def _feed_recorded(self) -> None:
+        """Feed recordings first: to ears they are speech like any other."""
+        if self.groups[0].stage.info.hears_only:
+            for pcm in self.request.recorded:
+                self.groups[0].feed(Speech(pcm), self._wake)
+
+    def _take_inputs(self) -> None:
+        """Feed the first stage the inputs, those that came before there were stages first; each is credited once the
+        stage took it."""
+        while (chunk := self.inputs.take()) is not None:
+            self.groups[0].feed(chunk, self._took_input)
+        if self.inputs.ended:
+            self.groups[0].close()
+
+    async def _adapt(self, group: Group, req: StageRequest) -> None:
+        try:
+            await self._adapt_inputs(group, req)
+        except asyncio.CancelledError:
+            if not self.over:  # a library's own cancel: the other roles would wait for this one until the stall
+                self.fail(StageFailed(f"{req.info.name} gave up the role {req.role} by itself; ask again"))
+            raise
+
+    async def _adapt_inputs(self, group: Group, req: StageRequest) -> None:
+        async with aclosing(group.stage.adapt(req, req.inputs)) as adapted:
+            async for item in adapted:
+                while req.in_step or len(req.pending) >= req.info.max_pending:
+                    req.consumed.clear()
+                    await req.consumed.wait()
+                req.pending.append(item)
+                req.silent_steps = 0
+                req.waits = False
+                self._wake()
+        while req.in_step:
+            req.consumed.clear()
+            await req.consumed.wait()
+        req.ended = True
+        req.waits = False
+        self._wake()
+
+    def ready(self, group: Group, req: StageRequest, now_s: float) -> bool:
+        """Whether the request can step at a stage: it has something to do, and room for what it emits."""
+        if self._credit <= 0 or self._over.is_set():
+            return False
+        if not req.ready:
+            return False
+        if group.guided and not all(other.ready for other in group.reqs):
+            return False
+        if group.following is not None and group.following.full:
+            return False
+        return self.wait_s(req, now_s) <= 0
+
+    def wait_s(self, req: StageRequest, now_s: float) -> float:
+        """Return how long a stage that makes sound is to wait for a listener who has enough ahead; 0 for the others."""
+        lead_s = self.request.lead_s
+        waits = self.listener.speculative or self.listener.started_s is not None
+        if lead_s is None or not req.info.sounds or not waits:
+            return 0.0
+        return self.listener.slack_s(now_s) - lead_s
+
+    def stepped(
+        self, group: Group, req: StageRequest, chunks: Sequence[Chunk] | EngineError, began_s: float, ended_s: float
+    ) -> None:
+        """Send what a step at a stage gave to where it belongs. Raises the error that it gave."""
+        if isinstance(chunks, EngineError):
+            raise chunks
+        req.consumed.set()
+        if not chunks and not req.waits:
+            self._check_silence(req)
+        else:
+            req.silent_steps = 0
+        if chunks and "out" not in req.marks:
+            req.marks |= {"step": began_s, "out": ended_s}
+            self._mark(req)
+        for chunk in chunks:
+            self._give(group, req, chunk, ended_s)
+        if req.done and "done" not in req.marks:
+            self._finish(group, req, ended_s)
+
+    def _check_silence(self, req: StageRequest) -> None:
+        """Raises Stalled for a stage that steps on and on, is given nothing more, and gives nothing."""
+        req.silent_steps += 1
+        if req.silent_steps >= MOST_SILENT_STEPS:
+            raise Stalled(f"{req.info.name} stepped {MOST_SILENT_STEPS} times, was given nothing more and gave nothing")
+
+    def _give(self, group: Group, req: StageRequest, chunk: Chunk, now_s: float) -> None:
+        """Take a chunk of a role: the main one's is the answer; of a joined group, the next stage gets all in the
+        end."""
+        if group.joined and chunk.kind in req.info.feeds:
+            req.given.append(chunk)
+        if req is not group.main:
+            return
+        if isinstance(chunk, Audio):
+            self.listener.produce(seconds(chunk.wave, SPEAKER_RATE_HZ), now_s)
+        if (new := self.recovery.made(req, chunk)) is not None:
+            self._route(group, new)
+
+    def _route(self, group: Group, chunk: Chunk) -> None:
+        """Send a chunk to the client, to the next stage, or to both, as the stage declares it."""
+        info = group.stage.info
+        client = chunk.kind in info.emits or (self.request.dump and isinstance(chunk, Codes))
+        self._pass_on(group, chunk, client, not group.joined and chunk.kind in info.feeds)
+
+    def _pass_on(self, group: Group, chunk: Chunk, client: bool, further: bool) -> None:
+        to_client = self.recovery.for_client(chunk) if client else None
+        onward = None
+        following = group.following
+        if further and following is not None:
+            following.feed(chunk, self._wake)
+        elif further:
+            onward = self.recovery.for_next_hop(chunk)
+        if to_client is not None:
+            self._emit(to_client, True, onward is to_client)
+        if onward is not None and onward is not to_client:
+            self._emit(onward, False, True)
+
+    def _finish(self, group: Group, req: StageRequest, now_s: float) -> None:
+        """A role is done. A guided group is done when its main role is; what it followed blocks nobody upstream."""
+        req.marks |= {"done": now_s, "cut": now_s} if req.cut else {"done": now_s}
+        self._mark(req)
+        if group.joined:
+            self._send_marks()  # at the deadline the ended roles must be known
+        req.inputs.drop()
+        if group.guided and req is group.main:
+            for companion in group.reqs[1:]:
+                companion.done = True
+                companion.inputs.drop()
+        if not group.done:
+            return
+        if (bundle := group.bundle()) is not None:
+            self._pass_on(group, bundle, client=False, further=True)
+        if (following := group.following) is not None:
+            following.close()
+        if all(other.done for other in self.groups):
+            self._over.set()
+
+    def _mark(self, req: StageRequest) -> None:
+        """Note the moments of a role: they go with what leaves next."""
+        self._marks |= {req.mark(word): at_s for word, at_s in req.marks.items()}
+
+    def _send_marks(self) -> None:
+        if self._marks:
+            marks = self._marks
+            self._marks = {}
+            self._send(messages.Marks(self.id, marks))
+
+    def _emit(self, chunk: Chunk, client: bool, onward: bool) -> None:
+        self._credit -= 1
+        marks = self._marks
+        self._marks = {}
+        self._send(messages.Emit(self.id, chunk, client, onward, self.recovery.take_checkpoints(), marks))
+
+    def fail(self, error: EngineError) -> None:
+        """End the run with an error; nothing more of it leaves but that."""
+        self._error = self._error or error
+        self.close()
+
+    def close(self) -> None:
+        """Step no more: the run is over, whatever its requests still have."""
+        self._over.set()
+        for group in self.groups:
+            for req in group.reqs:
+                req.closed = True
+
+    def forget(self) -> None:
+        """Drop what the stages keep for this run, which is over, but for a request that a step has in its hands: native
+        work that goes on for it ends with its state.
+
+        What refers to itself is taken apart: so the request is freed at once, pictures and all, and does not wait for
+        the collector, which does not know how large they are.
+        """
+        self.inputs.set_reader(None)
+        for req in [req for group in self.groups for req in group.reqs if not req.in_step]:
+            req.state = None
+            req.group = ()
+
+    def feed(self, chunk: Chunk) -> None:
+        """Take a chunk from the server; what comes after the first stage's end only gives its credit back."""
+        self.inputs.put(chunk)
+
+    def grant(self, n: int) -> None:
+        self._credit += n
+        self._wake()
+
+    def commit(self, now_s: float) -> None:
+        """The input has ended: from here the answer counts as awaited."""
+        self.inputs.close()
+        if not self.listener.committed:
+            self.listener.committed = True
+            self.listener.arrived_s = now_s
+        self._wake()
+
+    def report(self, state: messages.PlayoutState, since_s: float) -> None:
+        """Note the state of the sound: it is held, awaited, or heard, as if its first sample had played ``since_s``."""
+        self.listener.speculative = state == "held"
+        if state == "playing":
+            self.listener.started_s = since_s
+        self._wake()
+
+    def _took_input(self) -> None:
+        self._taken += 1
+        if self._taken == messages.GRANT:
+            self._taken = 0
+            self._send(messages.Grant(self.id, messages.GRANT))

@@ -1,0 +1,1 @@
+"""The life of a worker's process: start, join, heartbeat, watchdog."""

@@ -1,0 +1,143 @@
+"""Build a worker from its spec, with warm stages, and run it. Independent of where the worker runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.chunk import OUTPUTS
+from engine.deployment.config import StageSpec
+from engine.deployment.model_catalog import located
+from engine.errors import ConfigError, WeightsError
+from engine.ipc import messages
+from engine.worker.loop.run import Send
+from engine.worker.loop.worker import Worker
+from engine.worker.process.device_faults import out_of_memory
+from engine.worker.process.heartbeat import beats
+from engine.worker.stage import Stage, StageConfig
+from engine.worker.uses import stage_type
+
+
+def build(task: messages.Task, send: Send) -> tuple[Worker, messages.Hello]:
+    """Load the stages of a task. Blocks until they are warm. Raises ConfigError or WeightsError."""
+    own = {spec.name: (spec, order) for order, spec in enumerate(task.stages) if spec.name in task.worker.stages}
+    answers = device_checked([(spec, order) for spec, order in own.values()], task)
+    stages = {name: make(spec.use, name, order, _config(spec, task)) for name, (spec, order) in own.items()}
+    max_batch = {spec.name: _max_batch(spec, task) for spec in task.stages}
+    worker = Worker(stages, task.chunks, max_batch, send, schedule=task.worker.schedule, device_answers=answers)
+    return worker, messages.Hello(task.id, os.getpid(), tuple(stage.info for stage in stages.values()))
+
+
+async def serve(worker: Worker, hello: messages.Hello, task: messages.Task, send: Send, over: asyncio.Event) -> None:
+    """Say hello, then step and send heartbeats until ``over`` is set. A failed step loop raises an ExceptionGroup."""
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(worker.serve(), name="serve")
+        await asyncio.sleep(0)
+        send(hello)
+        beating = tasks.create_task(beats(worker, task, send), name="beats")
+        await over.wait()
+        serving.cancel()
+        beating.cancel()
+
+
+def device_checked(specs: Sequence[tuple[StageSpec, int]], task: messages.Task) -> Callable[[], bool]:
+    """Return a function that tells whether the device still computes (always True without stages of torch).
+
+    Raises ConfigError if it does not, and WeightsError if it has too little memory for the stages that can tell how
+    much they need.
+    """
+    kinds = {spec.name: (_kind(spec.use, order), _config(spec, task)) for spec, order in specs}
+    plannable = {name: found for name, found in kinds.items() if getattr(found[0], "plannable", False)}
+    if task.device == "cpu" or not plannable:
+        return lambda: True
+    from engine.worker.nn.device import answers, check  # these stages have torch
+    from engine.worker.nn.memory import check_room
+
+    device = f"cuda:{task.device}" if task.device.isdigit() else task.device
+    check(device)
+    check_room(plannable, device)
+    return functools.partial(answers, device)
+
+
+def _config(spec: StageSpec, task: messages.Task) -> StageConfig:
+    return StageConfig(
+        weights=located(spec.weights) if spec.weights else None,
+        device=task.device,
+        dtype=spec.dtype or task.worker.dtype,
+        threads=task.worker.threads,
+        slots=_max_batch(spec, task),
+        options=spec.options,
+    )
+
+
+def _max_batch(spec: StageSpec, task: messages.Task) -> int:
+    return spec.max_batch or task.worker.max_batch
+
+
+def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
+    """Return the stage that ``use`` names, warm, with its name and its place in the pipeline.
+
+    Raises ConfigError or WeightsError.
+    """
+    kind = _kind(use, order)
+    try:
+        stage = kind(config)
+        stage.info = msgspec.structs.replace(stage.info, name=name, order=order)
+        if warm_up := getattr(stage, "warm_up", None):
+            warm_up()
+    except ImportError as error:
+        raise ConfigError(f"stages[{order}]: {use} cannot be made with {sys.executable}: {error}") from error
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        raise WeightsError(
+            f"The device {config.device} ran out of memory while {name} was loaded: another process may have taken "
+            "some meanwhile. End that, lower max_batch or options.context, or give the stage another device."
+        ) from error
+    if strange := stage.info.emits - OUTPUTS:
+        raise ConfigError(f"the stage {name} emits {', '.join(sorted(strange))}, which no client can take")
+    return stage
+
+
+def _kind(use: str, order: int) -> Any:
+    return stage_type(use, f"stages[{order}].use")
+
+
+def set_visible_device(task: messages.Task) -> messages.Task:
+    """See no device but the task's own, so that two workers never land on the same one. Raises ConfigError.
+
+    Once, and before anything has touched a device: afterwards it is too late.
+    """
+    number = task.device.removeprefix("cuda:")
+    if not number.isdigit():
+        return task
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if visible and int(number) >= len(visible):
+        raise ConfigError(f"the device {task.device} is not there: only {len(visible)} may be seen")
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible[int(number)] if visible else number
+    if not _devices():
+        raise ConfigError(f"the device {task.device} is not there: look with nvidia-smi, or say cpu")
+    return msgspec.structs.replace(task, device="cuda:0")
+
+
+def _devices() -> int:
+    """Count the CUDA devices that this process sees; without torch, those that NVIDIA's driver shows."""
+    try:
+        import torch
+    except ImportError:
+        return sum(path.name.removeprefix("nvidia").isdigit() for path in Path("/dev").glob("nvidia*"))
+    return torch.cuda.device_count()
+
+
+def set_niceness() -> None:
+    """Yield to the server's process, which has packets to send, where the two compete for a core."""
+    with contextlib.suppress(OSError):
+        os.nice(1)

@@ -1,0 +1,156 @@
+"""Base of voices whose library speaks in this process, clause by clause.
+
+A step makes one piece of one answer, for the listener who needs it most. If a listener leaves, the answer ends after
+that piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.chunk import Audio, Checkpoint, Chunk
+from engine.core import SPEAKER_RATE_HZ, StageInfo, Wave
+from engine.deployment.config import ChunkSpec
+from engine.errors import EngineError
+from engine.worker.randomness import GOLDEN
+from engine.worker.stage import guarded
+from engine.worker.stage_request import StageRequest
+from engine.worker.tts.answer_audio import LETTER_S, AnswerSound
+from engine.worker.tts.clauses import WORDS, Clause, Resume, clauses, on_one_line
+from engine.worker.tts.voices import asked_voice, can_say, unsayable
+
+Piece = tuple[Wave, float | None]
+"""Samples, and the share of the clause that has been said at their end, if the library reports it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """One clause to say."""
+
+    text: str
+    voice: str
+    seed: int = 0
+    speed: float = 1.0
+    left: Callable[[], bool] = lambda: False
+    """Whether the listener has left, so that the rest need not be made."""
+
+
+@dataclass(slots=True)
+class Speaking:
+    """One answer that is being spoken."""
+
+    sound: AnswerSound
+    voice: str
+    said: int = 0
+    """Characters of the answer that have been said."""
+    count: int = 0
+    """Clauses that have been said."""
+    pieces: Iterator[Piece] | None = None
+    """The remaining pieces of the current clause."""
+    clause: Clause | None = None
+    checkpoint: Checkpoint | None = None
+    """The state before the current clause, until a piece of it has been sent."""
+
+
+class ClauseSpeaker:
+    """Base of such stages. A subclass implements ``pieces``, and ``describe`` by ``voice_info``.
+
+    The randomness of a clause depends only on the request's seed and the clause's number. After a replica is lost,
+    another one makes the interrupted clause again and leaves out the part that was sent.
+    """
+
+    info: StageInfo
+    rate_hz: int = SPEAKER_RATE_HZ
+    words: ChunkSpec = WORDS
+    """Lengths of the clauses, in words."""
+    whole: bool = False
+    """Whether a step makes a whole clause, because the library cannot pause within one."""
+
+    def pieces(self, saying: Saying) -> Iterator[Piece]:
+        """Yield the sound of a clause at ``rate_hz`` as it is made.
+
+        A piece may be empty, to let other answers take their turn. Closing the generator stops the library.
+        """
+        raise NotImplementedError
+
+    def wording(self, text: str) -> str:
+        """Return a clause as the library must get it."""
+        return on_one_line(text)
+
+    def warm_up(self) -> None:
+        """Make the library allocate its memory before the first request."""
+        for _ in self.pieces(Saying("hello", asked_voice(None, self.info.facets.voices))):
+            pass
+
+    def open(self, req: StageRequest) -> None:
+        left: Mapping[str, Any] = req.checkpoint or {}
+        most = round(req.request.max_audio_s * SPEAKER_RATE_HZ)
+        sound = AnswerSound(most, left.get("letter_s", LETTER_S), left.get("samples", 0))
+        sound.sounded = bool(left)
+        voice = asked_voice(req.request.voice, self.info.facets.voices)
+        req.state = Speaking(sound, voice, left.get("said", 0), left.get("count", 0))
+
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Clause]:
+        until = req.checkpoint["until"] if req.checkpoint else 0
+        return clauses(req, inputs, self.words, Resume(req.state.said, req.state.count, until))
+
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        return [guarded(self, req, self._say) for req in reqs]
+
+    def _say(self, req: StageRequest) -> list[Chunk]:
+        speaking: Speaking = req.state
+        if speaking.pieces is None and not req.pending:
+            return self._end(req)
+        sound: list[Audio] = []
+        for wave, share in speaking.pieces or self._begin(req, req.pending.popleft()):
+            sound += speaking.sound.push(wave, self.rate_hz, share)
+            if not self.whole:
+                break
+        else:
+            sound += self._finish(speaking)
+        req.needs_input = speaking.pieces is None
+        req.done = speaking.sound.full
+        if not sound or speaking.checkpoint is None:
+            return [*sound]
+        checkpoint = speaking.checkpoint
+        speaking.checkpoint = None
+        return [checkpoint, *sound]
+
+    def _begin(self, req: StageRequest, clause: Clause) -> Iterator[Piece]:
+        """Return the pieces of the next clause."""
+        speaking: Speaking = req.state
+        speaking.sound.begin(clause)
+        speaking.clause = clause
+        speaking.checkpoint = Checkpoint(
+            {
+                "samples": speaking.sound.samples,
+                "letter_s": speaking.sound.letter_s,
+                "said": speaking.said,
+                "count": speaking.count,
+                "until": clause.end,
+            }
+        )
+        text = self.wording(clause.text)
+        # GOLDEN is odd, so that no two clauses of an answer share a seed.
+        seed = (req.request.sampling.seed + speaking.count * GOLDEN) % (1 << 64)
+        saying = Saying(text, speaking.voice, seed, req.request.speed, lambda: req.closed)
+        sayable = any(map(str.isalnum, text)) and can_say(text, self.info.facets.languages)
+        speaking.pieces = self.pieces(saying) if sayable else iter(())
+        return speaking.pieces
+
+    def _finish(self, speaking: Speaking) -> list[Audio]:
+        """End the current clause and return the rest of its sound."""
+        assert speaking.clause is not None
+        speaking.said = speaking.clause.end
+        speaking.count = speaking.count + 1
+        speaking.pieces = None
+        return speaking.sound.end()
+
+    def _end(self, req: StageRequest) -> list[Chunk]:
+        sound: AnswerSound = req.state.sound
+        if sound.lettered and not sound.sounded:
+            raise unsayable(self.info.facets.languages)
+        req.done = True
+        return []
