@@ -34,7 +34,7 @@ FIRST = ("tests/web/", "tests/worker/")
 """Where the longest tests are, and those that share checkpoints and references, which a process makes when it first
 wants one. Beside other processes they come first: what is shared out at the end is short, and wants little."""
 SLOW = (
-    "tests/worker/models/", "tests/worker/test_nano_ears.py", "tests/web/", "tests/contracts/", "tests/chaos/",
+    "tests/worker/models/", "tests/engine/worker/models/nano/test_ears.py", "tests/web/", "tests/contracts/", "tests/chaos/",
     "tests/deploy/test_haproxy.py", "tests/soak/", "tests/app/bench/", "tests/app/test_surroundings.py",
     "tests/app/transports/test_pace_over_the_wire.py", "tests/app/transports/webrtc/test_resume.py",
 )  # fmt: skip

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.quality import compared
 from engine.quantize import quantize
-from tests.worker.models.conftest import checkpoint
-from tests.worker.models.qwen3_omni.cases import Folder
+from tests.engine.worker.models.conftest import checkpoint
+from tests.engine.worker.models.qwen3_omni.cases import Folder
 
 __all__ = ["checkpoint"]
 

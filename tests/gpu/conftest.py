@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.worker.models.conftest import checkpoint
+from tests.engine.worker.models.conftest import checkpoint
 
 __all__ = ["checkpoint"]

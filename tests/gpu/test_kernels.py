@@ -14,23 +14,23 @@ import torch
 from torch import Tensor
 
 from engine.worker.kernels.loading import Kernels
-from tests.worker.kernels.conftest import figures
-from tests.worker.kernels.test_decode_attention import (
+from tests.engine.worker.kernels.conftest import figures
+from tests.engine.worker.kernels.test_decode_attention import (
     test_a_decode_step_in_place_is_the_one_that_gathers,
     test_a_position_too_few_or_too_many_would_show,
     test_a_row_is_the_same_to_the_bit_whoever_is_beside_it_and_whatever_is_the_longest,
     test_a_row_sees_its_own_positions_and_no_others,
     test_eight_thousand_positions_beside_one,
 )
-from tests.worker.kernels.test_decode_attention import test_sizes as test_sizes_of_decode_attention
-from tests.worker.kernels.test_drawing import (
+from tests.engine.worker.kernels.test_decode_attention import test_sizes as test_sizes_of_decode_attention
+from tests.engine.worker.kernels.test_drawing import (
     test_a_row_that_is_no_number_has_no_id,
     test_another_seed_step_codebook_or_stage_draws_another,
     test_ids_come_as_often_as_they_are_likely,
     test_of_ids_that_are_as_likely_the_first_are_kept_and_no_more_than_top_k,
     test_the_ids_are_torchs,
 )
-from tests.worker.kernels.test_fused import (
+from tests.engine.worker.kernels.test_fused import (
     test_a_frame_of_the_code_predictor,
     test_a_gate_that_is_far_off_overflows_nowhere,
     test_a_gated_product,
@@ -42,7 +42,7 @@ from tests.worker.kernels.test_fused import (
     test_heads_are_normalised_turned_and_written,
     test_of_two_that_are_as_large_the_first_is_chosen_and_nobody_who_is_not_there,
 )
-from tests.worker.kernels.test_quantized_experts import (
+from tests.engine.worker.kernels.test_quantized_experts import (
     test_blocks_of_rows_belong_to_one_expert_each,
     test_every_layout_is_what_it_would_be_written_out,
     test_halves_that_are_swapped_would_show,
@@ -50,13 +50,13 @@ from tests.worker.kernels.test_quantized_experts import (
     test_weights_are_those_that_are_written_out_to_the_bit,
     test_weights_that_are_written_out,
 )
-from tests.worker.kernels.test_quantized_experts import test_sizes as test_sizes_of_experts
-from tests.worker.kernels.test_varlen_attention import (
+from tests.engine.worker.kernels.test_quantized_experts import test_sizes as test_sizes_of_experts
+from tests.engine.worker.kernels.test_varlen_attention import (
     test_a_prefill_of_a_stack,
     test_each_piece_sees_its_own_slot_up_to_each_row,
     test_pieces_of_a_batch_are_those_that_attend_apart,
 )
-from tests.worker.kernels.test_varlen_attention import test_sizes as test_sizes_of_varlen_attention
+from tests.engine.worker.kernels.test_varlen_attention import test_sizes as test_sizes_of_varlen_attention
 
 __all__ = [
     "figures",

@@ -19,9 +19,9 @@ from engine.worker.nn.device import to_device
 from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni import thinker_net
 from engine.worker.talker import net as talker_net
+from tests.engine.worker.models.qwen3_omni.cases import PROMPTS, Folder
+from tests.engine.worker.models.qwen3_omni.driven import drive, stages
 from tests.oracles.talk import request
-from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder
-from tests.worker.models.qwen3_omni.driven import drive, stages
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
