@@ -17,6 +17,8 @@ import tools
 from gates import _leaves_no_tasks, leaves_nothing_behind, measures_alone, stays_on_this_machine
 from loaded_once import loaded_once
 
+from scripts.suites import HEAVY
+
 __all__ = ["_leaves_no_tasks", "leaves_nothing_behind", "loaded_once", "measures_alone", "stays_on_this_machine"]
 
 GUARD = Path(__file__).parent / "guard"
@@ -103,19 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
     if not config.option.markexpr and not any("::" in argument for argument in config.args):
-        heavy = {
-            "attacks",
-            "gpu",
-            "soak",
-            "chaos",
-            "conformance",
-            "bench",
-            "kernels",
-            "media",
-            "ray",
-            "transitions",
-            "real",
-        }
+        heavy = {*HEAVY, "bench"}
         left = [item for item in items if heavy.isdisjoint(mark.name for mark in item.iter_markers())]
         config.hook.pytest_deselected(items=[item for item in items if item not in left])
         items[:] = left

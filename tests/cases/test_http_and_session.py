@@ -22,7 +22,7 @@ BELOW = "server {{ listen 127.0.0.1:{port}; location /voice/ {{ proxy_pass http:
 LINK = re.compile(r'(?:src|href)="([^"#]+)"')
 
 
-@pytest.mark.xfail(strict=True, reason="an assistant message with empty content is refused (issue 48)")
+@pytest.mark.xfail(strict=True, reason="an assistant message with empty content is refused")
 async def test_an_empty_answer_in_the_history_is_accepted(server: Running) -> None:
     messages = [
         {"role": "user", "content": "hello"},

@@ -34,7 +34,7 @@ def calls(answer: Sequence[Delta]) -> list[tuple[str, object]]:
     return [(one.name, json.loads(one.arguments)) for one in only(ToolCall, answer)]
 
 
-@pytest.mark.xfail(strict=True, reason="arguments are appended to an empty object that came first (issue 48)")
+@pytest.mark.xfail(strict=True, reason="arguments are appended to an empty object that came first")
 async def test_arguments_that_follow_an_empty_object_replace_it() -> None:
     reply = stream(
         call("{}", index=0, id="a", type="function", name="timer"),
@@ -54,7 +54,7 @@ async def test_a_name_may_come_after_the_first_arguments() -> None:
     assert calls(await answer_to(reply)) == [("timer", {"minutes": 5})]
 
 
-@pytest.mark.xfail(strict=True, reason="half of a surrogate pair ends the answer with an error (issue 48)")
+@pytest.mark.xfail(strict=True, reason="half of a surrogate pair ends the answer with an error")
 async def test_an_emoji_cut_between_two_events_does_not_end_the_answer() -> None:
     halves = (json.dumps(text(piece)) for piece in ("Good day \ud83d", "\ude00 and welcome."))
     answer = written(await answer_to(stream(*halves, text("", "stop"))))
@@ -62,7 +62,7 @@ async def test_an_emoji_cut_between_two_events_does_not_end_the_answer() -> None
     assert answer.endswith(" and welcome.")
 
 
-@pytest.mark.xfail(strict=True, reason="a stream with the type text/plain is refused (issue 48)")
+@pytest.mark.xfail(strict=True, reason="a stream with the type text/plain is refused")
 async def test_a_stream_declared_as_plain_text_is_read() -> None:
     events = [f"data: {json.dumps(event)}\n\n".encode() for event in words("Good ", "day.")]
     reply = sound(*events, b"data: [DONE]\n\n", kind="text/plain; charset=utf-8")

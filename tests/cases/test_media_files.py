@@ -68,20 +68,18 @@ def cover(size: int) -> bytes:
     return b"APIC" + struct.pack(">I", len(body)) + b"\0\0" + body
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a file with a gap in its timestamps is taken for one that is cut off (issue 48)"
-)
+@pytest.mark.xfail(strict=True, reason="a file with a gap in its timestamps is taken for one that is cut off")
 def test_sound_after_a_gap_in_the_timestamps_of_an_mp4_is_kept() -> None:
     assert seconds_of(with_gap(gap_s=20, at_s=1.0)) >= SECONDS - 0.12
 
 
-@pytest.mark.xfail(strict=True, reason="a FLAC file that begins with an ID3 tag is refused (issue 48)")
+@pytest.mark.xfail(strict=True, reason="a FLAC file that begins with an ID3 tag is refused")
 def test_a_flac_after_an_id3_tag_is_decoded() -> None:
     data = id3(bytes(10), version=4) + recorded("flac", "flac")
     assert seconds_of(data) == pytest.approx(SECONDS, abs=0.05)
 
 
-@pytest.mark.xfail(strict=True, reason="a WAV file with 24 valid bits in 32-bit samples is refused (issue 48)")
+@pytest.mark.xfail(strict=True, reason="a WAV file with 24 valid bits in 32-bit samples is refused")
 def test_a_wav_of_24_bits_in_32_is_decoded() -> None:
     assert seconds_of(wav_24_in_32(sine(32_000, 16_000), 16_000)) == pytest.approx(SECONDS, abs=0.05)
 

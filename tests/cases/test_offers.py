@@ -73,14 +73,14 @@ def bundle_of(sdp: str) -> list[str]:
     return sdp.split("a=group:BUNDLE", 1)[1].split("\r\n", 1)[0].split()
 
 
-@pytest.mark.xfail(strict=True, reason="a rejected section without a transport of its own is refused (issue 48)")
+@pytest.mark.xfail(strict=True, reason="a rejected section without a transport of its own is refused")
 async def test_a_stopped_camera_is_rejected_and_the_call_goes_on(server: Running, offer: str) -> None:
     answer = await answered(server, offer + "".join(f"{line}\r\n" for line in STOPPED))
     assert section_of(answer, "video").startswith("m=video 0 ")
     assert bundle_of(answer) == ["0", "1"], "a rejected section must not be in the bundle"
 
 
-@pytest.mark.xfail(strict=True, reason="a camera without a common codec makes the whole offer fail (issue 48)")
+@pytest.mark.xfail(strict=True, reason="a camera without a common codec makes the whole offer fail")
 async def test_a_camera_without_a_common_codec_is_rejected_and_the_call_goes_on(server: Running, offer: str) -> None:
     grouped = offer.replace("a=group:BUNDLE 0 1", "a=group:BUNDLE 0 1 2")
     answer = await answered(server, grouped + "".join(f"{line}\r\n" for line in (*VP9, *transport_of(offer))))
@@ -88,7 +88,7 @@ async def test_a_camera_without_a_common_codec_is_rejected_and_the_call_goes_on(
     assert bundle_of(answer) == ["0", "1"], "a rejected section must not be in the bundle"
 
 
-@pytest.mark.xfail(strict=True, reason="a bundle-only section without a transport of its own is refused (issue 48)")
+@pytest.mark.xfail(strict=True, reason="a bundle-only section without a transport of its own is refused")
 @pytest.mark.parametrize("above", [False, True], ids=["in the section", "above the sections"])
 async def test_a_bundle_only_section_uses_the_transport_of_the_first(above: bool, server: Running, offer: str) -> None:
     answer = await answered(server, max_bundle(offer, above))

@@ -63,7 +63,7 @@ def orders(body: Body) -> Reply:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="a prompt with instructions alone has no message of the user (issue 48)")
+@pytest.mark.xfail(strict=True, reason="a prompt with instructions alone has no message of the user")
 async def test_an_agent_greets_before_anybody_spoke() -> None:
     async with session(needs_a_user) as (client, _):
         await client.configure(instructions="You are the receptionist of a bicycle shop.")
@@ -76,7 +76,7 @@ async def test_an_agent_greets_before_anybody_spoke() -> None:
 
 @pytest.mark.slow
 @pytest.mark.xfail(
-    strict=True, reason="the whole context is requested for the answer, which leaves no room for the prompt (issue 48)"
+    strict=True, reason="the whole context is requested for the answer, which leaves no room for the prompt"
 )
 async def test_an_answer_may_be_as_long_as_the_context_has_room() -> None:
     async with session(has_room) as (client, _):
@@ -102,9 +102,7 @@ async def test_an_interrupted_answer_keeps_the_call_and_its_result() -> None:
     assert [one["content"] for one in messages if one["role"] == "tool"] == ["ordered, number 42"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a message of the user follows a tool result without an answer between them (issue 48)"
-)
+@pytest.mark.xfail(strict=True, reason="a message of the user follows a tool result without an answer between them")
 def test_a_user_message_does_not_follow_a_tool_result_directly() -> None:
     messages = body(user("Set a timer."), assistant(CALL), RESULT, user("And the lights?"))["messages"]
     after = [two["role"] for one, two in itertools.pairwise(messages) if one["role"] == "tool"]

@@ -20,7 +20,7 @@ def said(text: str) -> str:
 
 
 def wrong(reason: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(strict=True, reason=f"{reason} (issue 48)")
+    return pytest.mark.xfail(strict=True, reason=f"{reason}")
 
 
 TIME = wrong("AM in capitals after a time is read as the word")

@@ -8,7 +8,7 @@ from tests.app.rig import LoudnessVad, eventually, running, script_spec
 from tests.app.transports.telephone.exchanges import SDP, reached, sip_phone
 
 
-@pytest.mark.xfail(strict=True, reason="an INVITE without an offer is refused with 488 (issue 48)")
+@pytest.mark.xfail(strict=True, reason="an INVITE without an offer is refused with 488")
 async def test_an_invite_without_an_offer_is_answered_with_one() -> None:
     telephone = {"sip": "127.0.0.1:0", "greeting": "Say hello."}
     async with (
