@@ -4,7 +4,7 @@
 
 For ``3.12 torch==2.11.0 transformers==5.17.0`` it makes an environment of Python 3.12 in ``build/versions``, once. The
 packages that are named have these versions, whatever ``pyproject.toml`` says of them; all others have those of
-``constraints.txt``, unless what is named needs another one. There it runs those tests of ``tests/worker`` and
+``constraints.txt``, unless what is named needs another one. There it runs the tests of
 ``tests/engine`` that `make test` runs, or whatever stands behind ``--``. Needs a network for the first run. Knows no
 test.
 """
@@ -25,7 +25,7 @@ from scripts import suites, wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 MADE = ROOT / "build" / "versions"
-TESTS = ("tests/worker", "tests/engine")
+TESTS = ("tests/engine",)
 
 
 def main(arguments: list[str]) -> int:

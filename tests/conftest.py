@@ -32,11 +32,12 @@ AUTHORITIES = GUARD / "no_authority.pem"
 client reads in 25 ms. No test asks a server that one of them vouches for."""
 os.environ.setdefault("TRITON_INTERPRET", str(int("gpu" not in sys.argv)))
 """Whether Triton interprets kernels, which it asks once, when it is imported: everywhere but under ``-m gpu``."""
-FIRST = ("tests/web/", "tests/worker/")
+FIRST = ("tests/web/", "tests/engine/worker/models/", "tests/engine/worker/nn/", "tests/engine/worker/kernels/")
 """Where the longest tests are, and those that share checkpoints and references, which a process makes when it first
 wants one. Beside other processes they come first: what is shared out at the end is short, and wants little."""
 SLOW = (
-    "tests/worker/models/", "tests/engine/worker/models/nano/test_ears.py", "tests/web/", "tests/contracts/", "tests/chaos/",
+    "tests/engine/worker/models/qwen", "tests/engine/worker/models/test_", "tests/engine/worker/models/nano/test_ears.py",
+    "tests/web/", "tests/contracts/", "tests/chaos/",
     "tests/deploy/test_haproxy.py", "tests/soak/", "tests/app/bench/", "tests/app/test_surroundings.py",
     "tests/app/transports/test_pace_over_the_wire.py", "tests/app/transports/webrtc/test_resume.py",
 )  # fmt: skip

@@ -51,12 +51,12 @@ def test_what_is_named_is_taken_and_all_else_as_it_is_pinned(commands: list[list
     assert made[:3] == ["/python3.12", "-m", "venv"]
     assert pinned[-2:] == list(reversed(PINS))
     assert tests[:3] == [str(folder / "bin" / "python"), "-m", "pytest"]
-    assert tests[-2:] == ["tests/worker", "tests/engine"]
+    assert tests[-1:] == ["tests/engine"]
     assert any("not (slow or" in word for word in tests)
     count = len(commands)
-    assert versions.main(["3.12", *PINS, "--", "tests/worker/nn"]) == 5
+    assert versions.main(["3.12", *PINS, "--", "tests/engine/worker/nn"]) == 5
     assert len(commands) == count + 1, "it is there already"
-    assert commands[-1][-1] == "tests/worker/nn"
+    assert commands[-1][-1] == "tests/engine/worker/nn"
 
 
 @pytest.mark.usefixtures("commands")

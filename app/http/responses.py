@@ -1,7 +1,7 @@
 """``/v1/responses``: one answer to a conversation, in the API that has followed chat completions.
 
-An answer is kept for its key (``app.responses.store``), and the next request goes on from it by ``previous_response_id``. Source:
-openai-python ``resources/responses`` and ``types/responses``. Knows no tensor.
+An answer is kept for its key (``app.responses.store``), and the next request goes on from it by
+``previous_response_id``. Source: openai-python ``resources/responses`` and ``types/responses``.
 """
 
 from __future__ import annotations

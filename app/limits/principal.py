@@ -32,7 +32,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Secret:
-    """A client secret (``app.access.client_secrets``). ``session`` is the change of settings that its sessions start from."""
+    """A client secret (``app.access.client_secrets``). Its sessions start with the settings in ``session``."""
 
     value: str = field(repr=False)
     session: dict[str, Any]

@@ -5,7 +5,8 @@ and the PSS of one process grows when another one, which shared them, is killed.
 memory (``RssAnon`` and ``RssShmem`` of /proc/PID/status).
 
 The server's series has teeth of 10 to 20 MB all the same: it grows into what its sessions need at most, and falls each
-time that ``app/limits/memory_budget.py`` gives back what is free. So the slope is that of the teeth's tips (``verdict.peaks``).
+time that ``app/limits/memory_budget.py`` gives back what is free. So the slope is that of the teeth's tips
+(``verdict.peaks``).
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@ import pytest
 CONTROL = Path(__file__).parents[3] / "engine" / "control"
 
 MAY_KNOW = {
-    "membership": {"engine.deployment.config", "engine.control.replica_info", "engine.ipc.messages"},  # no socket, task or pool
+    "membership": {  # no socket, task or pool
+        "engine.deployment.config", "engine.control.replica_info", "engine.ipc.messages",
+    },
     "pool": {  # leases: no worker, no request's state
         "engine.control.balance", "engine.control.fair_queue", "engine.core", "engine.errors",
     },
@@ -22,7 +24,8 @@ MAY_KNOW = {
         "engine.stream", "engine.ipc.messages",
     },
     "join_listener": {  # registration: no fleet
-        "engine.deployment.config", "engine.control.replica", "engine.errors", "engine.ipc.handshake", "engine.ipc.links", "engine.ipc.messages",
+        "engine.deployment.config", "engine.control.replica", "engine.errors", "engine.ipc.handshake",
+        "engine.ipc.links", "engine.ipc.messages",
     },
 }  # fmt: skip
 

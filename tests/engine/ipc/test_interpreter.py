@@ -69,7 +69,7 @@ def python(tmp_path: Path) -> Path:
 @pytest.fixture
 def python_with_parley(python: Path) -> Path:
     (site,) = python.parents[1].glob("lib/python*/site-packages")
-    (site / "engine").symlink_to(Path(interpreter.__file__).parent)
+    (site / "engine").symlink_to(Path(interpreter.__file__).parents[1])
     return python
 
 

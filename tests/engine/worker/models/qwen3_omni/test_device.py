@@ -1,6 +1,7 @@
 """What a GPU asks of the family, without one: nothing of the CPU among its tensors, no wait but at the end of a step.
 
-On a device that is pretended (tests/engine/worker/pretend.py): it cannot show that a capture succeeds or how fast it is.
+It runs on a simulated device (tests/engine/worker/pretend.py), so it cannot show that a capture succeeds or how fast
+it is.
 """
 
 from __future__ import annotations
