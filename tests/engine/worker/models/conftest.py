@@ -38,8 +38,7 @@ def no_config_is_written_out() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_voice_is_warmed() -> Iterator[None]:
-    """It is at each of hundreds of starts, which takes as long as a test's answers; tests/engine/worker/talker says what that
-    does."""
+    """Skip the warm-up of voices, which takes as long as a test's answers. tests/engine/worker/talker tests the warm-up."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("engine.worker.talker.code2wav.WARM_S", 0.0)
         yield
