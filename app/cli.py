@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from app.commands import flags
 from app.commands.deployment import deployment, with_server, written
 from app.commands.moved_options import MOVED_FROM_BENCH, moved_options
-from app.commands.plainly import plainly
+from app.commands.plainly import cli_errors
 from engine import Request, Sampling
 
 _DEFAULT = Request(id="", session="", messages=())
@@ -25,7 +25,7 @@ class _Commands(TyperGroup):
     """All commands. A mistake in one of them is reported as one sentence."""
 
     def invoke(self, ctx: Any) -> Any:
-        with plainly():
+        with cli_errors():
             return super().invoke(ctx)
 
 
@@ -173,7 +173,7 @@ def ask(
     if max_frames is not None:
         raise typer.BadParameter("--max-frames is --max-seconds now: give the longest answer in seconds of speech")
     flags.only_here(url, dump=dump is not None, max_seconds=max_seconds != _DEFAULT.max_audio_s)
-    question = speak.Question(
+    question = speak.SpeakRequest(
         text=text,
         audio=audio,
         images=tuple(image or ()),
@@ -335,7 +335,7 @@ def bench(
     from app.bench.subject import Served
     from app.bench.target import spoken, target_of
 
-    with plainly(), stoppable():
+    with cli_errors(), stoppable():
         spec, served = deployment(config, weights=weights), Served(config, weights, speech and spoken(speech))
         target = None if url is None else target_of(url, model, key_file, speech)
         passed = run_bench(spec, served, target, None if quick else minutes, json_path)
@@ -360,9 +360,9 @@ def worker(
 
     Example: `parley worker --join 10.0.0.1:7000 --token-file token --stages talker,code2wav --replicas 2`
     """
-    from app.commands.worker import Offer, run_workers
+    from app.commands.worker import WorkerOffer, run_workers
 
-    offer = Offer(join, token_file, stages, tuple(devices.split(",")), replicas, address, wait)
+    offer = WorkerOffer(join, token_file, stages, tuple(devices.split(",")), replicas, address, wait)
     ended_well = run_workers(offer)
     raise typer.Exit(int(not ended_well))
 

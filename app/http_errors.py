@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException as Unrouted
 
 from app.access.auth import error_body
 from app.limits.memory_budget import MemoryFull
-from app.limits.quotas import ShareTaken
+from app.limits.quotas import QuotaExceeded
 from app.media.audio import MediaError
 from app.refusal import Closed, Refusal
 from engine import ContextOverflow, EngineError, Overloaded, RequestError, StageUnavailable, Stalled
@@ -51,7 +51,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 """Answers that a route may give besides its own, as OpenAPI has them."""
 
-ERRORS = (HttpRefusal, Closed, Refusal, MediaError, MemoryFull, ShareTaken, EngineError)
+ERRORS = (HttpRefusal, Closed, Refusal, MediaError, MemoryFull, QuotaExceeded, EngineError)
 """Errors that a route may raise for a reason of its own; all of them become the API's JSON."""
 
 
@@ -68,7 +68,7 @@ def refusal_of(error: Exception) -> HttpRefusal:
             return HttpRefusal(400, "invalid_value", f"The media can't be taken: {error}.")
         case MemoryFull(code=code):
             return HttpRefusal(503, code, str(error))
-        case ShareTaken(code=code):
+        case QuotaExceeded(code=code):
             return HttpRefusal(429, code, str(error))
         case ContextOverflow():
             return HttpRefusal(400, "context_length_exceeded", str(error))

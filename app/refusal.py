@@ -22,7 +22,7 @@ class Refusal(Exception):
         self.param = param
 
 
-class Broken(Refusal):
+class ServerFault(Refusal):
     """The server failed, not the client."""
 
     kind = "server_error"

@@ -25,8 +25,8 @@ from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.access.auth import OPEN_PATHS, Gate, error_body
-from app.access.security_headers import REQUEST_ID, Heads
-from app.access.tls import Certificate, Serving
+from app.access.security_headers import REQUEST_ID, SecurityHeadersMiddleware
+from app.access.tls import Certificate, ServerTls
 from app.client_address import Peers, shared_by
 from app.http.admin import admin
 from app.http.calls import calls_routes
@@ -40,7 +40,7 @@ from app.http.responses import responses
 from app.http.speech import speech
 from app.http.telephone import telephone_routes
 from app.http.transcriptions import transcriptions
-from app.http.warm_up import rehearse
+from app.http.warm_up import warm_up
 from app.http_errors import add_errors
 from app.limits import file_descriptors
 from app.live import LiveDialect
@@ -50,7 +50,7 @@ from app.service import MakeEngine, Service
 from app.telemetry import configure_logging, log
 from app.transports import websocket
 from app.transports.http_protocol import HttpProtocol
-from app.transports.listener import Listener
+from app.transports.listener import SocketListener
 from app.transports.live_socket import live
 from app.transports.open_calls import OpenCalls
 from app.transports.resumable_session import ResumableSessions
@@ -61,7 +61,7 @@ from app.transports.telephone.audiosocket import listening
 from app.transports.telephone.sip import answering
 from app.transports.telephone.telephones import Telephones
 from app.transports.uvicorn_compat import STARTUP_FAILURE
-from app.transports.webrtc.calls import Calls
+from app.transports.webrtc.calls import WebRtcCalls
 from engine import ConfigError, Engine, EngineSpec, ModelInfo
 from engine.aio import event_loop
 
@@ -125,7 +125,7 @@ def _serve(service: Service, on_ready: OnReady, extend: Extend) -> None:
     if not service.keys and not is_loopback(service.settings.host):
         log("server.open_to_all", host=service.settings.host, hint="set server.keys_file")
     config = config_of(service, extend)
-    rehearse(cast("FastAPI", config.app))
+    warm_up(cast("FastAPI", config.app))
     Server(config, service).run(sockets=[listener])
     if host.failure is not None:
         raise host.failure
@@ -193,7 +193,7 @@ class Server(uvicorn.Server):
         self.servers = [cast("Any", self._listener(one)) for one in sockets or ()]
         self.started = True
 
-    def _listener(self, sock: socket.socket) -> Listener:
+    def _listener(self, sock: socket.socket) -> SocketListener:
         def make(connection: TcpConnection) -> HttpProtocol:
             return HttpProtocol(
                 config=self.config,
@@ -205,11 +205,11 @@ class Server(uvicorn.Server):
                 own=self._service.own_address,
             )
 
-        return Listener(sock, self._tls(), self.connections, make, self.config.backlog)
+        return SocketListener(sock, self._tls(), self.connections, make, self.config.backlog)
 
     def _tls(self) -> Callable[[], ssl.SSLContext | None]:
         certificate, context = self._service.certificate, self.config.ssl
-        return Serving(certificate, context).context if certificate and context else lambda: context
+        return ServerTls(certificate, context).context if certificate and context else lambda: context
 
     async def main_loop(self) -> None:
         await self.on_tick(0)  # the one tick that matters: it sets the default headers
@@ -230,7 +230,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
     """The routes of one service, and those that ``extend`` adds."""
 
     open_calls = OpenCalls()
-    calls, telephones = Calls(service, open_calls), Telephones(service, open_calls)
+    calls, telephones = WebRtcCalls(service, open_calls), Telephones(service, open_calls)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -254,7 +254,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
         open_paths=OPEN_PATHS | page_paths(),
     )
     _add_cors(app, service.settings.allowed_origins)
-    app.add_middleware(Heads, settings=service.settings)
+    app.add_middleware(SecurityHeadersMiddleware, settings=service.settings)
     app.add_middleware(Peers, trusted=service.settings.trusted_proxies)
     add_errors(app)
 

@@ -8,27 +8,27 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
-from app.access.api_keys import Keys
-from app.access.client_secrets import Secrets
+from app.access.api_keys import ApiKeys
+from app.access.client_secrets import ClientSecrets
 from app.access.tls import certificate_of
 from app.client_address import own_address
 from app.limits.admission import Admission
-from app.limits.auth_throttle import Throttle
-from app.limits.bandwidth import Budgets
-from app.limits.fair_scheduler import LoopTime, Slices
-from app.limits.memory_budget import Memory, Room
-from app.limits.principal import Caller
-from app.limits.quotas import Shares
-from app.limits.rate_limiter import Pace
+from app.limits.auth_throttle import AuthThrottle
+from app.limits.bandwidth import BandwidthLimits
+from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
+from app.limits.memory_budget import MemoryBudget, MemoryReservation
+from app.limits.principal import Principal
+from app.limits.quotas import Quotas
+from app.limits.rate_limiter import RateLimiter
 from app.mcp import ToolServers
 from app.media.decode_thread import Decoding
 from app.realtime.input.endpointing import Sentences
 from app.realtime.input.turn_detector import Silero
 from app.realtime.ports import EnginePort, Vad
 from app.realtime.session_context import SessionContext
-from app.realtime.timer_lateness import Lateness
+from app.realtime.timer_lateness import TimerLatenessEstimator
 from app.refusal import Closed
-from app.responses.store import Kept
+from app.responses.store import ResponseStore
 from app.settings import settings_of
 from app.telemetry import Metrics, Stats, audit, log, log_failure
 from engine import (
@@ -160,23 +160,23 @@ class Service:
     def __init__(self, spec: EngineSpec, make_engine: MakeEngine = Engine, vad: Callable[[], Vad] = Silero) -> None:
         self.settings = settings_of(spec.server)
         limits = self.settings.limits
-        self.keys = Keys.of_file(self.settings.keys_file, "server.keys_file")
+        self.keys = ApiKeys.of_file(self.settings.keys_file, "server.keys_file")
         self.certificate = certificate_of(self.settings)
-        self.admin_keys = Keys.of_file(self.settings.admin_key_file, "server.admin_key_file")
-        self.metrics_keys = Keys.of_file(self.settings.metrics_key_file, "server.metrics_key_file")
+        self.admin_keys = ApiKeys.of_file(self.settings.admin_key_file, "server.admin_key_file")
+        self.metrics_keys = ApiKeys.of_file(self.settings.metrics_key_file, "server.metrics_key_file")
         self.engine_host = EngineHost(spec, make_engine, vad)
-        self.budgets = Budgets(limits)
-        shares = Shares(limits, lambda: len(self.keys) > 1)
+        self.budgets = BandwidthLimits(limits)
+        shares = Quotas(limits, lambda: len(self.keys) > 1)
         self.metrics = Metrics(self._stats, self._replicas, shares, self.budgets)
         self.admission = Admission(limits, self.metrics, shares, self.context, self._slots)
-        self.memory = Memory(int(limits.held_mb * 1e6), shares)
-        self.secrets = Secrets(limits.secrets, shares=shares, server=self.settings.name)
-        self.kept = Kept(limits, self.settings.name)
+        self.memory = MemoryBudget(int(limits.held_mb * 1e6), shares)
+        self.secrets = ClientSecrets(limits.secrets, shares=shares, server=self.settings.name)
+        self.kept = ResponseStore(limits, self.settings.name)
         self.tool_servers = ToolServers(self.settings.mcp)
-        self.throttle = Throttle()
+        self.throttle = AuthThrottle()
         self.decoding = Decoding()
-        self.slices = Slices()
-        self.lateness = Lateness()
+        self.slices = FairScheduler()
+        self.lateness = TimerLatenessEstimator()
         self.own_address = own_address(self.settings.trusted_proxies)
         self.keys.withdrawn = self._withdraw_key
         self.metrics.kept.set_function(lambda: len(self.kept))
@@ -205,7 +205,7 @@ class Service:
         await self.engine_host.stop()
 
     def context(
-        self, caller: Caller | None = None, *, while_draining: bool = False, while_unavailable: bool = False
+        self, caller: Principal | None = None, *, while_draining: bool = False, while_unavailable: bool = False
     ) -> SessionContext:
         """Return the context of one session: the parts that all sessions share, and its own memory account.
 
@@ -225,25 +225,25 @@ class Service:
             self._vad,
             Sentences(),
             settings.camera_every_s,
-            loop_time=self.loop_time(caller or Caller()),
-            room=Room(self.memory, caller),
+            loop_time=self.loop_time(caller or Principal()),
+            room=MemoryReservation(self.memory, caller),
             decoding=self.decoding,
             tool_servers=self.tool_servers,
         )
 
-    def pace(self, caller: Caller | None = None) -> Pace:
+    def pace(self, caller: Principal | None = None) -> RateLimiter:
         """Return the rate limiter of one client. A connection's caller is known only after its first request."""
         limits = self.settings.limits
-        pace = Pace(limits.messages_s, limits.received_mb_s * 1e6)
+        pace = RateLimiter(limits.messages_s, limits.received_mb_s * 1e6)
         if caller is not None:
             self.budgets.charge(pace, caller)
         return pace
 
-    def loop_time(self, caller: Caller, pace: Pace | None = None) -> LoopTime:
+    def loop_time(self, caller: Principal, pace: RateLimiter | None = None) -> LoopTimeBudget:
         """Return the caller's share of the event loop's time. A socket's caller has one already."""
-        return caller.loop_time or LoopTime(self.slices, caller.address, pace)
+        return caller.loop_time or LoopTimeBudget(self.slices, caller.address, pace)
 
-    def withdraw_secrets(self, caller: Caller, value: str | None) -> int:
+    def withdraw_secrets(self, caller: Principal, value: str | None) -> int:
         """End one client secret of the caller, or all of them, and the sessions opened with them. Returns the count."""
         gone = self.secrets.withdraw(caller, value)
         self.admission.shares.withdraw(lambda one: one.secret in gone)
@@ -252,7 +252,7 @@ class Service:
 
     def _withdraw_key(self, owner: str) -> None:
         """End everything that belongs to a key that was removed from its file."""
-        self.secrets.withdraw(Caller(owner))
+        self.secrets.withdraw(Principal(owner))
         self.kept.withdraw(owner)
         self.admission.shares.withdraw(lambda one: one.owner == owner)
 

@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from app.client_address import subscriber
-from app.limits.log_rate_limiter import NOBODY, Lines, subject_of
+from app.limits.log_rate_limiter import NOBODY, LogRateLimiter, subject_of
 from engine import ReplicaInfo
 from engine.aio.log_handler import LineWriter
 
@@ -30,7 +30,7 @@ _SECONDS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2, 2.
 _RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0)
 
 
-class Held(Protocol):
+class HeldCollector(Protocol):
     """The source of what keys hold of the server's places: kind, the key's name, and how many."""
 
     def held(self) -> Iterable[tuple[str, str, int]]: ...
@@ -38,7 +38,7 @@ class Held(Protocol):
     def refused(self) -> Iterable[tuple[str, str, int]]: ...
 
 
-class Received(Protocol):
+class ReceivedCollector(Protocol):
     """The source of what keys have sent: the key's name, bytes, and how often a client of it was made to wait."""
 
     def received(self) -> Iterable[tuple[str, int, int]]: ...
@@ -55,8 +55,8 @@ class Metrics:
         self,
         stats: Callable[[], Stats] = dict,
         replicas: Callable[[], Replicas] = tuple,
-        shares: Held | None = None,
-        budgets: Received | None = None,
+        shares: HeldCollector | None = None,
+        budgets: ReceivedCollector | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         gauge, counter = partial(Gauge, registry=self.registry), partial(Counter, registry=self.registry)
@@ -156,7 +156,7 @@ def _engine_report(stats: Callable[[], Stats], replicas: Callable[[], Replicas])
     yield from _table(_PREFIX_COLUMNS, ["stage", "replica"], prefixes)
 
 
-def _quota_report(shares: Held) -> Iterator[Metric]:
+def _quota_report(shares: HeldCollector) -> Iterator[Metric]:
     """Yield the places that each key holds, and how often it was refused one."""
     labels = ["kind", "key"]
     held = GaugeMetricFamily("parley_share_held", "Places that a key holds, by the key's name", labels=labels)
@@ -167,7 +167,7 @@ def _quota_report(shares: Held) -> Iterator[Metric]:
         yield family
 
 
-def _bandwidth_report(budgets: Received) -> Iterator[Metric]:
+def _bandwidth_report(budgets: ReceivedCollector) -> Iterator[Metric]:
     """Yield the bytes that the clients of each key have sent, and how often they had to wait for its budget."""
     received = CounterMetricFamily("parley_received_bytes", "Bytes that a key's clients sent", labels=["key"])
     slowed = CounterMetricFamily("parley_received_slowed", "Waits for the budget of a key's bytes", labels=["key"])
@@ -177,7 +177,7 @@ def _bandwidth_report(budgets: Received) -> Iterator[Metric]:
     yield from (received, slowed)
 
 
-_LINES = Lines()
+_LINES = LogRateLimiter()
 
 
 def log(event: str, **fields: object) -> None:
@@ -190,7 +190,7 @@ def log(event: str, **fields: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestContext:
     """One request: its id, the name of the key that it came with, and its address."""
 
     id: str = NOBODY
@@ -203,7 +203,7 @@ class Asked:
         return self.key if self.key != NOBODY else subscriber(self.address)
 
 
-ASKED: ContextVar[Asked] = ContextVar("asked", default=Asked())  # noqa: B039 - it is frozen
+ASKED: ContextVar[RequestContext] = ContextVar("asked", default=RequestContext())  # noqa: B039 - it is frozen
 """The request that the current task, or the one that began it, belongs to."""
 
 

@@ -34,7 +34,7 @@ import torch
 from benchmarks.fleet import said
 from engine import Engine, EngineError, Message, Request, Sampling, TextPart, parse_config
 from engine.chunk import Text, ToolCall, Usage
-from engine.core import Tool
+from engine.core import ToolDefinition
 from engine.worker.text.chat_encoder import Chat
 from tests.oracles import tiny_qwen3_omni as tiny
 from tests.oracles.qwen3_omni import Oracle
@@ -43,7 +43,7 @@ AT_ONCE, TOKENS, FRAMES = 12, 160, 12
 RARE = 40
 JUDGED = 16  # answers that the reference reads together
 STEPS, ROWS = 150, 8
-TOOL = Tool("city", "Tells about a city.", {"type": "object"})
+TOOL = ToolDefinition("city", "Tells about a city.", {"type": "object"})
 WORDS = tuple(f"{letter}{letter.upper()}{'1' * (letter > 'm')}" for letter in ascii_lowercase)
 CITIES = ("Ulm", "Rome", "Oslo", "Lima", "Bern")
 

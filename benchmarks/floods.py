@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
-from app.bench.client import Client, Turn, open_client
+from app.bench.client import BenchClient, Turn, open_client
 from app.bench.figures import percentile
 from app.bench.sessions import hear_out, speech
 from app.bench.target import Target
@@ -83,7 +83,7 @@ async def spoken_turns(aim: Target, users: int, seconds: float) -> list[Turn]:
         turns = list[Turn]()
         end_s = time.monotonic() + seconds
 
-        async def speak(client: Client) -> None:
+        async def speak(client: BenchClient) -> None:
             while time.monotonic() < end_s:
                 turns.append(await hear_out(client, words))
 

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from app.bench.sessions import PROMPTS
 from app.client.player import Player
-from app.commands.server import Server
+from app.commands.server import RemoteServer
 from benchmarks.arrivals import poisson
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, Audio, AudioPart, EngineError, Message, Request, Sampling, TextPart
 from engine.audio.resampler import resample
@@ -184,7 +184,7 @@ def parting_s(one: Wave, other: Wave) -> float:
     return float(apart[0] if len(apart) else length) / SPEAKER_RATE_HZ
 
 
-async def ask(server: Server, kind: Kind, question: int) -> Answer:
+async def ask(server: RemoteServer, kind: Kind, question: int) -> Answer:
     """One answer to its end. What goes wrong is its outcome."""
     answer = Answer(time.monotonic(), question)
     try:
@@ -201,7 +201,7 @@ async def ask(server: Server, kind: Kind, question: int) -> Answer:
     return answer
 
 
-async def loads(server: Server, plan: Plan, kind: Kind, replicas: int = 1) -> list[Load]:
+async def loads(server: RemoteServer, plan: Plan, kind: Kind, replicas: int = 1) -> list[Load]:
     """Ask alone, then under every load of the plan. Raises EngineError where the server does not answer such questions.
 
     An answer of no sound, as random weights give them, is no question for a load: it is left out.
@@ -221,7 +221,7 @@ async def loads(server: Server, plan: Plan, kind: Kind, replicas: int = 1) -> li
     return [*found, Load(kind, f"{rate:.3g} a second", replicas, tuple(answers), alone)]
 
 
-async def _at_once(server: Server, kind: Kind, users: int, count: int) -> list[Answer]:
+async def _at_once(server: RemoteServer, kind: Kind, users: int, count: int) -> list[Answer]:
     """Let so many users ask, each one question at a time, until ``count`` were asked."""
     answers: list[Answer] = []
     left = iter(range(count))
@@ -235,12 +235,12 @@ async def _at_once(server: Server, kind: Kind, users: int, count: int) -> list[A
     return answers
 
 
-async def _at_rate(server: Server, kind: Kind, rate: float, count: int) -> list[Answer]:
+async def _at_rate(server: RemoteServer, kind: Kind, rate: float, count: int) -> list[Answer]:
     left = iter(range(count))
     return await poisson(lambda: ask(server, kind, next(left) % len(kind.requests)), rate, count)
 
 
-async def transcribed(server: Server, sound: Wave) -> str | None:
+async def transcribed(server: RemoteServer, sound: Wave) -> str | None:
     """Return the words that the server hears in a sound, float32 [samples]; None if it writes down nothing."""
     pcm = resample((sound * 32767).astype("<i2"), SPEAKER_RATE_HZ, MIC_RATE_HZ)
     request = Request(id="", session="", messages=(Message("user", (AudioPart(pcm),)),))

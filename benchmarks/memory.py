@@ -38,10 +38,10 @@ from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn import moe
-from engine.worker.nn.memory import WORK, Plan, plan
+from engine.worker.nn.memory import WORK, MemoryPlan, plan
 from engine.worker.nn.quantized import QuantizedWeight
 from engine.worker.nn.slots import Batch
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 from engine.worker.omni import source
 from engine.worker.quantize import HEADS, LAYERS
 from engine.worker.stage import StageConfig
@@ -72,7 +72,7 @@ class Packed(Shapes):
     def __contains__(self, name: str) -> bool:
         return re.fullmatch(f"(({LAYERS})|({HEADS}))\\.weight_packed", name) is not None
 
-    def read(self, layer: Reader, rows: int, width: int, dtype: torch.dtype) -> QuantizedWeight:
+    def read(self, layer: WeightReader, rows: int, width: int, dtype: torch.dtype) -> QuantizedWeight:
         bits = 8 if re.fullmatch(HEADS, layer.prefix.removesuffix(".")) else self.bits
         numbers = torch.empty(rows, width * bits // 8, dtype=torch.uint8, device="meta")
         scales = torch.empty(rows, width // GROUP, dtype=torch.bfloat16, device="meta")
@@ -88,7 +88,7 @@ class Packed8(Packed):
 class Fp8(Packed):
     """The same in fp8, in blocks with scales in float32; the head in eight bits."""
 
-    def read(self, layer: Reader, rows: int, width: int, dtype: torch.dtype) -> QuantizedWeight:
+    def read(self, layer: WeightReader, rows: int, width: int, dtype: torch.dtype) -> QuantizedWeight:
         if re.fullmatch(HEADS, layer.prefix.removesuffix(".")):
             return super().read(layer, rows, width, dtype)
         numbers = torch.empty(rows, width, dtype=torch.float8_e4m3fn, device="meta")
@@ -157,7 +157,7 @@ def reading(kind: type[Shapes]) -> Generator[None]:
         source.Checkpoint = before  # type: ignore[misc]
 
 
-def plans(folder: Path, kind: str, place: StageConfig, stages: Sequence[str] = tuple(STAGES)) -> dict[str, Plan]:
+def plans(folder: Path, kind: str, place: StageConfig, stages: Sequence[str] = tuple(STAGES)) -> dict[str, MemoryPlan]:
     """Plan each stage with weights of a kind."""
     place = replace(place, weights=folder, dtype="bfloat16")
     with reading(KINDS[kind]):

@@ -40,7 +40,7 @@ from app.realtime.input.endpointing import Sentences
 from app.realtime.input.overlap import is_back_channel
 from app.realtime.input.turn_detector import Silero
 from app.realtime.input.turn_events import OverlapStarted, TurnDropped, TurnPaused, TurnStarted
-from app.realtime.protocol.options import Options, session_options
+from app.realtime.protocol.options import SessionOptions, session_options
 from app.realtime.session_context import SessionContext
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
@@ -165,9 +165,9 @@ async def outcome(ears: Ears | None, text: str, voice: str, pcm: Pcm) -> Outcome
     return Outcome(text, voice, False, 0)
 
 
-def live_options() -> Options:
+def live_options() -> SessionOptions:
     """A Live session's settings where its client chooses none."""
-    return session_options(Options(), started({"model": "nano"}).patch())[0]
+    return session_options(SessionOptions(), started({"model": "nano"}).patch())[0]
 
 
 def speak_otherwise(text: str, voice: str) -> Any:

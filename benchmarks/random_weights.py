@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.worker.models.qwen3_omni.source import Source
-from engine.worker.nn.weights import Checkpoint
+from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
+from engine.worker.nn.weights import SafetensorsCheckpoint
 from tests.oracles import tiny_qwen3_omni as tiny
 
 ATTENTION = {"num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128}
@@ -51,7 +51,7 @@ TRUE: dict[str, dict[str, Any]] = {
 """The config.json of Qwen3-Omni-30B-A3B, over that of a tiny one."""
 
 
-class Random(Checkpoint):
+class Random(SafetensorsCheckpoint):
     """A checkpoint that makes its tensors when it is asked for them, on the device, by their names."""
 
     device = torch.device("cpu")
@@ -104,7 +104,7 @@ def describe(folder: Path, small: bool) -> Path:
             part.pop(name, None)
         if "rope_parameters" in part and part["rope_parameters"].get("mrope_section"):
             part["rope_parameters"]["mrope_section"] = [24, 20, 20]
-    config["architectures"] = [Source.architecture]
+    config["architectures"] = [Qwen3OmniSource.architecture]
     Random.silent = config["talker_config"]["codec_eos_token_id"]
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     tokenizer.save_pretrained(folder)

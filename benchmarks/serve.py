@@ -25,7 +25,7 @@ from app.bench.subject import Changes, Served
 from app.bench.target import BenchError
 from app.commands import terminal
 from app.commands.deployment import deployment
-from app.commands.server import Address, Server
+from app.commands.server import Address, RemoteServer
 from benchmarks import program
 from benchmarks.loads import PATIENCE_S, Load, Plan, loads, same_words, transcribed
 from engine import EngineError, EngineSpec
@@ -48,7 +48,7 @@ class Report:
     async def measure(self, address: Address, plan: Plan, replicas: int = 1) -> None:
         """Ask a server everything of the plan that it answers. Raises EngineError where that is nothing."""
         refused: list[EngineError] = []
-        async with Server(address, PATIENCE_S) as server:
+        async with RemoteServer(address, PATIENCE_S) as server:
             for kind in plan.kinds():
                 with terminal.waiting(f"{kind.name}, {_replicas(replicas)} …"):
                     try:
@@ -62,7 +62,7 @@ class Report:
         if len(refused) == len(plan.kinds()):
             raise refused[0]
 
-    async def listen(self, server: Server, load: Load) -> None:
+    async def listen(self, server: RemoteServer, load: Load) -> None:
         """Have the server's ears hear what was said as it stands: each text once, since the others sound alike."""
         for request, sound in zip(load.kind.requests, load.alone, strict=True):
             if request.say is None or (words := await transcribed(server, sound)) is None:

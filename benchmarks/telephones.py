@@ -34,7 +34,7 @@ from app.bench.subject import Subject, running
 from app.bench.target import BenchError, Target
 from app.client.player import Player
 from app.media import g711
-from app.realtime.protocol import Decoder, Encoder
+from app.realtime.protocol import MicrophoneDecoder, OutputEncoder
 from app.realtime.protocol.audio_formats import samples_of
 from app.realtime.protocol.options import PcmaFormat, PcmuFormat
 from benchmarks.media import holds
@@ -157,7 +157,7 @@ def g711_delays() -> list[Figure]:
     figures = list[Figure]()
     for name, format in (("PCMU", PcmuFormat()), ("PCMA", PcmaFormat())):
         encode = {"PCMU": g711.encode_ulaw, "PCMA": g711.encode_alaw}[name]
-        decoder, encoder = Decoder(format), Encoder(format)
+        decoder, encoder = MicrophoneDecoder(format), OutputEncoder(format)
         wide = resample(low, g711.RATE_HZ, SPEAKER_RATE_HZ)
         heard = np.concatenate([decoder.push(encode(piece)) for piece in frames(low)])
         told = b"".join(encoder.push_pcm(piece) for piece in np.split(wide, len(wide) // 480))

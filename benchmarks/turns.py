@@ -39,9 +39,9 @@ import soundfile
 
 from app.bench.figures import percentile
 from app.client import Client, ClientError, Response, SpeechStopped, connect
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.realtime.conversation.utterance import Utterance
-from app.realtime.input.endpointing import Sentences, fall
+from app.realtime.input.endpointing import Sentences, prosody_fall
 from app.realtime.ports import Eagerness, Judge, Moment
 from app.realtime.session_context import SessionContext
 from app.server import Server, config_of
@@ -128,7 +128,7 @@ class Judged(Service):
         self.judge = Blindfolded()
 
     def context(
-        self, caller: Caller | None = None, *, while_draining: bool = False, while_unavailable: bool = False
+        self, caller: Principal | None = None, *, while_draining: bool = False, while_unavailable: bool = False
     ) -> SessionContext:
         context = super().context(caller, while_draining=while_draining, while_unavailable=while_unavailable)
         return replace(context, judge=self.judge)
@@ -351,7 +351,7 @@ def _silence(ears: Ears, finished: Callable[[Pcm], float] | None, script: Any, p
     turn = Utterance(len(pcm) * 2)
     for chunk in hear(ears, np.concatenate([room[:split], said, room[split:]]))[0]:
         turn.understand(chunk.text, chunk.final, chunk.complete)
-    moment = Moment(turn.words, fall(said), turn.whole)
+    moment = Moment(turn.words, prosody_fall(said), turn.whole)
     sure = 0.5 if finished is None else finished(np.concatenate([said, quiet]))
     return Silence(script, at == "end_s", moment, sure)
 

@@ -97,7 +97,7 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.token_ids.ids if self.token_ids is not None and self.token_ids.tokenizer == tokenizer else ()
 
 
-class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ToolDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A function that the client offers."""
 
     name: str
@@ -142,7 +142,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     speed: float = 1.0
     """The speaking rate, relative to the voice's own."""
     sampling: Sampling = Sampling()
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[ToolDefinition, ...] = ()
     tool_choice: str = "auto"
     """"auto", "none", "required", or the name of the one tool to call. A family that cannot obey it refuses."""
     max_text_tokens: int = 512
@@ -162,7 +162,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The roles that stages with a ``group`` compute for one answer: "main", then its companions."""
 
     @property
-    def offers(self) -> tuple[Tool, ...]:
+    def offers(self) -> tuple[ToolDefinition, ...]:
         """The tools that the answer may call."""
         if self.tool_choice in ("auto", "required"):
             return self.tools

@@ -19,7 +19,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.cli import plainly
+from app.cli import cli_errors
 from app.commands.deployment import deployment, with_server
 from app.commands.serve import run_server
 from app.service import Service
@@ -151,7 +151,7 @@ def main(
     https: Annotated[str | None, typer.Option(metavar="auto|FILE", help="A certificate; `auto` makes one.")] = None,
 ) -> None:
     """Serve a model with the Gradio demo at /gradio, beside the page at /."""
-    with plainly():
+    with cli_errors():
         spec = with_server(deployment(config), {"host": host, "port": port, "https": https})
         run_server(spec, mount)
 

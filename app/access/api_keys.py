@@ -24,14 +24,14 @@ _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ApiKey:
     """``name`` stands in logs and metrics, and owns what is made with the key. ``value`` never leaves the process."""
 
     name: str
     value: str = field(repr=False)
 
 
-def read_keys(path: str | None, name: str = "server.keys_file") -> tuple[Key, ...]:
+def read_keys(path: str | None, name: str = "server.keys_file") -> tuple[ApiKey, ...]:
     """The keys in a file, one a line: ``name: key``, or the key alone, whose name is then the start of its digest.
 
     None without a file. Raises ConfigError, which shows no key.
@@ -49,7 +49,7 @@ def read_keys(path: str | None, name: str = "server.keys_file") -> tuple[Key, ..
     return keys
 
 
-def _keys_of(lines: Iterable[str], where: str) -> Iterator[Key]:
+def _keys_of(lines: Iterable[str], where: str) -> Iterator[ApiKey]:
     names, values = set[str](), set[str]()
     for number, line in enumerate(map(str.strip, lines), start=1):
         if not line or line.startswith("#"):
@@ -62,26 +62,26 @@ def _keys_of(lines: Iterable[str], where: str) -> Iterator[Key]:
         yield key
 
 
-def _key_of(line: str, where: str) -> Key:
+def _key_of(line: str, where: str) -> ApiKey:
     named = _NAMED.fullmatch(line)
     name, value = (named["name"], named["value"]) if named else (f"key-{_digest(line).hex()[:8]}", line)
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{where}: a name has at most 64 letters, digits, '.', '_', '@' and '-'")
     if value.split() != [value]:
         raise ConfigError(f"{where}: a key has no spaces; write 'name: key', or the key alone")
-    return Key(name, value)
+    return ApiKey(name, value)
 
 
-class Keys:
+class ApiKeys:
     """The keys that a server takes; False where it asks for none. ``withdrawn`` is told the names of those that go."""
 
-    def __init__(self, keys: Iterable[Key] = ()) -> None:
+    def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
         self.withdrawn: Callable[[str], None] = lambda owner: None
         self._names = {_digest(key.value): key.name for key in keys}
         self._file: _File | None = None
 
     @classmethod
-    def of_file(cls, path: str | None, name: str) -> Keys:
+    def of_file(cls, path: str | None, name: str) -> ApiKeys:
         """The keys of a file, as it is at the time of each request. Raises ConfigError for a file that a server should
         not trust: others can read it, or guess a key."""
         if path is None:
@@ -135,7 +135,7 @@ class _File:
         self._seen = self._look()
         return before != self._seen
 
-    def read(self) -> tuple[Key, ...]:
+    def read(self) -> tuple[ApiKey, ...]:
         """Raises ConfigError."""
         keys = read_keys(str(self._path), self.name)
         check_secret(self._path, self.name)

@@ -16,16 +16,16 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.access.api_keys import Keys
-from app.access.client_secrets import PREFIX, Secrets
+from app.access.api_keys import ApiKeys
+from app.access.client_secrets import PREFIX, ClientSecrets
 from app.ids import elsewhere
-from app.limits.auth_throttle import EVERY_S, Throttle
-from app.limits.bandwidth import Budgets
+from app.limits.auth_throttle import EVERY_S, AuthThrottle
+from app.limits.bandwidth import BandwidthLimits
 from app.limits.log_rate_limiter import NOBODY
-from app.limits.principal import Caller, Secret
-from app.limits.quotas import Shares, ShareTaken
+from app.limits.principal import Principal, Secret
+from app.limits.quotas import QuotaExceeded, Quotas
 from app.settings import Settings
-from app.telemetry import ASKED, Asked, audit
+from app.telemetry import ASKED, RequestContext, audit
 
 METRICS, DOCS = "/metrics", "/docs"
 
@@ -78,12 +78,12 @@ class Gate:
         self,
         app: ASGIApp,
         settings: Settings,
-        keys: Keys,
-        metrics_keys: Keys,
-        secrets: Secrets,
-        throttle: Throttle,
-        shares: Shares,
-        budgets: Budgets,
+        keys: ApiKeys,
+        metrics_keys: ApiKeys,
+        secrets: ClientSecrets,
+        throttle: AuthThrottle,
+        shares: Quotas,
+        budgets: BandwidthLimits,
         open_paths: frozenset[str],
     ) -> None:
         self._files = open_paths - OPEN_PATHS
@@ -108,7 +108,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope)
-        ASKED.set(Asked(ASKED.get().id, owner_of(scope) or NOBODY, address_of(scope)))
+        ASKED.set(RequestContext(ASKED.get().id, owner_of(scope) or NOBODY, address_of(scope)))
         if (pace := scope.get("extensions", {}).get(PACE)) is not None:
             self._budgets.charge(pace["pace"], caller_of(scope))
             if (loop_time := caller_of(scope).loop_time) is not None:
@@ -126,7 +126,7 @@ class Gate:
             if _route(scope) in ANSWER_ROUTES:
                 try:
                     places.enter_context(self._shares.hold("answers", caller_of(scope)))
-                except ShareTaken as taken:
+                except QuotaExceeded as taken:
                     return taken.status, taken.code, str(taken)
             await self._app(scope, receive, send)
         return None
@@ -167,7 +167,7 @@ class Gate:
             )
         return None
 
-    def _keys_of(self, path: str) -> Keys:
+    def _keys_of(self, path: str) -> ApiKeys:
         """Return the keys that open this path."""
         self._keys.refresh()  # every path: what a withdrawn key has open ends
         if path != METRICS or not self._metrics_keys:
@@ -205,16 +205,16 @@ class Gate:
 _EXPIRED = "The client secret is unknown or has expired: ask for a new one at POST /v1/realtime/client_secrets."
 
 
-def caller_of(scope: Scope) -> Caller:
+def caller_of(scope: Scope) -> Principal:
     """Return the sender of a request, who owns what they make. Nobody by name where no keys are set."""
     if (caller := scope.get(CALLER)) is None:
         caller = scope[CALLER] = _caller(scope)
     return caller
 
 
-def _caller(scope: Scope, owner: str = "", secret: Secret | None = None) -> Caller:
+def _caller(scope: Scope, owner: str = "", secret: Secret | None = None) -> Principal:
     extension = scope.get("extensions", {}).get(PACE) or {}
-    return Caller(owner, secret, address_of(scope), extension.get("loop_time"))
+    return Principal(owner, secret, address_of(scope), extension.get("loop_time"))
 
 
 def owner_of(scope: Scope) -> str:

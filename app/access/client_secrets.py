@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from app.ids import prefix
-from app.limits.principal import Caller, Secret
-from app.limits.quotas import Shares, ShareTaken
+from app.limits.principal import Principal, Secret
+from app.limits.quotas import QuotaExceeded, Quotas
 from app.refusal import Closed
 
 KIND = "ek"
@@ -31,7 +31,7 @@ class TooManySecrets(Closed):
         super().__init__("too_many_client_secrets", message, 429)
 
 
-class Secrets:
+class ClientSecrets:
     """The secrets alive: at most ``limit``, each usable any number of times until it expires or is withdrawn.
 
     ``now`` is monotonic. ``shares`` bounds those of one key, and of one address. ``server`` is the name in each.
@@ -41,25 +41,25 @@ class Secrets:
         self,
         limit: int,
         now: Callable[[], float] = time.monotonic,
-        shares: Shares | None = None,
+        shares: Quotas | None = None,
         server: str | None = None,
     ) -> None:
         self._limit = limit
         self._now = now
-        self._shares = shares or Shares()
+        self._shares = shares or Quotas()
         self._prefix = prefix(KIND, server)
         # By digest: the time of a look-up tells something about digests, and nothing about the keys.
         self._alive: dict[bytes, Secret] = {}
 
-    def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S, maker: Caller | None = None) -> Secret:
+    def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S, maker: Principal | None = None) -> Secret:
         """A new secret, of 256 random bits. Raises TooManySecrets."""
         self.forget()
-        maker = maker or Caller()
+        maker = maker or Principal()
         if len(self._alive) >= self._limit:
             raise TooManySecrets(f"{self._limit} client secrets are alive, as many as there may be.")
         try:
             self._shares.take("secrets", maker)
-        except ShareTaken as taken:
+        except QuotaExceeded as taken:
             raise TooManySecrets(str(taken)) from None
         secret = Secret(self._prefix + secrets.token_hex(32), session, self._now() + lifetime_s, maker)
         self._alive[_digest(secret.value)] = secret
@@ -70,7 +70,7 @@ class Secrets:
         secret = self._alive.get(_digest(value))
         return secret if secret is not None and self._now() < secret.expires_s else None
 
-    def withdraw(self, caller: Caller, value: str | None = None) -> list[Secret]:
+    def withdraw(self, caller: Principal, value: str | None = None) -> list[Secret]:
         """End the secret of that value, or all of them, as far as they are the caller's; returns those that were."""
         self.forget()
         return self._end(lambda one: caller.reaches(one.maker) and value in (None, one.value))

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.access.tls import AUTO
 from app.ids import new_id
 from app.settings import Settings
-from app.telemetry import ASKED, Asked
+from app.telemetry import ASKED, RequestContext
 
 REQUEST_ID = "x-request-id"
 
@@ -33,7 +33,7 @@ HSTS = {"strict-transport-security": "max-age=15552000"}
 that trusts it would take plain HTTP from no other server on localhost any more."""
 
 
-class Heads:
+class SecurityHeadersMiddleware:
     """ASGI middleware around all others but the one that says where a request comes from."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -44,7 +44,7 @@ class Heads:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        asked = Asked(new_id("req"))
+        asked = RequestContext(new_id("req"))
         ASKED.set(asked)
         secure = scope.get("scheme") in ("https", "wss") and not self._own_certificate
         heads = {**SAFE, **(HSTS if secure else {}), REQUEST_ID: asked.id}

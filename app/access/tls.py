@@ -45,7 +45,7 @@ class Certificate:
     fingerprint: str
 
 
-class Serving:
+class ServerTls:
     """The TLS that a server speaks: whoever renews its certificate's files need not restart it, since a handshake goes
     by what they hold."""
 

@@ -23,7 +23,7 @@ TURN_S = 30.0
 """An answer that is not complete by then is a failure."""
 
 
-class Client:
+class BenchClient:
     """One session."""
 
     def __init__(self, connection: Connection) -> None:
@@ -92,7 +92,7 @@ def outcome(turn: Turn) -> str:
 
 
 @asynccontextmanager
-async def open_client(target: Target, end_ms: int | None = None) -> AsyncGenerator[Client]:
+async def open_client(target: Target, end_ms: int | None = None) -> AsyncGenerator[BenchClient]:
     """Open a session while the block lasts; turns end as our clients ask, or after a silence of ``end_ms``.
 
     Raises BenchError.
@@ -103,6 +103,6 @@ async def open_client(target: Target, end_ms: int | None = None) -> AsyncGenerat
             if end_ms is not None:
                 detection = {"type": "server_vad", "silence_duration_ms": end_ms}
                 await connection.configure(audio={"input": {"turn_detection": detection}})
-            yield Client(connection)
+            yield BenchClient(connection)
     except ClientError as error:
         raise BenchError(f"no session at {target.url}: {error}") from None

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 
 import numpy as np
 
-from app.bench.client import Client, Turn, open_client, outcome
+from app.bench.client import BenchClient, Turn, open_client, outcome
 from app.bench.figures import Figure, percentile
 from app.bench.target import BenchError, Target, voiced
 from engine import SPEAKER_RATE_HZ
@@ -96,13 +96,13 @@ async def full_load(target: Target, listeners: int, seconds: float) -> list[Figu
     return underruns(f"{listeners} listeners for {seconds:.0f} s", turns, took)
 
 
-async def _listener(client: Client, number: int, until_s: float) -> list[Turn]:
+async def _listener(client: BenchClient, number: int, until_s: float) -> list[Turn]:
     """Begin at another moment than the other listeners, so that not all ask at once."""
     await asyncio.sleep(number * 0.1)
     return await talk(client, number, until_s)
 
 
-async def talk(client: Client, number: int, until_s: float) -> list[Turn]:
+async def talk(client: BenchClient, number: int, until_s: float) -> list[Turn]:
     """Return one listener's turns; each question follows the end of the last answer."""
     turns: list[Turn] = []
     while time.monotonic() < until_s:
@@ -112,7 +112,7 @@ async def talk(client: Client, number: int, until_s: float) -> list[Turn]:
     return turns
 
 
-async def speech(target: Target, client: Client, asked: str = SPOKEN) -> Pcm:
+async def speech(target: Target, client: BenchClient, asked: str = SPOKEN) -> Pcm:
     """Some words to say into a microphone: int16 [samples] at SPEAKER_RATE_HZ, no silence at its ends."""
     if target.speech is not None:
         return target.speech
@@ -122,7 +122,7 @@ async def speech(target: Target, client: Client, asked: str = SPOKEN) -> Pcm:
     return voiced((turn.player.wave * 32767).astype("<i2"))
 
 
-async def _voice_round(clients: Sequence[Client], speech: Pcm, number: int) -> list[Turn]:
+async def _voice_round(clients: Sequence[BenchClient], speech: Pcm, number: int) -> list[Turn]:
     """Each client's microphone runs until both answers are complete; two have speech on theirs."""
     speakers = [clients[(number * SPEAKERS + i) % len(clients)] for i in range(SPEAKERS)]
     others = [client for client in clients if client not in speakers]
@@ -135,7 +135,7 @@ async def _voice_round(clients: Sequence[Client], speech: Pcm, number: int) -> l
         await asyncio.wait(silent)
 
 
-async def speak(client: Client, speech: Pcm) -> Turn:
+async def speak(client: BenchClient, speech: Pcm) -> Turn:
     """Speak, then stay silent with the microphone on until the answer is complete."""
     await client.microphone(speech)
     client.speech_ended()
@@ -147,14 +147,14 @@ async def speak(client: Client, speech: Pcm) -> Turn:
         await asyncio.wait([quiet])
 
 
-async def hear_out(client: Client, speech: Pcm) -> Turn:
+async def hear_out(client: BenchClient, speech: Pcm) -> Turn:
     """Speak, and hear the answer to its end."""
     turn = await speak(client, speech)
     await asyncio.sleep(max(0.0, turn.player.ends_s - time.monotonic()))
     return turn
 
 
-async def silence(client: Client) -> None:
+async def silence(client: BenchClient) -> None:
     """A silent microphone, for ever."""
     while True:
         await client.microphone(np.zeros(SPEAKER_RATE_HZ, "<i2"))

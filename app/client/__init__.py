@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal
 
 from app.client import websocket
-from app.client.channel import Channel, ClientError
+from app.client.channel import ClientChannel, ClientError
 from app.client.client import Client, Eagerness, Events, Tool
 from app.client.events import (
     AudioDelta,
@@ -35,8 +35,8 @@ from app.client.websocket import SILENCE_S
 __all__ = [
     "AudioDelta",
     "CallDone",
-    "Channel",
     "Client",
+    "ClientChannel",
     "ClientError",
     "Eagerness",
     "Error",
@@ -82,7 +82,7 @@ async def connect(
         yield client
 
 
-def _opened(transport: Literal["websocket", "webrtc"]) -> Callable[..., AbstractAsyncContextManager[Channel]]:
+def _opened(transport: Literal["websocket", "webrtc"]) -> Callable[..., AbstractAsyncContextManager[ClientChannel]]:
     if transport == "websocket":
         return websocket.opened
     from app.client import webrtc  # heavy: it loads the media libraries

@@ -22,7 +22,7 @@ class ClientError(EngineError):
         self.code = code
 
 
-class Channel(Protocol):
+class ClientChannel(Protocol):
     """An open connection. One task receives; any may send."""
 
     plays: bool

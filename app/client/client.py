@@ -1,7 +1,7 @@
 """A conversation with a Realtime server, as Python sees it: ask, speak, listen, interrupt.
 
 One task reads the channel from ``__aenter__`` on, so that times are those of the arrival. Knows no transport: that is a
-``Channel``.
+``ClientChannel``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weakref import WeakSet
 import orjson
 import pybase64
 
-from app.client.channel import Channel, ClientError
+from app.client.channel import ClientChannel, ClientError
 from app.client.events import (
     AudioDelta,
     CallDone,
@@ -72,7 +72,7 @@ class Client:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: ClientChannel,
         tools: Iterable[Tool] = (),
         eagerness: Eagerness | None = None,
         now: Callable[[], float] = time.monotonic,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from app.client.channel import Channel
+from app.client.channel import ClientChannel
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 
@@ -18,7 +18,7 @@ PIECE = round(PIECE_S * SPEAKER_RATE_HZ)
 class Microphone:
     """A microphone for one voice at a time: a second speaker waits for the first."""
 
-    def __init__(self, channel: Channel, now: Callable[[], float]) -> None:
+    def __init__(self, channel: ClientChannel, now: Callable[[], float]) -> None:
         self._channel = channel
         self._now = now
         self._taken = asyncio.Lock()

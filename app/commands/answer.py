@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.commands.sink import Sink
-from app.commands.source import Answered, Source
+from app.commands.source import Answered, AnswerSource
 from engine import Audio, Codes, Ledger, Output, Request, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.core import Wave
 
 
 @dataclass(slots=True)
-class Answer:
+class ReceivedAnswer:
     """The answer that came back. ``codes`` and ``prompt_ids`` are there only for a request with ``dump``."""
 
     pieces: list[str] = field(default_factory=list[str])
@@ -47,7 +47,7 @@ class Show:
     spoken: Callable[[int, int], None] = lambda text_end, samples: None
 
 
-async def answer(source: Source, request: Request, sink: Sink, show: Show, result: Answer) -> None:
+async def answer(source: AnswerSource, request: Request, sink: Sink, show: Show, result: ReceivedAnswer) -> None:
     """Run a request to its end and fill ``result`` as it comes, so that the part of a cancelled answer is kept.
 
     Raises EngineError, and ListenerGone when nobody takes the sound.
@@ -59,7 +59,7 @@ async def answer(source: Source, request: Request, sink: Sink, show: Show, resul
         result.marks_ms = chunks.marks_ms
 
 
-async def _take(chunk: Output, chunks: Answered, result: Answer, sink: Sink, show: Show) -> None:
+async def _take(chunk: Output, chunks: Answered, result: ReceivedAnswer, sink: Sink, show: Show) -> None:
     match chunk:
         case Text(text, _, token_ids):
             result.pieces.append(text)
@@ -87,7 +87,7 @@ async def _take(chunk: Output, chunks: Answered, result: Answer, sink: Sink, sho
             assert_never(chunk)
 
 
-def save_dump(path: Path, result: Answer) -> None:
+def save_dump(path: Path, result: ReceivedAnswer) -> None:
     """Write an answer as a NumPy archive.
 
     ``prompt_ids`` and ``text_ids`` int64 [n], ``codes`` int16 [frames, codebooks], ``pcm`` float32 [samples] at

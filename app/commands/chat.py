@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Any
 
 from app.commands import terminal
-from app.commands.answer import Answer, Show, answer
+from app.commands.answer import ReceivedAnswer, Show, answer
 from app.commands.sink import Sink, check_output, open_sink
-from app.commands.source import Source, Target, check_voice, opened
+from app.commands.source import AnswerSource, Target, check_voice, opened
 from app.ids import new_id
 from engine import EngineError, Message, Request, Sampling, TextPart, TokenIds
 from engine.aio.event_loop import run
@@ -33,7 +33,7 @@ def chat(target: Target, output: str | None, voice: str | None, sampling: Sampli
 async def _chat(target: Target, output: str | None, voice: str | None, sampling: Sampling) -> None:
     async with opened(target, voice) as source, open_sink(output) as sink:
         terminal.say(f"You talk to {source.model.name}; its sound goes to {sink.name}. {HELP}")
-        conversation = Conversation(source, sink, voice, sampling)
+        conversation = ChatHistory(source, sink, voice, sampling)
         typing = Typing()
         terminal.prompt()
         while (line := await typing.line()) is not None:
@@ -42,10 +42,10 @@ async def _chat(target: Target, output: str | None, voice: str | None, sampling:
             terminal.prompt()
 
 
-class Conversation:
+class ChatHistory:
     """The turns so far, and how the next answer is to be made."""
 
-    def __init__(self, source: Source, sink: Sink, voice: str | None, sampling: Sampling) -> None:
+    def __init__(self, source: AnswerSource, sink: Sink, voice: str | None, sampling: Sampling) -> None:
         self.messages: list[Message] = []
         self._source = source
         self._sink = sink
@@ -80,7 +80,7 @@ class Conversation:
     async def turn(self, text: str) -> None:
         """One turn and its answer; a failure is said, and the conversation goes on."""
         self.messages.append(Message("user", (TextPart(text),)))
-        said = Answer()
+        said = ReceivedAnswer()
         try:
             await _interruptible(self._answer(said))
         except EngineError as error:
@@ -88,7 +88,7 @@ class Conversation:
             terminal.fail(str(error))
         self._remember(said)
 
-    async def _answer(self, said: Answer) -> None:
+    async def _answer(self, said: ReceivedAnswer) -> None:
         request = Request(
             id=new_id("chat"),
             session=self._session,
@@ -100,7 +100,7 @@ class Conversation:
         terminal.say_piece("\n")
         terminal.whisper(terminal.ledger_line(said.ledger))
 
-    def _remember(self, said: Answer) -> None:
+    def _remember(self, said: ReceivedAnswer) -> None:
         """Keep the answer as its raw token ids; a turn without one is taken back."""
         if said.text:
             tokenizer = self._source.model.tokenizer

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 from cryptography import x509
 
-from app.access.api_keys import Keys
+from app.access.api_keys import ApiKeys
 from app.access.tls import AUTO, addresses, certificate_of, own_certificate
 from app.commands.finding import Finding
 from app.commands.server import trust
@@ -149,7 +149,7 @@ def keys(subject: str, path: str | None, nobody_asks: bool) -> Finding:
         step = "name a file with a key a line: server.keys_file"
         return Finding("warn", subject, "everybody who reaches this server may use it", step)
     try:
-        count = len(Keys.of_file(path, subject))
+        count = len(ApiKeys.of_file(path, subject))
     except ConfigError as error:
         return Finding(
             "fail",

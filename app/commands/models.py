@@ -16,7 +16,7 @@ from app.pulling.errors import PullError
 from app.pulling.hugging_face import HuggingFace
 from app.pulling.pull import fetch, plan, take
 from engine.deployment.api_key_file import read_key
-from engine.deployment.model_catalog import Model, catalogue, manifest_of, model_of, models_folder
+from engine.deployment.model_catalog import CatalogModel, catalogue, manifest_of, model_of, models_folder
 
 
 def models() -> None:
@@ -52,7 +52,7 @@ def pull(name: str, source: Path | None, hub_url: str, token_file: Path | None, 
     terminal.say(f"{name} is here: {folder}")
 
 
-def _agree(model: Model, agreed: bool) -> None:
+def _agree(model: CatalogModel, agreed: bool) -> None:
     """Have people say that they know what a licence that is not free allows. Raises PullError."""
     if not model.restrictions or agreed:
         return

@@ -20,7 +20,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 @contextmanager
-def plainly() -> Generator[None]:
+def cli_errors() -> Generator[None]:
     """Report an error as one sentence; let an interruption end the command quietly."""
     logging.getLogger("engine").addHandler(logging.NullHandler())
     try:

@@ -18,7 +18,7 @@ import orjson
 
 from app.access.api_keys import read_keys
 from app.access.tls import own_certificate
-from app.commands.wire import Completion, Speech, completion_body, speech_body
+from app.commands.wire import Completion, SpeechDecoder, completion_body, speech_body
 from engine import EngineError, Ledger, ModelInfo, Output, Request, RequestError, Voice
 
 CONNECT_S = 10.0
@@ -49,7 +49,7 @@ class Address:
         return f"{scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
 
 
-class Server:
+class RemoteServer:
     """``async with Server(address) as server:`` has a model, and answers requests as an Engine does.
 
     A server that says nothing for ``silent_s`` seconds while it answers is given up.
@@ -86,7 +86,7 @@ class Server:
         path = "/v1/audio/speech" if spoken else "/v1/chat/completions"
         body = speech_body(request, self.model) if spoken else completion_body(request, self.model)
         async with self._asked("POST", path, body) as response:
-            yield ServerAnswer(response, Speech() if spoken else Completion())
+            yield ServerAnswer(response, SpeechDecoder() if spoken else Completion())
 
     @asynccontextmanager
     async def _asked(self, method: str, path: str, body: Any = None) -> AsyncGenerator[httpx2.Response]:
@@ -104,7 +104,7 @@ class Server:
 class ServerAnswer:
     """The chunks of one answer, decoded from server-sent events as they come."""
 
-    def __init__(self, response: httpx2.Response, decoder: Speech | Completion) -> None:
+    def __init__(self, response: httpx2.Response, decoder: SpeechDecoder | Completion) -> None:
         self._chunks = _chunks(response, decoder)
         self._decoder = decoder
         self.marks_ms: dict[str, float] = {}
@@ -129,7 +129,7 @@ class ServerAnswer:
         return await anext(self._chunks)
 
 
-async def _chunks(response: httpx2.Response, decoder: Speech | Completion) -> AsyncIterator[Output]:
+async def _chunks(response: httpx2.Response, decoder: SpeechDecoder | Completion) -> AsyncIterator[Output]:
     async for line in _lines(response.aiter_bytes()):
         if line.startswith(b"data: ") and line != b"data: [DONE]":
             for chunk in decoder.decode(orjson.loads(line.removeprefix(b"data: "))):

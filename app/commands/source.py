@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol, Self
 
 from app.commands import terminal
-from app.commands.server import Address, Server
+from app.commands.server import Address, RemoteServer
 from engine import Engine, EngineSpec, Ledger, ModelInfo, Output, Request, RequestError, describe, nearest
 
 Target = EngineSpec | Address
@@ -34,7 +34,7 @@ class Answered(Protocol):
     def __aiter__(self) -> AsyncIterator[Output]: ...
 
 
-class Source(Protocol):
+class AnswerSource(Protocol):
     """The source that answers requests. Leaving the block of ``open`` aborts the answer."""
 
     @property
@@ -44,10 +44,10 @@ class Source(Protocol):
 
 
 @asynccontextmanager
-async def opened(target: Target, voice: str | None = None) -> AsyncGenerator[Source]:
+async def opened(target: Target, voice: str | None = None) -> AsyncGenerator[AnswerSource]:
     """The source while the block lasts, which has this voice. Raises EngineError."""
     if isinstance(target, Address):
-        async with Server(target) as server:
+        async with RemoteServer(target) as server:
             check_voice(server.model, voice)
             yield server
     else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.commands import terminal
-from app.commands.answer import Answer, Show, answer, save_dump
+from app.commands.answer import ReceivedAnswer, Show, answer, save_dump
 from app.commands.sink import STDOUT, Nowhere, Sink, check_file, check_output, open_sink
 from app.commands.source import Target, opened
 from app.ids import new_id
@@ -34,7 +34,7 @@ SAY = "say.wav"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class SpeakRequest:
     """One user message, and how it is to be answered."""
 
     text: str | None = None
@@ -87,16 +87,16 @@ def say(target: Target, text: str, output: str | None, voice: str | None, guidan
 
 
 async def _say(target: Target, request: Request, text: str, output: str | None) -> None:
-    result = Answer()
+    result = ReceivedAnswer()
     async with opened(target, request.voice) as source:
-        with terminal.Speaking(len(text)) as speaking:
+        with terminal.SpeakingProgress(len(text)) as speaking:
             async with open_sink(output, otherwise=SAY) as sink:
                 await answer(source, request, sink, Show(spoken=speaking.spoken), result)
         terminal.say(f"{speaking.seconds:.1f} s of speech to {sink.name}")
         terminal.say(terminal.ledger_line(result.ledger))
 
 
-def ask(target: Target, question: Question, output: str | None, dump: Path | None) -> None:
+def ask(target: Target, question: SpeakRequest, output: str | None, dump: Path | None) -> None:
     """Answer one user message: its text to standard output, its sound to the sink. Raises EngineError."""
     request = question.request()
     check_output(output)
@@ -107,7 +107,7 @@ def ask(target: Target, question: Question, output: str | None, dump: Path | Non
 
 async def _ask(target: Target, request: Request, output: str | None, dump: Path | None) -> None:
     text_to = terminal.say_piece if output != STDOUT else terminal.note_piece
-    result = Answer()
+    result = ReceivedAnswer()
     show = Show(text=text_to, transcript=lambda text: terminal.say(f"heard: {text}"))
     async with opened(target, request.voice) as source, open_sink(output) as sink:
         await answer(source, request, sink, show, result)
@@ -118,7 +118,7 @@ async def _ask(target: Target, request: Request, output: str | None, dump: Path 
         terminal.say(f"the dump is in {dump}")
 
 
-def _report(result: Answer, sink: Sink) -> None:
+def _report(result: ReceivedAnswer, sink: Sink) -> None:
     for call in result.calls:
         terminal.say(f"calls {call.name}({call.arguments})")
     if result.finish == "length":

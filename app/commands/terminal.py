@@ -79,7 +79,7 @@ def ledger_line(ledger: Ledger | None) -> str:
     return f"first audio after {ledger.ttfa_ms:.1f} ms = {terms}"
 
 
-class Speaking:
+class SpeakingProgress:
     """A bar of how much of a text has been spoken, and how long that lasts."""
 
     def __init__(self, characters: int) -> None:
@@ -88,7 +88,7 @@ class Speaking:
         self._task: TaskID = self._progress.add_task("", total=characters, seconds=0.0)
         self._samples = 0
 
-    def __enter__(self) -> Speaking:
+    def __enter__(self) -> SpeakingProgress:
         self._progress.start()
         return self
 

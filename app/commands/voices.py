@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from app.commands.server import Address, Server
+from app.commands.server import Address, RemoteServer
 from app.commands.source import Target
 from engine import Voice, describe
 from engine.aio.event_loop import run
@@ -21,5 +21,5 @@ def voices(target: Target) -> None:
 
 
 async def _voices_of(address: Address) -> tuple[Voice, ...]:
-    async with Server(address) as server:
+    async with RemoteServer(address) as server:
         return server.model.voices

@@ -58,7 +58,7 @@ def completion_body(request: Request, model: ModelInfo) -> dict[str, Any]:
     }
 
 
-class Speech:
+class SpeechDecoder:
     """A decoder of the events of a spoken text."""
 
     def __init__(self) -> None:

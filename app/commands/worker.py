@@ -21,7 +21,7 @@ GONE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class WorkerOffer:
     """The stages and replicas that this machine brings, and the server they are for."""
 
     join: str
@@ -45,7 +45,7 @@ class Offer:
         return [*spawn.worker(), *(word for pair in options.items() for word in pair), "--tied"]
 
 
-def run_workers(offer: Offer) -> bool:
+def run_workers(offer: WorkerOffer) -> bool:
     """Run them until the server lets them go, or a signal asks it to. Whether all ended well."""
     if offer.replicas > len(offer.devices) and set(offer.devices) != {"cpu"}:
         raise ConfigError(f"--devices: {offer.replicas} replicas need as many devices, not {len(offer.devices)}")
@@ -53,7 +53,7 @@ def run_workers(offer: Offer) -> bool:
 
 
 class _Workers:
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: WorkerOffer) -> None:
         self._offer = offer
         self._leaving = False
         self._running: set[asyncio.subprocess.Process] = set()

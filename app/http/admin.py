@@ -17,7 +17,7 @@ from app.access.auth import ADMIN, address_of, given_key
 from app.http.body import StrictRoute
 from app.http_errors import RESPONSES, HttpRefusal
 from app.service import Service, Serving
-from app.telemetry import ASKED, Asked, audit
+from app.telemetry import ASKED, RequestContext, audit
 
 
 class ScaleRequest(BaseModel):
@@ -74,7 +74,7 @@ def _gate(service: Service) -> Any:
             if given is not None:
                 service.throttle.failed(address_of(request.scope))
             raise HttpRefusal(401, "invalid_admin_key", "Send the admin key: 'Authorization: Bearer <key>'.")
-        ASKED.set(Asked(ASKED.get().id, owner))
+        ASKED.set(RequestContext(ASKED.get().id, owner))
 
     return check
 

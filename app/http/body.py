@@ -20,8 +20,8 @@ from starlette.types import Message, Receive, Scope, Send
 from app import strict_json
 from app.access.auth import caller_of
 from app.http_errors import HttpRefusal, refusal_of
-from app.limits.memory_budget import MemoryFull, Room
-from app.limits.quotas import ShareTaken
+from app.limits.memory_budget import MemoryFull, MemoryReservation
+from app.limits.quotas import QuotaExceeded
 from app.service import Service
 
 Responses = dict[int | str, dict[str, Any]]
@@ -43,7 +43,7 @@ _ROOM = "parley.room"
 """The key under which the scope carries the room that a request takes."""
 
 
-def room_of(request: Request) -> Room:
+def room_of(request: Request) -> MemoryReservation:
     """The request's room in the server's memory: for its body, and for what is decoded of that."""
     return request.scope[_ROOM]
 
@@ -55,7 +55,7 @@ class StrictRoute(APIRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         service: Service = scope["app"].state.service
-        with closing(Room(service.memory, caller_of(scope))) as scope[_ROOM]:
+        with closing(MemoryReservation(service.memory, caller_of(scope))) as scope[_ROOM]:
             await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -109,7 +109,7 @@ class _Bounded(Request):
         """Raises HttpRefusal, since FastAPI would take any other exception for a mistake in the body."""
         try:
             room_of(self).take(size)
-        except (MemoryFull, ShareTaken) as full:
+        except (MemoryFull, QuotaExceeded) as full:
             raise refusal_of(full) from None
 
     def _check(self, size: int) -> None:

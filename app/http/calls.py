@@ -21,7 +21,7 @@ from app.realtime.protocol import beta
 from app.service import Service
 from app.transports.open_calls import OpenCalls
 from app.transports.resumable_session import NoWayBack
-from app.transports.webrtc.calls import Calls
+from app.transports.webrtc.calls import WebRtcCalls
 from app.transports.webrtc.turn_credentials import servers_for
 
 PATH = "/v1/realtime/calls"
@@ -46,7 +46,7 @@ class _OfferRoute(StrictRoute):
     max_bytes = 256 * 1024  # an offer, and instructions and tools
 
 
-def calls_routes(service: Service, calls: Calls, open_calls: OpenCalls) -> APIRouter:
+def calls_routes(service: Service, calls: WebRtcCalls, open_calls: OpenCalls) -> APIRouter:
     """The routes, for one server."""
     router = APIRouter(route_class=_OfferRoute, tags=["Realtime"])
 

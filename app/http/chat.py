@@ -18,10 +18,10 @@ from app.http.live import Write
 from app.http.messages import ChatMessage
 from app.http.names import AnyVoice, Names, names_of_model, names_of_voice
 from app.http.question import (
-    Asked,
-    Drawn,
+    EngineCall,
     FunctionSpec,
     Question,
+    SamplingFields,
     Tokens,
     answered_live,
     answered_whole,
@@ -58,13 +58,13 @@ class ToolSpec(BaseModel):
     function: FunctionSpec
 
 
-class ChosenFunction(BaseModel):
+class ChatChosenFunction(BaseModel):
     name: str
 
 
 class ToolChoice(BaseModel):
     type: Literal["function"] = "function"
-    function: ChosenFunction
+    function: ChatChosenFunction
 
 
 class StreamOptions(BaseModel):
@@ -74,7 +74,7 @@ class StreamOptions(BaseModel):
 StopString = Annotated[str, Field(min_length=1, max_length=500)]
 
 
-class ChatRequest(Drawn):
+class ChatRequest(SamplingFields):
     """One request for a completion. Other fields are refused if they would change the answer, like response_format,
     else ignored."""
 
@@ -144,7 +144,7 @@ def _question(service: Service, body: ChatRequest) -> Question:
     )
 
 
-def _streamed(question: Question, body: ChatRequest) -> Callable[[Asked, Write], StreamedCompletion]:
+def _streamed(question: Question, body: ChatRequest) -> Callable[[EngineCall, Write], StreamedCompletion]:
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     id, model, format = question.id, question.names.model, _format(body, "pcm16")
     return lambda asked, write: StreamedCompletion(write, id, model, with_usage, format)

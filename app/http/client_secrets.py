@@ -12,7 +12,7 @@ from app.access.client_secrets import LIFETIME_S, LIFETIMES_S
 from app.http.body import StrictRoute
 from app.http_errors import RESPONSES, HttpRefusal
 from app.ids import new_id
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.realtime.protocol.to_wire import encode_session
 from app.realtime.session_settings import opening_options, session_view
 from app.service import Service
@@ -75,7 +75,7 @@ def client_secrets(service: Service) -> APIRouter:
     return router
 
 
-def _issue(service: Service, body: SecretRequest, maker: Caller) -> ClientSecret:
+def _issue(service: Service, body: SecretRequest, maker: Principal) -> ClientSecret:
     context, lifetime_s = service.context(), body.expires_after.seconds
     options = opening_options(context.engine.model, body.session)
     secret = service.secrets.issue(body.session, lifetime_s, maker)

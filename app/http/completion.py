@@ -13,7 +13,7 @@ import numpy as np
 import pybase64
 
 from app.http.live import Write, sent_event
-from app.http.sound import Encoder, Format, encoded, encoder
+from app.http.sound import Format, SoundFileEncoder, encoded, encoder
 from app.http_errors import HttpRefusal, body_of
 from app.ids import new_id
 from app.responses.figures import Figures
@@ -77,7 +77,7 @@ class StreamedCompletion:
         self._write = write
         self._with_usage = with_usage
         self._head = {"id": id, "object": "chat.completion.chunk", "created": int(time.time()), "model": model}
-        self._encoder: Encoder | None = encoder(format) if format is not None else None
+        self._encoder: SoundFileEncoder | None = encoder(format) if format is not None else None
         self._audio_id = new_id("audio")
         self._begun = False
         self._calls: list[str] = []  # their ids, in the order of their first pieces

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from app.http.answering import admitted, run
-from app.http.question import Asked, with_transcript
+from app.http.question import EngineCall, with_transcript
 from app.http.response_teller import ResponseTeller
 from app.http_errors import HttpRefusal
 from app.mcp import CallResult, HostedTool, ToolServer, ToolServerError, functions_of
@@ -31,14 +31,14 @@ class Approved:
 
 
 @dataclass(frozen=True, slots=True)
-class HostedTools:
+class HostedToolAccess:
     """The servers that a response may ask, and the calls that were approved for it."""
 
     servers: tuple[ToolServer, ...] = ()
     approvals: tuple[Approved, ...] = ()
     most_calls: int = 0
 
-    async def answer(self, service: Service, asked: Asked, teller: ResponseTeller) -> Figures:
+    async def answer(self, service: Service, asked: EngineCall, teller: ResponseTeller) -> Figures:
         """Answer with the tools of the servers, as one answer from its first listing on.
 
         Once a call was made it is never refused for want of a place: a client would ask again, and the call be made
@@ -48,7 +48,7 @@ class HostedTools:
             await self._answer(service, asked, teller, figures)
         return figures
 
-    async def _answer(self, service: Service, asked: Asked, teller: ResponseTeller, figures: Figures) -> None:
+    async def _answer(self, service: Service, asked: EngineCall, teller: ResponseTeller, figures: Figures) -> None:
         growing, own = teller.growing, asked.request.tools
         growing.hosted = functions_of(await self._listed(teller), {tool.name for tool in own})
         for approval in self.approvals:

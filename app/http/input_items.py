@@ -15,6 +15,7 @@ from app.http.messages import (
     AudioContent,
     AudioData,
     ChatMessage,
+    ChatToolCall,
     FunctionCall,
     ImageContent,
     ImageUrl,
@@ -22,7 +23,6 @@ from app.http.messages import (
     RefusalContent,
     SystemMessage,
     TextContent,
-    ToolCall,
     ToolMessage,
     UserMessage,
 )
@@ -94,18 +94,18 @@ class AssistantItem(BaseModel):
         return AssistantMessage(role="assistant", content=parts)
 
 
-class CallItem(BaseModel):
+class FunctionCallInput(BaseModel):
     type: Literal["function_call"]
     call_id: str
     name: str
     arguments: str
 
     def message(self) -> ChatMessage:
-        call = ToolCall(id=self.call_id, function=FunctionCall(name=self.name, arguments=self.arguments))
+        call = ChatToolCall(id=self.call_id, function=FunctionCall(name=self.name, arguments=self.arguments))
         return AssistantMessage(role="assistant", tool_calls=[call])
 
 
-class CallOutputItem(BaseModel):
+class FunctionCallOutputInput(BaseModel):
     type: Literal["function_call_output"]
     call_id: str
     output: str | Annotated[list[AnyText], Parts]
@@ -161,7 +161,7 @@ class McpApprovalResponse(BaseModel):
 
 
 def _called(id: str, name: str, arguments: str, output: str) -> list[ChatMessage]:
-    call = ToolCall(id=id, function=FunctionCall(name=name, arguments=arguments))
+    call = ChatToolCall(id=id, function=FunctionCall(name=name, arguments=arguments))
     return [
         AssistantMessage(role="assistant", tool_calls=[call]),
         ToolMessage(role="tool", tool_call_id=id, content=output),
@@ -174,7 +174,7 @@ class ReasoningItem(BaseModel):
     type: Literal["reasoning"]
 
 
-class ItemReference(BaseModel):
+class KeptItemReference(BaseModel):
     """An item of an answer that is kept."""
 
     type: Literal["item_reference"] | None = "item_reference"
@@ -201,13 +201,13 @@ InputItem = Annotated[
     | Annotated[InstructionItem, Tag("developer")]
     | Annotated[UserItem, Tag("user")]
     | Annotated[AssistantItem, Tag("assistant")]
-    | Annotated[CallItem, Tag("function_call")]
-    | Annotated[CallOutputItem, Tag("function_call_output")]
+    | Annotated[FunctionCallInput, Tag("function_call")]
+    | Annotated[FunctionCallOutputInput, Tag("function_call_output")]
     | Annotated[McpToolList, Tag("mcp_list_tools")]
     | Annotated[McpCallItem, Tag("mcp_call")]
     | Annotated[McpApprovalRequest, Tag("mcp_approval_request")]
     | Annotated[McpApprovalResponse, Tag("mcp_approval_response")]
     | Annotated[ReasoningItem, Tag("reasoning")]
-    | Annotated[ItemReference, Tag("item_reference")],
+    | Annotated[KeptItemReference, Tag("item_reference")],
     Discriminator(type_or_role),
 ]

@@ -17,12 +17,12 @@ from app.ids import elsewhere, new_id
 from app.live import started
 from app.transports.live_calls import opening_of
 from app.transports.open_calls import OpenCalls
-from app.transports.webrtc.calls import Calls
+from app.transports.webrtc.calls import WebRtcCalls
 
 PATH = "/v1/live/sessions"
 
 
-class Offer(BaseModel):
+class LiveSessionOffer(BaseModel):
     type: str = Field(description="The transport; `webrtc` is served.")
     sdp: str
 
@@ -33,14 +33,14 @@ class LiveSession(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     session: dict[str, Any] = Field(description="What `session.start` has over a socket, without `audio.format`.")
-    transport: Offer
+    transport: LiveSessionOffer
 
 
 class _LiveRoute(StrictRoute):
     max_bytes = 256 * 1024  # an offer, and instructions and tools
 
 
-def live_routes(calls: Calls, open_calls: OpenCalls) -> APIRouter:
+def live_routes(calls: WebRtcCalls, open_calls: OpenCalls) -> APIRouter:
     """The routes, for one server."""
     router = APIRouter(route_class=_LiveRoute, tags=["Live"])
 

@@ -85,7 +85,7 @@ class FunctionCall(BaseModel):
     arguments: str
 
 
-class ToolCall(BaseModel):
+class ChatToolCall(BaseModel):
     id: str
     type: Literal["function"] = "function"
     function: FunctionCall
@@ -94,7 +94,7 @@ class ToolCall(BaseModel):
 class AssistantMessage(BaseModel):
     role: Literal["assistant"]
     content: str | Annotated[list[AssistantContent], Parts] | None = None
-    tool_calls: Annotated[list[ToolCall], Parts] | None = None
+    tool_calls: Annotated[list[ChatToolCall], Parts] | None = None
     audio: dict[str, Any] | None = Field(
         default=None, description="This is not looked up, since answers are not kept: send the transcript as content."
     )

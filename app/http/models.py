@@ -36,7 +36,7 @@ class Loaded(BaseModel):
     notes: list[str] = Field(description="What people should know before they talk to it, a sentence each.")
 
 
-class Model(BaseModel):
+class ModelEntry(BaseModel):
     id: str
     object: Literal["model"] = "model"
     created: int
@@ -44,9 +44,9 @@ class Model(BaseModel):
     parley: Loaded
 
 
-class Models(BaseModel):
+class ModelList(BaseModel):
     object: Literal["list"] = "list"
-    data: list[Model]
+    data: list[ModelEntry]
 
 
 class AudioVoices(BaseModel):
@@ -67,11 +67,11 @@ def models(service: Service) -> APIRouter:
     created = int(time.time())
 
     @router.get("/v1/models", tags=["Models"], summary="What is loaded")
-    async def listed() -> Models:  # pyright: ignore[reportUnusedFunction]
-        return Models(data=[_model(service.context().engine.model, created)])
+    async def listed() -> ModelList:  # pyright: ignore[reportUnusedFunction]
+        return ModelList(data=[_model(service.context().engine.model, created)])
 
     @router.get("/v1/models/{id}", tags=["Models"], summary="The loaded model, by its name")
-    async def one(id: str) -> Model:  # pyright: ignore[reportUnusedFunction]
+    async def one(id: str) -> ModelEntry:  # pyright: ignore[reportUnusedFunction]
         model = service.context().engine.model
         if id != model.name:
             raise not_loaded(model, id)
@@ -89,7 +89,7 @@ def models(service: Service) -> APIRouter:
     return router
 
 
-def _model(info: ModelInfo, created: int) -> Model:
+def _model(info: ModelInfo, created: int) -> ModelEntry:
     loaded = Loaded(
         voices=list(info.voice_ids),
         voice_details=_voices(info),
@@ -99,7 +99,7 @@ def _model(info: ModelInfo, created: int) -> Model:
         context=info.context,
         notes=list(info.notes),
     )
-    return Model(id=info.name, created=created, parley=loaded)
+    return ModelEntry(id=info.name, created=created, parley=loaded)
 
 
 def _voices(info: ModelInfo) -> list[AudioVoice]:

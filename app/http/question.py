@@ -27,7 +27,7 @@ from app.realtime.session_context import SessionContext
 from app.responses.figures import Figures
 from app.service import Service
 from app.telemetry import ASKED
-from engine import ANSWER, IN_WRITING, AudioPart, Message, Output, Sampling, TextPart, Tool
+from engine import ANSWER, IN_WRITING, AudioPart, Message, Output, Sampling, TextPart, ToolDefinition
 from engine import Request as EngineRequest
 
 Tokens = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -38,11 +38,11 @@ class FunctionSpec(BaseModel):
     description: str | None = None
     parameters: dict[str, Any] | None = None
 
-    def tool(self) -> Tool:
-        return Tool(self.name, self.description or "", self.parameters or {})
+    def tool(self) -> ToolDefinition:
+        return ToolDefinition(self.name, self.description or "", self.parameters or {})
 
 
-class Drawn(BaseModel):
+class SamplingFields(BaseModel):
     """The fields that say how an answer is drawn."""
 
     temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
@@ -56,7 +56,7 @@ class Drawn(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class History:
     """The conversation that a question goes on from: its messages, the characters that they say, and the bytes of
     their pictures and sounds. ``session`` is the one in which the engine has its prompts."""
 
@@ -75,20 +75,20 @@ class Question:
     names: Names
     messages: Sequence[ChatMessage]
     sampling: Sampling
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[ToolDefinition, ...] = ()
     tool_choice: str = "auto"
     """``auto``, ``none``, ``required``, or the name of the one function to call."""
     most_tokens: int | None = None
     speaks: bool = False
     stop: Sequence[str] = ()
     instructions: str = ""
-    before: Before = field(default_factory=Before)
+    before: History = field(default_factory=History)
     hosted: bool = False
     """Whether there are tools that the server runs, which it will know once it has asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EngineCall:
     """The engine's request, the part of its messages that came with the question, and where its answer stops."""
 
     request: EngineRequest
@@ -110,7 +110,7 @@ def with_transcript(messages: tuple[Message, ...], transcript: str | None) -> tu
     return (*messages[:at], Message(last.role, parts), *messages[at + 1 :])
 
 
-class Whole(Protocol):
+class FullRenderer(Protocol):
     """The teller of an answer that is told when it is complete."""
 
     async def take(self, chunk: Output) -> None: ...
@@ -118,7 +118,7 @@ class Whole(Protocol):
     async def body(self, figures: Figures) -> dict[str, Any]: ...
 
 
-class Streamed(Protocol):
+class StreamRenderer(Protocol):
     """The teller of an answer as it grows. ``begun`` says whether anything was told."""
 
     @property
@@ -131,10 +131,10 @@ class Streamed(Protocol):
     async def fail(self, refusal: HttpRefusal) -> None: ...
 
 
-W = TypeVar("W", bound=Whole)
-S = TypeVar("S", bound=Streamed)
+W = TypeVar("W", bound=FullRenderer)
+S = TypeVar("S", bound=StreamRenderer)
 T = TypeVar("T")
-Run = Callable[[Service, Asked, T], Coroutine[Any, Any, Figures]]
+Run = Callable[[Service, EngineCall, T], Coroutine[Any, Any, Figures]]
 """The work of an answer: the engine is asked, and everything that comes is handed to the teller."""
 
 
@@ -142,7 +142,7 @@ async def answered_whole(
     service: Service,
     http: Request,
     question: Question,
-    teller: Callable[[Asked], W],
+    teller: Callable[[EngineCall], W],
     run: Run[W] | None = None,
 ) -> Response:
     """The response with a complete answer, which ``run`` has made if it is not one request's. Raises one of ERRORS."""
@@ -159,7 +159,7 @@ async def answered_live(
     service: Service,
     http: Request,
     question: Question,
-    teller: Callable[[Asked, Write], S],
+    teller: Callable[[EngineCall, Write], S],
     run: Run[S] | None = None,
 ) -> Response:
     """The response with an answer as it grows. Raises one of ERRORS; behind its first event an error is an event."""
@@ -180,7 +180,7 @@ async def answered_live(
     return Live(produce, EVENTS, question.names.headers)
 
 
-async def _once(service: Service, asked: Asked, teller: Whole | Streamed) -> Figures:
+async def _once(service: Service, asked: EngineCall, teller: FullRenderer | StreamRenderer) -> Figures:
     return await answer(service, asked.request, teller.take, asked.stop)
 
 
@@ -195,7 +195,7 @@ def refuse_unserved(
             raise HttpRefusal(400, "unsupported_parameter", f"{name} is not served: {why}.", name)
 
 
-async def _asked(service: Service, http: Request, question: Question) -> Asked:
+async def _asked(service: Service, http: Request, question: Question) -> EngineCall:
     """Raises HttpRefusal, Refusal, MediaError, MemoryFull or ShareTaken."""
     context = replace(service.context(), room=room_of(http))
     _check(question, context)
@@ -216,7 +216,7 @@ async def _asked(service: Service, http: Request, question: Question) -> Asked:
         max_text_tokens=min(question.most_tokens or limits.answer_tokens, limits.answer_tokens),
         max_audio_s=limits.answer_s,
     )
-    return Asked(request, new, question.stop)
+    return EngineCall(request, new, question.stop)
 
 
 def _check(question: Question, context: SessionContext) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from app.http.live import Write, sent_event
-from app.http.question import Asked
+from app.http.question import EngineCall
 from app.http_errors import HttpRefusal
 from app.responses.events import Event, GrowingResponse
 from app.responses.figures import Figures
@@ -15,13 +15,13 @@ from engine import Output
 _CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
 """The error codes that a failed response may have, by what the same error is over HTTP; others are ``server_error``."""
 
-Keep = Callable[[Asked, GrowingResponse], None]
+Keep = Callable[[EngineCall, GrowingResponse], None]
 
 
 class ResponseTeller:
     """One answer, told as events where there is a ``write``; kept, where there is a ``keep``, before its last event."""
 
-    def __init__(self, head: dict[str, Any], keep: Keep | None, asked: Asked, write: Write | None = None) -> None:
+    def __init__(self, head: dict[str, Any], keep: Keep | None, asked: EngineCall, write: Write | None = None) -> None:
         self.growing = GrowingResponse(head)
         self._keep = keep
         self._asked = asked

@@ -17,10 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from app.access.auth import caller_of
 from app.http.body import Responses, StrictRoute
-from app.http.hosted_answer import Approved, HostedTools
+from app.http.hosted_answer import Approved, HostedToolAccess
 from app.http.input_items import (
     InputItem,
-    ItemReference,
+    KeptItemReference,
     McpApprovalRequest,
     McpApprovalResponse,
     McpCallItem,
@@ -31,10 +31,10 @@ from app.http.input_items import (
 from app.http.messages import ChatMessage
 from app.http.names import names_of_model
 from app.http.question import (
-    Asked,
-    Before,
-    Drawn,
+    EngineCall,
+    History,
     Question,
+    SamplingFields,
     Tokens,
     answered_live,
     answered_whole,
@@ -55,7 +55,7 @@ from app.http_errors import RESPONSES, HttpRefusal
 from app.ids import elsewhere, new_id
 from app.mcp import MOST_CALLS, MOST_SERVERS
 from app.responses.events import GrowingResponse
-from app.responses.store import Kept, KeptResponse, Turn
+from app.responses.store import KeptResponse, ResponseStore, Turn
 from app.service import Service
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -86,7 +86,7 @@ Metadata = Annotated[
 ]
 
 
-class ResponseRequest(Drawn):
+class ResponseRequest(SamplingFields):
     """One request for a response. Other fields are refused if they would change the answer, like conversation, else
     ignored."""
 
@@ -181,7 +181,7 @@ def responses(service: Service) -> APIRouter:
     return router
 
 
-def _not_found(kept: Kept, id: str) -> HttpRefusal:
+def _not_found(kept: ResponseStore, id: str) -> HttpRefusal:
     message = f"Response with id {id[:100]!r} not found.{elsewhere(id, kept.server)}"
     return HttpRefusal(404, "response_not_found", message, "response_id")
 
@@ -211,7 +211,7 @@ def _check(body: ResponseRequest) -> None:
             raise HttpRefusal(400, "unsupported_value", message, path)
 
 
-def _previous(kept: Kept, owner: str, id: str | None) -> KeptResponse | None:
+def _previous(kept: ResponseStore, owner: str, id: str | None) -> KeptResponse | None:
     """The response to go on from. Raises HttpRefusal, as the hosted service does (400), where it is not kept."""
     if id is None:
         return None
@@ -221,11 +221,11 @@ def _previous(kept: Kept, owner: str, id: str | None) -> KeptResponse | None:
     return found
 
 
-def _messages(kept: Kept, owner: str, items: list[InputItem]) -> list[ChatMessage]:
+def _messages(kept: ResponseStore, owner: str, items: list[InputItem]) -> list[ChatMessage]:
     """Raises HttpRefusal."""
     messages: list[ChatMessage] = []
     for i, item in enumerate(items):
-        if isinstance(item, ItemReference):
+        if isinstance(item, KeptItemReference):
             if (known := kept.item(owner, item.id)) is None:
                 message = (
                     f"Item with id {item.id[:100]!r} not found. "
@@ -239,7 +239,7 @@ def _messages(kept: Kept, owner: str, items: list[InputItem]) -> list[ChatMessag
                 messages += [] if item.approve else request.denied(item.reason)
             case McpCallItem():
                 messages += item.messages()
-            case ItemReference() | ReasoningItem() | McpToolList() | McpApprovalRequest():
+            case KeptItemReference() | ReasoningItem() | McpToolList() | McpApprovalRequest():
                 pass
             case _:
                 messages.append(item.message())
@@ -247,7 +247,7 @@ def _messages(kept: Kept, owner: str, items: list[InputItem]) -> list[ChatMessag
 
 
 def _request_of(
-    kept: Kept, owner: str, items: list[InputItem], response: McpApprovalResponse, path: str
+    kept: ResponseStore, owner: str, items: list[InputItem], response: McpApprovalResponse, path: str
 ) -> McpApprovalRequest:
     """The request that an approval answers: among the input, or of an answer that is kept. Raises HttpRefusal."""
     id = response.approval_request_id
@@ -261,7 +261,7 @@ def _request_of(
     return McpApprovalRequest.model_validate(known)
 
 
-def _hosted(service: Service, owner: str, body: ResponseRequest) -> HostedTools | None:
+def _hosted(service: Service, owner: str, body: ResponseRequest) -> HostedToolAccess | None:
     """Return what the server runs for this response, if there is anything. Raises HttpRefusal, Refusal."""
     tools = ((i, tool) for i, tool in enumerate(body.tools or ()) if isinstance(tool, McpTool))
     servers = tuple(service.tool_servers.read(tool.model_dump(), f"tools.{i}") for i, tool in tools)
@@ -280,7 +280,7 @@ def _hosted(service: Service, owner: str, body: ResponseRequest) -> HostedTools 
         approvals.append(Approved(asked.id, asked.server_label, asked.name, asked.arguments))
     if not servers and not approvals:
         return None
-    return HostedTools(servers, tuple(approvals), min(body.max_tool_calls or MOST_CALLS, MOST_CALLS))
+    return HostedToolAccess(servers, tuple(approvals), min(body.max_tool_calls or MOST_CALLS, MOST_CALLS))
 
 
 def _question(
@@ -288,16 +288,16 @@ def _question(
     body: ResponseRequest,
     messages: list[ChatMessage],
     previous: KeptResponse | None,
-    hosted: HostedTools | None,
+    hosted: HostedToolAccess | None,
 ) -> Question:
     """Raises HttpRefusal."""
-    before, most = Before(), service.settings.limits.items
+    before, most = History(), service.settings.limits.items
     if previous is not None:
         turn = previous.turn
         if turn.count + len(messages) > most:
             message = f"The conversation has {turn.count} messages, of at most {most}: begin a new one."
             raise HttpRefusal(400, "invalid_value", message, "previous_response_id")
-        before = Before(turn.conversation(), turn.chars, turn.media_bytes, previous.session)
+        before = History(turn.conversation(), turn.chars, turn.media_bytes, previous.session)
     elif not messages and not body.instructions:
         raise HttpRefusal(400, "missing_required_parameter", "input is missing.", "input")
     return Question(
@@ -316,7 +316,12 @@ def _question(
 
 
 def _keep(
-    kept: Kept, owner: str, question: Question, previous: KeptResponse | None, asked: Asked, growing: GrowingResponse
+    kept: ResponseStore,
+    owner: str,
+    question: Question,
+    previous: KeptResponse | None,
+    asked: EngineCall,
+    growing: GrowingResponse,
 ) -> None:
     """Keep an answer, and the turn that it makes with its question."""
     body, new = growing.body(), with_transcript(asked.new, growing.transcript)
@@ -324,7 +329,7 @@ def _keep(
     kept.keep(owner, KeptResponse(body, len(orjson.dumps(body)), turn, question.before.session))
 
 
-def _head(body: ResponseRequest, question: Question, hosted: HostedTools | None) -> dict[str, Any]:
+def _head(body: ResponseRequest, question: Question, hosted: HostedToolAccess | None) -> dict[str, Any]:
     """The fields of the object that are known from the beginning."""
     choice, servers = body.tool_choice, iter(hosted.servers if hosted is not None else ())
     tools = [

@@ -27,7 +27,7 @@ MEDIA_TYPES = {
 }
 
 
-class Encoder(Protocol):
+class SoundFileEncoder(Protocol):
     """Float32 [samples] at SPEAKER_RATE_HZ in, bytes out; the pieces joined are one file."""
 
     def push(self, wave: Wave) -> bytes: ...
@@ -37,12 +37,12 @@ class Encoder(Protocol):
         ...
 
 
-def encoder(format: Format) -> Encoder:
+def encoder(format: Format) -> SoundFileEncoder:
     """A fresh encoder. ``pcm`` (also called ``pcm16``) is 16-bit little-endian mono without a header."""
     return _Raw() if format in ("pcm", "pcm16") else _FileEncoder(format, _Bytes())
 
 
-def file_encoder(file: IO[bytes], format: FileFormat) -> Encoder:
+def file_encoder(file: IO[bytes], format: FileFormat) -> SoundFileEncoder:
     """An encoder that writes into a file and hands nothing out; it can look back, so the header tells the length."""
     return _FileEncoder(format, file)
 

@@ -38,7 +38,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Transcript:
+class TranscriptionResult:
     """The words that were heard in so many seconds. ``language`` is a BCP 47 code, None where it may be one of several;
     ``words`` are all that the text has, where the ears give times."""
 

@@ -12,7 +12,7 @@ from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
 from app.http.live import EVENTS, ClientGone, Live, Write, sent_event, while_there
 from app.http.names import names_of_model
-from app.http.transcript import MEDIA_TYPES, TIMED, Format, Granularity, Transcript, span_of
+from app.http.transcript import MEDIA_TYPES, TIMED, Format, Granularity, TranscriptionResult, span_of
 from app.http_errors import RESPONSES, HttpRefusal
 from app.ids import new_id
 from app.service import Service
@@ -80,7 +80,7 @@ def _check(model: ModelInfo, format: Format, granularities: tuple[Granularity, .
         raise HttpRefusal(400, "unsupported_parameter", "include[] is not served: leave it out.", "include[]")
 
 
-def _check_words(transcript: Transcript, model: ModelInfo, granularities: tuple[Granularity, ...]) -> None:
+def _check_words(transcript: TranscriptionResult, model: ModelInfo, granularities: tuple[Granularity, ...]) -> None:
     """Raises HttpRefusal where times of words are asked for, and the ears do not tell them."""
     if "word" in granularities and transcript.text and not transcript.words:
         message = f"{model.name} does not tell when each word was said: ask for segments."
@@ -92,14 +92,14 @@ async def _samples(service: Service, recording: bytes) -> Pcm:
     return await service.decoding.samples(recording, service.context().limits.audio_s)
 
 
-async def _transcript(service: Service, recording: bytes, format: Format) -> Transcript:
+async def _transcript(service: Service, recording: bytes, format: Format) -> TranscriptionResult:
     """Return what was heard, and where in the recording, if the format says that."""
     pcm, context = await _samples(service, recording), service.context()
     words = await _words(service, pcm)
     span = await asyncio.to_thread(lambda: span_of(pcm, context.vad())) if format in TIMED else None
     languages = context.engine.model.heard_languages
     language = languages[0] if len(languages) == 1 else None
-    return Transcript(words.text, len(pcm) / MIC_RATE_HZ, language, span, words.words)
+    return TranscriptionResult(words.text, len(pcm) / MIC_RATE_HZ, language, span, words.words)
 
 
 async def _words(service: Service, pcm: Pcm) -> Words:
@@ -125,7 +125,7 @@ async def _words(service: Service, pcm: Pcm) -> Words:
 
 async def _events(service: Service, pcm: Pcm, write: Write) -> None:
     """One delta with all of it: earlier guesses may have been revised, and a delta can't be taken back."""
-    transcript = Transcript((await _words(service, pcm)).text, len(pcm) / MIC_RATE_HZ)
+    transcript = TranscriptionResult((await _words(service, pcm)).text, len(pcm) / MIC_RATE_HZ)
     for event in (
         {"type": "transcript.text.delta", "delta": transcript.text},
         {"type": "transcript.text.done", "text": transcript.text, "usage": transcript.usage},

@@ -17,7 +17,7 @@ PATHS = ("/livez", "/", f"{DOCS}/files/swagger-ui.css", "/openapi.json")
 """A route, a file of each folder, and the description, of which all routes are made ready."""
 
 
-def rehearse(app: FastAPI) -> None:
+def warm_up(app: FastAPI) -> None:
     """Ask for each of PATHS, while no event loop runs and no client is there."""
 
     async def ask_for_all() -> None:

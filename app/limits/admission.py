@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Protocol
 
-from app.limits.admission_queue import LineFull, Waiter, Waiting
-from app.limits.http_slots import Places
-from app.limits.principal import Caller
-from app.limits.quotas import Kind, Shares, ShareTaken
+from app.limits.admission_queue import AdmissionQueue, QueueFull, Waiter
+from app.limits.http_slots import HttpSlotLimiter
+from app.limits.principal import Principal
+from app.limits.quotas import Kind, QuotaExceeded, Quotas
 from app.realtime.session_context import SessionContext
 from app.refusal import Closed
 from app.settings import Limits
@@ -22,7 +22,7 @@ class MakeContext(Protocol):
     """Make the context of one session or request. Raises Closed while the engine cannot answer."""
 
     def __call__(
-        self, caller: Caller | None = None, *, while_draining: bool = False, while_unavailable: bool = False
+        self, caller: Principal | None = None, *, while_draining: bool = False, while_unavailable: bool = False
     ) -> SessionContext: ...
 
 
@@ -36,7 +36,7 @@ class Admission:
         self,
         limits: Limits,
         metrics: Metrics,
-        shares: Shares,
+        shares: Quotas,
         context: MakeContext,
         slots: Callable[[Request], Mapping[str, int]],
     ) -> None:
@@ -45,12 +45,12 @@ class Admission:
         """Number of open sessions."""
         self.answers = 0
         """Number of answers over HTTP, including those that wait for slots."""
-        self.http_slots = Places(limits.wait_s, limits.answers_share)
+        self.http_slots = HttpSlotLimiter(limits.wait_s, limits.answers_share)
         self._limits = limits
         self._metrics = metrics
         self._context = context
         self._slots = slots
-        self._queue = Waiting(limits.waiting)
+        self._queue = AdmissionQueue(limits.waiting)
         self._empty = asyncio.Event()
         metrics.http_waiting.set_function(lambda: self.http_slots.waiting)
 
@@ -60,14 +60,14 @@ class Admission:
         return self.sessions + self._queue.given >= self._limits.sessions
 
     @contextmanager
-    def admit(self, caller: Caller | None = None, waiter: Waiter | None = None) -> Generator[SessionContext]:
+    def admit(self, caller: Principal | None = None, waiter: Waiter | None = None) -> Generator[SessionContext]:
         """Hold one session slot while the block lasts. A ``waiter`` takes the slot reserved for it. Raises Closed."""
         if waiter is not None:
             self._queue.leave(waiter)
         context = self._context(caller)
         if self.full:
             raise self._refused("server_full", f"All {self.sessions} sessions are taken; try again later.")
-        with self.share("sessions", caller or Caller()):
+        with self.share("sessions", caller or Principal()):
             self._count_session(1)
             try:
                 yield context
@@ -78,16 +78,16 @@ class Admission:
                 self._left()
 
     @contextmanager
-    def waiting(self, moved: Callable[[int], None], caller: Caller | None = None) -> Generator[Waiter]:
+    def waiting(self, moved: Callable[[int], None], caller: Principal | None = None) -> Generator[Waiter]:
         """Hold a place in the admission queue while the block lasts. ``moved`` receives each new position, from 1.
 
         Raises Closed.
         """
         self._context()
-        with self.share("waiting", caller or Caller()):
+        with self.share("waiting", caller or Principal()):
             try:
                 waiter = self._queue.join(moved)
-            except LineFull:
+            except QueueFull:
                 message = (
                     f"All {self.sessions} sessions are taken, and {len(self._queue)} clients wait; try again later."
                 )
@@ -99,12 +99,12 @@ class Admission:
                 self._call_next()
 
     @contextmanager
-    def share(self, kind: Kind, caller: Caller) -> Generator[None]:
+    def share(self, kind: Kind, caller: Principal) -> Generator[None]:
         """Count one place of this kind towards the caller's quota while the block lasts. Raises Closed."""
         with ExitStack() as held:
             try:
                 held.enter_context(self.shares.hold(kind, caller))
-            except ShareTaken as taken:
+            except QuotaExceeded as taken:
                 self._count_refusal(taken.code)
                 raise
             yield

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class LineFull(Exception):
+class QueueFull(Exception):
     """The admission queue is full."""
 
 
@@ -19,7 +19,7 @@ class Waiter:
         """Set once a session slot is reserved for this client."""
 
 
-class Waiting:
+class AdmissionQueue:
     """The waiting clients, in order. ``given`` counts the reserved slots that have not been taken yet."""
 
     def __init__(self, limit: int) -> None:
@@ -37,7 +37,7 @@ class Waiting:
     def join(self, moved: Callable[[int], None]) -> Waiter:
         """Append a client to the queue. Raises LineFull."""
         if len(self._line) >= self._limit:
-            raise LineFull
+            raise QueueFull
         waiter = Waiter(moved)
         self._line.append(waiter)
         moved(len(self._line))

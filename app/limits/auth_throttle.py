@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from app.client_address import subscriber
 from app.limits.lru_table import LruTable
-from app.limits.rate_limiter import Bucket
+from app.limits.rate_limiter import TokenBucket
 
 AT_ONCE = 20
 """Wrong keys that one address may send in a burst: a page that retries automatically sends a few each minute."""
@@ -24,12 +24,12 @@ ADDRESSES = 4096
 """Addresses that the table holds at most."""
 
 
-class Throttle:
+class AuthThrottle:
     """The failures of one server's clients. ``now`` returns monotonic seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic, addresses: int = ADDRESSES) -> None:
         self.now = now
-        self._failures = LruTable[str, Bucket](addresses)
+        self._failures = LruTable[str, TokenBucket](addresses)
 
     def wait_s(self, address: str) -> float:
         """Return the seconds until this address may try a key again; 0 if it may now."""
@@ -39,6 +39,6 @@ class Throttle:
     def failed(self, address: str) -> None:
         """Record a wrong key from this address."""
         who = subscriber(address)
-        bucket = self._failures.get(who) or Bucket(1 / EVERY_S, AT_ONCE - 1)
+        bucket = self._failures.get(who) or TokenBucket(1 / EVERY_S, AT_ONCE - 1)
         bucket.take(1, self.now())
         self._failures[who] = bucket

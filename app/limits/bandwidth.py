@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from app.client_address import is_local, subscriber
 from app.limits.lru_table import LruTable
-from app.limits.principal import Caller
-from app.limits.rate_limiter import BURST_S, Bucket, Pace
+from app.limits.principal import Principal
+from app.limits.rate_limiter import BURST_S, RateLimiter, TokenBucket
 from app.settings import Limits
 
 MOST = 4096
@@ -21,10 +21,10 @@ MOST = 4096
 
 
 @dataclass(slots=True, eq=False)
-class Budget:
+class BandwidthLimit:
     """The bandwidth limit of one key or address, and the bytes received for it so far."""
 
-    bucket: Bucket
+    bucket: TokenBucket
     received: int = 0
     slowed: int = 0
     """How often bytes arrived while the bucket was overdrawn."""
@@ -38,16 +38,16 @@ class Budget:
         return wait_s
 
 
-class Budgets:
+class BandwidthLimits:
     """The bandwidth limits of one server. ``now`` returns monotonic seconds."""
 
     def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._now = now
-        self._keys = dict[str, Budget]()
-        self._addresses = LruTable[str, Budget](MOST)
+        self._keys = dict[str, BandwidthLimit]()
+        self._addresses = LruTable[str, BandwidthLimit](MOST)
 
-    def charge(self, pace: Pace, caller: Caller) -> None:
+    def charge(self, pace: RateLimiter, caller: Principal) -> None:
         """Charge everything that a connection sends from now on to its caller's key and address."""
         budgets = [self._of_key(caller.owner)]
         # This machine's own address has no limit. A local proxy that ``trusted_proxies`` omits counts as that address.
@@ -60,16 +60,16 @@ class Budgets:
         for owner, budget in self._keys.items():
             yield owner, budget.received, budget.slowed
 
-    def _of_key(self, owner: str) -> Budget:
+    def _of_key(self, owner: str) -> BandwidthLimit:
         if owner not in self._keys:
             self._keys[owner] = _budget(self._limits.key_received_mb_s)
         return self._keys[owner]
 
-    def _of_address(self, address: str) -> Budget:
+    def _of_address(self, address: str) -> BandwidthLimit:
         budget = self._addresses.get(address) or _budget(self._limits.address_received_mb_s)
         self._addresses[address] = budget
         return budget
 
 
-def _budget(mb_s: float) -> Budget:
-    return Budget(Bucket(mb_s * 1e6, mb_s * 1e6 * BURST_S))
+def _budget(mb_s: float) -> BandwidthLimit:
+    return BandwidthLimit(TokenBucket(mb_s * 1e6, mb_s * 1e6 * BURST_S))

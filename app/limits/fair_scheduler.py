@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from app.client_address import subscriber
-from app.limits.rate_limiter import Bucket, Pace
+from app.limits.rate_limiter import RateLimiter, TokenBucket
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ LONG_BYTES = 256 * 1024
 tenth of one."""
 
 
-class Slices:
+class FairScheduler:
     """Grants the slices of one server. ``now`` returns monotonic seconds.
 
     ``worked`` returns the CPU time of the loop's thread in seconds. Work is measured by it and not by the clock: on a
@@ -76,13 +76,13 @@ class Slices:
         self._granted_s = float("-inf")
         self._worked_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._together = WeakValueDictionary[str, Bucket]()
+        self._together = WeakValueDictionary[str, TokenBucket]()
 
-    def together(self, address: str) -> Bucket:
+    def together(self, address: str) -> TokenBucket:
         """Return the bucket of free loop time that the connections of an address share."""
         name = subscriber(address)
         if (bucket := self._together.get(name)) is None:
-            bucket = self._together[name] = Bucket(TOGETHER, TOGETHER_AT_ONCE_S)
+            bucket = self._together[name] = TokenBucket(TOGETHER, TOGETHER_AT_ONCE_S)
         return bucket
 
     async def read(self, work: Callable[[], T], size: int) -> T:
@@ -137,7 +137,7 @@ class Slices:
             self._wait()
 
 
-class LoopTime:
+class LoopTimeBudget:
     """One connection's share of the event loop's time, for all work from the parser to the session.
 
     Work between ``begin`` and ``count`` is charged to it. ``address`` may be empty as long as it is unknown. ``pace``
@@ -145,11 +145,11 @@ class LoopTime:
     flooding client from a user who speaks on a slow machine.
     """
 
-    def __init__(self, slices: Slices, address: str = "", pace: Pace | None = None) -> None:
+    def __init__(self, slices: FairScheduler, address: str = "", pace: RateLimiter | None = None) -> None:
         self.slices = slices
         self._pace = pace
-        self._mine = Bucket(FREE, AT_ONCE_S)
-        self._ours = Bucket(1.0, 1.0)
+        self._mine = TokenBucket(FREE, AT_ONCE_S)
+        self._ours = TokenBucket(1.0, 1.0)
         self.belong(address)
         self._come_s = slices.now()
         self._begun_s: float | None = None
@@ -225,7 +225,7 @@ class LoopTime:
     async def read(self, work: Callable[[], T], size: int) -> T:
         """Run work on a message of ``size`` bytes, here or in a thread, and then wait for a slice if necessary."""
         if size > LONG_BYTES:
-            done = await Counted(self.slices.aside(work), self)
+            done = await metered(self.slices.aside(work), self)
         else:
             self.begin()
             try:
@@ -236,10 +236,10 @@ class LoopTime:
         return done
 
 
-class Counted(Generic[T]):
+class metered(Generic[T]):
     """Awaits a coroutine, and charges each of its steps to a client. Returns what the coroutine returns."""
 
-    def __init__(self, work: Coroutine[Any, Any, T], loop_time: LoopTime) -> None:
+    def __init__(self, work: Coroutine[Any, Any, T], loop_time: LoopTimeBudget) -> None:
         self._work = work
         self._loop_time = loop_time
 

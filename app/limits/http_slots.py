@@ -16,7 +16,7 @@ Slots = Callable[[], Mapping[str, int]]
 now."""
 
 
-class Places:
+class HttpSlotLimiter:
     """``wait_s`` bounds the wait; ``share`` is the fraction of each stage's slots, at least one slot."""
 
     def __init__(self, wait_s: float, share: float) -> None:

@@ -6,7 +6,7 @@ Lines that are left out are counted, and the next line about the same client tel
 from __future__ import annotations
 
 from app.limits.lru_table import LruTable
-from app.limits.rate_limiter import Bucket
+from app.limits.rate_limiter import TokenBucket
 
 EACH_S, EACH_AT_ONCE = 1.0, 20
 """Lines of one event about one client: whoever reads the log has understood by then."""
@@ -31,12 +31,12 @@ RESTED = 2
 """So many of the oldest are looked at with each line: the table grows by one at most, and so it shrinks again."""
 
 
-class Lines:
+class LogRateLimiter:
     """The limits on the log lines of one process."""
 
     def __init__(self) -> None:
-        self._all = Bucket(10 * ALL_S, 10 * ALL_AT_ONCE)
-        self._each = LruTable[tuple[str, str], Bucket](MOST)
+        self._all = TokenBucket(10 * ALL_S, 10 * ALL_AT_ONCE)
+        self._each = LruTable[tuple[str, str], TokenBucket](MOST)
         self._left_out = LruTable[str, int](MOST)
 
     def admit(self, event: str, subject: str, now_s: float) -> int | None:
@@ -59,10 +59,10 @@ class Lines:
                 return
             del self._each[oldest]
 
-    def _bucket(self, event: str, subject: str) -> Bucket:
+    def _bucket(self, event: str, subject: str) -> TokenBucket:
         bucket = self._each.get((event, subject))
         if bucket is None:
-            bucket = Bucket(EACH_S, EACH_AT_ONCE) if subject else Bucket(ALL_S, ALL_AT_ONCE)
+            bucket = TokenBucket(EACH_S, EACH_AT_ONCE) if subject else TokenBucket(ALL_S, ALL_AT_ONCE)
         self._each[event, subject] = bucket
         return bucket
 

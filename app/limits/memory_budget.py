@@ -9,8 +9,8 @@ import asyncio
 import ctypes
 from collections.abc import Callable
 
-from app.limits.principal import Caller
-from app.limits.quotas import Shares
+from app.limits.principal import Principal
+from app.limits.quotas import Quotas
 from app.refusal import Closed
 
 MUCH_BYTES = 16_000_000
@@ -31,29 +31,29 @@ class MemoryFull(Closed):
         super().__init__("server_full", message)
 
 
-class Memory:
+class MemoryBudget:
     """The memory of one server: at most ``most`` bytes, with quotas for each key and each address.
 
     ``trim`` returns freed memory to the system; it runs in a thread.
     """
 
     def __init__(
-        self, most: int = 1 << 62, shares: Shares | None = None, trim: Callable[[], object] | None = None
+        self, most: int = 1 << 62, shares: Quotas | None = None, trim: Callable[[], object] | None = None
     ) -> None:
         self.most = most
         self.held = 0
-        self._shares = shares or Shares()
+        self._shares = shares or Quotas()
         self._trim = trim or malloc_trim()
         self._freed = 0  # bytes freed since the last trim
         self._timer: asyncio.TimerHandle | None = None
 
-    def check(self, size: int, caller: Caller) -> None:
+    def check(self, size: int, caller: Principal) -> None:
         """Raise MemoryFull or ShareTaken if there is no room for ``size`` more bytes."""
         if self.held + size > self.most:
             raise MemoryFull(f"The server holds {self.most / 1e6:g} MB for its clients already; try again later.")
         self._shares.check("bytes", caller, size)
 
-    def count(self, change: int, caller: Caller) -> None:
+    def count(self, change: int, caller: Principal) -> None:
         """Change the number of bytes held for a caller."""
         self.held += change
         self._shares.count("bytes", caller, change)
@@ -85,12 +85,12 @@ class Memory:
             asyncio.get_running_loop().run_in_executor(None, self._trim)
 
 
-class Room:
+class MemoryReservation:
     """The memory account of one session or one request."""
 
-    def __init__(self, memory: Memory | None = None, caller: Caller | None = None) -> None:
-        self._memory = memory or Memory()
-        self._caller = caller or Caller()
+    def __init__(self, memory: MemoryBudget | None = None, caller: Principal | None = None) -> None:
+        self._memory = memory or MemoryBudget()
+        self._caller = caller or Principal()
         self.held = 0
         self._closed = False
 

@@ -7,11 +7,11 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.limits.fair_scheduler import LoopTime
+from app.limits.fair_scheduler import LoopTimeBudget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Caller:
+class Principal:
     """The sender of one request."""
 
     owner: str = ""
@@ -19,12 +19,12 @@ class Caller:
     secret: Secret | None = None
     """The client secret that the request came with, if it came with one."""
     address: str = ""
-    loop_time: LoopTime | None = field(default=None, repr=False)
+    loop_time: LoopTimeBudget | None = field(default=None, repr=False)
     """The socket's part of the event loop's time, where the request is a socket."""
     withdrawn: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
     """The key or the client secret was withdrawn: what was opened with it ends."""
 
-    def reaches(self, maker: Caller) -> bool:
+    def reaches(self, maker: Principal) -> bool:
         """Whether things that ``maker`` made are this caller's, too: a key has those of its secrets, a secret only its
         own."""
         return self.owner == maker.owner and self.secret in (None, maker.secret)
@@ -38,4 +38,4 @@ class Secret:
     session: dict[str, Any]
     expires_s: float
     """The end of its life on the monotonic clock."""
-    maker: Caller = field(default_factory=Caller)
+    maker: Principal = field(default_factory=Principal)

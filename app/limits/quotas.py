@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from app.client_address import is_local, subscriber
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.refusal import Closed
 from app.settings import Limits
 
@@ -20,14 +20,14 @@ Kind = Literal["sessions", "calls", "offers", "waiting", "answers", "secrets", "
 """``bytes`` are held for a client: its conversations, request bodies and decoded media."""
 
 
-class ShareTaken(Closed):
+class QuotaExceeded(Closed):
     """The key or the address has used up its quota."""
 
     def __init__(self, message: str) -> None:
         super().__init__("share_full", message, 429)
 
 
-class Shares:
+class Quotas:
     """The places in use, by kind. ``several`` returns whether there is more than one key."""
 
     def __init__(self, limits: Limits | None = None, several: Callable[[], bool] = lambda: False) -> None:
@@ -35,11 +35,11 @@ class Shares:
         self._several = several
         self._keys = Counter[tuple[Kind, str]]()
         self._addresses = Counter[tuple[Kind, str]]()
-        self._holders = Counter[Caller]()
+        self._holders = Counter[Principal]()
         self._refused = Counter[tuple[Kind, str]]()
 
     @contextmanager
-    def hold(self, kind: Kind, caller: Caller) -> Generator[None]:
+    def hold(self, kind: Kind, caller: Principal) -> Generator[None]:
         """Hold a place while the block lasts. Raises ShareTaken."""
         self.take(kind, caller)
         self._holders[caller] += 1
@@ -49,16 +49,16 @@ class Shares:
             _count(self._holders, caller, -1)
             self.give(kind, caller)
 
-    def take(self, kind: Kind, caller: Caller) -> None:
+    def take(self, kind: Kind, caller: Principal) -> None:
         """Take a place until ``give`` returns it. Raises ShareTaken."""
         self.check(kind, caller)
         self.count(kind, caller, 1)
 
-    def give(self, kind: Kind, caller: Caller) -> None:
+    def give(self, kind: Kind, caller: Principal) -> None:
         """Return a place that ``take`` took."""
         self.count(kind, caller, -1)
 
-    def count(self, kind: Kind, caller: Caller, change: int) -> None:
+    def count(self, kind: Kind, caller: Principal, change: int) -> None:
         """Change the count of places in use without checking the quota."""
         _count(self._keys, (kind, caller.owner), change)
         _count(self._addresses, (kind, subscriber(caller.address)), change)
@@ -73,12 +73,12 @@ class Shares:
         for (kind, owner), count in self._refused.items():
             yield kind, owner, count
 
-    def withdraw(self, ends: Callable[[Caller], bool]) -> None:
+    def withdraw(self, ends: Callable[[Principal], bool]) -> None:
         """Set ``withdrawn`` of each caller that holds a place and for which ``ends`` is true."""
         for caller in [one for one in self._holders if ends(one)]:
             caller.withdrawn.set()
 
-    def check(self, kind: Kind, caller: Caller, amount: int = 1) -> None:
+    def check(self, kind: Kind, caller: Principal, amount: int = 1) -> None:
         """Raise ShareTaken if ``amount`` more places would exceed a quota."""
         of_key, of_address = self._most(kind, self._limits.key_share), self._most(kind, self._limits.address_share)
         if self._several() and self._keys[kind, caller.owner] + amount > of_key:
@@ -88,10 +88,10 @@ class Shares:
         if not is_local(caller.address) and held + amount > of_address:
             self._refuse(kind, caller, f"The address {caller.address}", of_address)
 
-    def _refuse(self, kind: Kind, caller: Caller, who: str, most: int) -> None:
+    def _refuse(self, kind: Kind, caller: Principal, who: str, most: int) -> None:
         self._refused[kind, caller.owner] += 1
         what = f"{most / 1e6:g} MB" if kind == "bytes" else f"{most} {_NAMES[kind]}"
-        raise ShareTaken(f"{who} has its share of this server, {what}: end one, or try again later.")
+        raise QuotaExceeded(f"{who} has its share of this server, {what}: end one, or try again later.")
 
     def _most(self, kind: Kind, share: float) -> int:
         most = self._limits.held_mb * 1e6 if kind == "bytes" else getattr(self._limits, kind)

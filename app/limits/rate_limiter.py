@@ -21,7 +21,7 @@ and two camera pictures per second need the rest. A client within this rate neve
 from the same key or address do not delay speech."""
 
 
-class Bucket:
+class TokenBucket:
     """A token bucket: ``burst`` at once, then ``rate_s`` per second. It may be overdrawn.
 
     Source of the arithmetic: the generic cell rate algorithm (ITU-T I.371). Times are monotonic seconds.
@@ -58,7 +58,7 @@ class Shared(Protocol):
         ...
 
 
-class Pace:
+class RateLimiter:
     """The rate limiter of one client, for messages and bytes. Empty frames, pings and pongs count as messages.
 
     Clients that share a budget wait in turn: each for its own bytes and those sent before. A client that sends no more
@@ -67,10 +67,10 @@ class Pace:
 
     def __init__(self, messages_s: float, bytes_s: float) -> None:
         self._messages_s = messages_s
-        self._messages = Bucket(messages_s, messages_s * BURST_S)
-        self._bytes = Bucket(bytes_s, bytes_s * BURST_S)
+        self._messages = TokenBucket(messages_s, messages_s * BURST_S)
+        self._bytes = TokenBucket(bytes_s, bytes_s * BURST_S)
         self._slowed_s: float | None = None  # since when it exceeds its message rate
-        self._talk = Bucket(TALK_BYTES_S, TALK_BYTES_S / 4)
+        self._talk = TokenBucket(TALK_BYTES_S, TALK_BYTES_S / 4)
         self._shared: Sequence[Shared] = ()
         self._nobodys = 0  # bytes received before a budget was shared
         self._turn_s = float("-inf")  # when its turn in the shared budget comes

@@ -2,6 +2,6 @@
 
 from app.live.config import LiveConfig, started
 from app.live.dialect import LiveDialect
-from app.live.timeline import Timeline
+from app.live.timeline import OutputTimeline
 
-__all__ = ["LiveConfig", "LiveDialect", "Timeline", "started"]
+__all__ = ["LiveConfig", "LiveDialect", "OutputTimeline", "started"]

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from app.ids import new_id
-from app.realtime.protocol import Format, RawMessage, Text
+from app.realtime.protocol import Format, MessageText, RawMessage
 from app.realtime.protocol.options import PcmaFormat, PcmFormat, PcmuFormat
 from app.refusal import Refusal
 
@@ -187,12 +187,12 @@ def started(session: dict[str, Any], media: bool = False, own_tools: tuple[dict[
 
 def _message(message: _Message) -> RawMessage:
     role = "system" if message.role == "developer" else message.role
-    return RawMessage(new_id("item"), role, (Text(message.content[0].text),))
+    return RawMessage(new_id("item"), role, (MessageText(message.content[0].text),))
 
 
 def _shown_part(message: RawMessage) -> dict[str, Any]:
     (part,) = message.content
-    assert isinstance(part, Text)
+    assert isinstance(part, MessageText)
     return {"type": "output_text" if message.role == "assistant" else "input_text", "text": part.text}
 
 

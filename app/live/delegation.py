@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from app.realtime.protocol.server_events import ResponseView, Usage
+from app.realtime.protocol.server_events import ResponseUsage, ResponseView
 from app.responses.events import Event, GrowingResponse
 from app.responses.figures import Figures
 from engine import Text, ToolCall, ToolCallDelta
@@ -69,7 +69,7 @@ def _lean(event: Event) -> Event:
 
 
 def _figures(view: ResponseView) -> Figures:
-    used, finish = view.usage or Usage(), "length" if view.outcome == "incomplete" else "stop"
+    used, finish = view.usage or ResponseUsage(), "length" if view.outcome == "incomplete" else "stop"
     return Figures(
         finish=finish, input_tokens=used.input_tokens, cached_tokens=used.cached_tokens, text_tokens=used.text_tokens
     )

@@ -15,36 +15,36 @@ from app.live.config import DELEGATE, LiveConfig
 from app.live.delegation import DelegatedResponse
 from app.live.from_wire import Commentary, Instructions, Misread, Plain, Start, Thinking, Update
 from app.live.sound import CallSound
-from app.live.timeline import Fragment, SpokenText, Timeline, after
+from app.live.timeline import LiveTranscript, OutputTimeline, TimedText, after
 from app.live.to_wire import Wire, answers, delegation, error, text_of, transcript
 from app.realtime.protocol import CallOutputItem, Received, ServerEvent
 from app.realtime.protocol.client_events import AddContext, ClientEvent, MuteInput, UpdateSession
 from app.realtime.protocol.dialect import Ended
 from app.realtime.protocol.server_events import (
-    AudioAlignment,
-    CallCreated,
-    CallDelta,
-    CallDone,
+    AudioAlignmentEvent,
+    CallCreatedEvent,
+    CallDeltaEvent,
+    CallDoneEvent,
     CallEvent,
-    DtmfReceived,
-    Error,
-    MessageDone,
-    Obeyed,
+    DtmfReceivedEvent,
+    ErrorEvent,
+    MessageDoneEvent,
+    ObeyedEvent,
     OutputItemRef,
-    ResponseCreated,
-    ResponseDone,
+    ResponseCreatedEvent,
+    ResponseDoneEvent,
     ResponseEvent,
     ResponseView,
-    SessionCreated,
-    SessionEnded,
+    SessionCreatedEvent,
+    SessionEndedEvent,
     SessionEvent,
-    SessionUpdated,
+    SessionUpdatedEvent,
     SessionView,
-    SoundPlayed,
-    SpeechStarted,
-    SpeechStopped,
-    TextDelta,
-    TranscriptionCompleted,
+    SoundPlayedEvent,
+    SpeechStartedEvent,
+    SpeechStoppedEvent,
+    TextDeltaEvent,
+    TranscriptionCompletedEvent,
 )
 from app.refusal import Refusal
 from engine import Text, ToolCall, ToolCallDelta
@@ -71,7 +71,7 @@ class LiveDialect:
     for its ``session.start``, and ``id`` that of the session, where it has one from elsewhere."""
 
     def __init__(
-        self, config: LiveConfig, timeline: Timeline, start_id: str | None = None, id: str | None = None
+        self, config: LiveConfig, timeline: OutputTimeline, start_id: str | None = None, id: str | None = None
     ) -> None:
         self._id = id
         self.config = config
@@ -85,7 +85,7 @@ class LiveDialect:
         self.reflect_output = sound.reflect_output
         self._view: SessionView | None = None
         self._turns: dict[str, list[int]] = {}  # where a turn begins and ends, in ms
-        self._spoken: dict[str, SpokenText] = {}  # by item
+        self._spoken: dict[str, LiveTranscript] = {}  # by item
         self._has_heard = self._has_spoken = False
         self._responses: dict[str, DelegatedResponse] = {}  # those under way that are delegated, by their id
         self._created: dict[str, ResponseView] = {}  # those under way that are not, or not yet
@@ -124,7 +124,7 @@ class LiveDialect:
                 raise Refusal("session_already_started", "The session has been started already.", "type")
             case Commentary() | Thinking() | Instructions():
                 return self._context(said)
-            case from_wire.CreateItem() | from_wire.CreateResponse():
+            case from_wire.LiveCreateItem() | from_wire.LiveCreateResponse():
                 if self.config.target != "responses":
                     message = "The session delegates to its client: answer with session.commentary.append."
                     raise Refusal("invalid_event", message, "type")
@@ -155,20 +155,20 @@ class LiveDialect:
     def _wire_events(self, event: ServerEvent) -> list[Wire]:
         if isinstance(event, SessionEvent):
             return self._session_events(event)
-        if isinstance(event, SoundPlayed):
+        if isinstance(event, SoundPlayedEvent):
             return self._played(event)
         if isinstance(event, ResponseEvent):
             return self._response_events(event)
         if isinstance(event, CallEvent):
             return self._call_events(event)
         match event:
-            case SpeechStarted(item_id, at_ms):
+            case SpeechStartedEvent(item_id, at_ms):
                 _remember(self._turns, item_id, [at_ms, at_ms])
-            case SpeechStopped(item_id, at_ms) if item_id in self._turns:
+            case SpeechStoppedEvent(item_id, at_ms) if item_id in self._turns:
                 self._turns[item_id][1] = at_ms
-            case TranscriptionCompleted():
+            case TranscriptionCompletedEvent():
                 return self._heard(event)
-            case DtmfReceived(key):
+            case DtmfReceivedEvent(key):
                 return [{"type": "transport.dtmf.received", "event": key}]
             case _:  # turns, items and the playing of answers are no matter of Live
                 pass
@@ -176,18 +176,18 @@ class LiveDialect:
 
     def _session_events(self, event: SessionEvent) -> list[Wire]:
         match event:
-            case SessionCreated(view):
+            case SessionCreatedEvent(view):
                 return [{"type": "session.started", "session": self._session(view), **answers(self._start_id)}]
-            case SessionUpdated(view):
+            case SessionUpdatedEvent(view):
                 if self._updates:
                     _, self.config = self._updates.pop(next(iter(self._updates)))
                 return [{"type": "session.updated", "session": self._session(view)}]
-            case SessionEnded(view, event_id):
+            case SessionEndedEvent(view, event_id):
                 self._view = view
                 return [{**self._closed("close_requested"), **answers(event_id)}]
-            case Obeyed(obeyed, event_id):
+            case ObeyedEvent(obeyed, event_id):
                 return [{**one, **answers(event_id)} for one in self._acknowledged(obeyed)]
-            case Error(refusal, event_id):
+            case ErrorEvent(refusal, event_id):
                 return self._errors(refusal, event_id)
             case _:
                 return []
@@ -212,7 +212,7 @@ class LiveDialect:
             case _:
                 assert_never(event)
 
-    def _heard(self, event: TranscriptionCompleted) -> list[Wire]:
+    def _heard(self, event: TranscriptionCompletedEvent) -> list[Wire]:
         """The user's words: all of a turn at once, since earlier ones may have been revised."""
         now_ms = self.timeline.now_ms
         start_ms, end_ms = self._turns.pop(event.item_id, None) or [now_ms - round(event.seconds * 1000), now_ms]
@@ -220,29 +220,29 @@ class LiveDialect:
             return []
         begun = self._has_heard
         self._has_heard = True
-        fragment = Fragment(after(event.transcript, begun), max(0, start_ms), max(0, start_ms, end_ms))
+        fragment = TimedText(after(event.transcript, begun), max(0, start_ms), max(0, start_ms, end_ms))
         return [transcript("input", fragment)]
 
-    def _played(self, event: SoundPlayed) -> list[Wire]:
+    def _played(self, event: SoundPlayedEvent) -> list[Wire]:
         span = self.timeline.add(event.samples)
         return self._fragments(self._spoken_text(event.ref).played(*span))
 
     def _response_events(self, event: ResponseEvent) -> list[Wire]:
         match event:
-            case ResponseCreated(view):
+            case ResponseCreatedEvent(view):
                 return self._begun(view)
-            case TextDelta(ref, text):
+            case TextDeltaEvent(ref, text):
                 self._spoken_text(ref).text += text
                 told = [] if ref.spoken else self._fragments(self._spoken_text(ref).end())
                 delegated = self._responses.get(ref.response_id)
                 return [*told, *(delegated.take(Text(text, 0)) if delegated else [])]
-            case AudioAlignment(ref, marks):
+            case AudioAlignmentEvent(ref, marks):
                 self._spoken_text(ref).marks += marks
                 return []
-            case MessageDone(ref, item):
-                spoken = self._spoken.pop(ref.item_id, SpokenText())
+            case MessageDoneEvent(ref, item):
+                spoken = self._spoken.pop(ref.item_id, LiveTranscript())
                 return self._fragments(spoken.end()) if item.status == "completed" else []
-            case ResponseDone(view):
+            case ResponseDoneEvent(view):
                 return self._ended(view)
             case _:
                 return []
@@ -275,13 +275,13 @@ class LiveDialect:
             delegated.delegation_id, created = self._delegation("responses", event.ref.response_id)
             told = [*told, created]
         match event:
-            case CallCreated(_, item):
+            case CallCreatedEvent(_, item):
                 return [*told, *delegated.take(ToolCallDelta(item.call_id, item.name, ""))]
-            case CallDelta(_, call_id, text):
+            case CallDeltaEvent(_, call_id, text):
                 return [*told, *delegated.take(ToolCallDelta(call_id, "", text))]
-            case CallDone(_, item) if item.status == "completed":
+            case CallDoneEvent(_, item) if item.status == "completed":
                 return [*told, *delegated.take(ToolCall(item.call_id, item.name, item.arguments))]
-            case CallDone(_, item):
+            case CallDoneEvent(_, item):
                 return [*told, *delegated.cut(item.call_id)]
 
     def _delegated(self, ref: OutputItemRef) -> tuple[DelegatedResponse, list[Wire]]:
@@ -292,7 +292,7 @@ class LiveDialect:
         return delegated, [created, *delegated.begin()]
 
     def _delegated_to_client(self, event: CallEvent) -> list[Wire]:
-        if not isinstance(event, CallDone) or event.item.name != DELEGATE or event.item.status != "completed":
+        if not isinstance(event, CallDoneEvent) or event.item.name != DELEGATE or event.item.status != "completed":
             return []
         id, created = self._delegation("client", None)
         _remember(self._calls, id, event.item.call_id)
@@ -302,13 +302,13 @@ class LiveDialect:
         id = new_id("dlg")
         return id, delegation(id, target, response_id, self.timeline.now_ms)
 
-    def _spoken_text(self, ref: OutputItemRef) -> SpokenText:
+    def _spoken_text(self, ref: OutputItemRef) -> LiveTranscript:
         if ref.item_id not in self._spoken:
-            _remember(self._spoken, ref.item_id, SpokenText(begun=self._has_spoken))
+            _remember(self._spoken, ref.item_id, LiveTranscript(begun=self._has_spoken))
             self._has_spoken = True
         return self._spoken[ref.item_id]
 
-    def _fragments(self, fragments: list[Fragment]) -> list[Wire]:
+    def _fragments(self, fragments: list[TimedText]) -> list[Wire]:
         return [transcript("output", one) for one in fragments]
 
     def _session(self, view: SessionView) -> Wire:

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from app import strict_json
 from app.ids import new_id
 from app.media.audio import MediaError, decode_base64
-from app.realtime.protocol import NewItem, RawMessage, Text
+from app.realtime.protocol import MessageText, NewItem, RawMessage
 from app.realtime.protocol.client_events import AddContext, AppendAudio, ClientEvent, CloseSession, MuteInput
 from app.realtime.protocol.from_wire import MAX_AUDIO_CHARS
 from app.realtime.protocol.wire_items import decode_item
@@ -62,19 +62,19 @@ class Instructions(Context, frozen=True, tag="session.instructions.append"):
     pass
 
 
-class CreateItem(Struct, frozen=True, tag_field="type", tag="response.item.create"):
+class LiveCreateItem(Struct, frozen=True, tag_field="type", tag="response.item.create"):
     item: dict[str, Any]
 
 
-class CreateResponse(Struct, frozen=True, tag_field="type", tag="response.create"):
+class LiveCreateResponse(Struct, frozen=True, tag_field="type", tag="response.create"):
     pass
 
 
-class Close(Struct, frozen=True, tag_field="type", tag="session.close"):
+class LiveClose(Struct, frozen=True, tag_field="type", tag="session.close"):
     pass
 
 
-Plain = Append | Mute | Unmute | CreateItem | CreateResponse | Close
+Plain = Append | Mute | Unmute | LiveCreateItem | LiveCreateResponse | LiveClose
 """What means the same in every session."""
 
 Said = Plain | Start | Update | Commentary | Thinking | Instructions
@@ -140,17 +140,17 @@ def plain(said: Plain) -> ClientEvent:
             return AppendAudio(_sound(audio))
         case Mute() | Unmute():
             return MuteInput(isinstance(said, Mute))
-        case CreateItem(item):
+        case LiveCreateItem(item):
             return AddContext(_item(item), answer=False, purpose="item")
-        case CreateResponse():
+        case LiveCreateResponse():
             return AddContext(None, answer=True, purpose="response")
-        case Close():
+        case LiveClose():
             return CloseSession()
 
 
 def message(role: str, text: str) -> NewItem:
     """Words for the conversation."""
-    return RawMessage(new_id("item"), "user" if role == "user" else "system", (Text(text),))
+    return RawMessage(new_id("item"), "user" if role == "user" else "system", (MessageText(text),))
 
 
 def _item(tree: dict[str, Any]) -> NewItem:

@@ -15,9 +15,9 @@ import numpy as np
 import orjson
 import pybase64
 
-from app.live.timeline import Timeline
+from app.live.timeline import OutputTimeline
 from app.realtime.ports import PlayoutProfile
-from app.realtime.protocol import Encoder, Format, SpeakerFormat
+from app.realtime.protocol import Format, OutputEncoder, SpeakerFormat
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.audio.resampler import Resampler
 from engine.core import Pcm
@@ -38,9 +38,9 @@ SILENCE: Pcm = np.zeros(round(FRAME_S * SPEAKER_RATE_HZ), np.int16)
 class LiveSound:
     """``put`` takes an event's text and its seconds; ``format`` is the client's."""
 
-    def __init__(self, timeline: Timeline, format: Format | None, put: Callable[[str, float], None]) -> None:
+    def __init__(self, timeline: OutputTimeline, format: Format | None, put: Callable[[str, float], None]) -> None:
         self._timeline = timeline
-        self._encoder = Encoder(format or SpeakerFormat())
+        self._encoder = OutputEncoder(format or SpeakerFormat())
         self._put = put
         self.last_seen_s = 0.0
         self.delay_s = FRAME_S  # a player that starts with the first silence is that far behind the clock
@@ -77,7 +77,7 @@ class CallSound:
     """The sound of a call as sockets beside it are told of it: mono int16 at SPEAKER_RATE_HZ, both ways. The output has
     its place on the ``timeline``; of its silence nothing is told."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: OutputTimeline) -> None:
         self._timeline = timeline
         self._up: Resampler[np.int16] | None = None  # once somebody listens
 

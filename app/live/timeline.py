@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from engine import SPEAKER_RATE_HZ
 
 
-class Timeline:
+class OutputTimeline:
     """The output as one stream of samples. ``now`` is monotonic seconds, at which the session begins.
 
     A ``filled`` one is sent silence where there is nothing to say, so that its place is what was sent; another one
@@ -60,7 +60,7 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Fragment:
+class TimedText:
     """Some text, and where on the timeline it is heard."""
 
     text: str
@@ -74,7 +74,7 @@ def after(text: str, begun: bool) -> str:
 
 
 @dataclass(slots=True)
-class SpokenText:
+class LiveTranscript:
     """An answer's words on their way to the listener: each is told with its sound, none before, and none that has none.
 
     ``marks`` are (ms of the answer's sound, characters that are spoken by then), rising.
@@ -89,7 +89,7 @@ class SpokenText:
     _played_ms: float = 0.0
     _base_ms: float | None = None  # where the answer's sound begins, less the silence within it
 
-    def played(self, begin_ms: float, end_ms: float) -> list[Fragment]:
+    def played(self, begin_ms: float, end_ms: float) -> list[TimedText]:
         """The answer's next sound left, there on the timeline: return the words that are spoken with it."""
         self._base_ms = begin_ms - self._played_ms
         self._played_ms += end_ms - begin_ms
@@ -97,7 +97,7 @@ class SpokenText:
         self.marks = self.marks[len(due) :]
         return [one for at_ms, characters in due for one in self._tell(at_ms, self._whole_words(characters))]
 
-    def end(self) -> list[Fragment]:
+    def end(self) -> list[TimedText]:
         """All of its sound left: return the words that no mark names."""
         return self._tell(self._played_ms, len(self.text))
 
@@ -107,7 +107,7 @@ class SpokenText:
             return min(characters + 1, len(self.text))
         return self.text.rfind(" ", 0, characters) + 1
 
-    def _tell(self, at_ms: float, characters: int) -> list[Fragment]:
+    def _tell(self, at_ms: float, characters: int) -> list[TimedText]:
         text, base_ms = self.text[self._told : characters], self._base_ms or 0.0
         if not text:
             return []
@@ -115,4 +115,4 @@ class SpokenText:
         start_ms = self._told_ms
         self._told = characters
         self._told_ms = max(self._told_ms, at_ms)
-        return [Fragment(text, round(base_ms + start_ms), round(base_ms + self._told_ms))]
+        return [TimedText(text, round(base_ms + start_ms), round(base_ms + self._told_ms))]

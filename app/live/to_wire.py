@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from app.ids import new_id
-from app.live.timeline import Fragment
+from app.live.timeline import TimedText
 from app.refusal import Refusal
 
 Wire = dict[str, Any]
@@ -31,7 +31,7 @@ def error_text(refusal: Refusal, event_id: str | None) -> str:
     return text_of(error(refusal, event_id))
 
 
-def transcript(side: str, fragment: Fragment) -> Wire:
+def transcript(side: str, fragment: TimedText) -> Wire:
     """``side`` is input or output."""
     span = {"start_ms": fragment.start_ms, "end_ms": fragment.end_ms}
     return {"type": f"session.{side}_transcript.delta", "delta": fragment.text, **span}

@@ -22,7 +22,7 @@ from app.mcp.trouble import ToolServerError
 from app.refusal import Refusal
 from app.settings import McpServer
 from app.telemetry import audit
-from engine import Tool
+from engine import ToolDefinition
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -65,9 +65,9 @@ class HostedTool:
         return self.annotations.get("readOnlyHint") is True
 
     @property
-    def tool(self) -> Tool:
+    def tool(self) -> ToolDefinition:
         """The function of the prompt."""
-        return Tool(self.function, self.description, self.input_schema)
+        return ToolDefinition(self.function, self.description, self.input_schema)
 
     @property
     def shown(self) -> dict[str, Any]:

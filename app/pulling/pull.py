@@ -14,7 +14,7 @@ import msgspec
 from app.pulling.download import Downloader, Expected, checked, pieces_of, writing
 from app.pulling.errors import PullError
 from app.pulling.hugging_face import HuggingFace
-from engine.deployment.model_catalog import MANIFEST, File, Manifest, Model
+from engine.deployment.model_catalog import MANIFEST, CatalogModel, File, Manifest
 
 try:
     import fcntl
@@ -25,10 +25,10 @@ ROOM = 64 << 20  # bytes that a disk keeps free beside a model
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PullPlan:
     """The files that a pull brings: the commit, and what each file must contain."""
 
-    model: Model
+    model: CatalogModel
     commit: str
     files: Sequence[Expected]
 
@@ -37,20 +37,20 @@ class Plan:
         return sum(file.size for file in self.files)
 
 
-def plan(model: Model, hub: HuggingFace) -> Plan:
+def plan(model: CatalogModel, hub: HuggingFace) -> PullPlan:
     """Return the files to fetch. A pinned model needs no request. Raises PullError."""
     if model.pinned and all(file.size is not None for file in model.files):
-        return Plan(model, model.revision, [_expected(file) for file in model.files])
+        return PullPlan(model, model.revision, [_expected(file) for file in model.files])
     commit, listed = hub.files(model.repository, model.revision)
     files: list[Expected] = []
     for file in _named(model, listed):
         if (found := listed.get(file.path)) is None:
             raise PullError(f"{model.repository} has no {file.path} at {commit[:8]}; the catalogue is out of date")
         files.append(replace(found, sha256=file.sha256 or found.sha256))
-    return Plan(model, commit, files)
+    return PullPlan(model, commit, files)
 
 
-def fetch(plan: Plan, folder: Path, hub: HuggingFace, progress: Callable[[int], None]) -> Manifest:
+def fetch(plan: PullPlan, folder: Path, hub: HuggingFace, progress: Callable[[int], None]) -> Manifest:
     """Download a model, resuming an earlier pull. Raises PullError."""
     with locked(folder), Downloader(progress, hub.token) as downloader:
         _check_room(plan, folder)
@@ -62,21 +62,21 @@ def fetch(plan: Plan, folder: Path, hub: HuggingFace, progress: Callable[[int], 
         return _finished(plan, folder, hashes)
 
 
-def take(model: Model, source: Path, folder: Path, progress: Callable[[int], None]) -> Manifest:
+def take(model: CatalogModel, source: Path, folder: Path, progress: Callable[[int], None]) -> Manifest:
     """Copy a model from a folder, as a machine without a network gets it. Raises PullError."""
     files: list[Expected] = []
     for file in _named(model, [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]):
         if not (source / file.path).is_file():
             raise PullError(f"{source}: has no {file.path}, which {model.name} needs")
         files.append(_expected(file, (source / file.path).stat().st_size))
-    brought = Plan(model, model.revision, files)
+    brought = PullPlan(model, model.revision, files)
     with locked(folder):
         _check_room(brought, folder)
         hashes = {file.path: _copied(file, source / file.path, folder / file.path, progress) for file in files}
         return _finished(brought, folder, hashes)
 
 
-def _named(model: Model, there: Collection[str]) -> list[File]:
+def _named(model: CatalogModel, there: Collection[str]) -> list[File]:
     """The model's files, with those that are there in place of a pattern."""
     files: list[File] = []
     for file in model.files:
@@ -115,7 +115,7 @@ def _present(file: Expected, folder: Path, progress: Callable[[int], None]) -> s
     return sha256
 
 
-def _check_room(plan: Plan, folder: Path) -> None:
+def _check_room(plan: PullPlan, folder: Path) -> None:
     here = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     free = shutil.disk_usage(folder).free
     if (missing := plan.size - here + ROOM - free) > 0:
@@ -125,7 +125,7 @@ def _check_room(plan: Plan, folder: Path) -> None:
         )
 
 
-def _finished(plan: Plan, folder: Path, hashes: dict[str, str]) -> Manifest:
+def _finished(plan: PullPlan, folder: Path, hashes: dict[str, str]) -> Manifest:
     """Write down what lies there; from now on the engine takes it."""
     files = tuple(File(file.path, file.size, hashes[file.path]) for file in plan.files)
     manifest = Manifest(plan.model.name, plan.model.repository, plan.commit, plan.model.licence, files)

@@ -33,19 +33,19 @@ async def edit(
         case client_events.CreateItem(ApprovalResponseItem() as given, after):
             response = hosted.checked(given)
             check_items((response,), context.engine.model, "item")
-            emit(server_events.ItemAdded(response, conversation.add(response, after)))
+            emit(server_events.ItemAddedEvent(response, conversation.add(response, after)))
             hosted.answered(response)
         case client_events.CreateItem(item, after):
             (whole,) = await finished((item,), format, conversation.reserve, context)
             check_items((whole,), context.engine.model, "item")
-            emit(server_events.ItemAdded(whole, conversation.add(whole, after)))
+            emit(server_events.ItemAddedEvent(whole, conversation.add(whole, after)))
         case client_events.RetrieveItem(id):  # its sound is megabytes, perhaps: those are made ready in a thread
             found = conversation.get(id)
             sounds = await context.slices.aside(lambda: sounds_of(found)) if is_long(found) else sounds_of(found)
-            emit(server_events.ItemRetrieved(found, sounds))
+            emit(server_events.ItemRetrievedEvent(found, sounds))
         case client_events.DeleteItem(id):
             conversation.delete(id)
-            emit(server_events.ItemDeleted(id))
+            emit(server_events.ItemDeletedEvent(id))
         case client_events.TruncateItem(id, content_index, audio_end_ms):
             played = conversation.truncate(id, content_index, audio_end_ms)
-            emit(server_events.ItemTruncated(id, content_index, audio_end_ms, played))
+            emit(server_events.ItemTruncatedEvent(id, content_index, audio_end_ms, played))

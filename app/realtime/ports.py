@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from app.realtime.timer_lateness import Lateness
+from app.realtime.timer_lateness import TimerLatenessEstimator
 from engine import Chunks, ModelInfo, Request
 from engine.core import Wave
 
@@ -87,7 +87,7 @@ class PlayoutProfile:
     overlap_ms: int = 0
     """Speech over an answer pauses it once it has lasted so long, and then ends it or was a listener's word
     (``overlap``); shorter speech is none. 0: any speech is a turn at once."""
-    lateness: Lateness | None = None
+    lateness: TimerLatenessEstimator | None = None
     """How late this server came lately to send: sending then runs farther ahead. None: it never does."""
     reserve_s: float = 0.0
     """Seconds of sound with which a listener without a buffer begins: the first sound waits for them, as long as they

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, assert_never
 
 from app.ids import new_id
-from app.limits.fair_scheduler import Counted
+from app.limits.fair_scheduler import metered
 from app.media.audio import MediaError
 from app.realtime.conversation import (
     Conversation,
@@ -38,10 +38,10 @@ from app.realtime.protocol import (
 )
 from app.realtime.session_context import SessionContext
 from app.realtime.session_settings import log_mapped, log_opening, opening_options, session_view
-from app.refusal import Broken, Refusal
+from app.refusal import Refusal, ServerFault
 from app.telemetry import log, log_failure
 from engine import EngineError
-from engine.aio.task_group import Tasks, weakly
+from engine.aio.task_group import CycleFreeTaskGroup, weak_method
 
 
 class Session:
@@ -67,10 +67,10 @@ class Session:
         self._options = opening_options(model, start or {}, asked_model)
         self._expires_at_s = int(context.wall() + limits.session_s)
         self._responses = Responses(
-            self.id, context, self._conversation, self._options, profile, emit, notify=weakly(self._on_output)
+            self.id, context, self._conversation, self._options, profile, emit, notify=weak_method(self._on_output)
         )
         self._responses.hosted.configure(*self._responses.hosted.read(functions_only(start or {}, "session")))
-        self._input = InputAudioBuffer(context, self._options, weakly(self._on_turn), profile.overlap_ms)
+        self._input = InputAudioBuffer(context, self._options, weak_method(self._on_turn), profile.overlap_ms)
         self._resume_token: str | None = None
         self._over = False
         self.closed = False
@@ -81,11 +81,11 @@ class Session:
         """Serve the client until ``received`` ends. Everything that the session holds is gone when this returns."""
         self._emit(self.greeting())
         try:
-            async with Tasks() as tasks:
+            async with CycleFreeTaskGroup() as tasks:
                 self._responses.start(tasks)
                 async for one in received:
                     if not self._over:
-                        await Counted(self._take(one), self._context.loop_time)
+                        await metered(self._take(one), self._context.loop_time)
                     if self.closed:
                         break
                     await self._context.loop_time.turn()
@@ -95,7 +95,7 @@ class Session:
 
     def greeting(self) -> ServerEvent:
         """The first event of a session."""
-        return server_events.SessionCreated(self._view())
+        return server_events.SessionCreatedEvent(self._view())
 
     def away(self) -> None:
         """Nobody is connected, but the client may come back: no sound is made for it meanwhile."""
@@ -110,7 +110,7 @@ class Session:
         """
         log("session.back", session=self.id)
         self._resume_token = self._new_resume_token()
-        self._emit(server_events.SessionUpdated(self._view()))
+        self._emit(server_events.SessionUpdatedEvent(self._view()))
         if last_seen_s is not None:
             self._responses.replay(last_seen_s)
         self._responses.set_present(True)
@@ -123,7 +123,7 @@ class Session:
         """Announce that the server ends the session, and fail what is under way; then cancel ``run``."""
         self._over = True  # events of the time between would never be answered to their end
         self._responses.active.fail_all(code, message)
-        self._refuse(Broken(code, message), None)
+        self._refuse(ServerFault(code, message), None)
 
     async def _take(self, received: Received) -> None:
         """The root of every client event: whatever goes wrong below becomes one event."""
@@ -135,22 +135,22 @@ class Session:
         except MediaError as error:
             self._refuse(Refusal("invalid_value", f"The media can't be taken: {error}."), received.event_id)
         except EngineError as error:
-            self._refuse(Broken(error.code, str(error)), received.event_id)
+            self._refuse(ServerFault(error.code, str(error)), received.event_id)
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
             log_failure("session.bug", session=self.id)
             message = "The server failed to do this; the session goes on."
-            self._refuse(Broken("server_error", message), received.event_id)
+            self._refuse(ServerFault("server_error", message), received.event_id)
         self._responses.preparation.refresh()
 
     def _acknowledge(self, received: Received) -> None:
         """Tell the client of what was obeyed, where nothing else shows it."""
         match received.event:
             case client_events.MuteInput() | client_events.AddContext():
-                self._emit(server_events.Obeyed(received.event, received.event_id))
+                self._emit(server_events.ObeyedEvent(received.event, received.event_id))
             case client_events.CloseSession():
                 self._responses.active.interrupt("client_cancelled")
                 self.closed = True
-                self._emit(server_events.SessionEnded(self._view(), received.event_id))
+                self._emit(server_events.SessionEndedEvent(self._view(), received.event_id))
             case _:
                 pass
 
@@ -163,7 +163,7 @@ class Session:
     def _refuse(self, refusal: Refusal, event_id: str | None) -> None:
         self._context.metrics.errors.labels(refusal.code).inc()
         log("session.refused", session=self.id, code=refusal.code, param=refusal.param)
-        self._emit(server_events.Error(refusal, event_id))
+        self._emit(server_events.ErrorEvent(refusal, event_id))
 
     async def _obey(self, event: client_events.ClientEvent | Refusal) -> None:
         match event:
@@ -176,12 +176,12 @@ class Session:
             case client_events.EncodedCameraFrame(url):
                 await self._input.add_encoded_frame(url)
             case client_events.KeyPressed(key):
-                self._emit(server_events.DtmfReceived(key, int(self._context.wall())))
+                self._emit(server_events.DtmfReceivedEvent(key, int(self._context.wall())))
             case client_events.CommitAudio():
                 self._input.commit()
             case client_events.ClearAudio():
                 self._input.clear()
-                self._emit(server_events.AudioCleared())
+                self._emit(server_events.AudioClearedEvent())
             case client_events.UpdateSession(patch):
                 self._update(patch)
             case (
@@ -234,7 +234,7 @@ class Session:
         """Obey the input buffer: stop, begin, hold or let go answers as the user speaks, pauses and ends."""
         match event:
             case turn_events.TurnStarted(utterance, start_ms):
-                self._emit(server_events.SpeechStarted(utterance.item_id, start_ms))
+                self._emit(server_events.SpeechStartedEvent(utterance.item_id, start_ms))
                 if self._interrupts:
                     self._responses.active.interrupt()
                 else:
@@ -253,10 +253,10 @@ class Session:
             case turn_events.TurnResumed():
                 self._responses.preparation.discard_speculation()
             case turn_events.TurnStopped(utterance, end_ms):
-                self._emit(server_events.SpeechStopped(utterance.item_id, end_ms))
+                self._emit(server_events.SpeechStoppedEvent(utterance.item_id, end_ms))
                 self._commit(utterance, self._options.auto_responds)
             case turn_events.IdleTimedOut(utterance, start_ms, end_ms):
-                self._emit(server_events.TimeoutTriggered(utterance.item_id, start_ms, end_ms))
+                self._emit(server_events.TimeoutTriggeredEvent(utterance.item_id, start_ms, end_ms))
                 self._commit(utterance, answer=True)
             case turn_events.TurnCommitted(utterance):
                 self._commit(utterance, answer=False)
@@ -301,8 +301,8 @@ class Session:
             raise
         finally:
             utterance.close()
-        self._emit(server_events.AudioCommitted(item.id, previous))
-        self._emit(server_events.ItemAdded(item, previous))
+        self._emit(server_events.AudioCommittedEvent(item.id, previous))
+        self._emit(server_events.ItemAddedEvent(item, previous))
         if answer:
             self._responses.answer(utterance, self._interrupts)
         else:
@@ -326,7 +326,7 @@ class Session:
             self._resume_token = self._new_resume_token()
         if "tools" in patch:
             self._responses.hosted.configure(servers, unserved)
-        self._emit(server_events.SessionUpdated(self._view()))
+        self._emit(server_events.SessionUpdatedEvent(self._view()))
         self._responses.hosted.list_new()
         if offer.refusal is not None:
             raise offer.refusal

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from app.limits.fair_scheduler import LoopTime, Slices
-from app.limits.memory_budget import Room
+from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
+from app.limits.memory_budget import MemoryReservation
 from app.mcp import ToolServers
 from app.media.decode_thread import Decoding
 from app.media.videos import Video, video_of_url
@@ -30,9 +30,9 @@ class SessionContext:
     vad: Callable[[], Vad]
     judge: Judge
     camera_every_s: float = 0.5
-    loop_time: LoopTime = field(default_factory=lambda: LoopTime(Slices()))
+    loop_time: LoopTimeBudget = field(default_factory=lambda: LoopTimeBudget(FairScheduler()))
     """The session's part of the event loop's time."""
-    room: Room = field(default_factory=Room)
+    room: MemoryReservation = field(default_factory=MemoryReservation)
     """The session's part of the server's memory."""
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
@@ -58,7 +58,7 @@ class SessionContext:
         return video.taken(model.abilities, written)
 
     @property
-    def slices(self) -> Slices:
+    def slices(self) -> FairScheduler:
         """Return the event loop's time, shared between all sessions."""
         return self.loop_time.slices
 

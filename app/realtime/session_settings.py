@@ -9,17 +9,19 @@ from msgspec.structs import replace
 
 from app.realtime.conversation import check_settings, functions_only
 from app.realtime.input import noise_suppression_available
-from app.realtime.protocol import Options, Transcription, listed, name_of, server_events, session_options
+from app.realtime.protocol import SessionOptions, Transcription, listed, name_of, server_events, session_options
 from app.realtime.session_context import SessionContext
 from app.telemetry import log
 from engine import ModelInfo
 
 
-def opening_options(model: ModelInfo, start: dict[str, Any], asked_model: str = "") -> Options:
+def opening_options(model: ModelInfo, start: dict[str, Any], asked_model: str = "") -> SessionOptions:
     """The defaults, as far as they depend on the model, with ``start`` merged in. Raises Refusal."""
     asked = asked_model or str(start.get("model") or "")[:200] or model.name
     kind = "transcription" if start.get("type") == "transcription" else "realtime"
-    options = Options(type=kind, model=asked, output_modalities=["audio" if "speech" in model.abilities else "text"])
+    options = SessionOptions(
+        type=kind, model=asked, output_modalities=["audio" if "speech" in model.abilities else "text"]
+    )
     audio, voice = options.audio, model.voices[0].id if model.voices else ""
     input = replace(audio.input, transcription=Transcription()) if kind == "transcription" else audio.input
     options = replace(options, audio=replace(audio, input=input, output=replace(audio.output, voice=voice)))
@@ -35,7 +37,7 @@ def session_view(
     context: SessionContext,
     id: str,
     expires_at_s: int,
-    options: Options,
+    options: SessionOptions,
     resume_token: str | None = None,
     tool_servers: tuple[dict[str, Any], ...] = (),
 ) -> server_events.SessionView:
@@ -54,14 +56,14 @@ def session_view(
     return server_events.SessionView(id, expires_at_s, options, loaded, tool_servers)
 
 
-def log_opening(context: SessionContext, session_id: str, options: Options) -> None:
+def log_opening(context: SessionContext, session_id: str, options: SessionOptions) -> None:
     """Note what something else serves of the settings that a session begins with."""
     if options.model != context.engine.model.name:
         log("session.model_mapped", session=session_id, asked=options.model, loaded=context.engine.model.name)
     log_mapped(context, session_id, options, [])
 
 
-def log_mapped(context: SessionContext, session_id: str, options: Options, unknown: list[str]) -> None:
+def log_mapped(context: SessionContext, session_id: str, options: SessionOptions, unknown: list[str]) -> None:
     """Note the settings that something else serves, or nothing: the paths of those are ``unknown``."""
     model, voice = context.engine.model, name_of(options.audio.output.voice)
     if unknown:

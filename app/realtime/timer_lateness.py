@@ -40,7 +40,7 @@ class Delay(NamedTuple):
         return self.late_s * max(0.0, 1 - (now_s - self.at_s) / CALM_S)
 
 
-class Lateness:
+class TimerLatenessEstimator:
     """One server's. Times are monotonic seconds."""
 
     def __init__(self) -> None:

@@ -84,7 +84,7 @@ class _OfOwner:
         self.held = 0
 
 
-class Kept:
+class ResponseStore:
     """The responses that one server keeps, of all keys; ``server`` is its name, which stands in their ids."""
 
     def __init__(self, limits: Limits, server: str | None = None) -> None:

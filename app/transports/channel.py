@@ -1,6 +1,6 @@
 """One connection of a client, whatever carries it: events out by one writer, messages in, and a goodbye.
 
-What differs between a socket, a call and a telephone bridge is a ``Transport``, and a ``Sound`` where the server itself
+What differs between a socket, a call and a telephone bridge is a ``Transport``, and a ``PlayedAudio`` where the server itself
 plays. ``connection`` has the life of a session over one channel after the other. Knows no session.
 """
 
@@ -12,7 +12,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Protocol
 
-from app.limits.fair_scheduler import Counted, LoopTime
+from app.limits.fair_scheduler import LoopTimeBudget, metered
 from app.realtime.protocol import Received
 from app.realtime.protocol.dialect import REALTIME, Dialect
 from app.realtime.protocol.server_events import ServerEvent
@@ -20,7 +20,7 @@ from app.refusal import Refusal
 from app.settings import Limits
 from app.transports.disconnect import SLOW, Disconnect, first
 from app.transports.outbox import FRAGMENT_CHARS, Outbox
-from engine.aio.task_group import Tasks
+from engine.aio.task_group import CycleFreeTaskGroup
 
 
 class Transport(Protocol):
@@ -41,7 +41,7 @@ class Transport(Protocol):
         """Say goodbye, cut off, or let go, as ``disconnect.how`` says. May be called twice."""
 
 
-class Sound(Protocol):
+class PlayedAudio(Protocol):
     """The sound of a transport on which the server plays answers out, and hears the microphone as a stream."""
 
     last_seen_s: float
@@ -72,8 +72,8 @@ class Channel:
         self,
         transport: Transport,
         limits: Limits,
-        loop_time: LoopTime,
-        sound: Sound | None = None,
+        loop_time: LoopTimeBudget,
+        sound: PlayedAudio | None = None,
         opened: asyncio.Event | None = None,
         dialect: Dialect = REALTIME,
     ) -> None:
@@ -120,7 +120,7 @@ class Channel:
         """Send what the outbox gets until the connection is over; why it is."""
         why = Disconnect()
         try:
-            async with Tasks() as tasks:
+            async with CycleFreeTaskGroup() as tasks:
                 tasks.create_task(self.write(), name="write")
                 tasks.create_task(self.transport.run(), name="transport")
                 await self.over.wait()
@@ -139,7 +139,7 @@ class Channel:
             await self.outbox.changed()
             if self.outbox.overflowed:
                 raise Disconnect(SLOW, "the client reads too slowly", "cut")
-            await Counted(self._send_all(), self._loop_time)
+            await metered(self._send_all(), self._loop_time)
 
     async def say_goodbye(self, disconnect: Disconnect) -> None:
         """Send what is left, if there is to be a goodbye, and end the connection."""

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import NewItem
 from app.realtime.protocol.dialect import REALTIME, Dialect
@@ -23,14 +23,14 @@ from app.telemetry import audit
 from app.transports.channel import Channel
 from app.transports.disconnect import Disconnect, first, watch, while_valid
 from app.transports.resumable_session import ResumableSession, ResumableSessions
-from engine.aio.task_group import Tasks, weakly
+from engine.aio.task_group import CycleFreeTaskGroup, weak_method
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
     """The terms of a new session: its caller, the model that was asked for, and the settings that it begins with."""
 
-    caller: Caller
+    caller: Principal
     model: str = ""
     settings: dict[str, Any] | None = None
     profile: PlayoutProfile = SOCKET
@@ -58,8 +58,8 @@ class Connection:
         if resumable.sound is not None:
             profile = replace(profile, lag_s=self._lag_s, set_delay=self._set_delay)
         self.session = Session(context, resumable.emit, opening.model, opening.settings, profile)
-        resumable.away = weakly(self.session.away)
-        resumable.back = weakly(self.session.back)
+        resumable.away = weak_method(self.session.away)
+        resumable.back = weak_method(self.session.back)
         self._hung_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, kind: str = "session", **names: str) -> None:
@@ -68,7 +68,7 @@ class Connection:
         names = {**names, "session": session.id}
         audit(f"{kind}.opened", **names, client=resumable.maker.address)
         try:
-            async with Tasks() as tasks, aclosing(resumable.received()) as received:
+            async with CycleFreeTaskGroup() as tasks, aclosing(resumable.received()) as received:
                 tasks.create_task(resumable.carry(self._channel), name=f"carry:{session.id}")
                 tasks.create_task(watch(session, self._service), name=f"watch:{session.id}")
                 tasks.create_task(while_valid(session, resumable.maker), name=f"key:{session.id}")

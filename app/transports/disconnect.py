@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.realtime.protocol.dialect import Ended
 from app.realtime.session import Session
 from app.service import Service
@@ -52,7 +52,7 @@ async def watch(session: Session, service: Service) -> None:
     raise Disconnect(GOING_AWAY, "the server is shutting down", "goodbye")
 
 
-async def while_valid(session: Session, maker: Caller) -> None:
+async def while_valid(session: Session, maker: Principal) -> None:
     """End the session when the key or the client secret that it was opened with is withdrawn."""
     await maker.withdrawn.wait()
     session.end("key_withdrawn", "The key that this session was opened with has been withdrawn.")

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.auth import PACE
 from app.client_address import plain
-from app.limits.fair_scheduler import Counted, LoopTime, Slices
-from app.limits.rate_limiter import Pace
+from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget, metered
+from app.limits.rate_limiter import RateLimiter
 from app.transports import intake
 from app.transports.intake import Intake
 from app.transports.tcp_connections import State, TcpConnection
@@ -36,8 +36,8 @@ class HttpProtocol(H11Protocol):
         self,
         *args: Any,
         connection: TcpConnection,
-        pace: Pace,
-        shared: Slices,
+        pace: RateLimiter,
+        shared: FairScheduler,
         own: Callable[[str], str] = plain,
         **kwargs: Any,
     ) -> None:
@@ -45,7 +45,7 @@ class HttpProtocol(H11Protocol):
         self._connection = connection
         self._upgraded = False
         self._own = own
-        self._loop_time = LoopTime(shared, pace=pace)
+        self._loop_time = LoopTimeBudget(shared, pace=pace)
         self._pace = pace
         self._parser = self.conn = _Parser(h11.SERVER)
         self._intake = Intake(
@@ -186,18 +186,18 @@ class _Flow(FlowControl):
             asyncio.get_running_loop().call_soon(self._intake.go_on)  # not within what the parser does now
 
 
-def counted(app: ASGIApp, loop_time: LoopTime) -> ASGIApp:
+def counted(app: ASGIApp, loop_time: LoopTimeBudget) -> ASGIApp:
     """The same application, whose work is counted. A request waits for its client's turn: more than twenty fit into one
     piece, and of sixty clients who send such pieces that is a second's work."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         await loop_time.turn()
-        await Counted(cast("Coroutine[Any, Any, None]", app(scope, receive, send)), loop_time)
+        await metered(cast("Coroutine[Any, Any, None]", app(scope, receive, send)), loop_time)
 
     return run
 
 
-def in_pieces(app: ASGIApp, loop_time: LoopTime) -> ASGIApp:
+def in_pieces(app: ASGIApp, loop_time: LoopTimeBudget) -> ASGIApp:
     """The same application, no piece of whose answers is larger than may wait for its peer; others come in between."""
 
     async def cut(scope: Scope, receive: Receive, send: Send) -> None:

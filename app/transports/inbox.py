@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
-from app.limits.rate_limiter import MESSAGE_BYTES, Pace
+from app.limits.rate_limiter import MESSAGE_BYTES, RateLimiter
 from app.realtime.protocol.client_events import CameraFrame, InputSamples, Received
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -29,7 +29,7 @@ class Inbox:
     ``pace`` is the client's, ``now`` monotonic seconds.
     """
 
-    def __init__(self, pace: Pace, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, pace: RateLimiter, now: Callable[[], float] = time.monotonic) -> None:
         self.overflowed = asyncio.Event()
         self._pace = pace
         self._now = now

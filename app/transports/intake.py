@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from app.limits.fair_scheduler import LoopTime
-from app.limits.rate_limiter import Pace
+from app.limits.fair_scheduler import LoopTimeBudget
+from app.limits.rate_limiter import RateLimiter
 
 PIECE_BYTES = 1024
 """At most 170 frames, half a millisecond to parse."""
@@ -35,8 +35,8 @@ class Intake:
         ready: Callable[[], bool],
         resume: Callable[[], None],
         left: Callable[[], None],
-        pace: Pace,
-        loop_time: LoopTime,
+        pace: RateLimiter,
+        loop_time: LoopTimeBudget,
         piece_bytes: Callable[[], int] = _piece_bytes,
     ) -> None:
         self._parse = parse

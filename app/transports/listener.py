@@ -26,7 +26,7 @@ BREATH_S = 0.1
 """Seconds that nobody is accepted where the system has no descriptor, and no memory for one."""
 
 
-class Listener:
+class SocketListener:
     """Accepts from one bound socket until it is closed; uvicorn takes it for an ``asyncio.Server``.
 
     ``make`` gives a connection its protocol, ``tls`` the context of its handshake, if it has one.

@@ -18,8 +18,8 @@ from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from app.access.auth import caller_of
-from app.limits.principal import Caller
-from app.live import LiveDialect, Timeline, started
+from app.limits.principal import Principal
+from app.live import LiveDialect, OutputTimeline, started
 from app.live.from_wire import Misread, Start, parse
 from app.live.sound import PROFILE, LiveSound
 from app.live.to_wire import error_text
@@ -34,7 +34,7 @@ from app.transports.disconnect import NOT_ALLOWED, Disconnect, first
 from app.transports.resumable_session import ResumableSessions
 from app.transports.websocket import SocketTransport, accept, deny, end_with_server
 from engine import MIC_RATE_HZ
-from engine.aio.task_group import Tasks
+from engine.aio.task_group import CycleFreeTaskGroup
 from engine.core import Pcm
 
 HUSH_S = 0.1
@@ -124,12 +124,12 @@ class _Opening:
     sessions: ResumableSessions
     context: SessionContext
     transport: LiveTransport
-    caller: Caller
+    caller: Principal
 
     async def in_time(self) -> Connection:
         """Return the connection of the session that the client starts. Raises Disconnect after START_S."""
         try:
-            async with asyncio.timeout(START_S), Tasks() as tasks:
+            async with asyncio.timeout(START_S), CycleFreeTaskGroup() as tasks:
                 watch = tasks.create_task(end_with_server(self.service.engine_host.draining), name="watch")
                 connection = await self._started()
                 watch.cancel()
@@ -166,7 +166,7 @@ class _Opening:
     def _connection(self, event_id: str | None, session: dict[str, Any]) -> Connection:
         """Raises Refusal."""
         config = started(session)
-        self.transport.begin(LiveDialect(config, Timeline(self.context.now), event_id))
+        self.transport.begin(LiveDialect(config, OutputTimeline(self.context.now), event_id))
         opening = Opening(self.caller, config.model[:200], config.patch(), PROFILE)
         return Connection(self.service, self.sessions, self.context, self.transport.channel, opening)
 

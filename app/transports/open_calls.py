@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.realtime.protocol.client_events import CreateItem, Received
 from app.refusal import Closed
 from app.transports.channel import Channel
@@ -16,7 +16,7 @@ from app.transports.connection import Connection, Opening
 from app.transports.inbox import Inbox
 
 
-class Call:
+class OpenCall:
     """A connection that has an ``id`` (the protocol's ``rtc_…``), so that sockets beside it find it.
 
     ``inbox`` is the line of all that its client and those sockets say; the history of its ``opening`` comes first.
@@ -52,14 +52,14 @@ class OpenCalls:
     """The open calls of a server, by their ids."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, OpenCall] = {}
 
     @property
     def ids(self) -> list[str]:
         return list(self._calls)
 
     @contextmanager
-    def add(self, call: Call) -> Generator[None]:
+    def add(self, call: OpenCall) -> Generator[None]:
         """Let others find a call while the block lasts."""
         self._calls[call.id] = call
         try:
@@ -67,7 +67,7 @@ class OpenCalls:
         finally:
             del self._calls[call.id]
 
-    def find(self, id: str, caller: Caller) -> Call | None:
+    def find(self, id: str, caller: Principal) -> OpenCall | None:
         """The call of this id, while it lasts, for those whose it is: its id stands in logs, and is no secret."""
         call = self._calls.get(id)
         return call if call is not None and caller.reaches(call.maker) else None

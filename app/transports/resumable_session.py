@@ -14,14 +14,14 @@ from contextlib import aclosing, suppress
 from itertools import count
 
 from app.ids import elsewhere, new_id
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.realtime.protocol.client_events import InputSamples, Received
-from app.realtime.protocol.server_events import AudioDelta, OutputAudioCleared, ServerEvent, SoundPlayed
+from app.realtime.protocol.server_events import AudioDeltaEvent, OutputAudioClearedEvent, ServerEvent, SoundPlayedEvent
 from app.transports.channel import Channel
 from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.outbox import Outbox
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
-from engine.aio.task_group import Tasks
+from engine.aio.task_group import CycleFreeTaskGroup
 
 LINGER_S = 20.0
 """Seconds that a session waits for its client."""
@@ -76,7 +76,7 @@ class EventLog:
 class ResumableSession:
     """A session as its client's channels see it: over one after the other, if its client asked for that."""
 
-    def __init__(self, channel: Channel, maker: Caller) -> None:
+    def __init__(self, channel: Channel, maker: Principal) -> None:
         self.maker = maker
         """The caller whose session it is."""
         self.away: Callable[[], None] = lambda: None
@@ -111,12 +111,12 @@ class ResumableSession:
     def emit(self, event: ServerEvent) -> None:
         """Send an event to the client that is connected; never waits."""
         sound: bytes | None = None
-        if isinstance(event, AudioDelta) and self.sound is not None:
+        if isinstance(event, AudioDeltaEvent) and self.sound is not None:
             self.sound.play(sound := event.pcm)
-            event = SoundPlayed(event.ref, len(event.pcm) // 2)
-        elif isinstance(event, OutputAudioCleared) and self.sound is not None:
+            event = SoundPlayedEvent(event.ref, len(event.pcm) // 2)
+        elif isinstance(event, OutputAudioClearedEvent) and self.sound is not None:
             self.sound.stop()
-        seconds = event.seconds if isinstance(event, AudioDelta) else 0.0
+        seconds = event.seconds if isinstance(event, AudioDeltaEvent) else 0.0
         numbers = count(self._event_log.last + 1) if self._event_log is not None else None
         self._put(self.dialect.encode(event, numbers), seconds)
         if sound is not None and self.others:
@@ -170,7 +170,7 @@ class ResumableSession:
         """Go on over another channel until that one is over: the events behind ``after`` are sent again there."""
         why = Disconnect()
         try:
-            async with Tasks() as tasks:
+            async with CycleFreeTaskGroup() as tasks:
                 tasks.create_task(self._end(), name="end")
                 tasks.create_task(self._attach(channel, after), name="attach")
                 await self.carry(channel)
@@ -240,7 +240,7 @@ class ResumableSessions:
         self._kept[_digest(token)] = resumable
         return token
 
-    def find(self, token: str, after: str, caller: Caller) -> tuple[ResumableSession, int]:
+    def find(self, token: str, after: str, caller: Principal) -> tuple[ResumableSession, int]:
         """The session of a token, and the number behind which its events are to be told. Raises NoWayBack.
 
         It is its owner's: with another key a token is worth nothing. A page may come back with a newer client secret.

@@ -18,9 +18,9 @@ from app.refusal import Closed
 from app.service import Service
 from app.telemetry import audit
 from app.transports.disconnect import Disconnect, first
-from app.transports.open_calls import Call, OpenCalls
+from app.transports.open_calls import OpenCall, OpenCalls
 from app.transports.websocket import SocketTransport, accept, deny
-from engine.aio.task_group import Tasks
+from engine.aio.task_group import CycleFreeTaskGroup
 
 
 async def sideband(socket: WebSocket, service: Service, calls: OpenCalls, id: str, kind: type[Dialect]) -> None:
@@ -40,11 +40,11 @@ async def sideband(socket: WebSocket, service: Service, calls: OpenCalls, id: st
         await deny(socket, closed.status, closed.code, str(closed))
 
 
-async def _follow(transport: SocketTransport, call: Call) -> None:
+async def _follow(transport: SocketTransport, call: OpenCall) -> None:
     why, channel = Disconnect(), transport.channel
     audit("sideband.opened", call=call.id)
     try:
-        async with Tasks() as tasks, aclosing(transport.frames()) as messages:
+        async with CycleFreeTaskGroup() as tasks, aclosing(transport.frames()) as messages:
             tasks.create_task(channel.write(), name=f"sideband:{call.id}")
             tasks.create_task(_end_with(call), name=f"sideband-end:{call.id}")
             async for message in messages:
@@ -56,6 +56,6 @@ async def _follow(transport: SocketTransport, call: Call) -> None:
     await channel.say_goodbye(why)
 
 
-async def _end_with(call: Call) -> None:
+async def _end_with(call: OpenCall) -> None:
     await call.connection.resumable.ended.wait()
     raise Disconnect(1000, "the call is over", "goodbye")

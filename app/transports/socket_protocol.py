@@ -19,8 +19,8 @@ from websockets.http11 import Request
 
 from app.access.auth import PACE
 from app.client_address import plain
-from app.limits.fair_scheduler import LoopTime, Slices
-from app.limits.rate_limiter import Pace
+from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
+from app.limits.rate_limiter import RateLimiter
 from app.transports.intake import Intake
 from app.transports.outbox import FRAGMENT_CHARS
 from app.transports.tcp_connections import DEADLINES_S, State, TcpConnection
@@ -48,8 +48,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def __init__(
         self,
         *args: Any,
-        pace: Pace,
-        slices: Slices,
+        pace: RateLimiter,
+        slices: FairScheduler,
         own: Callable[[str], str] = plain,
         send_timeout_s: float | None = None,
         **kwargs: Any,
@@ -59,7 +59,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._parsed = 0
         self._pongs = b""
         self._silence: asyncio.TimerHandle | None = None
-        self._loop_time = LoopTime(slices, pace=pace)
+        self._loop_time = LoopTimeBudget(slices, pace=pace)
         self._own = own
         self._pace = pace
         self._intake = Intake(self._parse, self._ready, self._resume_reading, self._cut_off, pace, self._loop_time)

@@ -21,16 +21,16 @@ from app.access.auth import caller_of, error_body
 from app.limits.admission_queue import Waiter
 from app.limits.rate_limiter import MESSAGE_BYTES
 from app.realtime.protocol import Received, beta
-from app.realtime.protocol.server_events import Error, QueueUpdated
+from app.realtime.protocol.server_events import ErrorEvent, QueueUpdatedEvent
 from app.realtime.protocol.to_wire import encode
-from app.refusal import Broken, Closed
+from app.refusal import Closed, ServerFault
 from app.service import Service
 from app.telemetry import log
 from app.transports.channel import Channel
 from app.transports.connection import Connection, Opening
 from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.resumable_session import NoWayBack, ResumableSessions
-from engine.aio.task_group import Tasks
+from engine.aio.task_group import CycleFreeTaskGroup
 
 SUBPROTOCOL = "realtime"
 EARLY_BYTES = 256 * 1024
@@ -143,7 +143,7 @@ async def _refuse_beta(socket: WebSocket) -> None:
     """Refuse as the hosted service does: with an event, which clients show, and a close code of its own."""
     await accept(socket)
     log("session.beta_refused")
-    await socket.send_text(encode(Error(beta.refusal(), None))[0])
+    await socket.send_text(encode(ErrorEvent(beta.refusal(), None))[0])
     await socket.close(beta.CLOSE, f"invalid_request_error.{beta.CODE}")
 
 
@@ -160,7 +160,9 @@ async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions
     transport, caller = SocketTransport(socket, service), caller_of(socket.scope)
     channel = transport.channel
     with ExitStack() as session, ExitStack() as place:
-        waiter = place.enter_context(service.admission.waiting(lambda place: channel.put(QueueUpdated(place)), caller))
+        waiter = place.enter_context(
+            service.admission.waiting(lambda place: channel.put(QueueUpdatedEvent(place)), caller)
+        )
         await accept(socket)
         try:
             await _in_line(transport, service, waiter)
@@ -168,7 +170,7 @@ async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions
             place.close()
             await Connection(service, sessions, context, channel, _opening(socket)).run()
         except Closed as closed:
-            channel.put(Error(Broken(closed.code, str(closed)), None))
+            channel.put(ErrorEvent(ServerFault(closed.code, str(closed)), None))
             await channel.say_goodbye(Disconnect(TRY_LATER, "the server is full", "goodbye"))
         except Disconnect as disconnect:
             await channel.say_goodbye(disconnect)
@@ -178,7 +180,7 @@ async def _in_line(transport: SocketTransport, service: Service, waiter: Waiter)
     """Wait until it is the client's turn. Raises Disconnect, or Closed if it takes too long."""
     wait_s = service.settings.limits.wait_s
     try:
-        async with asyncio.timeout(wait_s), Tasks() as tasks:
+        async with asyncio.timeout(wait_s), CycleFreeTaskGroup() as tasks:
             others = [
                 tasks.create_task(transport.channel.write(), name="write"),
                 tasks.create_task(transport.collect(), name="collect"),

@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakMethod
 
 
-class Tasks(asyncio.TaskGroup):
+class CycleFreeTaskGroup(asyncio.TaskGroup):
     """A group whose end by an error holds no frame: those that it passed would hold the error, and it them."""
 
     async def __aexit__(
@@ -36,7 +36,7 @@ def let_go(error: BaseException) -> None:
         let_go(one)
 
 
-def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+def weak_method(method: Callable[..., Any]) -> Callable[..., Any]:
     """A bound method that does not hold its owner; once that is gone, nothing is called. So an object gives its own
     parts what they are to call."""
     found = WeakMethod(method)

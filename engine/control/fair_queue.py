@@ -13,7 +13,7 @@ from engine.errors import Overloaded
 
 
 @dataclass(eq=False, slots=True)
-class Waiter:
+class QueuedLease:
     """A request in the queue."""
 
     owner: str
@@ -36,7 +36,7 @@ class FairQueue:
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
         self._limit = limit
-        self._waiters: list[Waiter] = []  # in order of arrival
+        self._waiters: list[QueuedLease] = []  # in order of arrival
         self._held = Counter[str]()
         self._round = 0  # of the last request that left the queue with a slot
 
@@ -44,11 +44,11 @@ class FairQueue:
         return len(self._waiters)
 
     @property
-    def next(self) -> Waiter:
+    def next(self) -> QueuedLease:
         """Return the request whose turn it is. The queue must not be empty."""
         return min(self._waiters, key=lambda waiter: (waiter.rejected, self._held[waiter.owner], waiter.round))
 
-    def join(self, owner: str) -> Waiter:
+    def join(self, owner: str) -> QueuedLease:
         """Add a request of an owner. Raises Overloaded if the queue is full and the owner has its share of it."""
         waiting = [waiter for waiter in self._waiters if not waiter.rejected]
         if len(waiting) >= self._limit:
@@ -60,11 +60,11 @@ class FairQueue:
             last.rejected = True
             last.turn.set()
         rounds = (waiter.round for waiter in self._waiters if waiter.owner == owner)
-        waiter = Waiter(owner, max(rounds, default=self._round) + 1)
+        waiter = QueuedLease(owner, max(rounds, default=self._round) + 1)
         self._waiters.append(waiter)
         return waiter
 
-    def leave(self, waiter: Waiter, served: bool) -> None:
+    def leave(self, waiter: QueuedLease, served: bool) -> None:
         """Remove a request, whether or not it got a slot."""
         self._waiters.remove(waiter)
         if served:

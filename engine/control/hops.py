@@ -20,7 +20,7 @@ from msgspec import structs
 from engine.chunk import Chunk, Transcript, Usage, VideoFrame, kinds, texts
 from engine.control.chunks import Chunks
 from engine.control.hop import Hop, Pool
-from engine.control.recovery import Recovery
+from engine.control.recovery import RequestRecovery
 from engine.control.replica import Outlet, RemoteWorker, StageReplica
 from engine.core import PICTURES, ImagePart, Message, Request
 from engine.delivered import count
@@ -51,7 +51,7 @@ class Hops:
         self._group = group
         self._progress = progress
         self._route = route
-        self._recovery = Recovery(chunks, pools)
+        self._recovery = RequestRecovery(chunks, pools)
         self._committed = asyncio.Event()
         self._frames: deque[VideoFrame] = deque(maxlen=PICTURES)  # for the stages that begin behind the ears
 

@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from engine.aio.task_group import Tasks
+from engine.aio.task_group import CycleFreeTaskGroup
 from engine.chunk import Chunk
 from engine.control.chunks import Chunks
 from engine.control.hop import Pool
@@ -59,7 +59,7 @@ class Orchestrator:
         """The request's root: whatever happens below it ends the client's stream, once."""
         pools: list[Pool] = []
         try:
-            async with asyncio.timeout(self._stall_s) as stall, Tasks() as hops:
+            async with asyncio.timeout(self._stall_s) as stall, CycleFreeTaskGroup() as hops:
                 _check_roles(chunks.request.roles)
                 _check_numbers(chunks.request)
                 _check_seconds(chunks.request)

@@ -25,7 +25,7 @@ STEPS_LOST = 8  # steps that ran out of memory from which a request begins again
 Blame = Literal["this", "perhaps this", "another", "nobody"]
 
 
-class Recovery:
+class RequestRecovery:
     """One request's recovery: what its stages checkpointed, and the rules by which a hop begins again."""
 
     def __init__(self, chunks: Chunks, pools: Sequence[Pool]) -> None:

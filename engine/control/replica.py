@@ -33,7 +33,7 @@ class Outlet:
 
 
 @dataclass(eq=False, slots=True)
-class Run:
+class RemoteRun:
     """The server's end of a run: what it is fed, where what it gives goes, and the credit of both ways.
 
     At most ``wire.CREDIT`` chunks are under way to the worker, and as many from it lie unread, on all the streams that
@@ -118,7 +118,7 @@ class RemoteWorker:
         self.retired = False
         self.behind_s = 0.0
         """Seconds that its clock is behind ours: 0 on this machine."""
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, RemoteRun] = {}
         self._trying: tuple[str, ...] = ()
         self._count = 0
 
@@ -197,7 +197,7 @@ class RemoteWorker:
         abandons the run. Raises the EngineError that the run failed with.
         """
         id = self._issue(opening.request)
-        run = self._runs[id] = Run(id, inputs, out, self._send, asyncio.get_running_loop().create_future())
+        run = self._runs[id] = RemoteRun(id, inputs, out, self._send, asyncio.get_running_loop().create_future())
         try:
             self._send(msgspec.structs.replace(opening, run=id))
             inputs.source.set_reader(run.feed)
@@ -227,7 +227,7 @@ class RemoteWorker:
         """Pass a playout report on to every run of a request."""
         for id in self._runs:
             if id.rpartition("/")[0] == request_id:
-                self._send(messages.Playout(id, state, skipped_s))
+                self._send(messages.PlayoutUpdate(id, state, skipped_s))
 
     def close(self) -> None:
         if self.link is not None:

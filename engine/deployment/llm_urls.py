@@ -47,7 +47,7 @@ _AT = re.compile(r"(?P<model>.*)@(?P<url>https?://.*)")  # a model's name may ho
 
 
 @dataclass(frozen=True, slots=True)
-class Thinker:
+class ThinkerSpec:
     """The meaning of a short form: a stage's ``use``, ``options``, ``weights`` and ``max_batch``."""
 
     use: str
@@ -61,7 +61,7 @@ class Thinker:
         return self.use == USE
 
 
-def thinker_of(text: str) -> Thinker:
+def thinker_of(text: str) -> ThinkerSpec:
     """Return what ``--thinker TEXT`` stands for. Raises ConfigError, with the nearest known form, for an unknown
     one."""
     name, _, rest = text.partition(":")
@@ -72,9 +72,9 @@ def thinker_of(text: str) -> Thinker:
     if name == "llamacpp":
         return _asked(ANY_MODEL, _local(_port(rest)))  # the server has one model, whatever it is called
     if name == "gguf" and rest:
-        return Thinker(USE_FILE, {}, weights=_file(rest), max_batch=AT_ONCE)
+        return ThinkerSpec(USE_FILE, {}, weights=_file(rest), max_batch=AT_ONCE)
     if name == "vllm" and rest:
-        return Thinker(USE_FOLDER, {}, weights=str(Path(rest).expanduser().absolute()), max_batch=AT_ONCE_BY_VLLM)
+        return ThinkerSpec(USE_FOLDER, {}, weights=str(Path(rest).expanduser().absolute()), max_batch=AT_ONCE_BY_VLLM)
     found = _AT.fullmatch(rest)
     model, url = (found["model"], found["url"]) if found else (rest, "")
     if not model or (name == "openai" and not url) or name in ("gguf", "vllm"):
@@ -91,8 +91,8 @@ def leaving(url: str, *, text: bool = True, images: bool = False, audio: bool = 
     return f"Conversations leave this machine: {host_of(url)} gets their {listed}."
 
 
-def _asked(model: str, url: str) -> Thinker:
-    return Thinker(USE, {"url": url, "model": model})
+def _asked(model: str, url: str) -> ThinkerSpec:
+    return ThinkerSpec(USE, {"url": url, "model": model})
 
 
 def _file(text: str) -> str:

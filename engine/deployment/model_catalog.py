@@ -32,7 +32,7 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str | None = None
 
 
-class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A model of the catalogue."""
 
     name: str
@@ -69,17 +69,17 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 @cache
-def catalogue(path: Path = CATALOGUE) -> Mapping[str, Model]:
+def catalogue(path: Path = CATALOGUE) -> Mapping[str, CatalogModel]:
     """Return every model of the catalogue by its name. Raises WeightsError for a file that is no catalogue."""
     try:
         tree: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        models = [msgspec.convert({"name": name, **fields}, Model) for name, fields in tree.items()]
+        models = [msgspec.convert({"name": name, **fields}, CatalogModel) for name, fields in tree.items()]
     except (OSError, yaml.YAMLError, msgspec.ValidationError, TypeError, AttributeError) as error:
         raise WeightsError(f"{path}: not a catalogue of models: {' '.join(str(error).split())}") from None
     return {model.name: model for model in models}
 
 
-def model_of(name: str) -> Model:
+def model_of(name: str) -> CatalogModel:
     """A model by its name. Raises WeightsError, with the nearest name."""
     models = catalogue()
     if name not in models:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from engine.errors import WireError
-from engine.ipc.messages import Codec, Mapped, Message, Open, Splitter
+from engine.ipc.messages import Mapped, Message, MessageCodec, Open, Splitter
 from engine.ipc.shared_memory import POSSIBLE, SharedMemory
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class SocketLink(asyncio.Protocol):
         self._receive = receive
         self._lost = lost
         self._shared = SharedMemory() if near and POSSIBLE else None
-        self._codec = Codec(self._shared)
+        self._codec = MessageCodec(self._shared)
         self._splitter = Splitter(codec=self._codec)
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []

@@ -154,7 +154,7 @@ class Close(Frame, frozen=True, tag="close"):
     run: str
 
 
-class Playout(Frame, frozen=True, tag="playout"):
+class PlayoutUpdate(Frame, frozen=True, tag="playout"):
     """Server to worker: what becomes of the sound that a run makes; ``skipped_s`` of its beginning are not played."""
 
     run: str
@@ -250,7 +250,7 @@ Message = (
     | Failed
     | Trying
     | Close
-    | Playout  # a run's
+    | PlayoutUpdate  # a run's
     | Task
     | Hello
     | Refused
@@ -263,7 +263,7 @@ Message = (
 )
 
 
-class Codec:
+class MessageCodec:
     """Messages to frames and back. With ``shared`` memory large arrays go by reference: between two processes of one
     machine only. ``mapped`` are the files that the other end may release.
     """
@@ -331,14 +331,14 @@ def _known(dtype: str) -> str:
     return dtype
 
 
-_PLAIN = Codec()
+_PLAIN = MessageCodec()
 encode, decode = _PLAIN.encode, _PLAIN.decode
 
 
 class Splitter:
     """Bytes in, messages out; sans I/O."""
 
-    def __init__(self, max_bytes: int = MAX_FRAME_BYTES, codec: Codec = _PLAIN) -> None:
+    def __init__(self, max_bytes: int = MAX_FRAME_BYTES, codec: MessageCodec = _PLAIN) -> None:
         self._bytes = bytearray()
         self._max_bytes = max_bytes
         self._codec = codec

@@ -25,9 +25,9 @@ from engine.ipc import links, messages
 from engine.ipc.handshake import read_token
 from engine.ipc.protocol_version import ANOTHER, VERSION
 from engine.worker.loop.worker import Worker
-from engine.worker.process.join_client import Call, connect
+from engine.worker.process.join_client import JoinRequest, connect
 from engine.worker.process.stage_loader import build, serve, set_niceness, set_visible_device
-from engine.worker.process.watchdog import LastResort
+from engine.worker.process.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -92,11 +92,11 @@ async def _refuse(link: links.SocketLink, why: str) -> int:
     return 1
 
 
-def _call(arguments: argparse.Namespace) -> Call:
+def _call(arguments: argparse.Namespace) -> JoinRequest:
     host, port = address_of(arguments.join, "--join")
     stages = tuple(filter(None, arguments.stages.split(",")))
     join = messages.Join(arguments.key, stages, arguments.device, arguments.address)
-    return Call(host, port, read_token(arguments.token_file), join, arguments.wait)
+    return JoinRequest(host, port, read_token(arguments.token_file), join, arguments.wait)
 
 
 class WorkerMain:
@@ -139,7 +139,7 @@ class WorkerMain:
         task = await self._task
         if task is None:
             return self._code
-        last_resort = LastResort()
+        last_resort = Watchdog()
 
         def send(message: messages.Message) -> None:
             if isinstance(message, messages.Blocking):

@@ -35,7 +35,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class Codec:
     """The code books of a codec: how many, how many vectors each has, and the samples that a frame becomes."""
 
     count: int

@@ -20,7 +20,7 @@ from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 from pydantic import TypeAdapter
 from websockets.asyncio.client import ClientConnection, connect
 
-from app.realtime.timer_lateness import Lateness
+from app.realtime.timer_lateness import TimerLatenessEstimator
 from app.server import Server, config_of
 from app.service import Service
 from engine import EngineSpec
@@ -140,7 +140,7 @@ def watched_lateness(server: Running, monkeypatch: pytest.MonkeyPatch) -> list[f
     """The moments at which a session asks how late the server came lately."""
     asked: list[float] = []
 
-    class Watched(Lateness):
+    class Watched(TimerLatenessEstimator):
         def ahead_s(self, now_s: float) -> float:
             asked.append(now_s)
             return super().ahead_s(now_s)

@@ -19,7 +19,7 @@ import pytest
 
 from app import telemetry
 from app.limits import log_rate_limiter
-from app.limits.log_rate_limiter import Lines
+from app.limits.log_rate_limiter import LogRateLimiter
 from tests.app.rig import Running, talking
 
 FIRST, MORE = 3, 6
@@ -34,7 +34,7 @@ def a_line_each_minute(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptur
     caplog.set_level(logging.INFO, "parley")
     caplog.set_level(logging.ERROR, "asyncio")  # its warnings of slow steps hold those steps' objects
     minutes = itertools.count()
-    monkeypatch.setattr(telemetry, "_LINES", Lines())
+    monkeypatch.setattr(telemetry, "_LINES", LogRateLimiter())
     monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: 60.0 * next(minutes)))
 
 
@@ -67,7 +67,7 @@ async def test_where_lines_forget_nobody_each_session_stays_a_little(
     monkeypatch.setattr(log_rate_limiter, "RESTED", 0)
     before = await _after(FIRST, session, server)
     grown = await _after(MORE, session, server) - before
-    assert grown["app.limits.rate_limiter.Bucket"] >= 3 * MORE
+    assert grown["app.limits.rate_limiter.TokenBucket"] >= 3 * MORE
 
 
 async def _after(count: int, use: Use, server: Running) -> Counter[str]:

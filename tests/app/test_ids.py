@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.access.client_secrets import Secrets
+from app.access.client_secrets import ClientSecrets
 from app.ids import elsewhere, new_id
 from app.settings import settings_of
 from engine import ConfigError
@@ -22,7 +22,7 @@ GONE = "The server 'a' made it, and this one is 'b'"
 def test_an_id_has_128_random_bits_and_the_server_whose_it_is() -> None:
     assert re.fullmatch("resp_[0-9a-f]{32}", new_id("resp"))
     assert re.fullmatch("resp_eu-1_[0-9a-f]{32}", new_id("resp", "eu-1"))
-    assert re.fullmatch("ek_eu-1_[0-9a-f]{64}", Secrets(1, server="eu-1").issue({}).value)
+    assert re.fullmatch("ek_eu-1_[0-9a-f]{64}", ClientSecrets(1, server="eu-1").issue({}).value)
     assert len({new_id("resp", "a") for _ in range(100)}) == 100
 
 

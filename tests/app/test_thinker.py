@@ -121,7 +121,7 @@ async def test_an_idle_hour_asks_for_no_answer_and_looks_for_a_server_that_is_do
             await asyncio.Event().wait()
 
     async with scripted(models=reply) as llm:
-        stage = openai.Thinker(StageConfig(options={"url": llm.url, "model": "m"}), sleep)
+        stage = openai.OpenAiLlmStage(StageConfig(options={"url": llm.url, "model": "m"}), sleep)
         watching = asyncio.create_task(stage.watch())
         if looks > 1:
             await asyncio.wait_for(over.wait(), 60)
@@ -161,7 +161,7 @@ async def test_the_doctor_tells_of_a_server_that_is_down() -> None:
 
 
 async def test_who_gets_what_is_told_at_the_start_and_to_every_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai.Thinker, "watch", nobody_looks)  # the name leads nowhere
+    monkeypatch.setattr(openai.OpenAiLlmStage, "watch", nobody_looks)  # the name leads nowhere
     whole = spec("https://llm.example/v1")
     told = "Conversations leave this machine: llm.example gets their text."
     assert describe(whole).notes == (told,)
@@ -173,7 +173,7 @@ async def test_who_gets_what_is_told_at_the_start_and_to_every_client(monkeypatc
             assert updated["parley"]["notes"] == [told]
 
 
-async def nobody_looks(self: openai.Thinker) -> None:
+async def nobody_looks(self: openai.OpenAiLlmStage) -> None:
     await asyncio.Event().wait()
 
 

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from app.bench import subject
-from app.commands.server import Address, Server
+from app.commands.server import Address, RemoteServer
 from benchmarks import program
 from benchmarks.loads import Answer, Kind, Load, Plan, alike, ask, loads
 from benchmarks.serve import Report, statistics_of
@@ -116,7 +116,7 @@ async def test_a_load_has_as_many_users_as_it_says() -> None:
             finally:
                 under_way -= 1
 
-    found = await loads(cast("Server", Counted()), Plan(at_once=(5,), rate=1000.0, count=12), KIND)
+    found = await loads(cast("RemoteServer", Counted()), Plan(at_once=(5,), rate=1000.0, count=12), KIND)
     assert [len(load.answers) for load in found] == [12, 12]
     assert found[0].name == "5 at once"
     assert most >= 5
@@ -130,7 +130,7 @@ async def test_what_a_server_does_not_answer_is_no_load() -> None:
             yield Voice.Said([])
 
     with pytest.raises(EngineError, match="default voice: it has no voice"):
-        await loads(cast("Server", Mute()), PLAN, KIND)
+        await loads(cast("RemoteServer", Mute()), PLAN, KIND)
 
 
 def test_numbers_are_of_complete_answers() -> None:
@@ -164,7 +164,7 @@ def test_a_list_of_numbers_is_checked(given: str) -> None:
 async def test_a_server_answers_everybody_as_it_answers_one() -> None:
     report = Report()
     with subject.running("script", changes={"workers.replicas": 2}) as server:
-        async with Server(Address(server.url)) as asked:
+        async with RemoteServer(Address(server.url)) as asked:
             assert (await ask(asked, KIND, 0)).outcome == "completed"
         await report.measure(Address(server.url), Plan(at_once=(1, 4), rate=20.0, count=6), replicas=2)
     assert [load.name for load in report.loads] == ["1 at once", "4 at once", "20 a second"] * 2

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from app.client.channel import Channel
+from app.client.channel import ClientChannel
 from app.client.microphone import Microphone
 from benchmarks import telephones
 from engine.core import Pcm
@@ -58,7 +58,7 @@ async def test_a_telephones_answer_is_counted_from_where_the_websockets_is(monke
 
     beside = Line()
     monkeypatch.setattr("app.client.microphone.asyncio", SimpleNamespace(sleep=beside.sleep, Lock=asyncio.Lock))
-    microphone: Any = Microphone(cast("Channel", beside), beside.monotonic)
+    microphone: Any = Microphone(cast("ClientChannel", beside), beside.monotonic)
     await microphone.speak(told(24_000))
     assert turn.spoke_s - line.sent_s == pytest.approx(beside.now_s - beside.sent_s) == pytest.approx(0)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from engine.chunk import Text, ToolCall
-from engine.worker.llm.client import Client
+from engine.worker.llm.client import ChatClient
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.options import options_of
 from tests.engine.fakes import only
@@ -18,7 +18,7 @@ from tests.engine.worker.llm.scripted import Reply, call, delta, scripted, sound
 async def answer_to(reply: Reply) -> list[Delta]:
     """Ask a server that sends the reply, and return the answer's pieces."""
     async with scripted(reply) as server:
-        client = Client(options_of({"url": server.url, "model": "m"}))
+        client = ChatClient(options_of({"url": server.url, "model": "m"}))
         try:
             body = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
             return [one async for one in client.answer(body, "r")]

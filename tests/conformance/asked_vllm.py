@@ -14,7 +14,7 @@ from engine.stream import of
 from engine.worker.stages.llm import vllm
 
 
-class STAGE(vllm.Thinker):
+class STAGE(vllm.VllmStage):
     async def watch(self) -> None:
         async with await asyncio.start_unix_server(self._ask, os.environ["PARLEY_TEST_VLLM_SOCKET"]):
             await super().watch()

@@ -24,7 +24,7 @@ from engine import (
     TextPart,
     TokenIds,
 )
-from engine.core import Tool, ToolCallPart, ToolResultPart
+from engine.core import ToolCallPart, ToolDefinition, ToolResultPart
 from engine.worker.stage_request import StageRequest
 
 BAD = "bad"
@@ -205,7 +205,7 @@ def _schema(draw: random.Random) -> dict[str, Any]:
 
 
 def _tools(draw: random.Random) -> dict[str, Any]:
-    tools = tuple(Tool(draw.choice(TOOLS), "", _schema(draw)) for _ in range(2))
+    tools = tuple(ToolDefinition(draw.choice(TOOLS), "", _schema(draw)) for _ in range(2))
     asked = draw.choice(["Set a timer for ten minutes.", "Turn on the light.", "Make it louder."])
     choice = draw.choice(["auto", "required", "none", "set_timer"])
     return {"tools": tools, "tool_choice": choice, "messages": (Message("user", (TextPart(asked),)),)}

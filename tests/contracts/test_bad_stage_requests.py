@@ -13,7 +13,7 @@ import pytest
 
 from engine import AudioPart, Engine, EngineSpec, Message, Request, StageFailed, TextPart
 from engine.chunk import ToolCall
-from engine.core import IN_WRITING, Tool
+from engine.core import IN_WRITING, ToolDefinition
 from engine.worker.uses import stage_type
 from tests.contracts.bad_stage_requests import BAD, Breaking, Moment, one_among_good, random_among_good
 from tests.contracts.test_resume import Got, read, spec
@@ -100,7 +100,7 @@ async def test_a_tools_limit_that_is_no_number_is_no_limit(bound: Any) -> None:
     schema = {"type": "object", "properties": {"seconds": {"type": "integer", "minimum": bound}}}
     asked = Request(
         id="r", session="s", messages=(Message("user", (TextPart("Set a timer for ten minutes."),)),),
-        tools=(Tool("set_timer", "", schema),), wants=IN_WRITING,
+        tools=(ToolDefinition("set_timer", "", schema),), wants=IN_WRITING,
     )  # fmt: skip
     async with Engine(batched("nano")) as engine:
         got = await whole(engine, asked)

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from engine.chunk import Text, ToolCall, Usage
-from engine.core import Message, Request, Sampling, TextPart, Tool
+from engine.core import Message, Request, Sampling, TextPart, ToolDefinition
 from engine.errors import ContextOverflow
-from engine.worker.llm.client import Client
+from engine.worker.llm.client import ChatClient
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.messages import body_of
-from engine.worker.llm.options import Options, options_of
+from engine.worker.llm.options import ChatServerOptions, options_of
 from tests.app.rig import LoudnessVad, running, script_spec
 from tests.conformance import tiny_llm
 from tests.engine.worker.llm.scripted import Scripted, answer, call, delta, scripted, stalled, stream, text, words
@@ -36,7 +36,7 @@ class ChatServer:
     long: str = "long 300"
     call: str = 'tool timer {"minutes": 5}'
 
-    def options(self, **fields: Any) -> Options:
+    def options(self, **fields: Any) -> ChatServerOptions:
         return options_of({"url": self.url, "model": self.model, "instructions_suffix": "", **fields})
 
 
@@ -98,13 +98,15 @@ async def server(request: pytest.FixtureRequest) -> AsyncGenerator[ChatServer]:
 
 
 @pytest.fixture
-async def client(server: ChatServer) -> AsyncGenerator[Client]:
-    client = Client(server.options())
+async def client(server: ChatServer) -> AsyncGenerator[ChatClient]:
+    client = ChatClient(server.options())
     yield client
     await client.aclose()
 
 
-def asked(server: ChatServer, *said: str, tools: tuple[Tool, ...] = (), max_text_tokens: int = 99) -> dict[str, Any]:
+def asked(
+    server: ChatServer, *said: str, tools: tuple[ToolDefinition, ...] = (), max_text_tokens: int = 99
+) -> dict[str, Any]:
     """The body for a conversation of which the user says the first, the third, and so on."""
     messages = tuple(Message("assistant" if n % 2 else "user", (TextPart(one),)) for n, one in enumerate(said))
     request = Request(
@@ -114,7 +116,7 @@ def asked(server: ChatServer, *said: str, tools: tuple[Tool, ...] = (), max_text
     return body_of(request, server.options())
 
 
-async def answered(client: Client, body: dict[str, Any]) -> list[Delta]:
+async def answered(client: ChatClient, body: dict[str, Any]) -> list[Delta]:
     return [one async for one in client.answer(body, "r")]
 
 
@@ -128,7 +130,7 @@ def finish_of(deltas: list[Delta]) -> str:
     return last.finish
 
 
-async def test_an_answer_comes_in_pieces_and_ends_with_its_usage(server: ChatServer, client: Client) -> None:
+async def test_an_answer_comes_in_pieces_and_ends_with_its_usage(server: ChatServer, client: ChatClient) -> None:
     deltas = await answered(client, asked(server, server.question))
     assert said(deltas).strip()
     assert sum(isinstance(one, Text) for one in deltas) > 1
@@ -139,18 +141,18 @@ async def test_an_answer_comes_in_pieces_and_ends_with_its_usage(server: ChatSer
     assert usage.output_tokens > 0
 
 
-async def test_a_conversation_goes_on(server: ChatServer, client: Client) -> None:
+async def test_a_conversation_goes_on(server: ChatServer, client: ChatClient) -> None:
     first = said(await answered(client, asked(server, server.question)))
     second = await answered(client, asked(server, server.question, first, server.question))
     assert said(second).strip()
 
 
-async def test_an_answer_is_cut_at_the_tokens_that_it_may_have(server: ChatServer, client: Client) -> None:
+async def test_an_answer_is_cut_at_the_tokens_that_it_may_have(server: ChatServer, client: ChatClient) -> None:
     deltas = await answered(client, asked(server, server.long, max_text_tokens=2))
     assert finish_of(deltas) == "length"
 
 
-async def test_an_answer_that_is_left_ends_and_the_next_one_comes(server: ChatServer, client: Client) -> None:
+async def test_an_answer_that_is_left_ends_and_the_next_one_comes(server: ChatServer, client: ChatClient) -> None:
     for _ in range(3):
         deltas = client.answer(asked(server, server.long, max_text_tokens=300), "r")
         assert isinstance(await anext(deltas), Text)
@@ -158,13 +160,13 @@ async def test_an_answer_that_is_left_ends_and_the_next_one_comes(server: ChatSe
     assert said(await answered(client, asked(server, server.question))).strip()
 
 
-async def test_a_probe_lists_the_model(server: ChatServer, client: Client) -> None:
+async def test_a_probe_lists_the_model(server: ChatServer, client: ChatClient) -> None:
     assert server.model in (await client.probe()).names
 
 
 @pytest.mark.parametrize("server", SERVERS[:2], indirect=True)
-async def test_a_call_comes_whole(server: ChatServer, client: Client) -> None:
-    body = asked(server, server.call, tools=(Tool("timer", "Sets a timer.", {"type": "object"}),))
+async def test_a_call_comes_whole(server: ChatServer, client: ChatClient) -> None:
+    body = asked(server, server.call, tools=(ToolDefinition("timer", "Sets a timer.", {"type": "object"}),))
     deltas = await answered(client, body)
     [made] = [one for one in deltas if isinstance(one, ToolCall)]
     assert (made.name, made.arguments) == ("timer", '{"minutes": 5}')
@@ -172,7 +174,9 @@ async def test_a_call_comes_whole(server: ChatServer, client: Client) -> None:
 
 
 @pytest.mark.parametrize("server", [LLAMACPP], indirect=True)
-async def test_a_prompt_that_begins_as_the_one_before_is_not_computed_again(server: ChatServer, client: Client) -> None:
+async def test_a_prompt_that_begins_as_the_one_before_is_not_computed_again(
+    server: ChatServer, client: ChatClient
+) -> None:
     first = await answered(client, asked(server, server.question))
     second = await answered(client, asked(server, server.question, said(first), "tell me another"))
     [before], [usage] = ([one for one in deltas if isinstance(one, Usage)] for deltas in (first, second))
@@ -180,7 +184,7 @@ async def test_a_prompt_that_begins_as_the_one_before_is_not_computed_again(serv
 
 
 @pytest.mark.parametrize("server", [LLAMACPP], indirect=True)
-async def test_a_model_says_the_same_behind_a_server_as_in_transformers(server: ChatServer, client: Client) -> None:
+async def test_a_model_says_the_same_behind_a_server_as_in_transformers(server: ChatServer, client: ChatClient) -> None:
     from transformers import AutoTokenizer, LlamaForCausalLM
     from transformers.utils import logging
 
@@ -198,6 +202,6 @@ async def test_a_model_says_the_same_behind_a_server_as_in_transformers(server: 
         assert said(await answered(client, body)) == expected
 
 
-async def test_a_conversation_that_is_too_long_is_told(server: ChatServer, client: Client) -> None:
+async def test_a_conversation_that_is_too_long_is_told(server: ChatServer, client: ChatClient) -> None:
     with pytest.raises(ContextOverflow, match=r"longer than .* can read"):
         await answered(client, asked(server, "many words " * 60_000))

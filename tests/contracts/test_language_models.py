@@ -271,7 +271,7 @@ async def test_an_answer_that_is_cancelled_ends_in_the_engine_behind_it(serve: S
 async def test_a_models_file_goes_on_behind_every_beginning_of_an_answer() -> None:
     """As where its worker was lost: what follows is what would have followed."""
     options = {"cache_type": "f32", **OPTIONS}
-    stage = llamacpp.Thinker(StageConfig(weights=tiny_llm.model_file(), slots=1, options=options))
+    stage = llamacpp.LlamaCppStage(StageConfig(weights=tiny_llm.model_file(), slots=1, options=options))
 
     async def texts(question: str, kept: Sequence[Text] = ()) -> list[Text]:
         answer = stage.answer(request(question), of(()), kept)

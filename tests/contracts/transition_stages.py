@@ -44,51 +44,51 @@ def _ids(n: int, low: int, high: int, *shape: int) -> list[np.ndarray[Any, np.dt
     return [RNG.integers(low, high, (size, *shape)) for size in RNG.integers(0, 4, n)]
 
 
-_COVO = tuple(covo_audio.Tokens(ids) for ids in _ids(40, 151_600, 152_000))
+_COVO = tuple(covo_audio.CovoTokens(ids) for ids in _ids(40, 151_600, 152_000))
 _MIMO = tuple(mimo_audio.Groups(codes) for codes in _ids(60, 0, 2, 1, 8, 4))
-_VOICE = cosyvoice3.Voice(
+_VOICE = cosyvoice3.CosyVoiceVoice(
     RNG.integers(0, 6_561, (1, 40)), RNG.random((1, 80, 80), np.float32), RNG.random((1, 192), np.float32)
 )
 _COSYVOICE = (
-    cosyvoice3.Tokens(voice=_VOICE, prompt_ids=np.arange(3)),
-    *(cosyvoice3.Tokens(ids) for ids in _ids(90, 0, 6_570)),
+    cosyvoice3.CosyVoiceTokens(voice=_VOICE, prompt_ids=np.arange(3)),
+    *(cosyvoice3.CosyVoiceTokens(ids) for ids in _ids(90, 0, 6_570)),
 )
 _DYNIN = (
     dynin_omni.Output(np.arange(9), detok_id=1, prompt=dynin_omni.Runtime(speaker="Ann", language="en")),
     dynin_omni.Output(np.arange(7), runtime=dynin_omni.Runtime(speaker="Bob")),
 )
 _THOUGHTS = (
-    qwen2_5_omni.Thought(RNG.random((5, 8), np.float32), prompt_ids=np.arange(5)),
-    *(qwen2_5_omni.Thought(RNG.random((1, 8), np.float32), np.array([n])) for n in range(9)),
+    qwen2_5_omni.ThinkerStep(RNG.random((5, 8), np.float32), prompt_ids=np.arange(5)),
+    *(qwen2_5_omni.ThinkerStep(RNG.random((1, 8), np.float32), np.array([n])) for n in range(9)),
     Usage(finish="stop"),
 )
-_DRAWN = tuple(qwen2_5_omni.Drawn(ids) for ids in _ids(40, 8_200, 8_295))
+_DRAWN = tuple(qwen2_5_omni.TalkerStep(ids) for ids in _ids(40, 8_200, 8_295))
 _TTS = (
     qwen3_tts.Frames(reference=RNG.integers(0, 2_048, (9, 16))),
     *(qwen3_tts.Frames(codes) for codes in _ids(60, 0, 2_048, 16)),
 )
 
 EXCHANGES: Mapping[str, Exchange] = {
-    "qwen2_5_omni to the talker": Exchange(_THOUGHTS, qwen2_5_omni.Thoughts),
+    "qwen2_5_omni to the talker": Exchange(_THOUGHTS, qwen2_5_omni.TalkerConditioning),
     "qwen2_5_omni to the sound": Exchange(_DRAWN, qwen2_5_omni.codes),
     "qwen3_tts": Exchange(_TTS, qwen3_tts.whole),
-    "qwen3_tts in windows": Exchange(_TTS, lambda: qwen3_tts.Stream(1, 25)),
+    "qwen3_tts in windows": Exchange(_TTS, lambda: qwen3_tts.Qwen3TtsStream(1, 25)),
     "covo_audio": Exchange(_COVO, covo_audio.whole),
     "mimo_audio": Exchange(_MIMO, mimo_audio.whole),
-    "mimo_audio in windows": Exchange(_MIMO, lambda: mimo_audio.Stream(5, 40)),
+    "mimo_audio in windows": Exchange(_MIMO, lambda: mimo_audio.MimoStream(5, 40)),
     "cosyvoice3": Exchange(_COSYVOICE, cosyvoice3.whole),
-    "cosyvoice3 in windows": Exchange(_COSYVOICE, lambda: cosyvoice3.Stream(15, 60)),
+    "cosyvoice3 in windows": Exchange(_COSYVOICE, lambda: cosyvoice3.CosyVoiceStream(15, 60)),
     "dynin_omni to the image": Exchange(_DYNIN, dynin_omni.whole),
     "dynin_omni to the sound": Exchange(
         [dynin_omni.Output(np.arange(7), detok_id=1, prompt=dynin_omni.Runtime(speaker="Bob"))], dynin_omni.whole
     ),
-    "ming_flash_omni": Exchange((Text("Hello ", 0), Text("there.", 6)), ming_flash_omni.Spoken),
+    "ming_flash_omni": Exchange((Text("Hello ", 0), Text("there.", 6)), ming_flash_omni.MingText),
     "nothing": Exchange((), covo_audio.whole),
 }
 
 STEPS = kinds(
-    qwen2_5_omni.Thought, qwen2_5_omni.Drawn, qwen3_tts.Frames, covo_audio.Tokens, mimo_audio.Groups,
-    cosyvoice3.Tokens, dynin_omni.Output, Text, Usage,
+    qwen2_5_omni.ThinkerStep, qwen2_5_omni.TalkerStep, qwen3_tts.Frames, covo_audio.CovoTokens, mimo_audio.Groups,
+    cosyvoice3.CosyVoiceTokens, dynin_omni.Output, Text, Usage,
 )  # fmt: skip
 
 

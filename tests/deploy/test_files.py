@@ -18,8 +18,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.limits.bandwidth import Budgets
-from app.limits.quotas import Shares
+from app.limits.bandwidth import BandwidthLimits
+from app.limits.quotas import Quotas
 from app.service import STOP_S
 from app.settings import Limits, settings_of
 from app.telemetry import Metrics
@@ -235,7 +235,9 @@ class TestDashboard:
 
     def test_queries_name_only_metrics_that_the_server_has(self) -> None:
         limits = Limits()
-        metrics = Metrics(lambda: {"ears": {}}, tuple[ReplicaInfo, ...], Shares(limits, lambda: True), Budgets(limits))
+        metrics = Metrics(
+            lambda: {"ears": {}}, tuple[ReplicaInfo, ...], Quotas(limits, lambda: True), BandwidthLimits(limits)
+        )
         families = text_string_to_metric_families(metrics.page().decode())
         there = set[str]()
         for family in families:

@@ -28,7 +28,7 @@ from engine.chunk import (
 from engine.deployment.config import ChunkSpec, StageSpec, WorkerSpec
 from engine.errors import ConfigError, WireError
 from engine.ipc import messages
-from engine.worker.models.script import Thinker
+from engine.worker.models.script import ScriptThinker
 from engine.worker.process.stage_loader import build
 
 
@@ -136,13 +136,13 @@ def test_what_a_chunk_keeps_is_counted() -> None:
 
 
 def test_what_no_client_can_take_is_not_hosted(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Thinker.__init__
+    made = ScriptThinker.__init__
 
-    def emitting(self: Thinker, place: Any) -> None:
+    def emitting(self: ScriptThinker, place: Any) -> None:
         made(self, place)
         self.info = msgspec.structs.replace(self.info, emits=kinds(Text, Checkpoint))
 
-    monkeypatch.setattr(Thinker, "__init__", emitting)
+    monkeypatch.setattr(ScriptThinker, "__init__", emitting)
     spec = WorkerSpec(stages=("thinker",))
     task = messages.Task("w", (StageSpec(use="script.thinker", name="thinker"),), spec, "cpu", ChunkSpec(), 1.0)
     with pytest.raises(ConfigError, match="the stage thinker emits checkpoint, which no client can take"):

@@ -109,14 +109,14 @@ class TestNano:
     def test_control_without_noise_in_its_harmonics_it_buzzes(
         self, voice: Voice, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        render = nano_source.Source.render
+        render = nano_source.ExcitationSource.render
 
-        def clean(source: nano_source.Source, controls: Wave) -> Wave:
+        def clean(source: nano_source.ExcitationSource, controls: Wave) -> Wave:
             quieter = np.zeros(controls.shape[1], np.float32)
             quieter[1 + nano_source.BANDS : 1 + 2 * nano_source.BANDS] = 3
             return render(source, controls - quieter)
 
-        monkeypatch.setattr(nano_source.Source, "render", clean)
+        monkeypatch.setattr(nano_source.ExcitationSource, "render", clean)
         assert buzz.farthest_db(buzz.stored()["rms"], profiles_of(voice)) > buzz.BAR_DB + 1
 
 

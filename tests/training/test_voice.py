@@ -121,12 +121,12 @@ class TestExport:
 
     def test_rendering_at_24_khz_keeps_the_spectrum_of_the_training_synthesizer(self, voice: Voice) -> None:
         controls = engine_controls(voice, codes_of(voice, TEXT)[None])[0]
-        rendered = resample_poly(nano_source.Source().render(controls), 2, 3)
+        rendered = resample_poly(nano_source.ExcitationSource().render(controls), 2, 3)
         assert mel_distance(rendered, controls) < 0.35
 
     def test_control_a_wrong_rate_is_another_spectrum(self, voice: Voice) -> None:
         controls = engine_controls(voice, codes_of(voice, TEXT)[None])[0]
-        rendered = nano_source.Source().render(controls)[: len(controls) * 160]
+        rendered = nano_source.ExcitationSource().render(controls)[: len(controls) * 160]
         assert mel_distance(rendered, controls) > 0.7
 
     def test_weights_survive_the_way_to_onnx_and_back(self, tmp_path: Path) -> None:
@@ -217,13 +217,13 @@ class TestStream:
 
     def test_control_a_tail_that_is_not_carried_is_heard(self, voice: Voice, monkeypatch: pytest.MonkeyPatch) -> None:
         whole = voice.say(TEXT, frames=4096)
-        overlap = nano_source.Source._overlap
+        overlap = nano_source.ExcitationSource._overlap
 
-        def forgetful(source: nano_source.Source, pieces: NDArray[np.float64]) -> NDArray[np.float64]:
+        def forgetful(source: nano_source.ExcitationSource, pieces: NDArray[np.float64]) -> NDArray[np.float64]:
             source._remainder[:] = 0
             return overlap(source, pieces)
 
-        monkeypatch.setattr(nano_source.Source, "_overlap", forgetful)
+        monkeypatch.setattr(nano_source.ExcitationSource, "_overlap", forgetful)
         assert np.abs(whole - voice.say(TEXT, frames=3)).max() > 1e-3
 
     def test_text_in_letters_or_at_once_sounds_the_same(self, voice: Voice) -> None:
@@ -301,7 +301,7 @@ class TestStream:
         bands = nano_source.BANDS
         controls = np.full((300, 1 + 2 * bands + len(nano_source.TOPS_HZ)), -12, np.float32)
         controls[:, 0], controls[:, 1 + bands : 1 + 2 * bands], controls[:, 1 + 2 * bands :] = np.log(120), -3, rise
-        power = np.abs(np.fft.rfft(nano_source.Source().render(controls))) ** 2
+        power = np.abs(np.fft.rfft(nano_source.ExcitationSource().render(controls))) ** 2
         at_hz = np.fft.rfftfreq(300 * nano_source.HOP, 1 / 24000)
         top, below = power[(at_hz > 8600) & (at_hz < 11400)].mean(), power[(at_hz > 4000) & (at_hz < 7500)].mean()
         assert abs(np.log(top / below) / 2 - rise) < 0.1
@@ -355,7 +355,7 @@ class TestIntelligibility:
         codes = codes_of(voice, text)
         codes = codes[np.random.default_rng(0).permutation(len(codes))]
         controls = engine_controls(voice, codes[None])[0]
-        wave = resample_poly(nano_source.Source().render(controls), 2, 3)
+        wave = resample_poly(nano_source.ExcitationSource().render(controls), 2, 3)
         assert meter.score(text, wave).word_accuracy < 0.5
 
 

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from app.realtime.protocol.server_events import ServerEvent, SpeechStarted
-from app.realtime.timer_lateness import Lateness
+from app.realtime.protocol.server_events import ServerEvent, SpeechStartedEvent
+from app.realtime.timer_lateness import TimerLatenessEstimator
 from app.transports.resumable_session import ResumableSession
 from tests.app.rig import Running
 from tests.web.browser import Page, browsing, written
@@ -161,7 +161,7 @@ async def test_from_the_servers_word_to_silence(
     emit = ResumableSession.emit
 
     def noted(session: ResumableSession, event: ServerEvent) -> None:
-        if isinstance(event, SpeechStarted):
+        if isinstance(event, SpeechStartedEvent):
             said_ms.append(time.time() * 1000)
         emit(session, event)
 
@@ -185,7 +185,7 @@ async def test_from_the_servers_word_to_silence(
     assert percentile(delays, 0.95) <= 150
 
 
-class Fixed(Lateness):
+class Fixed(TimerLatenessEstimator):
     """A server that never sends farther ahead."""
 
     def ahead_s(self, now_s: float) -> float:
@@ -203,9 +203,9 @@ async def test_a_browser_misses_less_of_a_server_that_comes_late_and_sends_farth
     server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A browser keeps what comes early, although its own buffer wants less, and hears what a stall holds up."""
-    gaps: dict[type[Lateness], list[int]] = {Fixed: [], Lateness: []}
+    gaps: dict[type[TimerLatenessEstimator], list[int]] = {Fixed: [], TimerLatenessEstimator: []}
     async with browsing(silence(tmp_path, 1.0)) as browser:
-        for kind in (Fixed, Lateness) * 2:
+        for kind in (Fixed, TimerLatenessEstimator) * 2:
             monkeypatch.setattr(server.service, "lateness", kind())
             async with browser.page(bypassCSP=True) as page:
                 await begin(page, server)
@@ -223,4 +223,4 @@ async def test_a_browser_misses_less_of_a_server_that_comes_late_and_sends_farth
             print(
                 f"\n{kind.__name__}: {gaps[kind][-1]} gaps;", ", ".join(f"{n} {ms:.0f} ms" for n, ms in parts.items())
             )
-    assert sum(gaps[Lateness]) < sum(gaps[Fixed])
+    assert sum(gaps[TimerLatenessEstimator]) < sum(gaps[Fixed])

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from engine.core import StageInfo
-from engine.worker.models.script import Thinker
+from engine.worker.models.script import ScriptThinker
 from engine.worker.stage import StageConfig
 from tests.app.rig import LoudnessVad, Running, running, script_spec
 from tests.web.browser import AUDIBLE, Chromium, Page
@@ -56,13 +56,13 @@ async def test_what_leaves_the_machine_is_said_before_anything_is(
     page: Page, browser: Chromium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await page.value("document.getElementById('notes').hidden")
-    told, describe = "Conversations leave this machine: llm.example gets their text.", Thinker.describe
+    told, describe = "Conversations leave this machine: llm.example gets their text.", ScriptThinker.describe
 
     def elsewhere(place: StageConfig) -> StageInfo:
         info = describe(place)
         return msgspec.structs.replace(info, facets=msgspec.structs.replace(info.facets, leaving=told))
 
-    monkeypatch.setattr(Thinker, "describe", staticmethod(elsewhere))
+    monkeypatch.setattr(ScriptThinker, "describe", staticmethod(elsewhere))
     async with running(script_spec(), vad=LoudnessVad) as other, browser.page() as one:
         await one.open(other.http)
         await one.shows("#notes", told)

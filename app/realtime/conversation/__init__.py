@@ -4,14 +4,14 @@ from app.realtime.conversation.conversation import Conversation, prompt
 from app.realtime.conversation.model_context import check_items, check_settings
 from app.realtime.conversation.raw_items import finished
 from app.realtime.conversation.sizes import size_of
-from app.realtime.conversation.tools import Offer, functions_only, report_tool_servers
+from app.realtime.conversation.tools import OfferedTools, functions_only, report_tool_servers
 from app.realtime.conversation.truncation import Truncation
 from app.realtime.conversation.utterance import EARLY, Utterance
 
 __all__ = [
     "EARLY",
     "Conversation",
-    "Offer",
+    "OfferedTools",
     "Truncation",
     "Utterance",
     "check_items",

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from app.limits.memory_budget import MemoryFull, Room
-from app.limits.quotas import ShareTaken
+from app.limits.memory_budget import MemoryFull, MemoryReservation
+from app.limits.quotas import QuotaExceeded
 from app.media.videos import parts_of
 from app.realtime.conversation.sizes import size_of
 from app.realtime.protocol import (
@@ -23,12 +23,12 @@ from app.realtime.protocol import (
     Content,
     HostedCallItem,
     Item,
+    MessageImage,
     MessageItem,
-    Picture,
-    Text,
+    MessageText,
+    MessageVideo,
     ToolListItem,
     UserAudio,
-    Video,
 )
 from app.refusal import Refusal
 from engine import (
@@ -53,12 +53,12 @@ class Conversation:
     It holds at most ``limit`` items, ``limit_bytes``, and what there is in ``room``.
     """
 
-    def __init__(self, id: str, limit: int, limit_bytes: int, room: Room | None = None) -> None:
+    def __init__(self, id: str, limit: int, limit_bytes: int, room: MemoryReservation | None = None) -> None:
         self.id = id
         self.revision = 0
         self._limit = limit
         self._limit_bytes = limit_bytes
-        self._room = room or Room()
+        self._room = room or MemoryReservation()
         self._items: dict[str, Item] = {}
         self._sizes: dict[str, int] = {}
         self._held = 0  # the sum of the sizes
@@ -106,7 +106,7 @@ class Conversation:
         """Raises Refusal if the server has no room for so many bytes more of this client's."""
         try:
             self._room.check(size)
-        except (MemoryFull, ShareTaken) as full:
+        except (MemoryFull, QuotaExceeded) as full:
             raise Refusal(full.code, str(full), param) from None
 
     @contextmanager
@@ -241,7 +241,7 @@ def _call_and_result(id: str, function: str, arguments: str, result: str) -> tup
 def _message(item: MessageItem | CallItem | CallOutputItem) -> Message | None:
     match item:
         case MessageItem(role=role, content=content):
-            film = next((part for part in content if isinstance(part, Video) and part.times_s), None)
+            film = next((part for part in content if isinstance(part, MessageVideo) and part.times_s), None)
             parts = tuple(part for one in content for part in _parts(one, film))
             return Message(role, parts, item.token_ids) if parts else None
         case CallItem() if item.status != "completed":
@@ -252,10 +252,10 @@ def _message(item: MessageItem | CallItem | CallOutputItem) -> Message | None:
             return Message("tool", (ToolResultPart(item.call_id, item.output),))
 
 
-def _parts(content: Content, film: Video | None) -> tuple[Part, ...]:
+def _parts(content: Content, film: MessageVideo | None) -> tuple[Part, ...]:
     """The parts of a message; what a camera saw makes one video with the speech."""
     match content:
-        case Text(text):
+        case MessageText(text):
             return (TextPart(text),)
         case AssistantAudio():
             return (TextPart(content.played_text),) if content.played_text else ()
@@ -263,9 +263,9 @@ def _parts(content: Content, film: Video | None) -> tuple[Part, ...]:
             return (VideoPart(film.frames, film.fps, pcm, film.times_s),)
         case UserAudio(pcm, transcript):
             return (AudioPart(pcm, transcript),)
-        case Picture():
+        case MessageImage():
             return (ImagePart(content.pixels),)
-        case Video(frames, fps, pcm=pcm, apart=apart):
+        case MessageVideo(frames, fps, pcm=pcm, apart=apart):
             return () if content is film else parts_of(frames, fps, pcm, apart)
 
 
@@ -276,16 +276,16 @@ def _lightened(item: Item) -> Item:
     if not isinstance(item, MessageItem) or not content:
         return item
     if any(isinstance(part, UserAudio) and part.transcript is not None for part in content):
-        lighter = (_words_of(part) for part in content if not isinstance(part, Picture | Video))
+        lighter = (_words_of(part) for part in content if not isinstance(part, MessageImage | MessageVideo))
         return replace(item, content=tuple(lighter))
-    if any(isinstance(part, Video) and part.still for part in content):
+    if any(isinstance(part, MessageVideo) and part.still for part in content):
         return replace(item, content=tuple(map(_still_of, content)))
     return item
 
 
 def _words_of(part: Content) -> Content:
-    return Text(part.transcript) if isinstance(part, UserAudio) and part.transcript is not None else part
+    return MessageText(part.transcript) if isinstance(part, UserAudio) and part.transcript is not None else part
 
 
 def _still_of(part: Content) -> Content:
-    return Picture(part.frames[-1], part.still) if isinstance(part, Video) and part.still else part
+    return MessageImage(part.frames[-1], part.still) if isinstance(part, MessageVideo) and part.still else part

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from app.realtime.conversation.sizes import chars_of
-from app.realtime.protocol import Item, MessageItem, Options, ResponseOptions
+from app.realtime.protocol import Item, MessageItem, ResponseOptions, SessionOptions
 from app.refusal import Refusal
 from engine import ModelInfo
 
@@ -35,7 +35,7 @@ def most_instructions(model: ModelInfo) -> int:
     return int(_ROOM * model.context / model.cost.instruction) if model.cost.instruction else _UNREAD_CHARS
 
 
-def check_settings(options: Options | ResponseOptions, model: ModelInfo, path: str) -> None:
+def check_settings(options: SessionOptions | ResponseOptions, model: ModelInfo, path: str) -> None:
     """Raises Refusal for settings that no prompt can begin with, or that are larger than any are."""
     tools = tools_size(options)
     check_instructions(len(options.instructions), tools, model, path)
@@ -68,7 +68,7 @@ def check_items(items: Iterable[Item], model: ModelInfo, param: str | None) -> N
         raise Refusal(CODE, message, param)
 
 
-def tools_size(options: Options | ResponseOptions) -> int:
+def tools_size(options: SessionOptions | ResponseOptions) -> int:
     """Characters of the tools as JSON; none where there are none."""
     return json_size(options.tools) if options.tools else 0
 

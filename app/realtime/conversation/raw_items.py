@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
-from app.limits.fair_scheduler import Slices
+from app.limits.fair_scheduler import FairScheduler
 from app.media.audio import MediaError
 from app.media.images import Image, image_of_url
 from app.realtime.conversation.sizes import content_size, picture_size, size_of, user_audio_size
@@ -18,16 +18,16 @@ from app.realtime.protocol import (
     Content,
     Format,
     Item,
+    MessageImage,
     MessageItem,
+    MessageText,
+    MessageVideo,
     NewItem,
-    Picture,
     RawAudio,
     RawImage,
     RawMessage,
     RawVideo,
-    Text,
     UserAudio,
-    Video,
     rate_of,
     sample_count,
     samples_of,
@@ -94,7 +94,7 @@ class _Image:
         return picture_size(self.image.size, self.raw.url, self.raw.detail)
 
     def content(self) -> Content:
-        return Picture(self.image.decode(), self.raw.url, self.raw.detail)
+        return MessageImage(self.image.decode(), self.raw.url, self.raw.detail)
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class _Video:
     raw: RawVideo
     written: bool
     """Whether there is text beside it."""
-    decoded: Video | None = None
+    decoded: MessageVideo | None = None
 
     @property
     def size(self) -> int:
@@ -113,7 +113,7 @@ class _Video:
     async def decode(self, context: SessionContext) -> None:
         """Raises MediaError, Overloaded."""
         video = await context.video(self.raw.url, self.written)
-        self.decoded = Video(tuple(video.frames), video.fps, pcm=video.pcm, apart=video.apart)
+        self.decoded = MessageVideo(tuple(video.frames), video.fps, pcm=video.pcm, apart=video.apart)
 
     def content(self) -> Content:
         assert self.decoded is not None
@@ -131,11 +131,11 @@ class _Weighed:
     @classmethod
     def of(cls, raw: RawMessage, format: Format, limit_s: float) -> _Weighed:
         """Raises MediaError."""
-        texts = tuple(part for part in raw.content if isinstance(part, Text))
+        texts = tuple(part for part in raw.content if isinstance(part, MessageText))
         parts, left = list[_Part](), int(limit_s * rate_of(format))
         for part in raw.content:
             match part:
-                case Text():
+                case MessageText():
                     parts.append(part)
                 case RawAudio():
                     sound = _Sound(part, format)
@@ -153,14 +153,14 @@ class _Weighed:
 
     @property
     def size(self) -> int:
-        return size_of(self.bare) + sum(part.size for part in self.parts if not isinstance(part, Text))
+        return size_of(self.bare) + sum(part.size for part in self.parts if not isinstance(part, MessageText))
 
-    async def finished(self, slices: Slices) -> Item:
-        content = [part if isinstance(part, Text) else await slices.aside(part.content) for part in self.parts]
+    async def finished(self, slices: FairScheduler) -> Item:
+        content = [part if isinstance(part, MessageText) else await slices.aside(part.content) for part in self.parts]
         return MessageItem(id=self.bare.id, role=self.bare.role, content=tuple(content))
 
 
-_Part = Text | _Sound | _Image | _Video
+_Part = MessageText | _Sound | _Image | _Video
 
 
 def _checked(samples: int, left: int, limit_s: float, format: Format) -> int:

@@ -16,12 +16,12 @@ from app.realtime.protocol import (
     Content,
     HostedCallItem,
     Item,
+    MessageImage,
     MessageItem,
-    Picture,
-    Text,
+    MessageText,
+    MessageVideo,
     ToolListItem,
     UserAudio,
-    Video,
 )
 
 ITEM = 512
@@ -49,15 +49,15 @@ def size_of(item: Item) -> int:
 def content_size(content: Content) -> int:
     """Bytes of one content of a message."""
     match content:
-        case Text(text):
+        case MessageText(text):
             return getsizeof(content) + getsizeof(text)
         case AssistantAudio(text, marks):
             return getsizeof(content) + getsizeof(text) + MARK * len(marks)
         case UserAudio(pcm, transcript):
             return user_audio_size(len(pcm), transcript)
-        case Picture(pixels, url, detail):
+        case MessageImage(pixels, url, detail):
             return picture_size(pixels.nbytes, url, detail)
-        case Video(frames, _, still, pcm):
+        case MessageVideo(frames, _, still, pcm):
             return video_size(sum(one.nbytes for one in frames), 0 if pcm is None else len(pcm), still)
 
 
@@ -95,9 +95,9 @@ def chars_of(item: Item) -> int:
 
 def _content_chars(content: Content) -> int:
     match content:
-        case Text(text) | AssistantAudio(text):
+        case MessageText(text) | AssistantAudio(text):
             return len(text)
         case UserAudio(transcript=transcript):
             return len(transcript or "")
-        case Picture() | Video():
+        case MessageImage() | MessageVideo():
             return 0

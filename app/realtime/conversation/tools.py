@@ -21,7 +21,7 @@ MOST_SERVERS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedTools:
     """Settings whose tools are functions only, and the tools that were left out of them."""
 
     patch: dict[str, Any]
@@ -33,11 +33,11 @@ class Offer:
     """The refusal of other kinds of tools, for once the rest was obeyed."""
 
 
-def functions_only(patch: dict[str, Any], path: str) -> Offer:
+def functions_only(patch: dict[str, Any], path: str) -> OfferedTools:
     """``patch`` without the tools that the client does not run itself; what is no tool at all is left to be refused."""
     tools = patch.get("tools")
     if not isinstance(tools, list):
-        return Offer(_with_choice(patch))
+        return OfferedTools(_with_choice(patch))
     kinds = [_kind(tool) for tool in cast("list[Any]", tools)]
     kept = [tool for tool, kind in zip(cast("list[Any]", tools), kinds, strict=True) if kind == "function"]
     labels = (
@@ -47,7 +47,9 @@ def functions_only(patch: dict[str, Any], path: str) -> Offer:
     )
     servers = tuple(dict.fromkeys(labels))[:MOST_SERVERS]
     entries = ((i, tool) for i, tool in enumerate(cast("list[Any]", tools)) if kinds[i] == "mcp")
-    return Offer(_with_choice({**patch, "tools": kept}), servers, tuple(entries)[:MOST_SERVERS], _refusal(kinds, path))
+    return OfferedTools(
+        _with_choice({**patch, "tools": kept}), servers, tuple(entries)[:MOST_SERVERS], _refusal(kinds, path)
+    )
 
 
 def report_tool_servers(
@@ -64,8 +66,8 @@ def report_tool_servers(
             previous_id = conversation.add(item)
         except Refusal:
             return
-        emit(server_events.ToolListBegun(item, previous_id))
-        emit(server_events.ToolListDone(item, previous_id, failed=True))
+        emit(server_events.ToolListBegunEvent(item, previous_id))
+        emit(server_events.ToolListDoneEvent(item, previous_id, failed=True))
 
 
 def _kind(tool: Any) -> str:

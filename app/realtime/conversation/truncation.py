@@ -19,17 +19,17 @@ from app.realtime.protocol import (
     Content,
     HostedCallItem,
     Item,
+    MessageImage,
     MessageItem,
-    Picture,
+    MessageText,
+    MessageVideo,
     ResponseOptions,
     RetentionRatio,
-    Text,
     ToolListItem,
     UserAudio,
-    Video,
 )
 from app.refusal import Refusal
-from engine import MIC_RATE_HZ, ModelInfo, TokenIds, Tool
+from engine import MIC_RATE_HZ, ModelInfo, TokenIds, ToolDefinition
 
 Rule = str | RetentionRatio
 """The protocol's ``truncation``: ``auto``, ``disabled``, or how much to keep."""
@@ -54,7 +54,7 @@ class Truncation:
         rule: Rule,
         items: tuple[Item, ...],
         options: ResponseOptions,
-        hosted: tuple[Tool, ...] = (),
+        hosted: tuple[ToolDefinition, ...] = (),
         remember: bool = True,
     ) -> tuple[Item, ...]:
         """The items that the prompt is made of: all, or the newest turns. Raises Refusal if it must not be cut.
@@ -118,15 +118,15 @@ class Truncation:
     def _content_cost(self, content: Content) -> float:
         cost = self._model.cost
         match content:
-            case Text(text):
+            case MessageText(text):
                 return cost.character * len(text)
             case AssistantAudio():
                 return cost.character * len(content.played_text)
             case UserAudio(pcm):
                 return cost.audio_s * len(pcm) / MIC_RATE_HZ
-            case Picture():
+            case MessageImage():
                 return cost.image
-            case Video(frames, pcm=pcm, apart=apart):
+            case MessageVideo(frames, pcm=pcm, apart=apart):
                 frame = cost.image if apart else cost.frame
                 return frame * len(frames) + cost.audio_s * (0 if pcm is None else len(pcm)) / MIC_RATE_HZ
 

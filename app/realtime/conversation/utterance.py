@@ -14,7 +14,7 @@ import numpy as np
 
 from app.ids import new_id
 from app.media.images import fitted
-from app.realtime.protocol import CameraFrame, Content, Picture, UserAudio, Video
+from app.realtime.protocol import CameraFrame, Content, MessageImage, MessageVideo, UserAudio
 from app.refusal import Refusal
 from engine import MIC_RATE_HZ, CameraFeed, Speech, VideoFrame
 from engine.core import Pcm
@@ -109,8 +109,8 @@ class Utterance:
             frames, times_s = (
                 tuple(part) for part in zip(*((x.frame.pixels, x.frame.at_s) for x in shown), strict=True)
             )
-            return Video(frames, self._camera.fps, shown[-1].url, times_s=times_s), UserAudio(self.speech)
-        pictures = [Picture(one.frame.pixels, one.url, shown=one is shown[-1]) for one in shown]
+            return MessageVideo(frames, self._camera.fps, shown[-1].url, times_s=times_s), UserAudio(self.speech)
+        pictures = [MessageImage(one.frame.pixels, one.url, shown=one is shown[-1]) for one in shown]
         return *pictures, UserAudio(self.speech)
 
     @property

@@ -16,7 +16,7 @@ from app.realtime.input.open_turn import OpenTurn
 from app.realtime.input.speculation import Speculation
 from app.realtime.input.turn_events import TurnEvent
 from app.realtime.input.voice_turns import VoiceTurns
-from app.realtime.protocol import LONG_BYTES, CameraFrame, Options
+from app.realtime.protocol import LONG_BYTES, CameraFrame, SessionOptions
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from engine.core import Pcm
@@ -33,7 +33,7 @@ class InputAudioBuffer:
     """
 
     def __init__(
-        self, context: SessionContext, options: Options, emit: Callable[[TurnEvent], None], overlap_ms: int = 0
+        self, context: SessionContext, options: SessionOptions, emit: Callable[[TurnEvent], None], overlap_ms: int = 0
     ) -> None:
         self._context = context
         self.speculation = Speculation(context.turns.guess_ms)
@@ -43,7 +43,7 @@ class InputAudioBuffer:
         self._manual: ManualTurn | None = None  # only while turn detection is off
         self.configure(options)
 
-    def configure(self, options: Options) -> None:
+    def configure(self, options: SessionOptions) -> None:
         """Take new settings. Switching turn detection on or off drops the open turn."""
         self.pipeline.configure(options)
         if options.audio.input.turn_detection is not None and self._manual is not None:

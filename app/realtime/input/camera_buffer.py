@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 
-from app.limits.fair_scheduler import Slices
+from app.limits.fair_scheduler import FairScheduler
 from app.media.audio import MediaError
 from app.media.images import image_of_url, scaled
 from app.realtime.conversation import EARLY
@@ -27,7 +27,7 @@ class _Waiting:
     position: int
 
 
-async def frame_of(url: str, slices: Slices, side: int) -> CameraFrame:
+async def frame_of(url: str, slices: FairScheduler, side: int) -> CameraFrame:
     """A picture from a data URI, scaled to the model's side. Raises MediaError."""
     image = await slices.read(partial(image_of_url, url), len(url))
     if image.size > MAX_FRAME_BYTES:

@@ -67,7 +67,7 @@ def completeness(words: str) -> float:
     return 0.8 if len(spoken) <= 3 and text in _WHOLE else 0.2 if len(spoken) >= 4 else 0.0
 
 
-def fall(pcm: Pcm) -> float:
+def prosody_fall(pcm: Pcm) -> float:
     """Return how a voice ends: -1 (held) to 1 (sunk); from int16 [samples] at MIC_RATE_HZ that end where the voice
     does.
 

@@ -9,7 +9,7 @@ from app.realtime.input.open_turn import OpenTurn
 from app.realtime.input.speculation import Speculation
 from app.realtime.input.turn_config import manual_config
 from app.realtime.input.turn_detector import TurnDetector, VoicePaused, VoiceResumed, VoiceStarted, VoiceStopped
-from app.realtime.protocol import Options
+from app.realtime.protocol import SessionOptions
 from app.realtime.session_context import SessionContext
 from engine import MIC_RATE_HZ
 from engine.core import Pcm
@@ -24,7 +24,9 @@ class ManualTurn:
     A voice detector finds when to prepare a response, and when to begin it in a pause. It ends no turn.
     """
 
-    def __init__(self, context: SessionContext, options: Options, turn: OpenTurn, speculation: Speculation) -> None:
+    def __init__(
+        self, context: SessionContext, options: SessionOptions, turn: OpenTurn, speculation: Speculation
+    ) -> None:
         self.options = options
         self._turn = turn
         self._turns = context.turns

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from app.realtime.input.noise_reduction import FRAME, Cleaner, cleaner
-from app.realtime.protocol import Decoder, Options, rate_of, sample_count
+from app.realtime.protocol import MicrophoneDecoder, SessionOptions, rate_of, sample_count
 from app.realtime.session_context import SessionContext
 from engine import MIC_RATE_HZ
 from engine.core import Pcm
@@ -23,20 +23,20 @@ PIECE = 16 * FRAME
 class MicrophonePipeline:
     """The pipeline of one microphone."""
 
-    def __init__(self, context: SessionContext, options: Options) -> None:
+    def __init__(self, context: SessionContext, options: SessionOptions) -> None:
         self.muted = False
         """Whether the microphone counts as silent."""
         self._context = context
         self._input = options.audio.input
-        self._decoder = Decoder(self._input.format)
+        self._decoder = MicrophoneDecoder(self._input.format)
         self._noise = self._cleaner()
 
-    def configure(self, options: Options) -> None:
+    def configure(self, options: SessionOptions) -> None:
         """Take new settings: the next samples come in their format."""
         before = self._input
         self._input = options.audio.input
         if self._input.format != before.format:
-            self._decoder = Decoder(self._input.format)
+            self._decoder = MicrophoneDecoder(self._input.format)
         if self._input.noise_reduction != before.noise_reduction:
             self._noise = self._cleaner()
 

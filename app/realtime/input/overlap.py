@@ -25,7 +25,7 @@ PATIENCE_MS = 400
 
 
 @dataclass(slots=True)
-class Overlap:
+class Backchannel:
     """Speech over an answer, from its first voice at ``start_ms`` on."""
 
     start_ms: int

@@ -6,7 +6,7 @@ from app.realtime.input.noise_reduction import MARGIN_DB
 from app.realtime.input.speculation import Speculation
 from app.realtime.input.turn_detector import TurnConfig
 from app.realtime.ports import Moment
-from app.realtime.protocol import Options, SemanticVad, ServerVad
+from app.realtime.protocol import SemanticVad, ServerVad, SessionOptions
 from app.realtime.session_context import SessionContext
 from app.settings import TurnSettings
 
@@ -19,7 +19,7 @@ NEVER_MS = 24 * 3_600_000
 
 def turn_config(
     detection: ServerVad | SemanticVad,
-    options: Options,
+    options: SessionOptions,
     context: SessionContext,
     speculation: Speculation,
     moment: Moment,

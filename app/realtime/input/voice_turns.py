@@ -6,9 +6,9 @@ import numpy as np
 
 from app.realtime.conversation import Utterance
 from app.realtime.input import turn_events
-from app.realtime.input.endpointing import fall
+from app.realtime.input.endpointing import prosody_fall
 from app.realtime.input.open_turn import OpenTurn
-from app.realtime.input.overlap import PATIENCE_MS, Overlap
+from app.realtime.input.overlap import PATIENCE_MS, Backchannel
 from app.realtime.input.speculation import Speculation
 from app.realtime.input.turn_config import turn_config
 from app.realtime.input.turn_detector import (
@@ -22,7 +22,7 @@ from app.realtime.input.turn_detector import (
     to_samples,
 )
 from app.realtime.ports import Moment
-from app.realtime.protocol import Options, SemanticVad
+from app.realtime.protocol import SemanticVad, SessionOptions
 from app.realtime.session_context import SessionContext
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.audio.resampler import Resampler
@@ -37,14 +37,19 @@ class VoiceTurns:
     """
 
     def __init__(
-        self, context: SessionContext, options: Options, turn: OpenTurn, speculation: Speculation, overlap_ms: int
+        self,
+        context: SessionContext,
+        options: SessionOptions,
+        turn: OpenTurn,
+        speculation: Speculation,
+        overlap_ms: int,
     ) -> None:
         self._context = context
         self._options = options
         self._turn = turn
         self._speculation = speculation
         self._overlap_ms = overlap_ms
-        self._overlap: Overlap | None = None  # speech over a response, until it is known whether it is a turn
+        self._overlap: Backchannel | None = None  # speech over a response, until it is known whether it is a turn
         self._answer_plays = False  # whether the listener hears a response
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._falling = 0.0  # the fall of the user's voice before the present pause
@@ -56,7 +61,7 @@ class VoiceTurns:
         self._detector = TurnDetector(vad=self._context.vad())
         self._detector_start = self._turn.recent.position  # the session's position at the detector's first sample
 
-    def configure(self, options: Options) -> None:
+    def configure(self, options: SessionOptions) -> None:
         self._options = options
         self._tune()
 
@@ -164,7 +169,7 @@ class VoiceTurns:
         self._turn.quiet_from = None
         utterance = self._turn.begin(start, self._turn.recent.since(start))
         if self._overlap_ms and self._answer_plays:
-            self._overlap = Overlap(to_ms(self._detector.position) - self._overlap_ms)
+            self._overlap = Backchannel(to_ms(self._detector.position) - self._overlap_ms)
             self._turn.emit(turn_events.OverlapStarted(utterance))
         else:
             self._turn.emit(turn_events.TurnStarted(utterance, to_ms(start)))
@@ -173,7 +178,7 @@ class VoiceTurns:
         """Judge how the voice ended, if the judge of the pause uses it."""
         if isinstance(self._options.audio.input.turn_detection, SemanticVad):
             silent = self._turn.recent.position - self._detector_start - to_samples(end_ms)
-            self._falling = fall(utterance.pcm[: utterance.samples - silent])
+            self._falling = prosody_fall(utterance.pcm[: utterance.samples - silent])
 
     def _weigh(self, now_ms: int) -> None:
         """Decide whether the speech over a response is a turn, once it can be known."""

@@ -77,7 +77,7 @@ class ActiveResponses:
             task.follow(before)
         self._context.room.count(task.size)
         limit = self._context.limits.responses + 1  # those out of band, and the conversation's
-        self._emit(server_events.RateLimits(limit, limit - len(self.out_of_band) - self.busy))
+        self._emit(server_events.RateLimitsEvent(limit, limit - len(self.out_of_band) - self.busy))
         self._runner.run(task, self._ended)
 
     def answer_soon(self, asked: bool) -> None:
@@ -157,7 +157,7 @@ class ActiveResponses:
             try:
                 self._begin_default()
             except Refusal as refusal:
-                self._emit(server_events.Error(refusal, None))
+                self._emit(server_events.ErrorEvent(refusal, None))
 
     def _begin_default(self) -> None:
         """Answer the conversation. Raises Refusal."""

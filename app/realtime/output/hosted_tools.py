@@ -24,7 +24,7 @@ from app.mcp import (
     ToolServers,
     functions_of,
 )
-from app.realtime.conversation import Conversation, Offer, report_tool_servers
+from app.realtime.conversation import Conversation, OfferedTools, report_tool_servers
 from app.realtime.protocol import (
     ApprovalRequestItem,
     ApprovalResponseItem,
@@ -70,7 +70,7 @@ class HostedTools:
         self._under_way: set[asyncio.Task[None]] = set()
         self._group: asyncio.TaskGroup | None = None
 
-    def read(self, offer: Offer) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
+    def read(self, offer: OfferedTools) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
         """The servers of a client's tools, and the labels of those that the operator did not name. Raises Refusal."""
         served = [(i, tree) for i, tree in offer.entries if self._servers.names(tree)]
         servers = tuple(self._servers.read(tree, f"session.tools[{i}]") for i, tree in served)
@@ -148,7 +148,7 @@ class HostedTools:
             status="completed",
         )
         previous = self._conversation.add(item)
-        self._emit(server_events.HostedCallApproved(item, previous))
+        self._emit(server_events.HostedCallApprovedEvent(item, previous))
         self.run(item, server_events.OutputItemRef("", item.id, 0, True, False), previous)
 
     def list_new(self) -> None:
@@ -164,7 +164,7 @@ class HostedTools:
                 previous = self._conversation.add(item)
             except Refusal:
                 return
-            self._emit(server_events.ToolListBegun(item, previous))
+            self._emit(server_events.ToolListBegunEvent(item, previous))
             self._begin(self._list(one, item, previous), f"mcp-list:{item.id}")
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -190,10 +190,10 @@ class HostedTools:
             failed = True
             log("session.mcp_failed", session=self._session_id, server=item.server_label, reason=str(error)[:200])
         self._conversation.put(item)
-        self._emit(server_events.ToolListDone(item, previous, failed))
+        self._emit(server_events.ToolListDoneEvent(item, previous, failed))
 
     async def _call(self, item: HostedCallItem, ref: server_events.OutputItemRef, previous: str | None) -> None:
-        self._emit(server_events.HostedCallBegun(ref))
+        self._emit(server_events.HostedCallBegunEvent(ref))
         try:
             self._check_number()
             result = await self._tool(item).call(item.arguments)
@@ -205,7 +205,7 @@ class HostedTools:
         error = result.error and HostedCallError(result.error.kind, result.error.code, str(result.error))
         done = replace(item, output=result.output, error=error)
         self._conversation.put(done)
-        self._emit(server_events.HostedCallDone(ref, done, previous))
+        self._emit(server_events.HostedCallDoneEvent(ref, done, previous))
 
     def _tool(self, item: HostedCallItem) -> HostedTool:
         """Raises ToolServerError where the client has taken the tool away meanwhile."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from app.realtime.output.leading_silence import LeadingSilence
 from app.realtime.ports import SOCKET
-from app.realtime.timer_lateness import Lateness
+from app.realtime.timer_lateness import TimerLatenessEstimator
 from engine import SPEAKER_RATE_HZ
 from engine.core import Wave
 
@@ -42,7 +42,7 @@ class Playout:
     packet_s: float = SOCKET.packet_s
     kept_s: float = 0.0
     """Seconds of the sent sound that can be sent again, at least."""
-    lateness: Lateness | None = None
+    lateness: TimerLatenessEstimator | None = None
     """How late the sender came lately: ``lead_s`` is more by what that asks for."""
     reserve_s: float = 0.0
     """Seconds of sound for which the first packet waits, as long as they last at most: a listener begins with them."""

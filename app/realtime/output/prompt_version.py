@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from app.realtime.protocol import Options
+from app.realtime.protocol import SessionOptions
 
 
 class PromptVersion(NamedTuple):
@@ -12,7 +12,7 @@ class PromptVersion(NamedTuple):
 
     revision: int
     """The conversation's revision."""
-    options: Options
+    options: SessionOptions
     watched: bool
     """Whether the turn that is being spoken is a film, of speech and of what the camera sees."""
     tools: tuple[str, ...] = ()

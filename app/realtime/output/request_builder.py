@@ -9,10 +9,10 @@ from typing import Any
 
 from app.realtime.conversation import Truncation, check_items, prompt
 from app.realtime.output.response_spec import ResponseSpec
-from app.realtime.protocol import HostedItem, Item, MessageItem, Options, UserAudio
+from app.realtime.protocol import HostedItem, Item, MessageItem, SessionOptions, UserAudio
 from app.realtime.session_context import SessionContext
 from app.telemetry import ASKED
-from engine import ANSWER, IN_WRITING, Request, Tool
+from engine import ANSWER, IN_WRITING, Request, ToolDefinition
 
 
 class RequestBuilder:
@@ -23,7 +23,9 @@ class RequestBuilder:
         self._context = context
         self.truncation = Truncation(context.engine.model)
 
-    def build(self, id: str, spec: ResponseSpec, session: Options, hosted: tuple[Tool, ...]) -> Request:
+    def build(
+        self, id: str, spec: ResponseSpec, session: SessionOptions, hosted: tuple[ToolDefinition, ...]
+    ) -> Request:
         """Return the request for a response; ``hosted`` are the tools that the server runs.
 
         Raises Refusal if the session forbids truncation, or if the last turn alone exceeds the model's context.
@@ -44,7 +46,10 @@ class RequestBuilder:
             wants=ANSWER if options.speaks else IN_WRITING,
             voice=self._context.voice(options.voice),
             speed=options.audio.output.speed,
-            tools=(*(Tool(one.name, one.description or "", one.parameters or {}) for one in options.tools), *hosted),
+            tools=(
+                *(ToolDefinition(one.name, one.description or "", one.parameters or {}) for one in options.tools),
+                *hosted,
+            ),
             tool_choice=_choice(options.tool_choice),
             max_text_tokens=limits.answer_tokens if asked == "inf" else min(asked, limits.answer_tokens),
             max_audio_s=limits.answer_s,

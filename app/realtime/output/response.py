@@ -20,22 +20,22 @@ from app.realtime.protocol import (
     ApprovalRequestItem,
     AssistantAudio,
     CallItem,
-    Encoder,
     HostedCallError,
     HostedCallItem,
     Item,
     MessageItem,
+    MessageText,
+    OutputEncoder,
     ResponseOptions,
     ServerEvent,
     SpeakerFormat,
     Status,
-    Text,
     server_events,
 )
 from engine import SPEAKER_RATE_HZ, Ledger, ModelInfo, TokenIds
 
 
-class Response:
+class ResponseEmitter:
     """``emit`` gets the events, in order and at once. Its items are kept in ``conversation``, if there is one."""
 
     def __init__(
@@ -56,14 +56,14 @@ class Response:
         self.opened = False
         """Whether the client knows of it. It does not while the response is prepared during the user's turn."""
         self._playing = False
-        self._encoder = Encoder(SpeakerFormat() if profile.plays else options.audio.output.format)
+        self._encoder = OutputEncoder(SpeakerFormat() if profile.plays else options.audio.output.format)
         self.frame_samples = model.frame_s * SPEAKER_RATE_HZ
         self._output: list[Item] = []
         self._message: _Message | None = None
         self._call: _Call | None = None
         self._sent_samples = self._unsent = 0
         self._marks: list[tuple[int, int]] = []
-        self._usage = server_events.Usage()
+        self._usage = server_events.ResponseUsage()
         self.view = server_events.ResponseView(self.id, None if conversation is None else conversation.id, options)
 
     @property
@@ -82,7 +82,7 @@ class Response:
     def open(self, asked: bool = False) -> None:
         self.opened = True
         self.view = replace(self.view, asked=asked)
-        self._emit(server_events.ResponseCreated(self.view))
+        self._emit(server_events.ResponseCreatedEvent(self.view))
 
     def text(self, piece: str, ids: tuple[int, ...]) -> None:
         """The next words, and their token ids."""
@@ -90,7 +90,7 @@ class Response:
             message = self._message_open()
             message.text += piece
             message.ids += ids
-            self._emit(server_events.TextDelta(message.ref, piece))
+            self._emit(server_events.TextDeltaEvent(message.ref, piece))
 
     def audio(self, packet: Packet) -> None:
         """Samples that leave for the listener now."""
@@ -99,7 +99,7 @@ class Response:
             self._play()
             self._unsent = max(0, self._unsent - len(packet.samples))
             self._sent_samples += len(packet.samples)
-            self._emit(server_events.AudioDelta(message.ref, self._encoder.push(packet.samples), packet.seconds))
+            self._emit(server_events.AudioDeltaEvent(message.ref, self._encoder.push(packet.samples), packet.seconds))
 
     def unsent(self, samples: int) -> None:
         """Take back the last samples, which did not reach the listener: they will leave again, even after the end."""
@@ -114,7 +114,7 @@ class Response:
                 self._marks.append((max(0, samples), text_end))
         if self.options.parley.alignment and not self.closed and (news := self._marks[known:]):
             aligned = tuple((round(samples / SPEAKER_RATE_HZ * 1000, 3), text_end) for samples, text_end in news)
-            self._emit(server_events.AudioAlignment(self._message_open().ref, aligned))
+            self._emit(server_events.AudioAlignmentEvent(self._message_open().ref, aligned))
 
     def call_piece(self, name: str, call_id: str, piece: str) -> None:
         """The next piece of the arguments of a function that the model asks for."""
@@ -123,9 +123,9 @@ class Response:
             call.arguments += piece
             match call.item:
                 case CallItem():
-                    self._emit(server_events.CallDelta(call.ref, call.call_id, piece))
+                    self._emit(server_events.CallDeltaEvent(call.ref, call.call_id, piece))
                 case HostedCallItem():
-                    self._emit(server_events.HostedCallDelta(call.ref, piece))
+                    self._emit(server_events.HostedCallDeltaEvent(call.ref, piece))
                 case ApprovalRequestItem():
                     pass  # the client sees it once it is whole
 
@@ -136,7 +136,7 @@ class Response:
             self.call_piece(name, call_id, arguments.removeprefix(received))
             self._close_call("completed", arguments)
 
-    def used(self, usage: server_events.Usage) -> None:
+    def used(self, usage: server_events.ResponseUsage) -> None:
         """Note what the engine counted; the audio that was sent is counted here."""
         self._usage = usage
 
@@ -169,13 +169,13 @@ class Response:
         output = tuple(self._output)
         self.view = replace(self.view, outcome=outcome, reason=reason, error=error, output=output, usage=usage)
         if self.opened:
-            self._emit(server_events.ResponseDone(self.view))
+            self._emit(server_events.ResponseDoneEvent(self.view))
 
     def played(self) -> None:
         """Note, after the end, that the listener has heard all of it."""
         if self._playing:
             self._playing = False
-            self._emit(server_events.OutputAudioStopped(self.id))
+            self._emit(server_events.OutputAudioStoppedEvent(self.id))
 
     def interrupted_after(self, samples: int) -> None:
         """Note, after the end, that the listener interrupted what was still playing, and heard no more than
@@ -194,12 +194,12 @@ class Response:
     def _play(self) -> None:
         if self.profile.plays and not self._playing:
             self._playing = True
-            self._emit(server_events.OutputAudioStarted(self.id))
+            self._emit(server_events.OutputAudioStartedEvent(self.id))
 
     def _fall_silent(self) -> None:
         if self._playing:
             self._playing = False
-            self._emit(server_events.OutputAudioCleared(self.id))
+            self._emit(server_events.OutputAudioClearedEvent(self.id))
 
     def _truncate(self, message: _Message, played_samples: int | None) -> None:
         """Truncate the item where the server plays, for it knows what was heard, if the item is still there.
@@ -215,7 +215,7 @@ class Response:
         if played_samples < self._sent_samples or spoken.played_text != spoken.text.rstrip():
             end_ms = played_samples * 1000 // SPEAKER_RATE_HZ
             played = self._conversation.truncate(message.ref.item_id, 0, end_ms)
-            self._emit(server_events.ItemTruncated(message.ref.item_id, 0, end_ms, played))
+            self._emit(server_events.ItemTruncatedEvent(message.ref.item_id, 0, end_ms, played))
 
     def _message_open(self) -> _Message:
         if self._message is None:
@@ -223,7 +223,7 @@ class Response:
             previous = None if self._conversation is None else self._conversation.add(item)
             self._output.append(item)
             self._message = _Message(self._ref(item.id), previous)
-            self._emit(server_events.MessageCreated(self._message.ref, item, previous))
+            self._emit(server_events.MessageCreatedEvent(self._message.ref, item, previous))
         return self._message
 
     def _call_open(self, name: str, call_id: str) -> _Call:
@@ -239,7 +239,7 @@ class Response:
             return self._call
         previous = self._added(item)
         self._call = _Call(self._ref(item.id), call_id, item, previous)
-        created = server_events.CallCreated if isinstance(item, CallItem) else server_events.HostedCallCreated
+        created = server_events.CallCreatedEvent if isinstance(item, CallItem) else server_events.HostedCallCreatedEvent
         self._emit(created(self._call.ref, item, previous))  # pyright: ignore[reportArgumentType]
         return self._call
 
@@ -258,19 +258,19 @@ class Response:
         if isinstance(item, ApprovalRequestItem):
             if status == "completed":
                 previous = self._added(item)
-                self._emit(server_events.ApprovalRequested(self._ref(item.id), item, previous))
+                self._emit(server_events.ApprovalRequestedEvent(self._ref(item.id), item, previous))
             return
         self._output[call.ref.index] = item
         if self._conversation is not None:
             self._conversation.put(item)
         if isinstance(item, CallItem):
-            self._emit(server_events.CallDone(call.ref, item, call.previous_id))
+            self._emit(server_events.CallDoneEvent(call.ref, item, call.previous_id))
         else:
             self._close_hosted_call(call, item)
 
     def _close_hosted_call(self, call: _Call, item: HostedCallItem) -> None:
         """A call that is whole is run from now on; one that was cut off has failed."""
-        self._emit(server_events.HostedCallWritten(call.ref, item))
+        self._emit(server_events.HostedCallWrittenEvent(call.ref, item))
         if item.status == "completed" and self._hosting is not None:
             self._hosting.run(item, call.ref, call.previous_id)
             return
@@ -278,22 +278,22 @@ class Response:
         self._output[call.ref.index] = failed
         if self._conversation is not None:
             self._conversation.put(failed)
-        self._emit(server_events.HostedCallDone(call.ref, failed, call.previous_id))
+        self._emit(server_events.HostedCallDoneEvent(call.ref, failed, call.previous_id))
 
     def _close_message(self, message: _Message, status: Status, played_samples: int | None) -> None:
         if status == "completed" and (rest := self._encoder.flush()):
-            self._emit(server_events.AudioDelta(message.ref, rest, 0.0))
+            self._emit(server_events.AudioDeltaEvent(message.ref, rest, 0.0))
         if played_samples is None:
             self._marks = [(min(samples, self._sent_samples), end) for samples, end in self._marks]
         spoken = AssistantAudio(message.text, tuple(self._marks), self._sent_samples, played_samples)
-        content = spoken if message.ref.spoken else Text(message.text)
+        content = spoken if message.ref.spoken else MessageText(message.text)
         whole = status == "completed" and played_samples is None
         ids = TokenIds(self._model.tokenizer, message.ids) if whole and message.ids and self._model.tokenizer else None
         item = MessageItem(id=message.ref.item_id, role="assistant", content=(content,), status=status, token_ids=ids)
         self._output[message.ref.index] = item
         if self._conversation is not None:
             self._conversation.put(item)
-        self._emit(server_events.MessageDone(message.ref, item, message.text, message.previous_id))
+        self._emit(server_events.MessageDoneEvent(message.ref, item, message.text, message.previous_id))
 
     def _ref(self, item_id: str) -> server_events.OutputItemRef:
         kept = self._conversation is not None

@@ -8,11 +8,11 @@ from app.realtime.conversation import Conversation, Utterance
 from app.realtime.output.hosted_tools import HostedTools
 from app.realtime.output.prompt_version import PromptVersion
 from app.realtime.output.request_builder import RequestBuilder, last_untranscribed
-from app.realtime.output.response import Response
+from app.realtime.output.response import ResponseEmitter
 from app.realtime.output.response_spec import ResponseSpec
 from app.realtime.output.response_task import ResponseTask
 from app.realtime.ports import PlayoutProfile
-from app.realtime.protocol import Options, ResponseOptions, ServerEvent, response_options
+from app.realtime.protocol import ResponseOptions, ServerEvent, SessionOptions, response_options
 from app.realtime.session_context import SessionContext
 
 
@@ -24,7 +24,7 @@ class ResponseFactory:
         session_id: str,
         context: SessionContext,
         conversation: Conversation,
-        options: Options,
+        options: SessionOptions,
         profile: PlayoutProfile,
         emit: Callable[[ServerEvent], None],
         hosted: HostedTools,
@@ -55,7 +55,7 @@ class ResponseFactory:
         conversation = self._conversation if spec.kept else None
         labels = spec.tool_servers if spec.kept else ()
         hosting = self._hosted.hosting([tool.name for tool in options.tools], labels)
-        response = Response(options, conversation, self._context.engine.model, self._emit, self.profile, hosting)
+        response = ResponseEmitter(options, conversation, self._context.engine.model, self._emit, self.profile, hosting)
         hosted = tuple(tool.tool for tool in hosting.functions.values())
         request = self._requests.build(response.id, spec, self.options, hosted)
         input_item_id = last_untranscribed(spec.items) if utterance is None else utterance.item_id

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from app.realtime.conversation import Utterance
 from app.realtime.output.playout import Packet, Playout
 from app.realtime.output.prompt_version import PromptVersion
-from app.realtime.output.response import Response
+from app.realtime.output.response import ResponseEmitter
 from app.realtime.output.timing import Timing
 from app.realtime.ports import EnginePort
 from app.realtime.protocol import server_events
@@ -35,7 +35,7 @@ from engine import (
     Transcript,
     Usage,
 )
-from engine.aio.task_group import Tasks
+from engine.aio.task_group import CycleFreeTaskGroup
 
 KEPT_S = 30.0
 """Seconds of played sound that can be played again: a lost connection is found within 27 s."""
@@ -44,7 +44,7 @@ Root = Callable[["ResponseTask"], Coroutine[Any, Any, None]]
 Ended = Callable[["ResponseTask"], None]
 
 
-class Listener(Protocol):
+class ResponseListener(Protocol):
     """The receiver of an answer's news as it goes on."""
 
     def on_partial_transcript(self, item_id: str, transcript: str) -> None:
@@ -68,7 +68,7 @@ class ResponseTask:
 
     def __init__(
         self,
-        response: Response,
+        response: ResponseEmitter,
         request: Request,
         utterance: Utterance | None,
         input_item_id: str | None,
@@ -140,9 +140,9 @@ class ResponseTask:
         self.response.open(asked)
         self._opened.set()
 
-    async def run(self, engine: EnginePort, listener: Listener) -> None:
+    async def run(self, engine: EnginePort, listener: ResponseListener) -> None:
         """Run to the end of the answer. Raises one EngineError, or a Refusal."""
-        async with Tasks() as group:
+        async with CycleFreeTaskGroup() as group:
             group.create_task(self._pace(listener), name=f"pace:{self.response.id}")
             failure = await self._pull(engine, listener)
         if failure is not None:
@@ -193,7 +193,7 @@ class ResponseTask:
         self._news.set()
         return samples > 0
 
-    async def play_again(self, listener: Listener) -> None:
+    async def play_again(self, listener: ResponseListener) -> None:
         """Send what was put back of an answer that is over."""
         await self._pace(listener)
         await self._play_out()
@@ -266,7 +266,7 @@ class ResponseTask:
             await asyncio.sleep(self.unplayed_s())
             self.response.played()
 
-    async def _pull(self, engine: EnginePort, listener: Listener) -> EngineError | Refusal | None:
+    async def _pull(self, engine: EnginePort, listener: ResponseListener) -> EngineError | Refusal | None:
         """Read the engine as fast as it makes things: what has to wait for the listener waits here, not on a slot."""
         inputs = self.utterance.follow() if self.utterance is not None else None
         try:
@@ -301,7 +301,7 @@ class ResponseTask:
         finally:
             self._chunks = None
 
-    def _hear(self, transcript: Transcript, listener: Listener) -> None:
+    def _hear(self, transcript: Transcript, listener: ResponseListener) -> None:
         """Pass on what the user says: it is known before the answer begins, and while they speak."""
         if self.utterance is not None:
             so_far = (transcript.text, transcript.final, transcript.complete, transcript.confident)
@@ -309,7 +309,7 @@ class ResponseTask:
         if self.input_item_id is not None:
             listener.on_partial_transcript(self.input_item_id, transcript.text)
 
-    def _take(self, chunk: Output, listener: Listener) -> None:
+    def _take(self, chunk: Output, listener: ResponseListener) -> None:
         response = self.response
         match chunk:
             case Text(text, _, token_ids):
@@ -341,7 +341,7 @@ class ResponseTask:
             self.timing.first_made_s = self.timing.last_made_s
             self.timing.first_made_samples = samples
 
-    async def _pace(self, listener: Listener) -> None:
+    async def _pace(self, listener: ResponseListener) -> None:
         """Send each packet when it is due; the first ones were sent as they came."""
         loop = asyncio.get_running_loop()
         while not self.playout.drained:
@@ -361,7 +361,7 @@ class ResponseTask:
     def _sends(self) -> bool:
         return self._present.is_set() and not self._paused
 
-    def _send_due(self, listener: Listener) -> None:
+    def _send_due(self, listener: ResponseListener) -> None:
         while self._sends and (packet := self.playout.take(self._now())) is not None:
             if self.timing.first_sent_s is None:
                 self.timing.first_sent_s = self._now()
@@ -378,8 +378,8 @@ def _is_shown(chunk: Output) -> bool:
     return not isinstance(chunk, Transcript) or chunk.final
 
 
-def _usage(counted: Usage) -> server_events.Usage:
-    return server_events.Usage(
+def _usage(counted: Usage) -> server_events.ResponseUsage:
+    return server_events.ResponseUsage(
         input_tokens=counted.input_tokens,
         text_tokens=counted.output_tokens,
         audio_input_tokens=counted.audio_tokens,

@@ -21,7 +21,7 @@ from app.realtime.output.response_spec import ResponseSpec
 from app.realtime.output.response_task import ResponseTask
 from app.realtime.output.transcripts import Transcripts
 from app.realtime.ports import PlayoutProfile
-from app.realtime.protocol import CreateResponse, Options, ServerEvent, listed, response_options
+from app.realtime.protocol import CreateResponse, ServerEvent, SessionOptions, listed, response_options
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from app.telemetry import log
@@ -35,7 +35,7 @@ class Responses:
         session_id: str,
         context: SessionContext,
         conversation: Conversation,
-        options: Options,
+        options: SessionOptions,
         profile: PlayoutProfile,
         emit: Callable[[ServerEvent], None],
         notify: Callable[[OutputEvent], None],
@@ -52,7 +52,7 @@ class Responses:
         self.active = ActiveResponses(context, self._factory, self.runner, emit, notify)
         self.preparation = Preparation(self._factory, self.runner, notify, context.turns.ahead)
 
-    def configure(self, options: Options) -> None:
+    def configure(self, options: SessionOptions) -> None:
         """Take the session's new settings."""
         self._factory.options = options
         self.transcripts.options = options

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from app.ids import new_id
 from app.realtime.conversation import Conversation, Utterance
-from app.realtime.protocol import Options, ServerEvent, server_events
+from app.realtime.protocol import ServerEvent, SessionOptions, server_events
 from app.realtime.session_context import SessionContext
 from app.telemetry import ASKED
 from engine import MIC_RATE_HZ, EngineError, Request, Transcript
@@ -26,7 +26,7 @@ class Transcripts:
         session_id: str,
         context: SessionContext,
         conversation: Conversation,
-        options: Options,
+        options: SessionOptions,
         emit: Callable[[ServerEvent], None],
     ) -> None:
         self.options = options
@@ -62,7 +62,7 @@ class Transcripts:
         self._conversation.transcribe(item_id, transcript)
         self._emit_words(item_id, transcript, final=True)
         if self.options.transcribes:
-            self._emit(server_events.TranscriptionCompleted(item_id, transcript, len(audio.pcm) / MIC_RATE_HZ))
+            self._emit(server_events.TranscriptionCompletedEvent(item_id, transcript, len(audio.pcm) / MIC_RATE_HZ))
 
     def fail(self, item_id: str, code: str = "no_transcript", why: str = "The audio was not transcribed.") -> None:
         """Report that the ears of an item have ended: the client waits for a transcript that will not come."""
@@ -71,7 +71,7 @@ class Transcripts:
             return
         self._emit_words(item_id, self._last_words(item_id), final=True)
         if self.options.transcribes:
-            self._emit(server_events.TranscriptionFailed(item_id, code, why))
+            self._emit(server_events.TranscriptionFailedEvent(item_id, code, why))
 
     def leave(self) -> None:
         """The client is gone."""
@@ -89,7 +89,7 @@ class Transcripts:
     def _emit_words(self, item_id: str, words: str, final: bool) -> None:
         if self.options.parley.partials:
             self._partial = (item_id, words)
-            self._emit(server_events.TranscriptionPartial(item_id, words, final))
+            self._emit(server_events.TranscriptionPartialEvent(item_id, words, final))
 
     async def _transcribe(self, utterance: Utterance) -> None:
         """Ask the engine for nothing but the transcript."""

@@ -23,7 +23,7 @@ LONG_BYTES = 96_000
 Format = PcmFormat | PcmuFormat | PcmaFormat
 
 
-class Decoder:
+class MicrophoneDecoder:
     """One microphone's bytes, in order, to int16 [samples] at MIC_RATE_HZ. Raises MediaError for half a sample."""
 
     def __init__(self, format: Format) -> None:
@@ -34,7 +34,7 @@ class Decoder:
         return self._resampler.push(samples_of(data, self._format))
 
 
-class Encoder:
+class OutputEncoder:
     """One answer's float32 [samples] at SPEAKER_RATE_HZ, in order, to bytes."""
 
     def __init__(self, format: SpeakerFormat | Format) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.realtime.protocol.items import ApprovalResponseItem, CallItem, CallOutputItem, Speaker, Text
+from app.realtime.protocol.items import ApprovalResponseItem, CallItem, CallOutputItem, MessageText, Speaker
 from app.refusal import Refusal
 
 
@@ -53,12 +53,12 @@ class RawMessage(Struct, frozen=True):
 
     id: str
     role: Speaker
-    content: tuple[Text | RawAudio | RawImage | RawVideo, ...]
+    content: tuple[MessageText | RawAudio | RawImage | RawVideo, ...]
 
     @property
     def size(self) -> int:
         """Return how many bytes there are to decode."""
-        return sum(part.size for part in self.content if not isinstance(part, Text))
+        return sum(part.size for part in self.content if not isinstance(part, MessageText))
 
 
 class ItemReference(Struct, frozen=True):

@@ -16,7 +16,7 @@ Status = Literal["in_progress", "completed", "incomplete"]
 Speaker = Literal["system", "user", "assistant"]
 
 
-class Text(Struct, frozen=True):
+class MessageText(Struct, frozen=True):
     """Typed text, of any speaker."""
 
     text: str
@@ -29,7 +29,7 @@ class UserAudio(Struct, frozen=True):
     transcript: str | None = None
 
 
-class Picture(Struct, frozen=True, eq=False):
+class MessageImage(Struct, frozen=True, eq=False):
     """An image: uint8 [height, width, 3], and the data URI that it came as."""
 
     pixels: Any
@@ -39,7 +39,7 @@ class Picture(Struct, frozen=True, eq=False):
     """Whether events hold it; otherwise, as with sound, it is there for who asks for the item."""
 
 
-class Video(Struct, frozen=True, eq=False):
+class MessageVideo(Struct, frozen=True, eq=False):
     """A video: frames of one size, uint8 [height, width, 3], ``fps`` a second, and its sound, if it has any: int16
     [samples] at MIC_RATE_HZ.
 
@@ -91,7 +91,7 @@ class AssistantAudio(Struct, frozen=True):
         return self.text[:end].rstrip()
 
 
-Content = Text | UserAudio | Picture | Video | AssistantAudio
+Content = MessageText | UserAudio | MessageImage | MessageVideo | AssistantAudio
 
 
 class MessageItem(Struct, frozen=True, kw_only=True):

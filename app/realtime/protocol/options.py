@@ -95,12 +95,12 @@ class AudioOut(Struct, frozen=True):
     speed: Annotated[float, Meta(ge=0.25, le=1.5)] = 1.0
 
 
-class Audio(Struct, frozen=True):
+class AudioOptions(Struct, frozen=True):
     input: AudioIn = AudioIn()
     output: AudioOut = AudioOut()
 
 
-class Tool(Struct, frozen=True):
+class SessionTool(Struct, frozen=True):
     """A function that the client offers."""
 
     name: Annotated[str, Meta(max_length=128)]
@@ -134,11 +134,11 @@ class Extras(Struct, frozen=True):
 _LISTED, _LISTED_CHARS = 8, 64
 
 Modalities = Annotated[list[Literal["text", "audio"]], Meta(min_length=1)]
-Tools = Annotated[list[Tool], Meta(max_length=128)]
+Tools = Annotated[list[SessionTool], Meta(max_length=128)]
 MaxTokens = Annotated[int, Meta(ge=1, le=4096)] | Literal["inf"]
 
 
-class Options(Struct, frozen=True):
+class SessionOptions(Struct, frozen=True):
     """A session's effective settings. A session of type ``transcription`` only hears: it never answers."""
 
     type: Literal["realtime", "transcription"] = "realtime"
@@ -154,7 +154,7 @@ class Options(Struct, frozen=True):
     prompt: Any = None
     include: None = None
     reasoning: Any = None
-    audio: Audio = Audio()
+    audio: AudioOptions = AudioOptions()
     parley: Extras = Extras()
 
     @property
@@ -198,7 +198,7 @@ class ResponseOptions(Struct, frozen=True):
         return name_of(self.audio.output.voice)
 
 
-def response_options(session: Options, patch: dict[str, Any]) -> tuple[ResponseOptions, list[str]]:
+def response_options(session: SessionOptions, patch: dict[str, Any]) -> tuple[ResponseOptions, list[str]]:
     """The session's settings with ``patch`` merged in, and the paths of unknown fields. Raises Refusal."""
     check_shape(patch, "response")
     base = ResponseOptions(
@@ -216,7 +216,7 @@ def response_options(session: Options, patch: dict[str, Any]) -> tuple[ResponseO
     return merged, unknown
 
 
-def session_options(current: Options, patch: dict[str, Any]) -> tuple[Options, list[str]]:
+def session_options(current: SessionOptions, patch: dict[str, Any]) -> tuple[SessionOptions, list[str]]:
     """``current`` with ``patch`` merged in, and the paths of unknown fields. Raises Refusal; then nothing changed."""
     check_shape(patch, "session")
     merged, unknown = merge(current, {key: value for key, value in patch.items() if key != "model"}, "session")

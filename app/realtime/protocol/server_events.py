@@ -12,14 +12,14 @@ from msgspec import Struct
 
 from app.realtime.protocol.client_events import AddContext, MuteInput
 from app.realtime.protocol.items import ApprovalRequestItem, CallItem, HostedCallItem, Item, MessageItem, ToolListItem
-from app.realtime.protocol.options import Options, ResponseOptions
+from app.realtime.protocol.options import ResponseOptions, SessionOptions
 from app.refusal import Refusal
 
 Outcome = Literal["in_progress", "completed", "cancelled", "failed", "incomplete"]
 Reason = Literal["turn_detected", "client_cancelled", "max_output_tokens", "content_filter"]
 
 
-class Usage(Struct, frozen=True):
+class ResponseUsage(Struct, frozen=True):
     """Tokens of one answer; an audio token is one codec frame."""
 
     input_tokens: int = 0
@@ -36,54 +36,54 @@ class Usage(Struct, frozen=True):
 class SessionView(Struct, frozen=True):
     id: str
     expires_at_s: int
-    options: Options
+    options: SessionOptions
     loaded: Mapping[str, Any]
     """The model and voice that really serve, whatever names the client asked for."""
     tool_servers: tuple[Mapping[str, Any], ...] = ()
     """The MCP servers among its tools, as the client sees them again."""
 
 
-class QueueUpdated(Struct, frozen=True):
+class QueueUpdatedEvent(Struct, frozen=True):
     """The server is full: the client waits for a session at ``position`` in the queue."""
 
     position: int
 
 
-class SessionCreated(Struct, frozen=True):
+class SessionCreatedEvent(Struct, frozen=True):
     session: SessionView
 
 
-class SessionUpdated(Struct, frozen=True):
+class SessionUpdatedEvent(Struct, frozen=True):
     session: SessionView
 
 
-class SessionEnded(Struct, frozen=True):
+class SessionEndedEvent(Struct, frozen=True):
     """The client closed the session: this is its last event."""
 
     session: SessionView
     event_id: str | None
 
 
-class Obeyed(Struct, frozen=True):
+class ObeyedEvent(Struct, frozen=True):
     """A command whose only effect is inside was obeyed; ``event_id`` is the client's name for it."""
 
     event: MuteInput | AddContext
     event_id: str | None
 
 
-class SpeechStarted(Struct, frozen=True):
+class SpeechStartedEvent(Struct, frozen=True):
     """The user speaks; ``audio_start_ms`` counts from the session's first sample, prefix included."""
 
     item_id: str
     audio_start_ms: int
 
 
-class SpeechStopped(Struct, frozen=True):
+class SpeechStoppedEvent(Struct, frozen=True):
     item_id: str
     audio_end_ms: int
 
 
-class TimeoutTriggered(Struct, frozen=True):
+class TimeoutTriggeredEvent(Struct, frozen=True):
     """A turn made of silence: nobody spoke for so long after an answer that the sound since is taken for a turn."""
 
     item_id: str
@@ -91,37 +91,37 @@ class TimeoutTriggered(Struct, frozen=True):
     audio_end_ms: int
 
 
-class AudioCommitted(Struct, frozen=True):
+class AudioCommittedEvent(Struct, frozen=True):
     item_id: str
     previous_item_id: str | None
 
 
-class AudioCleared(Struct, frozen=True):
+class AudioClearedEvent(Struct, frozen=True):
     pass
 
 
-class DtmfReceived(Struct, frozen=True):
+class DtmfReceivedEvent(Struct, frozen=True):
     """A key of the caller's telephone, at a time in seconds since 1970."""
 
     key: str
     at_s: int
 
 
-class ItemAdded(Struct, frozen=True):
+class ItemAddedEvent(Struct, frozen=True):
     """An item that is complete as it comes."""
 
     item: Item
     previous_id: str | None
 
 
-class ToolListBegun(Struct, frozen=True):
+class ToolListBegunEvent(Struct, frozen=True):
     """An MCP server is asked for its tools."""
 
     item: ToolListItem
     previous_id: str | None
 
 
-class ToolListDone(Struct, frozen=True):
+class ToolListDoneEvent(Struct, frozen=True):
     """The server has listed its tools, or ``failed`` to."""
 
     item: ToolListItem
@@ -129,17 +129,17 @@ class ToolListDone(Struct, frozen=True):
     failed: bool
 
 
-class ItemRetrieved(Struct, frozen=True):
+class ItemRetrievedEvent(Struct, frozen=True):
     item: Item
     sounds: tuple[bytes, ...] = ()
     """The sound that was heard in it, part by part: int16 little-endian at SPEAKER_RATE_HZ."""
 
 
-class ItemDeleted(Struct, frozen=True):
+class ItemDeletedEvent(Struct, frozen=True):
     item_id: str
 
 
-class ItemTruncated(Struct, frozen=True):
+class ItemTruncatedEvent(Struct, frozen=True):
     """An answer ends at ``audio_end_ms`` for the conversation; ``played_text`` are its words up to there."""
 
     item_id: str
@@ -148,7 +148,7 @@ class ItemTruncated(Struct, frozen=True):
     played_text: str
 
 
-class TranscriptionPartial(Struct, frozen=True):
+class TranscriptionPartialEvent(Struct, frozen=True):
     """All that the user seems to have said so far in an item; the next may revise it, unless this is the last word."""
 
     item_id: str
@@ -156,7 +156,7 @@ class TranscriptionPartial(Struct, frozen=True):
     final: bool
 
 
-class TranscriptionCompleted(Struct, frozen=True):
+class TranscriptionCompletedEvent(Struct, frozen=True):
     """All that the user said in an item whose audio lasts ``seconds``."""
 
     item_id: str
@@ -164,7 +164,7 @@ class TranscriptionCompleted(Struct, frozen=True):
     seconds: float
 
 
-class TranscriptionFailed(Struct, frozen=True):
+class TranscriptionFailedEvent(Struct, frozen=True):
     item_id: str
     code: str
     message: str
@@ -183,7 +183,7 @@ class ResponseView(Struct, frozen=True):
     error: tuple[str, str] | None = None
     """Code and message of what broke."""
     output: tuple[Item, ...] = ()
-    usage: Usage | None = None
+    usage: ResponseUsage | None = None
     ledger: Mapping[str, float] | None = None
     """The parts of the time to first audio, in ms."""
     ttfa_ms: float | None = None
@@ -194,11 +194,11 @@ class ResponseView(Struct, frozen=True):
     """The silence between the user's last word and the end of their turn; None where they did not speak."""
 
 
-class ResponseCreated(Struct, frozen=True):
+class ResponseCreatedEvent(Struct, frozen=True):
     response: ResponseView
 
 
-class RateLimits(Struct, frozen=True):
+class RateLimitsEvent(Struct, frozen=True):
     """The number of responses that the session may have at a time, and how many more it may ask for now."""
 
     limit: int
@@ -216,20 +216,20 @@ class OutputItemRef(Struct, frozen=True):
     spoken: bool
 
 
-class MessageCreated(Struct, frozen=True):
+class MessageCreatedEvent(Struct, frozen=True):
     ref: OutputItemRef
     item: MessageItem
     previous_id: str | None
 
 
-class TextDelta(Struct, frozen=True):
+class TextDeltaEvent(Struct, frozen=True):
     """The next words: typed, or the transcript of what is said."""
 
     ref: OutputItemRef
     text: str
 
 
-class AudioDelta(Struct, frozen=True):
+class AudioDeltaEvent(Struct, frozen=True):
     """The next sound, in the response's format; where the server plays, int16 little-endian at SPEAKER_RATE_HZ."""
 
     ref: OutputItemRef
@@ -237,14 +237,14 @@ class AudioDelta(Struct, frozen=True):
     seconds: float
 
 
-class SoundPlayed(Struct, frozen=True):
+class SoundPlayedEvent(Struct, frozen=True):
     """The next sound left for the listener by the transport itself, as no event: ``samples`` at SPEAKER_RATE_HZ."""
 
     ref: OutputItemRef
     samples: int
 
 
-class AudioAlignment(Struct, frozen=True):
+class AudioAlignmentEvent(Struct, frozen=True):
     """The voice's place in its text: (ms of the item's sound, characters that are spoken by then), both rising.
 
     The sound is counted from the item's first sample that is played; a character is a Unicode code point. It comes
@@ -255,38 +255,38 @@ class AudioAlignment(Struct, frozen=True):
     marks: tuple[tuple[float, int], ...]
 
 
-class OutputAudioStarted(Struct, frozen=True):
+class OutputAudioStartedEvent(Struct, frozen=True):
     """The server plays the answer's first sound; told only where the server plays (``Line.plays``)."""
 
     response_id: str
 
 
-class OutputAudioStopped(Struct, frozen=True):
+class OutputAudioStoppedEvent(Struct, frozen=True):
     """All of the answer was played."""
 
     response_id: str
 
 
-class OutputAudioCleared(Struct, frozen=True):
+class OutputAudioClearedEvent(Struct, frozen=True):
     """The answer fell silent before its end: nothing of it is heard from now on."""
 
     response_id: str
 
 
-class MessageDone(Struct, frozen=True):
+class MessageDoneEvent(Struct, frozen=True):
     ref: OutputItemRef
     item: MessageItem
     text: str
     previous_id: str | None
 
 
-class CallCreated(Struct, frozen=True):
+class CallCreatedEvent(Struct, frozen=True):
     ref: OutputItemRef
     item: CallItem
     previous_id: str | None
 
 
-class CallDelta(Struct, frozen=True):
+class CallDeltaEvent(Struct, frozen=True):
     """The next characters of a call's arguments."""
 
     ref: OutputItemRef
@@ -294,13 +294,13 @@ class CallDelta(Struct, frozen=True):
     text: str
 
 
-class CallDone(Struct, frozen=True):
+class CallDoneEvent(Struct, frozen=True):
     ref: OutputItemRef
     item: CallItem
     previous_id: str | None
 
 
-class HostedCallCreated(Struct, frozen=True):
+class HostedCallCreatedEvent(Struct, frozen=True):
     """The thinker begins to call a tool that the server runs."""
 
     ref: OutputItemRef
@@ -308,27 +308,27 @@ class HostedCallCreated(Struct, frozen=True):
     previous_id: str | None
 
 
-class HostedCallDelta(Struct, frozen=True):
+class HostedCallDeltaEvent(Struct, frozen=True):
     """The next characters of such a call's arguments."""
 
     ref: OutputItemRef
     text: str
 
 
-class HostedCallWritten(Struct, frozen=True):
+class HostedCallWrittenEvent(Struct, frozen=True):
     """The thinker has written all of the call, as far as it will."""
 
     ref: OutputItemRef
     item: HostedCallItem
 
 
-class HostedCallBegun(Struct, frozen=True):
+class HostedCallBegunEvent(Struct, frozen=True):
     """The server runs the call."""
 
     ref: OutputItemRef
 
 
-class HostedCallDone(Struct, frozen=True):
+class HostedCallDoneEvent(Struct, frozen=True):
     """The call has its result."""
 
     ref: OutputItemRef
@@ -336,14 +336,14 @@ class HostedCallDone(Struct, frozen=True):
     previous_id: str | None
 
 
-class HostedCallApproved(Struct, frozen=True):
+class HostedCallApprovedEvent(Struct, frozen=True):
     """A call that the client approved is in the conversation, and is run next."""
 
     item: HostedCallItem
     previous_id: str | None
 
 
-class ApprovalRequested(Struct, frozen=True):
+class ApprovalRequestedEvent(Struct, frozen=True):
     """The thinker asks for a call that the client has to approve."""
 
     ref: OutputItemRef
@@ -351,11 +351,11 @@ class ApprovalRequested(Struct, frozen=True):
     previous_id: str | None
 
 
-class ResponseDone(Struct, frozen=True):
+class ResponseDoneEvent(Struct, frozen=True):
     response: ResponseView
 
 
-class Error(Struct, frozen=True):
+class ErrorEvent(Struct, frozen=True):
     """A command was refused, or broke; ``event_id`` is the client's name for it."""
 
     refusal: Refusal
@@ -363,35 +363,45 @@ class Error(Struct, frozen=True):
 
 
 PlainEvent = (
-    QueueUpdated
-    | SpeechStarted
-    | SpeechStopped
-    | TimeoutTriggered
-    | AudioCommitted
-    | AudioCleared
-    | TranscriptionPartial
-    | ItemDeleted
-    | OutputAudioStarted
-    | OutputAudioStopped
-    | OutputAudioCleared
+    QueueUpdatedEvent
+    | SpeechStartedEvent
+    | SpeechStoppedEvent
+    | TimeoutTriggeredEvent
+    | AudioCommittedEvent
+    | AudioClearedEvent
+    | TranscriptionPartialEvent
+    | ItemDeletedEvent
+    | OutputAudioStartedEvent
+    | OutputAudioStoppedEvent
+    | OutputAudioClearedEvent
 )
 """Events whose fields are named as in the Realtime protocol."""
-SessionEvent = SessionCreated | SessionUpdated | SessionEnded | Obeyed | RateLimits | Error
-InputEvent = DtmfReceived | TranscriptionCompleted | TranscriptionFailed
-ItemEvent = ItemAdded | ItemRetrieved | ItemTruncated
-ResponseEvent = ResponseCreated | MessageCreated | TextDelta | AudioDelta | AudioAlignment | MessageDone | ResponseDone
-CallEvent = CallCreated | CallDelta | CallDone
+SessionEvent = (
+    SessionCreatedEvent | SessionUpdatedEvent | SessionEndedEvent | ObeyedEvent | RateLimitsEvent | ErrorEvent
+)
+InputEvent = DtmfReceivedEvent | TranscriptionCompletedEvent | TranscriptionFailedEvent
+ItemEvent = ItemAddedEvent | ItemRetrievedEvent | ItemTruncatedEvent
+ResponseEvent = (
+    ResponseCreatedEvent
+    | MessageCreatedEvent
+    | TextDeltaEvent
+    | AudioDeltaEvent
+    | AudioAlignmentEvent
+    | MessageDoneEvent
+    | ResponseDoneEvent
+)
+CallEvent = CallCreatedEvent | CallDeltaEvent | CallDoneEvent
 HostedToolEvent = (
-    ToolListBegun
-    | ToolListDone
-    | HostedCallCreated
-    | HostedCallDelta
-    | HostedCallWritten
-    | HostedCallBegun
-    | HostedCallDone
-    | HostedCallApproved
-    | ApprovalRequested
+    ToolListBegunEvent
+    | ToolListDoneEvent
+    | HostedCallCreatedEvent
+    | HostedCallDeltaEvent
+    | HostedCallWrittenEvent
+    | HostedCallBegunEvent
+    | HostedCallDoneEvent
+    | HostedCallApprovedEvent
+    | ApprovalRequestedEvent
 )
 ServerEvent = (
-    PlainEvent | SessionEvent | InputEvent | ItemEvent | ResponseEvent | CallEvent | HostedToolEvent | SoundPlayed
+    PlainEvent | SessionEvent | InputEvent | ItemEvent | ResponseEvent | CallEvent | HostedToolEvent | SoundPlayedEvent
 )

@@ -29,7 +29,7 @@ def encode(event: ServerEvent, numbers: Iterator[int] | None = None) -> list[str
     Some events of ours are several on the wire: an item that is complete as it comes is ``added`` and ``done``.
     """
     wires = (_numbered(one, numbers) for one in _wire_events(event))
-    if not isinstance(event, server_events.DtmfReceived):  # the one event of the protocol that has none
+    if not isinstance(event, server_events.DtmfReceivedEvent):  # the one event of the protocol that has none
         wires = ({"event_id": new_id("event"), **one} for one in wires)
     return [orjson.dumps(one).decode() for one in wires]
 
@@ -52,40 +52,42 @@ def _wire_events(event: ServerEvent) -> list[WireEvent]:
         return _call_events(event)
     if isinstance(event, server_events.HostedToolEvent):
         return hosted_events(event, _item_event)
-    if isinstance(event, server_events.SoundPlayed):
+    if isinstance(event, server_events.SoundPlayedEvent):
         return []
     return _session_events(event)
 
 
 _PLAIN: dict[type[server_events.PlainEvent], str] = {
-    server_events.SpeechStarted: "input_audio_buffer.speech_started",
-    server_events.SpeechStopped: "input_audio_buffer.speech_stopped",
-    server_events.TimeoutTriggered: "input_audio_buffer.timeout_triggered",
-    server_events.AudioCommitted: "input_audio_buffer.committed",
-    server_events.AudioCleared: "input_audio_buffer.cleared",
-    server_events.ItemDeleted: "conversation.item.deleted",
-    server_events.OutputAudioStarted: "output_audio_buffer.started",
-    server_events.OutputAudioStopped: "output_audio_buffer.stopped",
-    server_events.OutputAudioCleared: "output_audio_buffer.cleared",
+    server_events.SpeechStartedEvent: "input_audio_buffer.speech_started",
+    server_events.SpeechStoppedEvent: "input_audio_buffer.speech_stopped",
+    server_events.TimeoutTriggeredEvent: "input_audio_buffer.timeout_triggered",
+    server_events.AudioCommittedEvent: "input_audio_buffer.committed",
+    server_events.AudioClearedEvent: "input_audio_buffer.cleared",
+    server_events.ItemDeletedEvent: "conversation.item.deleted",
+    server_events.OutputAudioStartedEvent: "output_audio_buffer.started",
+    server_events.OutputAudioStoppedEvent: "output_audio_buffer.stopped",
+    server_events.OutputAudioClearedEvent: "output_audio_buffer.cleared",
     # Ours, and only for clients that request them:
-    server_events.QueueUpdated: "parley.queue.updated",
-    server_events.TranscriptionPartial: "parley.input_audio_transcription.partial",
+    server_events.QueueUpdatedEvent: "parley.queue.updated",
+    server_events.TranscriptionPartialEvent: "parley.input_audio_transcription.partial",
 }
 """The wire types of the events that are sent field by field."""
 
 
 def _session_events(event: server_events.SessionEvent) -> list[WireEvent]:
     match event:
-        case server_events.SessionCreated(session):  # no conversation.created: clients expect session.updated next
+        case server_events.SessionCreatedEvent(session):  # no conversation.created: clients expect session.updated next
             return [{"type": "session.created", "session": encode_session(session)}]
-        case server_events.SessionUpdated(session):
+        case server_events.SessionUpdatedEvent(session):
             return [{"type": "session.updated", "session": encode_session(session)}]
-        case server_events.SessionEnded() | server_events.Obeyed():  # of commands that this dialect does not have
+        case (
+            server_events.SessionEndedEvent() | server_events.ObeyedEvent()
+        ):  # of commands that this dialect does not have
             return []
-        case server_events.RateLimits(limit, remaining):
+        case server_events.RateLimitsEvent(limit, remaining):
             requests = {"name": "requests", "limit": limit, "remaining": remaining, "reset_seconds": 0.0}
             return [{"type": "rate_limits.updated", "rate_limits": [requests]}]
-        case server_events.Error(refusal, event_id):
+        case server_events.ErrorEvent(refusal, event_id):
             error = {"type": refusal.kind, "code": refusal.code, "message": str(refusal), "param": refusal.param}
             return [{"type": "error", "error": {**error, "event_id": event_id}}]
         case _:
@@ -94,11 +96,11 @@ def _session_events(event: server_events.SessionEvent) -> list[WireEvent]:
 
 def _input_events(event: server_events.InputEvent) -> list[WireEvent]:
     match event:
-        case server_events.DtmfReceived(key, at_s):
+        case server_events.DtmfReceivedEvent(key, at_s):
             return [{"type": "input_audio_buffer.dtmf_event_received", "event": key, "received_at": at_s}]
-        case server_events.TranscriptionCompleted(item_id, transcript, seconds):
+        case server_events.TranscriptionCompletedEvent(item_id, transcript, seconds):
             return _transcribed(item_id, transcript, seconds)
-        case server_events.TranscriptionFailed(item_id, code, message):
+        case server_events.TranscriptionFailedEvent(item_id, code, message):
             error = {"type": "server_error", "code": code, "message": message}
             return [{"type": f"{_TRANSCRIPTION}.failed", "item_id": item_id, "content_index": 0, "error": error}]
         case _:
@@ -118,11 +120,11 @@ def _transcribed(item_id: str, transcript: str, seconds: float) -> list[WireEven
 
 def _item_events(event: server_events.ItemEvent) -> list[WireEvent]:
     match event:
-        case server_events.ItemAdded(item, previous_id):
+        case server_events.ItemAddedEvent(item, previous_id):
             return [_item_event("added", item, previous_id), _item_event("done", item, previous_id)]
-        case server_events.ItemRetrieved(item, sounds):
+        case server_events.ItemRetrievedEvent(item, sounds):
             return [{"type": "conversation.item.retrieved", "item": encode_item(item, sounds)}]
-        case server_events.ItemTruncated(item_id, content_index, audio_end_ms, played_text):
+        case server_events.ItemTruncatedEvent(item_id, content_index, audio_end_ms, played_text):
             where = {"item_id": item_id, "content_index": content_index, "audio_end_ms": audio_end_ms}
             return [{"type": "conversation.item.truncated", **where, "parley": {"heard_text": played_text}}]
         case _:
@@ -131,28 +133,28 @@ def _item_events(event: server_events.ItemEvent) -> list[WireEvent]:
 
 def _response_events(event: server_events.ResponseEvent) -> list[WireEvent]:
     match event:
-        case server_events.ResponseCreated(response):
+        case server_events.ResponseCreatedEvent(response):
             return [{"type": "response.created", "response": _response(response)}]
-        case server_events.MessageCreated(ref, item, previous_id):
+        case server_events.MessageCreatedEvent(ref, item, previous_id):
             return [
                 *_output_item("added", ref, item, previous_id),
                 {"type": "response.content_part.added", **_content(ref), "part": _content_part(ref, "")},
             ]
-        case server_events.TextDelta(ref, text):
+        case server_events.TextDeltaEvent(ref, text):
             kind = "output_audio_transcript" if ref.spoken else "output_text"
             return [{"type": f"response.{kind}.delta", **_content(ref), "delta": text}]
-        case server_events.AudioDelta(ref, pcm):
+        case server_events.AudioDeltaEvent(ref, pcm):
             delta = pybase64.b64encode(pcm).decode("ascii")
             return [{"type": "response.output_audio.delta", **_content(ref), "delta": delta}]
-        case server_events.AudioAlignment(ref, marks):  # ours: only a client that asked for it gets it
+        case server_events.AudioAlignmentEvent(ref, marks):  # ours: only a client that asked for it gets it
             return [{"type": "parley.output_audio.alignment", **_content(ref), "marks": marks}]
-        case server_events.MessageDone(ref, item, text, previous_id):
+        case server_events.MessageDoneEvent(ref, item, text, previous_id):
             return [
                 *_content_done(ref, text),
                 {"type": "response.content_part.done", **_content(ref), "part": _content_part(ref, text)},
                 *_output_item("done", ref, item, previous_id),
             ]
-        case server_events.ResponseDone(response):
+        case server_events.ResponseDoneEvent(response):
             return [{"type": "response.done", "response": _response(response)}]
         case _:
             assert_never(event)
@@ -160,11 +162,11 @@ def _response_events(event: server_events.ResponseEvent) -> list[WireEvent]:
 
 def _call_events(event: server_events.CallEvent) -> list[WireEvent]:
     match event:
-        case server_events.CallCreated(ref, item, previous_id):
+        case server_events.CallCreatedEvent(ref, item, previous_id):
             return _output_item("added", ref, item, previous_id)
-        case server_events.CallDelta(ref, call_id, text):
+        case server_events.CallDeltaEvent(ref, call_id, text):
             return [{"type": f"{_ARGUMENTS}.delta", **_called(ref, call_id), "delta": text}]
-        case server_events.CallDone(ref, item, previous_id):
+        case server_events.CallDoneEvent(ref, item, previous_id):
             done = {**_called(ref, item.call_id), "name": item.name, "arguments": item.arguments}
             return [{"type": f"{_ARGUMENTS}.done", **done}, *_output_item("done", ref, item, previous_id)]
         case _:
@@ -253,7 +255,7 @@ def _status_details(view: server_events.ResponseView) -> WireEvent:
     return details
 
 
-def _usage(usage: server_events.Usage) -> WireEvent:
+def _usage(usage: server_events.ResponseUsage) -> WireEvent:
     """Cached tokens are the prompt's first ones, of whatever kind; the protocol's split takes them for text."""
     output = usage.text_tokens + usage.audio_tokens
     typed = usage.input_tokens - usage.audio_input_tokens - usage.image_tokens

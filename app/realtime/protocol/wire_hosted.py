@@ -43,27 +43,27 @@ def hosted_events(
 ) -> list[WireEvent]:
     """``item_event`` makes ``conversation.item.added`` and ``done``."""
     match event:
-        case server_events.ToolListBegun(item, previous_id):
+        case server_events.ToolListBegunEvent(item, previous_id):
             begun = {"type": "mcp_list_tools.in_progress", "item_id": item.id}
             return [item_event("added", item, previous_id), begun]
-        case server_events.ToolListDone(item, previous_id, failed):
+        case server_events.ToolListDoneEvent(item, previous_id, failed):
             done = {"type": f"mcp_list_tools.{'failed' if failed else 'completed'}", "item_id": item.id}
             return [done, item_event("done", item, previous_id)]
-        case server_events.HostedCallCreated(ref, item, previous_id):
+        case server_events.HostedCallCreatedEvent(ref, item, previous_id):
             return [_output("added", ref, item), item_event("added", item, previous_id)]
-        case server_events.HostedCallDelta(ref, text):
+        case server_events.HostedCallDeltaEvent(ref, text):
             return [{"type": f"{_ARGUMENTS}.delta", "response_id": ref.response_id, **_within(ref), "delta": text}]
-        case server_events.HostedCallWritten(ref, item):
+        case server_events.HostedCallWrittenEvent(ref, item):
             whole = {"response_id": ref.response_id, **_within(ref), "arguments": item.arguments}
             return [{"type": f"{_ARGUMENTS}.done", **whole}, _output("done", ref, item)]
-        case server_events.HostedCallBegun(ref):
+        case server_events.HostedCallBegunEvent(ref):
             return [{"type": "response.mcp_call.in_progress", **_within(ref)}]
-        case server_events.HostedCallDone(ref, item, previous_id):
+        case server_events.HostedCallDoneEvent(ref, item, previous_id):
             end = "completed" if item.error is None else "failed"
             return [{"type": f"response.mcp_call.{end}", **_within(ref)}, item_event("done", item, previous_id)]
-        case server_events.HostedCallApproved(item, previous_id):
+        case server_events.HostedCallApprovedEvent(item, previous_id):
             return [item_event("added", item, previous_id)]
-        case server_events.ApprovalRequested(ref, item, previous_id):
+        case server_events.ApprovalRequestedEvent(ref, item, previous_id):
             added = [_output("added", ref, item), item_event("added", item, previous_id)]
             return [*added, item_event("done", item, previous_id), _output("done", ref, item)]
         case _:

@@ -29,12 +29,12 @@ from app.realtime.protocol.items import (
     Content,
     HostedItem,
     Item,
+    MessageImage,
     MessageItem,
-    Picture,
+    MessageText,
+    MessageVideo,
     Speaker,
-    Text,
     UserAudio,
-    Video,
 )
 from app.realtime.protocol.wire_hosted import encode_hosted
 from app.refusal import Refusal
@@ -143,15 +143,15 @@ def encode_item(item: Item, sounds: tuple[bytes, ...] | None = None) -> dict[str
 
 def _encode_content(content: Content, role: Speaker, sounds: Iterator[bytes] | None) -> dict[str, Any]:
     match content:
-        case Text(text):
+        case MessageText(text):
             return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
         case UserAudio(_, transcript):
             audio = {} if sounds is None else {"audio": _base64(next(sounds))}
             return {"type": "input_audio", "transcript": transcript, **audio}
-        case Picture(url=url, detail=detail, shown=shown):
+        case MessageImage(url=url, detail=detail, shown=shown):
             image = {"image_url": url} if shown or sounds is not None else {}
             return {"type": "input_image", **image, "detail": detail}
-        case Video(still=still):
+        case MessageVideo(still=still):
             return {"type": "input_image", "image_url": still, "detail": "auto"} if still else {"type": "input_video"}
         case AssistantAudio(text=text, truncated=truncated):
             return {"type": "output_audio", "transcript": None if truncated else text}
@@ -171,10 +171,10 @@ def picture_url(url: str, path: str) -> str:
     return url
 
 
-def _part(part: _Part, role: Speaker, path: str) -> Text | RawAudio | RawImage | RawVideo:
+def _part(part: _Part, role: Speaker, path: str) -> MessageText | RawAudio | RawImage | RawVideo:
     match part.type:
         case "input_text" | "output_text" | "text":
-            return Text(_needed(part.text, f"{path}.text"))
+            return MessageText(_needed(part.text, f"{path}.text"))
         case "input_audio" if role == "user":
             try:
                 return RawAudio(decode_base64(_needed(part.audio, f"{path}.audio")), part.transcript)
@@ -186,7 +186,7 @@ def _part(part: _Part, role: Speaker, path: str) -> Text | RawAudio | RawImage |
         case "input_video" if role == "user":
             return RawVideo(_needed(part.video_url, f"{path}.video_url"))
         case "output_audio" if role == "assistant":
-            return Text(_needed(part.transcript, f"{path}.transcript"))
+            return MessageText(_needed(part.transcript, f"{path}.transcript"))
         case _:
             message = f"{path}.type {part.type!r:.60} is no content of a {role} message."
             raise Refusal("invalid_value", message, f"{path}.type")

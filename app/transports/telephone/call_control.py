@@ -13,18 +13,18 @@ import msgspec
 from app.mcp import MOST_CALLS
 from app.realtime.protocol import CallItem, ServerEvent
 from app.realtime.protocol.server_events import (
-    AudioCleared,
-    AudioCommitted,
-    CallDone,
-    HostedCallDone,
-    OutputAudioCleared,
-    OutputAudioStarted,
-    OutputAudioStopped,
-    ResponseCreated,
-    ResponseDone,
-    SessionUpdated,
-    SpeechStarted,
-    SpeechStopped,
+    AudioClearedEvent,
+    AudioCommittedEvent,
+    CallDoneEvent,
+    HostedCallDoneEvent,
+    OutputAudioClearedEvent,
+    OutputAudioStartedEvent,
+    OutputAudioStoppedEvent,
+    ResponseCreatedEvent,
+    ResponseDoneEvent,
+    SessionUpdatedEvent,
+    SpeechStartedEvent,
+    SpeechStoppedEvent,
 )
 
 HANG_UP, TRANSFER = "hang_up", "transfer"
@@ -62,19 +62,19 @@ class CallControl:
         A destination that is none is a result, too: it is answered once the response is over that named it.
         """
         match event:
-            case ResponseCreated(response) if response.conversation_id is not None or response.options.speaks:
+            case ResponseCreatedEvent(response) if response.conversation_id is not None or response.options.speaks:
                 self._answering.add(response.id)
-            case ResponseDone(response):
+            case ResponseDoneEvent(response):
                 self._answering.discard(response.id)
                 return self._state()
-            case OutputAudioStarted(id):
+            case OutputAudioStartedEvent(id):
                 self._sounding.add(id)
-            case OutputAudioStopped(id) | OutputAudioCleared(id):
+            case OutputAudioStoppedEvent(id) | OutputAudioClearedEvent(id):
                 self._sounding.discard(id)
                 return self._state()
-            case CallDone(_, item):
+            case CallDoneEvent(_, item):
                 return self._called(item)
-            case HostedCallDone(_, item) if item.status == "completed":  # one that was cut off asked for nothing
+            case HostedCallDoneEvent(_, item) if item.status == "completed":  # one that was cut off asked for nothing
                 self._has_result = True
                 return self._state()
             case _:
@@ -84,16 +84,16 @@ class CallControl:
     def _follow_turn(self, event: ServerEvent) -> State:
         """Whoever speaks is not talked over, and what their turn is answered with has the results so far."""
         match event:
-            case SpeechStarted():
+            case SpeechStartedEvent():
                 self._user_speaks = True
-            case SpeechStopped():
+            case SpeechStoppedEvent():
                 self._user_speaks = False  # the turn is committed next, or there is no room for it
-            case AudioCommitted():
+            case AudioCommittedEvent():
                 self._user_speaks = self._has_result = False
                 self._answered = 0
-            case AudioCleared():
+            case AudioClearedEvent():
                 return self._turn_dropped()
-            case SessionUpdated(session) if session.options.audio.input.turn_detection is None:
+            case SessionUpdatedEvent(session) if session.options.audio.input.turn_detection is None:
                 return self._turn_dropped()
             case _:
                 pass

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from app.ids import new_id
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.realtime.protocol import ServerEvent
 from app.realtime.protocol.client_events import CreateItem, CreateResponse, InputSamples, KeyPressed, Received
 from app.realtime.protocol.dialect import REALTIME, Dialect
@@ -49,7 +49,12 @@ class Phone:
     """``inbox`` has what comes from the caller, and what others say beside it."""
 
     def __init__(
-        self, stream: MediaStream, service: Service, caller: Caller, control: CallControl, dialect: Dialect = REALTIME
+        self,
+        stream: MediaStream,
+        service: Service,
+        caller: Principal,
+        control: CallControl,
+        dialect: Dialect = REALTIME,
     ) -> None:
         limits = service.settings.limits
         self._stream = stream

@@ -19,7 +19,7 @@ from aiortc.rtp import RtpPacket
 from app.media import g711
 from app.transports.disconnect import Disconnect
 from app.transports.telephone.media_stream import KEYS, LEAD_S, RATE_HZ
-from app.transports.telephone.sdp import PCMU, Offer
+from app.transports.telephone.sdp import PCMU, RtpOffer
 from app.transports.webrtc.audio_receiver import AudioReceiver
 from engine.core import Pcm
 
@@ -42,7 +42,7 @@ MOST_BYTES = 1500
 class RtpStream(asyncio.DatagramProtocol):
     """``began`` is called once the session takes the call. ``hosts`` are those whose packets are taken."""
 
-    def __init__(self, name: str, offer: Offer, hosts: set[str], began: Callable[[], None]) -> None:
+    def __init__(self, name: str, offer: RtpOffer, hosts: set[str], began: Callable[[], None]) -> None:
         self.name = name
         self.lead_s = LEAD_S
         self.way_s = 0.02
@@ -73,7 +73,7 @@ class RtpStream(asyncio.DatagramProtocol):
     def made_up_s(self) -> float:
         return self._receiver.made_up_s
 
-    def redirect(self, offer: Offer, hosts: set[str]) -> None:
+    def redirect(self, offer: RtpOffer, hosts: set[str]) -> None:
         """Obey a later offer: sound goes to another place or in another law, or the call is put on hold, or goes on."""
         moved = (offer.host, offer.port) != (self.offer.host, self.offer.port)
         self.offer = offer

@@ -45,7 +45,7 @@ _TYPE = re.compile(r"[0-9]{1,2}|1[01][0-9]|12[0-7]")
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class RtpOffer:
     """The place that sound is to be sent to, its law, and the payload type of pressed keys where there is one."""
 
     host: str
@@ -68,7 +68,7 @@ class Offer:
         return self.direction == "sendrecv"
 
 
-def offer_of(body: bytes) -> Offer:
+def offer_of(body: bytes) -> RtpOffer:
     """The offer in a body. Raises Refusal where it is none, or has no G.711."""
     head, *sections = _sections(body)
     sounds = [_sound(one, head) for one in sections]
@@ -78,7 +78,7 @@ def offer_of(body: bytes) -> Offer:
     return replace(sound, sections=tuple(None if i == place else _refused(one) for i, one in enumerate(sections)))
 
 
-def answer_to(offer: Offer, host: str, port: int, session: int, version: int) -> bytes:
+def answer_to(offer: RtpOffer, host: str, port: int, session: int, version: int) -> bytes:
     """The answer, for sound that is taken at ``host`` and ``port``. ``session`` is a number that the call's answers
     share; the ``version`` is another where the answer is (RFC 3264, 8)."""
     kind = "IP6" if ":" in host else "IP4"
@@ -115,7 +115,7 @@ def _sections(body: bytes) -> list[list[str]]:
     return sections
 
 
-def _sound(section: list[str], head: list[str]) -> Offer | None:
+def _sound(section: list[str], head: list[str]) -> RtpOffer | None:
     """The sound that a section offers, if it can be had."""
     media, port, profile, *types = section[0].split()
     laws = [law for one in types for law in NAMES if one == str(law)]
@@ -125,7 +125,7 @@ def _sound(section: list[str], head: list[str]) -> Offer | None:
     keys = [int(one) for one, codec in _codecs(section) if one in types and codec == KEYS]
     direction = _direction([*section, *head])
     direction = _DEAF[direction] if host.is_unspecified else direction
-    return Offer(str(host), _port(port), laws[0], keys[0] if keys else None, direction=direction)
+    return RtpOffer(str(host), _port(port), laws[0], keys[0] if keys else None, direction=direction)
 
 
 def _refused(section: list[str]) -> str:

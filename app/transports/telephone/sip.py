@@ -21,8 +21,8 @@ from app.telemetry import audit, log, log_failure
 from app.transports.disconnect import Disconnect
 from app.transports.telephone.call_control import HANG_UP
 from app.transports.telephone.rtp import RtpStream
-from app.transports.telephone.sdp import Offer, answer_to, offer_of
-from app.transports.telephone.sip_message import VERSION, Message, NotSip, response, tag_of, uri_of
+from app.transports.telephone.sdp import RtpOffer, answer_to, offer_of
+from app.transports.telephone.sip_message import VERSION, NotSip, SipMessage, response, tag_of, uri_of
 from app.transports.telephone.telephones import Telephones
 from engine import ConfigError
 from engine.deployment.config import address_of
@@ -46,12 +46,12 @@ METHODS = "INVITE, ACK, BYE, CANCEL, OPTIONS, NOTIFY"
 class Dialog:
     """One call, from its INVITE to its BYE."""
 
-    def __init__(self, invite: Message, address: Any, sip: Sip) -> None:
+    def __init__(self, invite: SipMessage, address: Any, sip: Sip) -> None:
         self.invite = invite
         self.address = address
         self._sip = sip
         self.tag = secrets.token_hex(8)
-        self.final: Message | None = None
+        self.final: SipMessage | None = None
         """The answer to the INVITE, once there is one; sent again whenever the INVITE is."""
         self.confirming: asyncio.Task[None] | None = None
         """The task that sends that answer until it is confirmed."""
@@ -59,7 +59,7 @@ class Dialog:
         self.ended = asyncio.Event()
         self.stream: RtpStream | None = None
         self._routes = invite.all("record-route")  # those of the first INVITE: later ones name none, and change none
-        self._described: Offer | None = None  # the offer that was answered last
+        self._described: RtpOffer | None = None  # the offer that was answered last
         self._session = int(time.time())
         self._version = 0
         self._number = 1
@@ -72,7 +72,7 @@ class Dialog:
         self.final = response(self.invite, status, reason, self.tag, *more, body=body)
         self._sip.send(self.final, self.address)
 
-    def accept(self, offer: Offer) -> None:
+    def accept(self, offer: RtpOffer) -> None:
         """Answer the INVITE with the place at which sound is taken."""
         assert self.stream is not None
         if offer != self._described:
@@ -123,7 +123,7 @@ class Dialog:
             ("contact", self._sip.contact),
             *more,
         ]
-        message = Message(f"{method} {uri_of(invite.get('contact')) or 'sip:caller'} {VERSION}", tuple(headers))
+        message = SipMessage(f"{method} {uri_of(invite.get('contact')) or 'sip:caller'} {VERSION}", tuple(headers))
         answered = self._answers[number] = asyncio.get_running_loop().create_future()
         wait_s, waited_s = T1_S, 0.0
         try:
@@ -137,7 +137,7 @@ class Dialog:
         finally:
             del self._answers[number]
 
-    def answered(self, message: Message) -> None:
+    def answered(self, message: SipMessage) -> None:
         """Take the answer to a request of ours."""
         waiting = self._answers.get(message.cseq[0])
         if waiting is not None and not waiting.done() and message.status >= 200:
@@ -176,7 +176,7 @@ class Sip(asyncio.DatagramProtocol):
     def contact(self) -> str:
         return f"<sip:parley@{self.host}:{self.port}>"
 
-    def send(self, message: Message, address: Any) -> None:
+    def send(self, message: SipMessage, address: Any) -> None:
         assert self._transport is not None
         self._transport.sendto(message.encode(), address)
 
@@ -196,7 +196,7 @@ class Sip(asyncio.DatagramProtocol):
         if not any(ipaddress.ip_address(addr[0]) in network for network in self._peers):
             return
         try:
-            message = Message.of(data)
+            message = SipMessage.of(data)
         except NotSip:
             return  # keep-alives are two line ends
         try:
@@ -204,7 +204,7 @@ class Sip(asyncio.DatagramProtocol):
         except Exception:  # noqa: BLE001 - one datagram must not end the listener, and is logged with its place
             log_failure("sip.bug")
 
-    def _take(self, message: Message, addr: Any) -> None:
+    def _take(self, message: SipMessage, addr: Any) -> None:
         dialog = self._dialogs.get(message.get("call-id"))
         match message.method:
             case "":
@@ -235,7 +235,7 @@ class Sip(asyncio.DatagramProtocol):
             return
         dialog.end()
 
-    def _invited(self, invite: Message, dialog: Dialog | None, addr: Any) -> None:
+    def _invited(self, invite: SipMessage, dialog: Dialog | None, addr: Any) -> None:
         if dialog is not None and not tag_of(invite.get("to")):  # the same one again
             if dialog.final is not None:
                 self.send(dialog.final, addr)
@@ -250,7 +250,7 @@ class Sip(asyncio.DatagramProtocol):
             dialog = self._dialogs[invite.get("call-id")] = Dialog(invite, addr, self)
             self.begin(self._serve(dialog))
 
-    def _changed(self, invite: Message, dialog: Dialog, stream: RtpStream, addr: Any) -> None:
+    def _changed(self, invite: SipMessage, dialog: Dialog, stream: RtpStream, addr: Any) -> None:
         """A later INVITE: a session timer, a hold, or another place for the sound. What can't be had changes nothing.
 
         One without an offer asks for the server's; the answer to that comes with its ACK.
@@ -268,7 +268,7 @@ class Sip(asyncio.DatagramProtocol):
         dialog.address = addr
         dialog.accept(offer)
 
-    def _confirmed(self, ack: Message, dialog: Dialog) -> None:
+    def _confirmed(self, ack: SipMessage, dialog: Dialog) -> None:
         dialog.confirmed.set()
         asked = not dialog.invite.body and ack.cseq[0] == dialog.invite.cseq[0]
         if asked and ack.body and dialog.stream is not None:
@@ -299,7 +299,7 @@ class Sip(asyncio.DatagramProtocol):
                 await dialog.confirming
             del self._dialogs[name]
 
-    async def _carry(self, dialog: Dialog, offer: Offer, name: str) -> None:
+    async def _carry(self, dialog: Dialog, offer: RtpOffer, name: str) -> None:
         """Raises Closed and Refusal, and OSError where no port is free."""
         stream = await self._stream(dialog, offer, name)
         dialog.stream = stream
@@ -318,7 +318,7 @@ class Sip(asyncio.DatagramProtocol):
         if not dialog.ended.is_set():
             await dialog.request("BYE")
 
-    async def _stream(self, dialog: Dialog, offer: Offer, name: str) -> RtpStream:
+    async def _stream(self, dialog: Dialog, offer: RtpOffer, name: str) -> RtpStream:
         """The RTP of a call, on one of the ports that it may have; it answers the INVITE once it is taken."""
 
         def began() -> None:

@@ -27,7 +27,7 @@ class NotSip(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SipMessage:
     """``start`` is the first line; ``headers`` have lower-case names, in order."""
 
     start: str
@@ -83,8 +83,8 @@ class Message:
 
 
 def response(
-    request: Message, status: int, reason: str, tag: str = "", *more: tuple[str, str], body: bytes = b""
-) -> Message:
+    request: SipMessage, status: int, reason: str, tag: str = "", *more: tuple[str, str], body: bytes = b""
+) -> SipMessage:
     """The response to a request; ``tag`` is the server's in its To, unless there is one already."""
     to = request.get("to")
     copied = [
@@ -95,7 +95,7 @@ def response(
         ("call-id", request.get("call-id")),
         ("cseq", request.get("cseq")),
     ]
-    return Message(f"{VERSION} {status} {reason}", (*copied, *more), body)
+    return SipMessage(f"{VERSION} {status} {reason}", (*copied, *more), body)
 
 
 def tag_of(address: str) -> str:

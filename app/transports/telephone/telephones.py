@@ -10,16 +10,16 @@ from dataclasses import replace
 from app import strict_json
 from app.ids import new_id
 from app.limits.lru_table import LruTable
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.live import started
 from app.realtime.ports import CALL
-from app.realtime.protocol import Options, session_options
+from app.realtime.protocol import SessionOptions, session_options
 from app.realtime.protocol.client_events import CreateResponse, Received
 from app.refusal import Refusal
 from app.service import Service
 from app.transports.connection import Connection, Opening
 from app.transports.live_calls import opening_of
-from app.transports.open_calls import Call, OpenCalls
+from app.transports.open_calls import OpenCall, OpenCalls
 from app.transports.resumable_session import ResumableSessions
 from app.transports.telephone.call_control import HANG_UP, CallControl
 from app.transports.telephone.media_stream import MediaStream
@@ -50,15 +50,15 @@ class Telephones:
         if self._settings.key and self._settings.key not in service.keys.names:
             raise ConfigError("server.telephone.key: there is no key of this name in server.keys_file")
         try:
-            _, opening = self._opening(Caller(), self._control())
-            session_options(Options(), opening.settings or {})
+            _, opening = self._opening(Principal(), self._control())
+            session_options(SessionOptions(), opening.settings or {})
         except Refusal as refusal:
             raise ConfigError(f"server.telephone.session: {refusal}") from None
 
     async def serve(self, stream: MediaStream) -> None:
         """Serve a call to its end. Raises Closed where there is no room for it, and Refusal; the stream is closed only
         where it was served."""
-        caller, control = Caller(self._settings.key), self._control()
+        caller, control = Principal(self._settings.key), self._control()
         id, opening = self._opening(caller, control)
         with self._service.admission.share("calls", caller), self._service.admission.admit(caller) as context:
             phone = Phone(stream, self._service, caller, control, opening.dialect)
@@ -67,7 +67,7 @@ class Telephones:
             opening = replace(opening, profile=profile)
             connection = Connection(self._service, self._sessions, context, phone.channel, opening)
             connection.resumable.on_event = phone.follow
-            with self._open_calls.add(Call(id, opening, phone.inbox, connection)):
+            with self._open_calls.add(OpenCall(id, opening, phone.inbox, connection)):
                 if self._settings.greeting is not None:
                     greeting = CreateResponse({"instructions": self._settings.greeting})
                     phone.inbox.put(Received(greeting), len(self._settings.greeting))
@@ -83,7 +83,7 @@ class Telephones:
     def _control(self) -> CallControl:
         return CallControl(self._settings.hang_up, self._settings.destinations)
 
-    def _opening(self, caller: Caller, control: CallControl) -> tuple[str, Opening]:
+    def _opening(self, caller: Principal, control: CallControl) -> tuple[str, Opening]:
         """A call's id, and its terms: the call's own functions are among its tools. Raises Refusal."""
         server = self._service.settings.name
         if self._settings.protocol == "live":

@@ -15,7 +15,7 @@ import numpy as np
 from app.telemetry import log_failure
 from app.transports.webrtc import aiortc_compat
 from app.transports.webrtc.jitter import Jitter
-from app.transports.webrtc.opus import Decoder
+from app.transports.webrtc.opus import OpusDecoder
 from engine import MIC_RATE_HZ
 from engine.core import Pcm
 
@@ -52,7 +52,7 @@ class AudioReceiver:
         self._rate_hz = rate_hz
         self._clock_hz = clock_hz
         self._jitter = Jitter[Any]()
-        self._decode_one = decode or Decoder(rate_hz).decode
+        self._decode_one = decode or OpusDecoder(rate_hz).decode
         self._ssrc: int | None = None
         self._quiet_s = 0.0
         self._next_ticks: int | None = None  # the timestamp of what follows the last packet

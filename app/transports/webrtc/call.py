@@ -13,12 +13,12 @@ from app.realtime.session_context import SessionContext
 from app.service import Service
 from app.transports.connection import Connection, Opening
 from app.transports.inbox import Inbox
-from app.transports.open_calls import Call
+from app.transports.open_calls import OpenCall
 from app.transports.resumable_session import ResumableSessions
 from app.transports.webrtc.peer_connection import PeerConnection
 
 
-class PeerCall(Call):
+class PeerCall(OpenCall):
     """``id`` is the protocol's ``rtc_…``."""
 
     def __init__(

@@ -8,7 +8,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from app.ids import new_id
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.media.audio import MediaError
 from app.refusal import Closed, Refusal
 from app.service import Service
@@ -26,7 +26,7 @@ Work = Callable[[Answered], Coroutine[Any, Any, None]]
 """Work that answers an offer, and serves the connection that follows."""
 
 
-class Calls:
+class WebRtcCalls:
     """``open`` before the first call; leaving it ends those that are left, of ``open_calls`` all."""
 
     def __init__(self, service: Service, open_calls: OpenCalls) -> None:
@@ -49,10 +49,10 @@ class Calls:
                 self._open_calls.hang_up("the server is gone")
 
     async def begin(
-        self, offer: str, start: dict[str, Any] | None, model: str = "", maker: Caller | None = None
+        self, offer: str, start: dict[str, Any] | None, model: str = "", maker: Principal | None = None
     ) -> tuple[str, str]:
         """A call for an SDP offer: its id, and the answer. Raises Refusal, and Closed where there is no room."""
-        return await self.open_for(offer, Opening(maker or Caller(), model, start), new_id("rtc", self.server))
+        return await self.open_for(offer, Opening(maker or Principal(), model, start), new_id("rtc", self.server))
 
     async def open_for(self, offer: str, opening: Opening, id: str) -> tuple[str, str]:
         """Begin a call of that id, on those terms, as ``begin`` does."""
@@ -61,7 +61,7 @@ class Calls:
             raise Closed("server_full", f"All {limit} calls are taken; try again later.")
         return await self._rooted(id, lambda answer: self._serve(id, offer, answer, opening))
 
-    async def resume(self, offer: str, token: str, after: str, caller: Caller) -> tuple[str, str]:
+    async def resume(self, offer: str, token: str, after: str, caller: Principal) -> tuple[str, str]:
         """Begin, as ``begin`` does, another connection for a call whose client comes back. Raises NoWayBack, too."""
         resumable, number = self._sessions.find(token, after, caller)
         call = next(one for one in self._calls.values() if one.connection.resumable is resumable)
@@ -101,7 +101,7 @@ class Calls:
                 del self._calls[id]
                 await call.peer.free()
 
-    async def _join(self, call: PeerCall, offer: str, answer: Answered, after: int, caller: Caller) -> None:
+    async def _join(self, call: PeerCall, offer: str, answer: Answered, after: int, caller: Principal) -> None:
         with self._offer(caller) as connected:
             peer = call.new_peer()
             try:
@@ -111,7 +111,7 @@ class Calls:
                 await peer.free()
 
     @contextmanager
-    def _offer(self, caller: Caller) -> Generator[Callable[[], None]]:
+    def _offer(self, caller: Principal) -> Generator[Callable[[], None]]:
         """A place for a client that has not connected yet; it is given back when that is called, or at the end.
 
         Raises Closed.

@@ -20,7 +20,7 @@ from aiortc.rtp import RTP_HISTORY_SIZE
 from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 
-from app.limits.rate_limiter import Bucket
+from app.limits.rate_limiter import TokenBucket
 from app.media.images import encode_frame, image_url
 from app.realtime.protocol.client_events import CameraFrame
 from app.transports.webrtc import aiortc_compat
@@ -62,7 +62,7 @@ class Camera:
         self._kind = "VP8"
         self._codec = _decoder("VP8")
         self._lost = True  # frames are missing: the next one that can be read is a key frame
-        self._budget = Bucket(PIXELS_S, PIXELS_S)
+        self._budget = TokenBucket(PIXELS_S, PIXELS_S)
         self._asked_s = self._next_s = self._now()
 
     def attach(self, transceiver: Any) -> None:

@@ -9,8 +9,8 @@ from aiortc import RTCDataChannel
 from aiortc.exceptions import InvalidStateError
 
 from app.realtime.protocol.dialect import REALTIME, Dialect
-from app.realtime.protocol.server_events import Error
-from app.refusal import Broken
+from app.realtime.protocol.server_events import ErrorEvent
+from app.refusal import ServerFault
 from app.transports.disconnect import Disconnect
 
 UNSENT_BYTES = 1 << 20
@@ -56,4 +56,4 @@ class DataChannel:
 
 def _too_long(size: int) -> Any:
     message = f"An event of {size} characters is larger than the client's data channel takes: ask over a WebSocket."
-    return Error(Broken("event_too_large", message), None)
+    return ErrorEvent(ServerFault("event_too_large", message), None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiortc.rtp import RtcpRtpfbPacket
 
-from app.limits.fair_scheduler import LoopTime
+from app.limits.fair_scheduler import LoopTimeBudget
 from app.telemetry import log
 from app.transports.webrtc import aiortc_compat
 
@@ -32,7 +32,7 @@ def guard_connecting(connection: Any, id: str) -> None:
     inside.connect = connected
 
 
-def guard_datagrams(transport: Any, seen: Callable[[], None], loop_time: LoopTime, id: str) -> None:
+def guard_datagrams(transport: Any, seen: Callable[[], None], loop_time: LoopTimeBudget, id: str) -> None:
     """Let an RTCDtlsTransport survive what its client sends, in its part of the loop's time; tell of each datagram."""
     dtls, ice = aiortc_compat.inside(transport), aiortc_compat.inside(transport.transport)
     receive, take_next = ice.recv, dtls.recv_next

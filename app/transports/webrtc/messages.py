@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from app.transports.webrtc import aiortc_compat
-from app.transports.webrtc.reassembly import Reassembly, TooLarge, Waiting
+from app.transports.webrtc.reassembly import QueuedBytes, Reassembly, TooLarge
 
 MAX_CHANNELS = 16
 """Data channels of one connection: one carries the events, and pages open some for themselves."""
@@ -33,7 +33,7 @@ class _Bounds:
     def __init__(self, transport: Any, refuse: Callable[[str], None]) -> None:
         self._sctp = sctp = aiortc_compat.inside(transport)
         self._refuse = refuse
-        self._waiting = Waiting()
+        self._waiting = QueuedBytes()
         self._refused = False
         self._handle = sctp.handle_data
         self._receive_data = sctp.receive_data_chunk

@@ -27,7 +27,7 @@ def whole_frames(pcm: bytes) -> Pcm:
     return np.concatenate([samples, np.zeros(-len(samples) % FRAME, np.int16)])
 
 
-class Encoder:
+class OpusEncoder:
     """Speech at SPEAKER_RATE_HZ, without a resampler: it would hold back the first 20 ms."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Encoder:
         return b"".join(bytes(packet) for packet in self._codec._send_frame_and_recv(frame))
 
 
-class Decoder:
+class OpusDecoder:
     """Packets to int16 at ``rate_hz``; a lost one is concealed by the sound before it, fading out."""
 
     def __init__(self, rate_hz: int = MIC_RATE_HZ) -> None:

@@ -19,7 +19,7 @@ from aiortc import MediaStreamTrack
 from aiortc.mediastreams import MediaStreamError
 from av.packet import Packet
 
-from app.transports.webrtc.opus import CLOCK_HZ, FRAME, FRAME_S, FRAME_TICKS, Encoder, whole_frames
+from app.transports.webrtc.opus import CLOCK_HZ, FRAME, FRAME_S, FRAME_TICKS, OpusEncoder, whole_frames
 from engine.core import Pcm
 
 SILENT_PACKETS = 5
@@ -41,7 +41,7 @@ class OpusTrack(MediaStreamTrack):
     def __init__(self, now: Callable[[], float]) -> None:
         super().__init__()
         self._now = now
-        self._encoder = Encoder()
+        self._encoder = OpusEncoder()
         self._frames: deque[Pcm] = deque(maxlen=MOST_WAITING)
         self._silent = 0  # silent packets that may still follow
         self._origin_s: float | None = None  # when the first packet left

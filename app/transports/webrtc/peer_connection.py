@@ -17,10 +17,10 @@ from aiortc import RTCConfiguration, RTCDataChannel, RTCIceServer, RTCPeerConnec
 from aiortc.rtcconfiguration import RTCIceTransportPolicy
 from aiortc.rtcrtpsender import RTCRtpSender
 
-from app.limits.fair_scheduler import LoopTime
+from app.limits.fair_scheduler import LoopTimeBudget
 from app.realtime.protocol.client_events import CameraFrame, InputSamples, Received
 from app.realtime.protocol.dialect import REALTIME, Dialect
-from app.realtime.protocol.server_events import Error
+from app.realtime.protocol.server_events import ErrorEvent
 from app.refusal import Closed, Refusal
 from app.settings import Settings
 from app.telemetry import log, log_failure
@@ -57,7 +57,7 @@ class PeerConnection:
         id: str,
         settings: Settings,
         inbox: Inbox,
-        loop_time: LoopTime,
+        loop_time: LoopTimeBudget,
         feed: CameraFeed,
         now: Callable[[], float] = time.monotonic,
         dialect: Dialect = REALTIME,
@@ -205,7 +205,7 @@ class PeerConnection:
 
     def _refuse(self, message: str) -> None:
         """The client goes too far: it is told so, and left."""
-        self.channel.put(Error(Refusal("message_too_large", message), None))
+        self.channel.put(ErrorEvent(Refusal("message_too_large", message), None))
         self._end(Disconnect(TOO_LARGE, message, "goodbye"))
 
     def _said(self, message: str | bytes) -> None:

@@ -38,7 +38,7 @@ class Fragment(Protocol):
     user_data: bytes
 
 
-class Waiting:
+class QueuedBytes:
     """The amount that waits in all streams of a connection."""
 
     def __init__(self, limit: int = MAX_WAITING_BYTES) -> None:
@@ -52,11 +52,11 @@ class Waiting:
             raise TooLarge(f"More than {self._limit} bytes of unfinished messages wait on the data channel.")
         self.bytes += size
 
-    def remove(self, run: Run) -> None:
+    def remove(self, run: FragmentRun) -> None:
         self.bytes -= run.bytes + FRAGMENT_BYTES * len(run.fragments)
 
 
-class Run:
+class FragmentRun:
     """Fragments of one message whose numbers follow each other."""
 
     def __init__(self, fragment: Fragment) -> None:
@@ -75,11 +75,11 @@ class Run:
     def whole(self) -> bool:
         return bool(self.first.flags & FIRST and self.last.flags & LAST)
 
-    def goes_on_with(self, other: Run) -> bool:
+    def goes_on_with(self, other: FragmentRun) -> bool:
         """Whether ``other``, whose numbers follow, is of the same message."""
         return not (self.last.flags & LAST or other.first.flags & FIRST)
 
-    def joined(self, other: Run) -> Run:
+    def joined(self, other: FragmentRun) -> FragmentRun:
         """Both; the shorter one is moved."""
         total = self.bytes + other.bytes
         if len(self.fragments) >= len(other.fragments):
@@ -99,13 +99,13 @@ class Run:
 class Reassembly:
     """The reassembly of one stream, with all that aiortc asks of its ``InboundStream``; every fragment comes once."""
 
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self, waiting: QueuedBytes) -> None:
         self._waiting = waiting
         self._next = 0
-        self._by_first: dict[int, Run] = {}
-        self._by_last: dict[int, Run] = {}
-        self._ready: deque[Run] = deque()
-        self._early: dict[int, Run] = {}  # whole, behind a message that is missing: by its number
+        self._by_first: dict[int, FragmentRun] = {}
+        self._by_last: dict[int, FragmentRun] = {}
+        self._ready: deque[FragmentRun] = deque()
+        self._early: dict[int, FragmentRun] = {}  # whole, behind a message that is missing: by its number
 
     @property
     def sequence_number(self) -> int:
@@ -122,7 +122,7 @@ class Reassembly:
     def add_chunk(self, chunk: Fragment) -> None:
         """Take a fragment. Raises TooLarge."""
         self._waiting.add(chunk)
-        run = Run(chunk)
+        run = FragmentRun(chunk)
         before = self._by_last.get(_step(chunk.tsn, -1))
         if before is not None and before.goes_on_with(run):
             self._forget(before)
@@ -157,7 +157,7 @@ class Reassembly:
             self._waiting.remove(run)
         return sum(run.bytes for run in lost)
 
-    def _finish(self, run: Run) -> None:
+    def _finish(self, run: FragmentRun) -> None:
         number = run.first.stream_seq
         if run.first.flags & UNORDERED or _is_before(number, self._next):
             self._ready.append(run)
@@ -166,7 +166,7 @@ class Reassembly:
         else:  # its number was used before
             self._waiting.remove(run)
 
-    def _forget(self, run: Run) -> None:
+    def _forget(self, run: FragmentRun) -> None:
         del self._by_first[run.first.tsn]
         del self._by_last[run.last.tsn]
 
@@ -185,6 +185,6 @@ def _is_before(number: int, other: int) -> bool:
     return number - other & 0xFFFF >= 0x8000
 
 
-def _may_go_on(run: Run, tsn: int) -> bool:
+def _may_go_on(run: FragmentRun, tsn: int) -> bool:
     """Whether the run begins its message, and what would follow it may still come."""
     return bool(run.first.flags & FIRST) and _reaches(run.last.tsn, tsn)

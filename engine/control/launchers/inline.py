@@ -19,7 +19,7 @@ from engine.ipc import links, messages
 log = logging.getLogger(__name__)
 
 
-class Launcher:
+class InlineLauncher:
     """A launcher whose workers live here."""
 
     def __init__(self, cluster: ClusterSpec) -> None:

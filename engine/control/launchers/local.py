@@ -56,7 +56,7 @@ async def crashed(process: asyncio.subprocess.Process) -> bool:
         return False
 
 
-class Launcher:
+class LocalLauncher:
     """A launcher of worker processes. They die with the socket, so a killed server leaves none behind."""
 
     def __init__(self, cluster: ClusterSpec) -> None:

@@ -30,7 +30,7 @@ from ray.util import get_node_ip_address
 NAMESPACE = "parley"
 
 
-class Launcher:
+class RayLauncher:
     """A launcher of workers on a cluster, which it finds at ``cluster.address``."""
 
     def __init__(self, cluster: ClusterSpec) -> None:

@@ -29,7 +29,7 @@ from engine.training.nano.periodic import EDGES_HZ, HIGH, Periods, harmonics_db,
 from engine.training.nano.speak import Voice
 from engine.training.nano.utterances import Utterance, parse
 from engine.worker.models.nano.inference import run
-from engine.worker.models.nano.source import HOP, Source
+from engine.worker.models.nano.source import HOP, ExcitationSource
 from engine.worker.models.nano.voice import VOICES
 
 TEACHER = meter.EVAL / "buzz.json"
@@ -109,7 +109,7 @@ def resynthesise(voice: Voice, codec: Codec, utterance: Utterance) -> Wave:
     given = {"codes": codes[None].numpy(), "voice": np.array([VOICES.index(voice.name)])}
     tails = {"slow": np.zeros_like(stage._slow[:1]), "fast": np.zeros_like(stage._fast[:1])}
     controls = run(stage._net, ("controls",), given | tails)[0][0]
-    sound = np.append(Source().render(controls)[HOP // 2 :], np.zeros(HOP // 2, np.float32))
+    sound = np.append(ExcitationSource().render(controls)[HOP // 2 :], np.zeros(HOP // 2, np.float32))
     return resample_poly(sound, 2, 3).astype(np.float32)
 
 

@@ -28,8 +28,8 @@ from engine.core import (
     Sampling,
     TextPart,
     TokenIds,
-    Tool,
     ToolCallPart,
+    ToolDefinition,
     ToolResultPart,
 )
 from engine.training.nano.eval_thinker import serve, written
@@ -112,7 +112,7 @@ def report(name: str, played: Sequence[Played], wrong: bool = False) -> float:
 
 def play(stage: Thinker, scenes: Scenes, dialogue: dict[str, Any], control: bool = False) -> list[Played]:
     """One dialogue, turn by turn."""
-    tools = tuple(Tool(**tool) for tool in dialogue["tools"])
+    tools = tuple(ToolDefinition(**tool) for tool in dialogue["tools"])
     messages: tuple[Message, ...] = ()
     played: list[Played] = []
     for turn in dialogue["turns"]:
@@ -131,7 +131,7 @@ def play(stage: Thinker, scenes: Scenes, dialogue: dict[str, Any], control: bool
 
 
 def _answered(
-    stage: Thinker, messages: tuple[Message, ...], tools: tuple[Tool, ...]
+    stage: Thinker, messages: tuple[Message, ...], tools: tuple[ToolDefinition, ...]
 ) -> tuple[str, tuple[Message, ...]]:
     """What is said, or the call as JSON, and the conversation with it."""
     request = Request(id="e", session="e", messages=messages, tools=tools, sampling=Sampling(greedy=True))

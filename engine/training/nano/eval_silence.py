@@ -26,7 +26,7 @@ from engine.core import MIC_RATE_HZ, Pcm
 from engine.training.nano.conditions import level, pink, speech_level
 from engine.training.nano.eval_ears import SPOKEN, Recording, alone, read
 from engine.worker.models.nano.ears import CEPSTRUM, Ears
-from engine.worker.models.nano.utterance import FRAME, Utterance
+from engine.worker.models.nano.utterance import FRAME, NanoUtterance
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
@@ -158,7 +158,7 @@ def split(ears: Watched, recording: Recording) -> Split | None:
 
 def _begin(pcm: Pcm) -> int:
     """The first sample of a recording that the ears keep."""
-    utterance = Utterance()
+    utterance = NanoUtterance()
     for at in range(0, len(pcm), FRAME):
         utterance.push(pcm[at : at + FRAME])
         if len(utterance):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from engine.chunk import Audio, Checkpoint, Chunk, texts
 from engine.core import SPEAKER_RATE_HZ, Request, Sampling
 from engine.stream import of
-from engine.worker.loop.role_group import Group
+from engine.worker.loop.role_group import RoleGroup
 from engine.worker.models.nano.code2wav import Code2Wav
 from engine.worker.models.nano.talker import Talker
 from engine.worker.models.nano.voice import VOICES
@@ -70,7 +70,7 @@ def asked(guidance: float = 1.0, **fields: float | str) -> Request:
 
 def opened(talker: Stage, request: Request, pace: Steady) -> StageRequest:
     """A request at the talker, its companions beside it."""
-    return Group(talker, [StageRequest(request, slot, pace, role) for slot, role in enumerate(request.roles)]).main
+    return RoleGroup(talker, [StageRequest(request, slot, pace, role) for slot, role in enumerate(request.roles)]).main
 
 
 async def drive(stage: Stage, req: StageRequest, inputs: Iterable[Chunk]) -> AsyncGenerator[Chunk]:

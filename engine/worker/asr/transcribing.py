@@ -11,7 +11,7 @@ import numpy as np
 from engine.chunk import Chunk, Speech, Transcript, kinds
 from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo, Wave
 from engine.deployment.config import build
-from engine.worker.asr.word_times import Spoken
+from engine.worker.asr.word_times import WordTimes
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
@@ -57,7 +57,7 @@ def floats(pcm: Pcm) -> Wave:
     return pcm.astype(np.float32) / np.float32(32768)
 
 
-def transcript(req: StageRequest, spoken: Spoken, over: bool) -> list[Chunk]:
+def transcript(req: StageRequest, spoken: WordTimes, over: bool) -> list[Chunk]:
     """Return a partial transcript if its text has changed (``req.state.emitted``), or the final one once ``over``."""
     if over:
         req.done = True

@@ -17,7 +17,7 @@ from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import EngineError
 from engine.worker.asr.speech_gate import is_loud, loudness, spoken
 from engine.worker.asr.transcribing import pcm_of, transcript
-from engine.worker.asr.word_times import NOTHING, Spoken
+from engine.worker.asr.word_times import NOTHING, WordTimes
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
@@ -44,10 +44,10 @@ class Clip:
     pieces: list[Pcm] = field(default_factory=list[Pcm])
     samples: int = 0
     decoded_samples: int = 0
-    settled: Spoken = NOTHING
+    settled: WordTimes = NOTHING
     """Words of earlier parts, which are not transcribed again."""
     settled_samples: int = 0
-    latest: Spoken = NOTHING
+    latest: WordTimes = NOTHING
     """All words, as they were transcribed last."""
     emitted: str = ""
     """The text that was sent last."""
@@ -106,7 +106,7 @@ class WholeClips(ABC):
         """Describe the stage. Raises ConfigError or WeightsError."""
 
     @abstractmethod
-    def transcribe(self, clips: Sequence[Pcm]) -> Sequence[Spoken]:
+    def transcribe(self, clips: Sequence[Pcm]) -> Sequence[WordTimes]:
         """Transcribe a batch of clips.
 
         Args:
@@ -167,7 +167,7 @@ class WholeClips(ABC):
             if len(sound) < clip.samples:
                 clip.settle(len(sound))
 
-    def _transcribed(self, sounds: Sequence[Pcm]) -> Sequence[Spoken]:
+    def _transcribed(self, sounds: Sequence[Pcm]) -> Sequence[WordTimes]:
         if not self.invents:
             return self.transcribe(sounds)
         loud = [is_loud(sound) for sound in sounds]
@@ -192,6 +192,6 @@ def _cut(pcm: Pcm, longest: int) -> int:
     return first + int(loudness(pcm[first:longest], CUT_FRAME).argmin()) * CUT_FRAME + CUT_FRAME // 2
 
 
-def _without_noises(result: Spoken) -> Spoken:
+def _without_noises(result: WordTimes) -> WordTimes:
     text = spoken(result.text)
-    return Spoken(text, result.words) if text else NOTHING
+    return WordTimes(text, result.words) if text else NOTHING

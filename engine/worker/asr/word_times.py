@@ -19,28 +19,28 @@ _NO_SPACES = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class WordTimes:
     """A text, and its words, where the network told when each was said: seconds from the clip's first sample."""
 
     text: str
     words: tuple[Word, ...] = ()
 
-    def lower(self) -> Spoken:
+    def lower(self) -> WordTimes:
         """Return the words in lower case."""
         words = (Word(word.text.lower(), word.start_s, word.end_s, word.logprob) for word in self.words)
-        return Spoken(self.text.lower(), tuple(words))
+        return WordTimes(self.text.lower(), tuple(words))
 
-    def after(self, other: Spoken, offset_s: float) -> Spoken:
+    def after(self, other: WordTimes, offset_s: float) -> WordTimes:
         """Both, one behind the other: this one was said ``offset_s`` later. No times where one of them has none."""
         moved = tuple(
             Word(word.text, _round(word.start_s + offset_s), _round(word.end_s + offset_s), word.logprob)
             for word in self.words
         )
         timed = bool(self.words or not self.text) and bool(other.words or not other.text)
-        return Spoken(joined(other.text, self.text), (*other.words, *moved) if timed else ())
+        return WordTimes(joined(other.text, self.text), (*other.words, *moved) if timed else ())
 
 
-NOTHING = Spoken("")
+NOTHING = WordTimes("")
 
 
 def joined(first: str, second: str) -> str:

@@ -27,7 +27,7 @@ class _Call:
     num_sent: int = 0
 
 
-class Calls:
+class ToolCallAssembler:
     """The calls of one answer. ``name`` begins the ids of calls that the server gives none."""
 
     def __init__(self, name: str) -> None:

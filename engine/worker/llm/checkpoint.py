@@ -22,7 +22,7 @@ _OWN_TEMPLATE = "tekken.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class ModelFolder:
     """A model's folder."""
 
     folder: Path
@@ -65,7 +65,7 @@ class Checkpoint:
         return otherwise if found is None else found
 
 
-def read_checkpoint(folder: Path, template: bool = True) -> Checkpoint:
+def read_checkpoint(folder: Path, template: bool = True) -> ModelFolder:
     """Read a folder. Raises WeightsError for one that holds no language model, or where ``template`` is wanted and
     there is none."""
     if not folder.is_dir():
@@ -80,7 +80,7 @@ def read_checkpoint(folder: Path, template: bool = True) -> Checkpoint:
     found = template_in(folder)
     if template and not found and not (folder / _OWN_TEMPLATE).exists():
         raise WeightsError(f"{folder}: has no chat template. Give one as options.template, a file of Jinja.")
-    return Checkpoint(folder, sum(file.stat().st_size for file in files), config, found)
+    return ModelFolder(folder, sum(file.stat().st_size for file in files), config, found)
 
 
 def template_in(folder: Path) -> str:

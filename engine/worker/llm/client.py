@@ -15,29 +15,38 @@ from typing import Any
 import httpx2
 
 from engine.errors import EngineError
-from engine.worker.llm.decoder import Decoder
+from engine.worker.llm.decoder import ChatStreamDecoder
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.fields import refused_by, without
 from engine.worker.llm.messages import texts_of
-from engine.worker.llm.options import Options
+from engine.worker.llm.options import ChatServerOptions
 from engine.worker.llm.refusals import as_engine_error, stranger
-from engine.worker.remote.connection import BROKEN, LARGEST_BODY, SOON_S, Connection, Models, body_of, json_of, kind_of
+from engine.worker.remote.connection import (
+    BROKEN,
+    LARGEST_BODY,
+    SOON_S,
+    ServerConnections,
+    ServerModels,
+    body_of,
+    json_of,
+    kind_of,
+)
 from engine.worker.remote.patience import Patience
-from engine.worker.remote.refusals import Refusal, unreachable
+from engine.worker.remote.refusals import ServerRefusal, unreachable
 
 TAIL_S = 1.0
 """Seconds in which the usage, and the end of the stream, may follow a complete answer."""
 
 
-class Client:
+class ChatClient:
     """A client of one server that keeps its connections warm between answers. It needs ``aclose`` at the end.
 
     Raises ConfigError for a key file that can't be used, at once; it is read again by nobody.
     """
 
-    def __init__(self, options: Options, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, options: ChatServerOptions, now: Callable[[], float] = time.monotonic) -> None:
         self._options = options
-        self._connection = Connection(options, now)
+        self._connection = ServerConnections(options, now)
         self._refused = frozenset[str]()
 
     async def answer(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
@@ -53,13 +62,13 @@ class Client:
         while True:
             sent = without(body, self._refused | doubted)
             try:
-                async with aclosing(self._answer(sent, Decoder(name, begun), patience)) as deltas:
+                async with aclosing(self._answer(sent, ChatStreamDecoder(name, begun), patience)) as deltas:
                     async for delta in deltas:
                         came = True
                         self._refused = self._refused | doubted
                         yield delta
                 return
-            except Refusal as refusal:
+            except ServerRefusal as refusal:
                 if not came and (more := refused_by(refusal, sent)):
                     doubted |= more
                     continue
@@ -73,7 +82,7 @@ class Client:
                     raise unreachable(error, options) from None
                 again = False
 
-    async def probe(self) -> Models:
+    async def probe(self) -> ServerModels:
         """The server's models, without asking any of them anything. Raises EngineError where it is not to be reached,
         or refuses."""
         return await self._connection.models()
@@ -89,7 +98,9 @@ class Client:
         """Close all connections."""
         await self._connection.aclose()
 
-    async def _answer(self, body: Mapping[str, Any], decoder: Decoder, patience: Patience) -> AsyncGenerator[Delta]:
+    async def _answer(
+        self, body: Mapping[str, Any], decoder: ChatStreamDecoder, patience: Patience
+    ) -> AsyncGenerator[Delta]:
         """One try. Raises EngineError, Refusal, or httpx2's errors."""
         async with (
             self._connection.response("POST", "chat/completions", patience, **json_of(body)) as response,
@@ -124,7 +135,7 @@ class Client:
             raise stranger(self._options)
 
 
-async def _next(events: AsyncIterator[str], decoder: Decoder, patience: Patience) -> str | None:
+async def _next(events: AsyncIterator[str], decoder: ChatStreamDecoder, patience: Patience) -> str | None:
     """The next event's data. None at the end, and where nothing comes behind a complete answer."""
     try:
         return await patience.wait(anext(events, None))

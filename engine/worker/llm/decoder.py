@@ -13,10 +13,10 @@ import msgspec
 
 from engine.chunk import Finish, Text, Usage
 from engine.errors import StageFailed
-from engine.worker.llm.calls import Calls
-from engine.worker.llm.deltas import Delta, Thought
-from engine.worker.llm.thoughts import Thoughts
-from engine.worker.remote.refusals import Refusal, kind_of, said_by
+from engine.worker.llm.calls import ToolCallAssembler
+from engine.worker.llm.deltas import Delta, ReasoningDelta
+from engine.worker.llm.thoughts import ReasoningFilter
+from engine.worker.remote.refusals import ServerRefusal, kind_of, said_by
 
 DONE = "[DONE]"
 LONGEST_ANSWER = 1_000_000
@@ -68,7 +68,7 @@ class _Event(msgspec.Struct):
     object: str | None = None
 
 
-class Decoder:
+class ChatStreamDecoder:
     """The decoder of one answer. Feed each event's data; ``end`` once no more comes. ``name`` begins the ids of
     nameless calls. ``begun`` says that it is the rest of an answer, of which nothing need be left.
 
@@ -82,8 +82,8 @@ class Decoder:
         """Characters of text, thoughts and arguments so far, as they came."""
         self._finish: str | None = None
         self._usage: _Usage | None = None
-        self._thoughts = Thoughts()
-        self._calls = Calls(name)
+        self._thoughts = ReasoningFilter()
+        self._calls = ToolCallAssembler(name)
         self._written = 0
         """Characters of the text that were given."""
         self._thought = False
@@ -122,13 +122,13 @@ class Decoder:
 
     def _chosen(self, choice: _Choice) -> Iterator[Delta]:
         if choice.finish_reason == "error":
-            raise Refusal(500)
+            raise ServerRefusal(500)
         self._finish = choice.finish_reason or self._finish
         piece = choice.delta or choice.message or _Message()
         thought = _text(piece.reasoning_content) or _text(piece.reasoning)
         text = _text(piece.content) + _text(piece.refusal)
         self.length += len(thought) + len(text)
-        for one in (*([Thought(thought)] if thought else []), *self._thoughts.feed(text)):
+        for one in (*([ReasoningDelta(thought)] if thought else []), *self._thoughts.feed(text)):
             yield self._placed(one)
         for call in piece.tool_calls or ():
             function = call.function or _Function()
@@ -136,9 +136,9 @@ class Decoder:
             self.length += len(arguments)
             yield from self._calls.feed(call.index, call.id or "", function.name or "", arguments)
 
-    def _placed(self, piece: str | Thought) -> Text | Thought:
+    def _placed(self, piece: str | ReasoningDelta) -> Text | ReasoningDelta:
         """A piece of the text with its place in the answer."""
-        if isinstance(piece, Thought):
+        if isinstance(piece, ReasoningDelta):
             self._thought = True
             return piece
         start = self._written
@@ -154,7 +154,7 @@ def _event_of(data: str) -> _Event:
         raise StageFailed("The language model's server sends something that is not a chat completion.") from None
     if event.error is not None or event.object == "error":
         tree = msgspec.json.decode(data)
-        raise Refusal(_status(tree), said_by(tree), kind_of(tree))
+        raise ServerRefusal(_status(tree), said_by(tree), kind_of(tree))
     return event
 
 

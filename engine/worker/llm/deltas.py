@@ -7,11 +7,11 @@ import msgspec
 from engine.chunk import Text, ToolCall, ToolCallDelta, Usage
 
 
-class Thought(msgspec.Struct, frozen=True):
+class ReasoningDelta(msgspec.Struct, frozen=True):
     """The next piece of what the model thinks before it answers: never to be spoken or kept."""
 
     text: str
 
 
-Delta = Text | Thought | ToolCallDelta | ToolCall | Usage
+Delta = Text | ReasoningDelta | ToolCallDelta | ToolCall | Usage
 """Usage is the last one of every answer that is complete, and comes once: it says why the text is over."""

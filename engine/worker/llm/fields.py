@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.worker.llm.refusals import overflows
-from engine.worker.remote.refusals import Refusal
+from engine.worker.remote.refusals import ServerRefusal
 
 EXTRAS = frozenset({"reasoning_effort", "chat_template_kwargs", "stream_options", "keep_alive"})
 """Fields beyond the API's oldest form, or not of it: left out where a server refuses a request without saying why."""
@@ -26,7 +26,7 @@ def without(body: Mapping[str, Any], refused: frozenset[str]) -> dict[str, Any]:
     return kept | renamed
 
 
-def refused_by(refusal: Refusal, sent: Mapping[str, Any]) -> frozenset[str]:
+def refused_by(refusal: ServerRefusal, sent: Mapping[str, Any]) -> frozenset[str]:
     """The fields of what was sent that the server may have refused it for: those it names, else all extras."""
     if refusal.status not in (400, 422) or overflows(refusal):
         return frozenset()

@@ -19,7 +19,7 @@ import msgspec
 
 from engine.errors import ConfigError, WeightsError
 from engine.worker.libraries.installed import installed
-from engine.worker.remote.refusals import Refusal
+from engine.worker.remote.refusals import ServerRefusal
 
 MOST_UNREAD = 64
 """Events of one answer that may wait for their reader: behind them its thread waits, and nothing is lost."""
@@ -111,7 +111,7 @@ class Llama:
                 self._server.handle_chat_completions(asked, answer.put)
             answer.put(None)
         except Exception as error:  # noqa: BLE001 - llama.cpp throws what it says of a request, the template's words too
-            answer.put(Refusal(400, str(error)))
+            answer.put(ServerRefusal(400, str(error)))
 
 
 class _Answer:
@@ -120,10 +120,10 @@ class _Answer:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.left = False
         self._loop = loop
-        self._events = asyncio.Queue[str | Refusal | None]()
+        self._events = asyncio.Queue[str | ServerRefusal | None]()
         self._room = threading.Semaphore(MOST_UNREAD)
 
-    def put(self, event: str | Refusal | None) -> bool:
+    def put(self, event: str | ServerRefusal | None) -> bool:
         """Hand over an event from the thread, and wait while there is no room. Returns whether the reader has left:
         True ends the answer."""
         if not self.left:
@@ -136,7 +136,7 @@ class _Answer:
         """The next event; None at the end. Raises Refusal."""
         event = await self._events.get()
         self._room.release()
-        if isinstance(event, Refusal):
+        if isinstance(event, ServerRefusal):
             raise event
         return event
 

@@ -14,14 +14,14 @@ from engine.chunk import Text
 from engine.core import Request
 from engine.errors import WeightsError
 from engine.worker.llm.continuing import continued, rest
-from engine.worker.llm.decoder import Decoder
+from engine.worker.llm.decoder import ChatStreamDecoder
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.messages import texts_of
 from engine.worker.llm.options import ModelOptions
 from engine.worker.llm.refusals import error_of_model
 from engine.worker.llm.thinker import ChatThinker
 from engine.worker.remote.patience import Patience
-from engine.worker.remote.refusals import Refusal
+from engine.worker.remote.refusals import ServerRefusal
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
@@ -82,7 +82,7 @@ class LocalThinker(ChatThinker):
         options = self._asked
         who = f"The language model {options.model}"
         patience = Patience(options.first_token_s, options.stall_s, who, self._now)
-        decoder = Decoder(name, begun)
+        decoder = ChatStreamDecoder(name, begun)
         self._answering += 1
         try:
             async with aclosing(self._model.events(body, name)) as events:
@@ -92,7 +92,7 @@ class LocalThinker(ChatThinker):
                         yield delta
             for delta in decoder.end():
                 yield delta
-        except Refusal as refusal:
+        except ServerRefusal as refusal:
             if self._model.broken:
                 await asyncio.Event().wait()  # the worker ends, and the answer goes on in another one
             raise error_of_model(refusal, options.model, texts_of(body)) from None

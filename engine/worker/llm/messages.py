@@ -24,8 +24,8 @@ from engine.core import (
     Request,
     Role,
     TextPart,
-    Tool,
     ToolCallPart,
+    ToolDefinition,
     ToolResultPart,
     VideoPart,
 )
@@ -256,6 +256,6 @@ def _offered(request: Request) -> Body:
     }
 
 
-def _function(tool: Tool) -> Body:
+def _function(tool: ToolDefinition) -> Body:
     parameters = tool.parameters or {"type": "object", "properties": {}}
     return {"name": tool.name, "description": tool.description, "parameters": parameters}

@@ -68,7 +68,7 @@ class LocalOptions(ModelOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(ModelOptions, ServerOptions):
+class ChatServerOptions(ModelOptions, ServerOptions):
     """The `options` of a stage that asks a chat completions server.
 
     ``model`` is the name by which that server calls it. Of ``context``, Ollama takes no more than the default unless
@@ -99,9 +99,9 @@ class Options(ModelOptions, ServerOptions):
         return f"The language model's server at {self.host}"
 
 
-def options_of(mapping: Mapping[str, Any]) -> Options:
+def options_of(mapping: Mapping[str, Any]) -> ChatServerOptions:
     """The options that a configuration gives. Raises ConfigError, which names what is wrong and shows no secret."""
-    options: Options = build(Options, dict(mapping), "options")
+    options: ChatServerOptions = build(ChatServerOptions, dict(mapping), "options")
     check_server(options)
     check(options)
     return options

@@ -16,7 +16,7 @@ class _End:
     error: Exception | None
 
 
-class Ahead(AsyncIterator[T]):
+class Prefetcher(AsyncIterator[T]):
     """The items of a generator, in order, prefetched by a task of its own for one reader.
 
     At most ``most`` items wait for the reader; with 1, the next item is begun only once the last one was taken. An

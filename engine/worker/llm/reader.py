@@ -21,7 +21,7 @@ class Sign(NamedTuple):
 Scan = Generator[None, Sign, None]
 
 
-class Reader:
+class TextReader:
     """The reader. Characters that have been looked at and given back are read again first."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 
 from engine.chunk import VoiceText
-from engine.worker.llm.reader import Reader, Scan, Sign, text_of
+from engine.worker.llm.reader import Scan, Sign, TextReader, text_of
 from engine.worker.llm.signs import BREAKS, SILENT, TAGS, is_picture
 
 MOST_HELD = 20
@@ -39,7 +39,7 @@ class SpokenText:
     def __init__(self) -> None:
         self._at = 0
         self._said: list[Sign] = []
-        self._read = Reader()
+        self._read = TextReader()
         self._before = ""
         self._first = True
         """Whether nothing but marks stood in this line."""

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
 from engine.core import Ability, Facets, Request, StageInfo, TextPart
 from engine.errors import EngineError, RequestError
-from engine.worker.llm.deltas import Delta, Thought
+from engine.worker.llm.deltas import Delta, ReasoningDelta
 from engine.worker.llm.messages import beginning_of, body_of
 from engine.worker.llm.options import ModelOptions
 from engine.worker.llm.spoken_text import SpokenText
@@ -162,7 +162,7 @@ async def _aloud(deltas: AsyncIterator[Delta]) -> AsyncGenerator[Chunk]:
                 yield delta
             case ToolCallDelta() | ToolCall():
                 yield delta
-            case Thought():
+            case ReasoningDelta():
                 pass  # nobody hears what a model thinks
             case _:
                 assert_never(delta)

@@ -5,14 +5,14 @@ Only the very beginning of a text can be a thought: a model may well write about
 
 from __future__ import annotations
 
-from engine.worker.llm.deltas import Thought
+from engine.worker.llm.deltas import ReasoningDelta
 
 _NAMES = ("think", "thinking", "thought", "reasoning")
 _OPENINGS = tuple(f"<{name}>" for name in _NAMES)
 _CLOSINGS = tuple(f"</{name}>" for name in _NAMES)
 
 
-class Thoughts:
+class ReasoningFilter:
     """Feed the pieces of a model's text, flush once at the end. How the text is cut makes no difference."""
 
     def __init__(self) -> None:
@@ -22,23 +22,23 @@ class Thoughts:
         self._thought = False
         self._in_text = False
 
-    def feed(self, piece: str) -> list[str | Thought]:
+    def feed(self, piece: str) -> list[str | ReasoningDelta]:
         """Return what is known by now, thoughts and text; a few characters that may be a tag are held back."""
         if self._in_text:
             return [piece] if piece else []
         self._held += piece
         return self._thinking() if self._closing else self._beginning()
 
-    def flush(self) -> list[str | Thought]:
+    def flush(self) -> list[str | ReasoningDelta]:
         """Return what was held back, at the end of the text."""
         held = self._held
         self._held = ""
         if self._closing:
-            return [Thought(held)] if held else []
+            return [ReasoningDelta(held)] if held else []
         text = held.lstrip() if self._thought else held  # the blank lines behind a thought are none of the answer
         return [text] if text else []
 
-    def _beginning(self) -> list[str | Thought]:
+    def _beginning(self) -> list[str | ReasoningDelta]:
         begun = self._held.lstrip()
         for tag in (*_OPENINGS, *_CLOSINGS):
             if begun.startswith(tag):
@@ -53,17 +53,17 @@ class Thoughts:
         self._in_text = True
         return self.flush()
 
-    def _thinking(self) -> list[str | Thought]:
+    def _thinking(self) -> list[str | ReasoningDelta]:
         thought, closing, rest = self._held.partition(self._closing)
         if closing:
             self._held = rest
             self._closing = ""
-            found: list[str | Thought] = [Thought(thought)] if thought else []
+            found: list[str | ReasoningDelta] = [ReasoningDelta(thought)] if thought else []
             return found + self._beginning()  # a second thought may follow
         sure = len(self._held) - _overlap(self._held, self._closing)
         thought = self._held[:sure]
         self._held = self._held[sure:]
-        return [Thought(thought)] if thought else []
+        return [ReasoningDelta(thought)] if thought else []
 
 
 def _overlap(text: str, tag: str) -> int:

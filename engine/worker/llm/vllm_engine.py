@@ -21,7 +21,7 @@ from typing import Any
 from engine.deployment.did_you_mean import nearest
 from engine.errors import ConfigError, RequestError, WeightsError
 from engine.worker.process import process_group
-from engine.worker.remote.refusals import Refusal, cleaned
+from engine.worker.remote.refusals import ServerRefusal, cleaned
 
 VERSION = "0.32"
 """The version of vLLM that this file was written for, and tried with."""
@@ -253,5 +253,5 @@ def _chat(engine: Any, settings: VllmSettings) -> Any:
         ) from error
 
 
-def _refusal(reply: Any) -> Refusal:
-    return Refusal(int(reply.error.code), str(reply.error.message), str(reply.error.type))
+def _refusal(reply: Any) -> ServerRefusal:
+    return ServerRefusal(int(reply.error.code), str(reply.error.message), str(reply.error.type))

@@ -13,11 +13,11 @@ from engine.chunk import Checkpoint, Chunk, Counts
 from engine.core import SPEAKER_RATE_HZ, StageInfo
 from engine.delivered import count, fresh
 from engine.ipc import messages
-from engine.worker.loop.role_group import Group
+from engine.worker.loop.role_group import RoleGroup
 from engine.worker.stage_request import StageRequest
 
 
-class Recovery:
+class RunRecovery:
     """One run's recovery: the chunks it was given elsewhere, those of them that its stages make again, and its
     checkpoints.
 
@@ -58,7 +58,7 @@ class Recovery:
         self.covered_s += covered.get("audio", 0) / SPEAKER_RATE_HZ
         req.made |= covered
 
-    def passed_on(self, group: Group) -> Iterator[Chunk]:
+    def passed_on(self, group: RoleGroup) -> Iterator[Chunk]:
         """The chunks that a stage had checkpointed, for whoever takes them."""
         return (chunk for chunk in group.main.kept if chunk.kind in group.stage.info.checkpoints)
 

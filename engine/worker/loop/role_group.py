@@ -17,7 +17,7 @@ from engine.worker.stage import Stage
 from engine.worker.stage_request import StageRequest
 
 
-class Group:
+class RoleGroup:
     """One request at a stage in all its roles: ``reqs``, the main role's first."""
 
     def __init__(self, stage: Stage, reqs: Sequence[StageRequest]) -> None:
@@ -27,7 +27,7 @@ class Group:
         self.joined = len(reqs) > 1 and stage.info.group == "joined"
         self.stepping = reqs[:1] if self.guided else reqs
         """Roles that step on their own; of a guided group that is the main one, and the others come with it."""
-        self.following: Group | None = None
+        self.following: RoleGroup | None = None
         """The group at the next stage of this worker; None: the chunks of this one leave the worker."""
         self._released = False
         for req in reqs:

@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
-from engine.aio.task_group import Tasks
+from engine.aio.task_group import CycleFreeTaskGroup
 from engine.chunk import Audio, Chunk, Codes, Speech
 from engine.core import SPEAKER_RATE_HZ, Request, seconds
 from engine.errors import EngineError, StageFailed, Stalled, plain
 from engine.ipc import messages
 from engine.stream import Stream
 from engine.worker.loop.listener import Listener
-from engine.worker.loop.recovery import Recovery
-from engine.worker.loop.role_group import Group
+from engine.worker.loop.recovery import RunRecovery
+from engine.worker.loop.role_group import RoleGroup
 from engine.worker.stage import Stage
 from engine.worker.stage_request import BETWEEN_STAGES, StageRequest
 
@@ -41,13 +41,13 @@ class Run:
         credit: int,
         listener: Listener,
         wake: Callable[[], None],
-        recovery: Recovery | None = None,
+        recovery: RunRecovery | None = None,
     ) -> None:
         self.id = id
         self.request = request
         self.listener = listener
-        self.recovery = recovery or Recovery()
-        self.groups: list[Group] = []
+        self.recovery = recovery or RunRecovery()
+        self.groups: list[RoleGroup] = []
         self.inputs = Stream(depth=BETWEEN_STAGES)
         self._send = send
         self._credit = credit
@@ -64,7 +64,7 @@ class Run:
 
     def host(self, stage: Stage, reqs: Sequence[StageRequest]) -> None:
         """Add the next stage of the line, with the request in each of its roles."""
-        group = Group(stage, reqs)
+        group = RoleGroup(stage, reqs)
         if self.groups:
             self.groups[-1].following = group
         self.groups.append(group)
@@ -78,7 +78,7 @@ class Run:
             self.inputs.set_reader(self._take_inputs)
             if any(req.ready for group in self.groups for req in group.reqs):
                 self._wake()  # it needs no input to begin
-            async with Tasks() as adapters:
+            async with CycleFreeTaskGroup() as adapters:
                 tasks = [
                     adapters.create_task(self._adapt(group, req), name=f"{self.id}:{req.mark('adapt')}")
                     for group in self.groups
@@ -114,7 +114,7 @@ class Run:
         if self.inputs.ended:
             self.groups[0].close()
 
-    async def _adapt(self, group: Group, req: StageRequest) -> None:
+    async def _adapt(self, group: RoleGroup, req: StageRequest) -> None:
         try:
             await self._adapt_inputs(group, req)
         except asyncio.CancelledError:
@@ -122,7 +122,7 @@ class Run:
                 self.fail(StageFailed(f"{req.info.name} gave up the role {req.role} by itself; ask again"))
             raise
 
-    async def _adapt_inputs(self, group: Group, req: StageRequest) -> None:
+    async def _adapt_inputs(self, group: RoleGroup, req: StageRequest) -> None:
         async with aclosing(group.stage.adapt(req, req.inputs)) as adapted:
             async for item in adapted:
                 while req.in_step or len(req.pending) >= req.info.max_pending:
@@ -139,7 +139,7 @@ class Run:
         req.waits = False
         self._wake()
 
-    def ready(self, group: Group, req: StageRequest, now_s: float) -> bool:
+    def ready(self, group: RoleGroup, req: StageRequest, now_s: float) -> bool:
         """Whether the request can step at a stage: it has something to do, and room for what it emits."""
         if self._credit <= 0 or self._over.is_set():
             return False
@@ -160,7 +160,7 @@ class Run:
         return self.listener.slack_s(now_s) - lead_s
 
     def stepped(
-        self, group: Group, req: StageRequest, chunks: Sequence[Chunk] | EngineError, began_s: float, ended_s: float
+        self, group: RoleGroup, req: StageRequest, chunks: Sequence[Chunk] | EngineError, began_s: float, ended_s: float
     ) -> None:
         """Send what a step at a stage gave to where it belongs. Raises the error that it gave."""
         if isinstance(chunks, EngineError):
@@ -184,7 +184,7 @@ class Run:
         if req.silent_steps >= MOST_SILENT_STEPS:
             raise Stalled(f"{req.info.name} stepped {MOST_SILENT_STEPS} times, was given nothing more and gave nothing")
 
-    def _give(self, group: Group, req: StageRequest, chunk: Chunk, now_s: float) -> None:
+    def _give(self, group: RoleGroup, req: StageRequest, chunk: Chunk, now_s: float) -> None:
         """Take a chunk of a role: the main one's is the answer; of a joined group, the next stage gets all in the
         end."""
         if group.joined and chunk.kind in req.info.feeds:
@@ -196,13 +196,13 @@ class Run:
         if (new := self.recovery.made(req, chunk)) is not None:
             self._route(group, new)
 
-    def _route(self, group: Group, chunk: Chunk) -> None:
+    def _route(self, group: RoleGroup, chunk: Chunk) -> None:
         """Send a chunk to the client, to the next stage, or to both, as the stage declares it."""
         info = group.stage.info
         client = chunk.kind in info.emits or (self.request.dump and isinstance(chunk, Codes))
         self._pass_on(group, chunk, client, not group.joined and chunk.kind in info.feeds)
 
-    def _pass_on(self, group: Group, chunk: Chunk, client: bool, further: bool) -> None:
+    def _pass_on(self, group: RoleGroup, chunk: Chunk, client: bool, further: bool) -> None:
         to_client = self.recovery.for_client(chunk) if client else None
         onward = None
         following = group.following
@@ -215,7 +215,7 @@ class Run:
         if onward is not None and onward is not to_client:
             self._emit(onward, False, True)
 
-    def _finish(self, group: Group, req: StageRequest, now_s: float) -> None:
+    def _finish(self, group: RoleGroup, req: StageRequest, now_s: float) -> None:
         """A role is done. A guided group is done when its main role is; what it followed blocks nobody upstream."""
         req.marks |= {"done": now_s, "cut": now_s} if req.cut else {"done": now_s}
         self._mark(req)

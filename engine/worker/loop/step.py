@@ -14,7 +14,7 @@ import msgspec
 
 from engine.chunk import Chunk
 from engine.errors import BatchLost, EngineError, OutOfMemory, StageFailed
-from engine.worker.loop.role_group import Group
+from engine.worker.loop.role_group import RoleGroup
 from engine.worker.loop.run import Run
 from engine.worker.process.device_faults import out_of_memory, ran_out
 from engine.worker.stage import Stage, failed
@@ -22,7 +22,7 @@ from engine.worker.stage_request import StageRequest
 
 log = logging.getLogger(__name__)
 
-Stepping = tuple[Run, Group, StageRequest]
+Stepping = tuple[Run, RoleGroup, StageRequest]
 Results = Sequence[Sequence[Chunk] | EngineError]
 
 DEADLINE_S = 10.0

@@ -23,7 +23,7 @@ from engine.worker.loop.free_slots import FreeSlots
 from engine.worker.loop.listener import Listener
 from engine.worker.loop.prefix import Prefixes
 from engine.worker.loop.prewarm import Preparing
-from engine.worker.loop.recovery import Recovery
+from engine.worker.loop.recovery import RunRecovery
 from engine.worker.loop.run import Run, Send
 from engine.worker.loop.scheduler import Scheduler
 from engine.worker.loop.step import Computed, Stepping, StepUnderWay, compute, deadline_s
@@ -178,7 +178,7 @@ class Worker:
                 self._runs[run][0].commit(self._clock())
             case messages.Grant(run, n) if run in self._runs:
                 self._runs[run][0].grant(n)
-            case messages.Playout(run, state, skipped_s) if run in self._runs:
+            case messages.PlayoutUpdate(run, state, skipped_s) if run in self._runs:
                 self._runs[run][0].report(state, self._clock() - skipped_s)
             case messages.Prepare():
                 self._prepare(message)
@@ -203,7 +203,7 @@ class Worker:
         # Stages that do not hear the user are asked for once their turn is over.
         over = not message.request.live or not self._hears(message.stages[:1])
         self._try((*self._trying, message.run))  # the stages open it, and its adapters begin, before the next step
-        listener, recovery = Listener(self._clock(), committed=over), Recovery(message.resume)
+        listener, recovery = Listener(self._clock(), committed=over), RunRecovery(message.resume)
         run = Run(message.run, message.request, self._send, message.credit, listener, self._wake, recovery)
         if message.playout is not None:
             run.report(message.playout, self._clock())

@@ -65,7 +65,7 @@ from engine.core import (
 )
 from engine.errors import EngineError, RequestError, StageFailed
 from engine.worker.asr.transcribing import pcm_of
-from engine.worker.codec_frames import Books, Window, frames_of, state_due
+from engine.worker.codec_frames import Codec, Window, frames_of, state_due
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
@@ -75,7 +75,7 @@ GAP_SAMPLES = FRAME_SAMPLES // 2  # at each word's end, so that the next one's o
 TABLE_STEPS = 16  # tones are 220 Hz and the next fifteen half-tones
 
 
-class Ears:
+class ScriptEars:
     """Ears that hear how long the user spoke."""
 
     @classmethod
@@ -112,7 +112,7 @@ class Ears:
 
 
 @dataclass(slots=True)
-class Answer:
+class ScriptAnswer:
     """The words that are still to be said, and how the answer ends."""
 
     words: deque[str]
@@ -127,7 +127,7 @@ class Answer:
     """Calls that were made, and characters of the next one's arguments that were told."""
 
 
-class Thinker:
+class ScriptThinker:
     """Answers one word per step."""
 
     @classmethod
@@ -147,7 +147,7 @@ class Thinker:
         self._step_s = _step_s(config)
 
     def open(self, req: StageRequest) -> None:
-        req.state = Answer(deque())
+        req.state = ScriptAnswer(deque())
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         transcript = None
@@ -165,7 +165,7 @@ class Thinker:
         return [self._think(req) for req in reqs]
 
     def _think(self, req: StageRequest) -> list[Chunk] | EngineError:
-        answer: Answer = req.state
+        answer: ScriptAnswer = req.state
         if req.pending:
             answer = req.state = _answer(req.pending.popleft(), req.request)
             req.needs_input = False
@@ -187,7 +187,7 @@ class Thinker:
         return [_usage(req.request, answer)]
 
 
-def _call(answer: Answer, request: Request) -> Chunk:
+def _call(answer: ScriptAnswer, request: Request) -> Chunk:
     """The next eight characters of a call's arguments; then the call."""
     (name, arguments), call_id = answer.calls[0], f"call_{answer.called}_{request.id}"
     piece = arguments[answer.written : answer.written + 8]
@@ -200,7 +200,7 @@ def _call(answer: Answer, request: Request) -> Chunk:
     return ToolCall(call_id, name, arguments)
 
 
-def _usage(request: Request, answer: Answer) -> Usage:
+def _usage(request: Request, answer: ScriptAnswer) -> Usage:
     """A word is a token, so are 40 ms of sound and a picture."""
     parts = [part for message in request.messages for part in message.parts]
     words = sum(len(part.text.split()) for part in parts if isinstance(part, TextPart))
@@ -225,25 +225,25 @@ def _text(parts: Sequence[Part]) -> str:
     return " ".join(part.text for part in parts if isinstance(part, TextPart))
 
 
-def _answer(text: str, request: Request) -> Answer:
+def _answer(text: str, request: Request) -> ScriptAnswer:
     word, _, rest = text.partition(" ")
     match word:
         case "say:":
-            return Answer(deque(rest.split()))
+            return ScriptAnswer(deque(rest.split()))
         case "long" if rest.isdigit():
-            return Answer(deque(f"word{i}" for i in range(int(rest))))
+            return ScriptAnswer(deque(f"word{i}" for i in range(int(rest))))
         case "tool":
             calls = (call.partition(" ") for call in rest.split(" ; "))
-            return Answer(deque(), deque((name, json_ or "{}") for name, _, json_ in calls))
+            return ScriptAnswer(deque(), deque((name, json_ or "{}") for name, _, json_ in calls))
         case "said":
             answers = (_text(message.parts) for message in request.messages if message.role == "assistant")
-            return Answer(deque(f"I said: {' '.join(answers)}".split()))
+            return ScriptAnswer(deque(f"I said: {' '.join(answers)}".split()))
         case "fail":
-            return Answer(deque(["this", "is", "never", "finished"]), fails=True)
+            return ScriptAnswer(deque(["this", "is", "never", "finished"]), fails=True)
         case "slow":
-            return Answer(deque(["late"]))
+            return ScriptAnswer(deque(["late"]))
         case _:
-            return Answer(deque(f"You said: {text}".split()))
+            return ScriptAnswer(deque(f"You said: {text}".split()))
 
 
 @dataclass(slots=True)
@@ -259,7 +259,7 @@ class Whistle:
     frames: int = 0
 
 
-class Talker:
+class ScriptTalker:
     """A talker that speaks each word as some codec frames of one tone."""
 
     @classmethod
@@ -324,7 +324,7 @@ class Tone:
     frames: int = 0
 
 
-class Code2Wav:
+class ScriptCode2Wav:
     """A stage that plays each frame's tone, its phase carried on; a word's last frame is silent halfway through."""
 
     @classmethod
@@ -339,7 +339,7 @@ class Code2Wav:
         req.state = Tone(**(req.checkpoint or {}))
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        return Books(2, 1 << 15, FRAME_SAMPLES).windows(req, inputs, req.state.frames)
+        return Codec(2, 1 << 15, FRAME_SAMPLES).windows(req, inputs, req.state.frames)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         time.sleep(self._step_s)

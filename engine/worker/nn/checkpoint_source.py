@@ -11,7 +11,7 @@ import torch
 from engine.errors import WeightsError
 from engine.worker.kernels.loading import chosen
 from engine.worker.nn.device import has_graphs, settle
-from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
+from engine.worker.nn.weights import SafetensorsCheckpoint, WeightReader, find, read_json
 from engine.worker.stage import StageConfig, switched
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -28,7 +28,7 @@ class CheckpointSource:
     ) -> None:
         torch.set_num_threads(config.threads)
         self.folder = find(config.weights, files)
-        self.checkpoint = Checkpoint(self.folder, architecture)
+        self.checkpoint = SafetensorsCheckpoint(self.folder, architecture)
         self.slots = config.slots
         self.device = torch.device(f"cuda:{config.device}" if config.device.isdigit() else config.device)
         if config.dtype not in DTYPES:
@@ -39,10 +39,10 @@ class CheckpointSource:
         """Whether decode steps are computed over static buffers, as graphs where the device has such."""
         self.kernels = chosen(kernels, self.device)
 
-    def reader(self, prefix: str, dtype: torch.dtype | None = None) -> Reader:
+    def reader(self, prefix: str, dtype: torch.dtype | None = None) -> WeightReader:
         """Return a reader of a part's weights; a terminal shows how many of them have been read."""
         self.checkpoint.expect(prefix)
-        return Reader(self.checkpoint, prefix, self.device, dtype or self.dtype, self.kernels, self.static)
+        return WeightReader(self.checkpoint, prefix, self.device, dtype or self.dtype, self.kernels, self.static)
 
     @cached_property
     def generation(self) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import WeightsError
-from engine.worker.nn.conv import CausalConv, CausalTransposedConv, Piece
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.conv import CausalConv, CausalTransposedConv, ConvBatch
+from engine.worker.nn.weights import WeightReader
 from engine.worker.nn.window import WindowedDecoder
 
 
@@ -28,7 +28,7 @@ class Front(Protocol):
     """Vectors of each book."""
     width: int
 
-    def __call__(self, codes: Tensor, starts: Tensor, piece: Piece) -> Tensor:
+    def __call__(self, codes: Tensor, starts: Tensor, piece: ConvBatch) -> Tensor:
         """Columns [batch, width, frames] of codes [batch, frames, groups]; see CodecDecoder.decode."""
         ...
 
@@ -40,7 +40,7 @@ class CodecDecoder:
     some hundred samples late, in its first frame, and is that much shorter.
     """
 
-    def __init__(self, read: Reader, config: Any, slots: int, front: Front, late: bool) -> None:
+    def __init__(self, read: WeightReader, config: Any, slots: int, front: Front, late: bool) -> None:
         if math.prod(config.upsampling_ratios) < 2:
             raise WeightsError("upsampling_ratios: without upsampling a first frame has no sound")
         self.front = front
@@ -61,7 +61,7 @@ class CodecDecoder:
         self.snake = Snake(read.below(f"decoder.{last}"), out)
         self.leave = CausalConv(read.below(f"decoder.{last + 1}"), slots, out, 1, 7)
 
-    def decode(self, codes: Tensor, starts: Tensor, piece: Piece) -> Tensor:
+    def decode(self, codes: Tensor, starts: Tensor, piece: ConvBatch) -> Tensor:
         """Sound [batch, samples] of the next frames [batch, frames, codebooks]; each slot has had ``starts``
         [batch] so far."""
         x = self.front(codes, starts, piece)
@@ -76,7 +76,7 @@ class CodecDecoder:
 class MeanOfBooks:
     """The mean of a frame's vectors, through a windowed transformer (checkpoint tensor code_embedding)."""
 
-    def __init__(self, read: Reader, config: Any, slots: int) -> None:
+    def __init__(self, read: WeightReader, config: Any, slots: int) -> None:
         self.book = config.codebook_size
         self.groups = config.num_quantizers
         self.width = config.hidden_size
@@ -84,21 +84,21 @@ class MeanOfBooks:
         self.offsets = torch.arange(self.groups, device=read.device) * self.book
         self.decoder = WindowedDecoder(read.below("pre_transformer"), config, slots)
 
-    def __call__(self, codes: Tensor, starts: Tensor, piece: Piece) -> Tensor:
+    def __call__(self, codes: Tensor, starts: Tensor, piece: ConvBatch) -> Tensor:
         return self.decoder.forward(self.codes[codes + self.offsets].mean(2), starts, piece).transpose(1, 2)
 
 
 class ConvNeXtBlock:
     """Depthwise convolution, norm and a feed-forward part, scaled channel by channel (ConvNeXt: Liu et al. 2022)."""
 
-    def __init__(self, read: Reader, slots: int, width: int) -> None:
+    def __init__(self, read: WeightReader, slots: int, width: int) -> None:
         self.mix = CausalConv(read.below("dwconv"), slots, width, width, 7, groups=width)
         self.norm = read("norm.weight", width), read("norm.bias", width)
         self.up = read("pwconv1.weight", 4 * width, width), read("pwconv1.bias", 4 * width)
         self.down = read("pwconv2.weight", width, 4 * width), read("pwconv2.bias", width)
         self.scale = read("gamma", width)
 
-    def __call__(self, x: Tensor, piece: Piece) -> Tensor:
+    def __call__(self, x: Tensor, piece: ConvBatch) -> Tensor:
         y = self.mix(x, piece).transpose(1, 2)
         y = F.layer_norm(y, y.shape[-1:], *self.norm, eps=1e-6)
         y = F.linear(F.gelu(F.linear(y, *self.up)), *self.down)
@@ -108,7 +108,7 @@ class ConvNeXtBlock:
 class Snake:
     """x + sin²(αx)/β: a periodic activation (Ziyin et al. 2020)."""
 
-    def __init__(self, read: Reader, width: int) -> None:
+    def __init__(self, read: WeightReader, width: int) -> None:
         self.alpha = read("alpha", width).exp()[:, None]
         self.inverse = 1 / (read("beta", width).exp()[:, None] + 1e-9)
         self._kernels = read.kernels
@@ -127,7 +127,7 @@ class Snake:
 class Upsampler:
     """A transposed convolution and three residual units of growing reach (HiFi-GAN: Kong et al. 2020)."""
 
-    def __init__(self, read: Reader, slots: int, width: int, rate: int, late: bool) -> None:
+    def __init__(self, read: WeightReader, slots: int, width: int, rate: int, late: bool) -> None:
         out = width // 2
         self.snake = Snake(read.below("0"), width)
         self.widen = CausalTransposedConv(read.below("1"), slots, width, out, 2 * rate, rate, late)
@@ -141,7 +141,7 @@ class Upsampler:
             for i, dilation in ((2, 1), (3, 3), (4, 9))
         ]
 
-    def __call__(self, x: Tensor, piece: Piece) -> Tensor:
+    def __call__(self, x: Tensor, piece: ConvBatch) -> Tensor:
         x = self.widen(x, piece, self.snake)
         for first, dilated, second, join in self.units:
             x = x + join(dilated(x, piece, first), piece, second)

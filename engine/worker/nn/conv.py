@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ConvBatch:
     """The signals that go on: their slots, an index on the device, and whether this is their beginning."""
 
     index: Tensor
@@ -39,7 +39,7 @@ class ConvState:
         self.length = length
         self.columns = torch.zeros(slots, channels, length, device=device, dtype=dtype)
 
-    def before(self, x: Tensor, piece: Piece, shaped: Shaped | None = None) -> Tensor:
+    def before(self, x: Tensor, piece: ConvBatch, shaped: Shaped | None = None) -> Tensor:
         """``x`` [batch, channels, columns], ``shaped`` first, with its tail in front (zeros at the beginning), which
         moves on."""
         if shaped is not None:
@@ -61,7 +61,7 @@ def slot_states(part: Any) -> list[Tensor]:
     if isinstance(part, list | tuple):
         return [state for one in part for state in slot_states(one)]
     own = [state.transpose(0, 1) for state in getattr(part, "slot_caches", ())]
-    if hasattr(part, "__dict__") and not isinstance(part, Tensor | Reader):
+    if hasattr(part, "__dict__") and not isinstance(part, Tensor | WeightReader):
         own += [state for one in vars(part).values() for state in slot_states(one)]
     return own
 
@@ -70,7 +70,7 @@ class CausalConv:
     """A convolution that looks back only; as many columns out as in."""
 
     def __init__(
-        self, read: Reader, slots: int, into: int, out: int, kernel: int, dilation: int = 1, groups: int = 1
+        self, read: WeightReader, slots: int, into: int, out: int, kernel: int, dilation: int = 1, groups: int = 1
     ) -> None:
         self.weight = read("conv.weight", out, into // groups, kernel)
         self.bias = read("conv.bias", out)
@@ -78,7 +78,7 @@ class CausalConv:
         self.groups = groups
         self._state = ConvState(slots, into, (kernel - 1) * dilation, read.device, read.dtype)
 
-    def __call__(self, x: Tensor, piece: Piece, shaped: Shaped | None = None) -> Tensor:
+    def __call__(self, x: Tensor, piece: ConvBatch, shaped: Shaped | None = None) -> Tensor:
         x = self._state.before(x, piece, shaped)
         return F.conv1d(x, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
 
@@ -91,7 +91,7 @@ class CausalTransposedConv:
     """
 
     def __init__(
-        self, read: Reader, slots: int, into: int, out: int, kernel: int, stride: int, late: bool = True
+        self, read: WeightReader, slots: int, into: int, out: int, kernel: int, stride: int, late: bool = True
     ) -> None:
         if kernel not in (stride, 2 * stride):
             raise ValueError(f"a kernel of {kernel} for a stride of {stride} is not of this kind")
@@ -102,7 +102,7 @@ class CausalTransposedConv:
         self.late = late
         self._state = ConvState(slots, into, 1 if self.trim else 0, read.device, read.dtype)
 
-    def __call__(self, x: Tensor, piece: Piece, shaped: Shaped | None = None) -> Tensor:
+    def __call__(self, x: Tensor, piece: ConvBatch, shaped: Shaped | None = None) -> Tensor:
         whole = self._state.before(x, piece, shaped)
         x = whole[..., self._state.length :] if piece.fresh and self.late else whole
         y = F.conv_transpose1d(x, self.weight, self.bias, stride=self.stride)

@@ -31,17 +31,17 @@ from engine.worker.nn.slots import (
     VarlenBatch,
     Where,
 )
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 
-class Decoder:
+class TransformerDecoder:
     """Layers of attention (grouped queries) and a feed-forward part, dense or of experts.
 
     Heads are normalised and have no bias, and M-RoPE is interleaved, unless ``config`` says otherwise: ``head_norms``,
     ``qkv_bias``, and ``mrope_interleaved`` among its ``rope_parameters``.
     """
 
-    def __init__(self, read: Reader, config: Any) -> None:
+    def __init__(self, read: WeightReader, config: Any) -> None:
         rope = config.rope_parameters
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.config = config
@@ -51,7 +51,7 @@ class Decoder:
         interleaved = rope.get("mrope_interleaved", True)
         self.rope = Rope(self.head_dim, rope["rope_theta"], read.device, rope.get("mrope_section"), interleaved)
         self.layers = [
-            Layer(read.below(f"layers.{i}"), config, self.head_dim, is_sparse(config, i))
+            DecoderLayer(read.below(f"layers.{i}"), config, self.head_dim, is_sparse(config, i))
             for i in range(config.num_hidden_layers)
         ]
         self.norm = read("norm.weight", config.hidden_size)
@@ -148,10 +148,10 @@ class Decoder:
         return normed, tapped
 
 
-class Layer:
+class DecoderLayer:
     """One layer; projections that eat the same rows are one product."""
 
-    def __init__(self, read: Reader, config: Any, head_dim: int, sparse: bool) -> None:
+    def __init__(self, read: WeightReader, config: Any, head_dim: int, sparse: bool) -> None:
         width = config.hidden_size
         self.dim = head_dim
         self.eps = config.rms_norm_eps
@@ -201,7 +201,7 @@ class Layer:
 class Dense:
     """One gated feed-forward part for every row."""
 
-    def __init__(self, read: Reader, config: Any, inner: int | None = None) -> None:
+    def __init__(self, read: WeightReader, config: Any, inner: int | None = None) -> None:
         width: int = config.hidden_size
         inner = inner or int(config.intermediate_size)
         self.gate_up = read.linear(("gate_proj", "up_proj"), (inner, inner), width)
@@ -215,7 +215,7 @@ class Dense:
 class Experts:
     """Routed experts, and a shared one where the config names its size."""
 
-    def __init__(self, read: Reader, config: Any) -> None:
+    def __init__(self, read: WeightReader, config: Any) -> None:
         width, inner, count = config.hidden_size, config.moe_intermediate_size, config.num_experts
         self.kernels = read.kernels
         self.top_k = config.num_experts_per_tok

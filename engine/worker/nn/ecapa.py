@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 
 class Ecapa:
     """Dilated convolutions, whose channels are weighed by the whole recording; then mean and deviation over time."""
 
-    def __init__(self, read: Reader, config: Any) -> None:
+    def __init__(self, read: WeightReader, config: Any) -> None:
         channels, kernels, dilations = config.enc_channels, config.enc_kernel_sizes, config.enc_dilations
         self.enter = Conv(read.below("blocks.0.conv"), config.mel_dim, channels[0], kernels[0], dilations[0])
         self.blocks = [
@@ -48,7 +48,7 @@ class Ecapa:
 class Conv:
     """A convolution that mirrors the signal at its ends; as many columns out as in."""
 
-    def __init__(self, read: Reader, into: int, out: int, kernel: int, dilation: int = 1) -> None:
+    def __init__(self, read: WeightReader, into: int, out: int, kernel: int, dilation: int = 1) -> None:
         self.weight = read("weight", out, into, kernel)
         self.bias = read("bias", out)
         self.dilation = dilation
@@ -63,7 +63,7 @@ class Conv:
 class _Block:
     """Res2Net between two pointwise convolutions, then squeeze and excitation."""
 
-    def __init__(self, read: Reader, into: int, out: int, kernel: int, dilation: int, config: Any) -> None:
+    def __init__(self, read: WeightReader, into: int, out: int, kernel: int, dilation: int, config: Any) -> None:
         part = out // config.enc_res2net_scale
         self.scale = config.enc_res2net_scale
         self.first = Conv(read.below("tdnn1.conv"), into, out, 1)

@@ -18,7 +18,7 @@ from torch import Tensor
 from engine.errors import WeightsError
 from engine.worker.nn.device import to_device
 from engine.worker.nn.rope import rotate
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -37,7 +37,7 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 class Linear:
     """A linear layer: rows [..., width] → [..., out]."""
 
-    def __init__(self, read: Reader, width: int, out: int, biased: bool = True) -> None:
+    def __init__(self, read: WeightReader, width: int, out: int, biased: bool = True) -> None:
         self.weight = read("weight", out, width)
         self.bias = read("bias", out) if biased else None
 
@@ -48,7 +48,7 @@ class Linear:
 class LayerNorm:
     """Rows with mean 0 and deviation 1, scaled and moved channel by channel."""
 
-    def __init__(self, read: Reader, width: int, eps: float = 1e-5) -> None:
+    def __init__(self, read: WeightReader, width: int, eps: float = 1e-5) -> None:
         self.weight = read("weight", width)
         self.bias = read("bias", width)
         self.eps = eps
@@ -81,7 +81,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments) -> Ten
 class AudioLayer:
     """A layer of Whisper's encoder (Radford et al. 2022): norms come first, positions were added before."""
 
-    def __init__(self, read: Reader, config: Any, key_biased: bool) -> None:
+    def __init__(self, read: WeightReader, config: Any, key_biased: bool) -> None:
         width, inner, attention = config.d_model, config.encoder_ffn_dim, read.below("self_attn")
         self.heads = config.encoder_attention_heads
         self.activate = activation(config.activation_function)
@@ -161,7 +161,7 @@ class Merger:
     """The patches of each cell as one row; ``norm`` takes single patches, or whole cells where ``late``."""
 
     def __init__(
-        self, read: Reader, norm: Callable[[Tensor], Tensor], width: int, out: int, late: bool = False
+        self, read: WeightReader, norm: Callable[[Tensor], Tensor], width: int, out: int, late: bool = False
     ) -> None:
         self.norm = norm
         self.width = width

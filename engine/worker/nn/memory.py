@@ -27,7 +27,7 @@ BUSY = 0.1  # of a device's memory: CUDA's own share, and a desktop's, are less
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MemoryPlan:
     """Bytes that a stage will hold: its weights and other tables, keys and values, prompts of sessions that go on, and
     what it computes in, graphs among it, and the largest of its weights of few bits as it is written out."""
 
@@ -50,7 +50,7 @@ class Plan:
         return ", ".join(f"{size / 1e9:.1f} of {name}" for name, size in parts.items() if size)
 
 
-def plan(kind: Callable[[StageConfig], Any], config: StageConfig) -> Plan:
+def plan(kind: Callable[[StageConfig], Any], config: StageConfig) -> MemoryPlan:
     """Build a stage of shapes, and add up what it holds. Raises what building it raises."""
     stage = kind(replace(config, device=META))
     things = list(_things(stage, False, set()))
@@ -60,7 +60,7 @@ def plan(kind: Callable[[StageConfig], Any], config: StageConfig) -> Plan:
     weights = sum(size for size, cached in found if not cached)
     prefixes = getattr(stage, "prefixes", None)
     remembered = prefixes.budget if prefixes is not None else 0
-    return Plan(weights, caches, remembered, getattr(stage, "work_bytes", 0) + written)
+    return MemoryPlan(weights, caches, remembered, getattr(stage, "work_bytes", 0) + written)
 
 
 def memory_of(device: str) -> tuple[int, int] | None:
@@ -94,7 +94,7 @@ def check_room(
         )
 
 
-def _planned(name: str, kind: Callable[[StageConfig], Any], config: StageConfig) -> Plan | None:
+def _planned(name: str, kind: Callable[[StageConfig], Any], config: StageConfig) -> MemoryPlan | None:
     try:
         return plan(kind, config)
     except EngineError:

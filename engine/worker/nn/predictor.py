@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.decoder import TransformerDecoder
 from engine.worker.nn.sampler import draw
 from engine.worker.nn.sampling_params import BatchSamplingParams
 from engine.worker.nn.slots import CachePositions, OneRow
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Predictor:
 
     def __init__(
         self,
-        read: Reader,
+        read: WeightReader,
         config: Any,
         slots: int,
         stream: int,
@@ -52,7 +52,7 @@ class Predictor:
         self.groups = int(config.num_code_groups)
         width = int(config.hidden_size)
         outer = outer or width
-        self.decoder = Decoder(read.below("model"), config)
+        self.decoder = TransformerDecoder(read.below("model"), config)
         self.cache = self.decoder.cache(slots, self.groups + 1)
         projection = read.below("small_to_mtp_projection")
         self.project = None if outer == width else (projection("weight", width, outer), projection("bias", width))

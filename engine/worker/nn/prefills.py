@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.worker.nn.captured import Captured, Given
 from engine.worker.nn.cuda_graph_runner import doubled
-from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.decoder import TransformerDecoder
 from engine.worker.nn.slots import Batch, KvSlots, PiecesInPlace, pieces_in_place
 
 FEWEST, MOST = 32, 2048  # rows of a graph; more of them are several
@@ -26,7 +26,7 @@ AXES = 3  # of rope positions
 class Prefills:
     """Rows of a batch into a cache, whose last slot is nobody's where ``static``: see Decoder.append."""
 
-    def __init__(self, name: str, decoder: Decoder, cache: KvSlots, tap: int, static: bool) -> None:
+    def __init__(self, name: str, decoder: TransformerDecoder, cache: KvSlots, tap: int, static: bool) -> None:
         self._decoder = decoder
         self._cache = cache
         self._tap = tap

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 
 class Projection:
     """Rows [..., width] → [..., out], with a SiLU between the layers."""
 
-    def __init__(self, read: Reader, width: int, inner: int, out: int) -> None:
+    def __init__(self, read: WeightReader, width: int, inner: int, out: int) -> None:
         self.up = read("linear_fc1.weight", inner, width), read("linear_fc1.bias", inner)
         self.down = read("linear_fc2.weight", out, inner), read("linear_fc2.bias", out)
 

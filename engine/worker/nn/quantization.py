@@ -34,7 +34,7 @@ _BYTES = {torch.int8: False, torch.float8_e4m3fn: True}
 """Numbers that lie in a file as they are, and whether they are floats."""
 
 
-class Layer(Protocol):
+class QuantizedLayer(Protocol):
     """A linear layer's tensors in a checkpoint; ``prefix`` is its name and a point."""
 
     prefix: str
@@ -55,7 +55,7 @@ class Quantization:
     less_one: bool = False
     """Whether zeros are stored less one."""
 
-    def read(self, layer: Layer, outputs: int, width: int, dtype: torch.dtype) -> QuantizedWeight:
+    def read(self, layer: QuantizedLayer, outputs: int, width: int, dtype: torch.dtype) -> QuantizedWeight:
         """Raises ValueError: a clause that says what does not fit."""
         scheme = scheme_of(self.schemes, layer.prefix.removesuffix("."))
         numbers, scales, zeros, groups, bits = _READ[self.method](self, scheme, layer, outputs, width)
@@ -107,7 +107,7 @@ _Parts = tuple[Tensor, Tensor, Tensor | None, Tensor | None, int]
 """Numbers, scales, zeros, the group of each input, bits: as QuantizedWeight has them."""
 
 
-def _awq(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, width: int) -> _Parts:
+def _awq(how: Quantization, scheme: Scheme, layer: QuantizedLayer, outputs: int, width: int) -> _Parts:
     """Numbers [in, out / 8] and zeros [groups, out / 8] in packed, scales [groups, out]."""
     numbers, zeros = (_columns(_taken(layer, name, _INTEGERS)) for name in ("qweight", "qzeros"))
     if numbers.shape != (width, outputs):
@@ -120,7 +120,7 @@ def _columns(packed: Tensor) -> Tensor:
     return halves(packed.view(torch.uint8)).unflatten(-1, (-1, 8))[..., _AWQ_ORDER].flatten(-2)
 
 
-def _gptq(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, width: int) -> _Parts:
+def _gptq(how: Quantization, scheme: Scheme, layer: QuantizedLayer, outputs: int, width: int) -> _Parts:
     """Numbers [in · bits / 32, out] and zeros [groups, out · bits / 32] in packed, scales [groups, out]."""
     packed, scales = _taken(layer, "qweight", _INTEGERS), _taken(layer, "scales", _SCALES)
     bits = _bits(scheme, packed.T, outputs, width)
@@ -132,7 +132,7 @@ def _gptq(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, width: 
     return packed.T.contiguous().view(torch.uint8), scales.T.contiguous(), zeros.T.contiguous(), groups, bits
 
 
-def _compressed(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, width: int) -> _Parts:
+def _compressed(how: Quantization, scheme: Scheme, layer: QuantizedLayer, outputs: int, width: int) -> _Parts:
     """Packed along the inputs; or as they are, in int8 or float8."""
     if "weight_packed" not in layer:
         return _plain(how, scheme, layer, outputs, width)
@@ -151,7 +151,7 @@ def _compressed(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, w
     return packed.view(torch.uint8)[:, : width * bits // 8], scales, zeros, groups, bits
 
 
-def _plain(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, width: int) -> _Parts:
+def _plain(how: Quantization, scheme: Scheme, layer: QuantizedLayer, outputs: int, width: int) -> _Parts:
     """As they are, in int8 or float8."""
     numbers = _taken(layer, "weight", None)
     if numbers.dtype not in _BYTES or scheme.floats not in (None, _BYTES[numbers.dtype]):
@@ -169,7 +169,9 @@ def _plain(how: Quantization, scheme: Scheme, layer: Layer, outputs: int, width:
     return numbers, scales, zeros, groups, 8
 
 
-def _taken(layer: Layer, name: str, dtypes: frozenset[torch.dtype] | None, dims: tuple[int, ...] = (2,)) -> Tensor:
+def _taken(
+    layer: QuantizedLayer, name: str, dtypes: frozenset[torch.dtype] | None, dims: tuple[int, ...] = (2,)
+) -> Tensor:
     """A tensor of the layer. Raises ValueError where it has another dtype, other dimensions, or nothing in it."""
     found = layer.raw(name)
     if dtypes is not None and found.dtype not in dtypes:
@@ -228,7 +230,7 @@ def _groups(found: Tensor, width: int, count: int) -> Tensor | None:
     return found
 
 
-_READ: Mapping[str, Callable[[Quantization, Scheme, Layer, int, int], _Parts]] = {
+_READ: Mapping[str, Callable[[Quantization, Scheme, QuantizedLayer, int, int], _Parts]] = {
     "awq": _awq,
     "gptq": _gptq,
     "compressed-tensors": _compressed,

@@ -101,7 +101,7 @@ class KvSlots:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SlotView:
     """Some requests of a batch (``part``) whose slots begin ``stride`` positions apart: what they look back at is read
     in place, from ``begin`` on and up to ``end``; ``mask`` says who sees whom, or is None where all see all. Those that
     start alike (``together``) are written in place, too.
@@ -115,7 +115,9 @@ class View:
     together: bool
 
     @classmethod
-    def of(cls, begins: Sequence[int], starts: Sequence[int], count: int, device: torch.device, first: int = 0) -> View:
+    def of(
+        cls, begins: Sequence[int], starts: Sequence[int], count: int, device: torch.device, first: int = 0
+    ) -> SlotView:
         end, part = max(starts) + count, slice(first, first + len(begins))
         alike = min(starts) == max(starts)
         mask = None if alike and count == 1 else _causal(starts, count, device)
@@ -146,7 +148,7 @@ class CachePositions:
 
     index: Tensor
     at: Tensor
-    views: tuple[View, ...]
+    views: tuple[SlotView, ...]
     seen: Tensor | None = None
     mask: Tensor | None = None
 
@@ -158,10 +160,10 @@ class CachePositions:
         alike, apart = min(starts) == max(starts), {b - a for a, b in pairwise(begins)}
         # Slots of a shared cache end anywhere: none may look beyond its own rows, where another's may be NaN.
         if not apart or (len(apart) == 1 and min(apart) > 0 and (alike or not cache.shared)):
-            return cls(index, at, (View.of(begins, starts, count, device),))
+            return cls(index, at, (SlotView.of(begins, starts, count, device),))
         if in_place(device):
             each = enumerate(zip(begins, starts, strict=True))
-            return cls(index, at, tuple(View.of([begin], [start], count, device, i) for i, (begin, start) in each))
+            return cls(index, at, tuple(SlotView.of([begin], [start], count, device, i) for i, (begin, start) in each))
         columns = torch.arange(max(starts) + count, device=device)
         last = to_device(starts, device)[:, None] + count - 1
         seen = to_device(begins, device)[:, None] + torch.minimum(columns, last)

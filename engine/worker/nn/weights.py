@@ -60,7 +60,7 @@ def find(weights: Path | None, also: Sequence[str] = ()) -> Path:
         raise WeightsError(f"{weights}: could not be had from the hub ({reason}); try again, it goes on") from None
 
 
-class Checkpoint:
+class SafetensorsCheckpoint:
     """A folder with ``config.json`` and ``model.safetensors``, whole or in shards.
 
     Tensors come as views of the mapped files: reading one touches its own pages alone, and nothing is held twice.
@@ -150,13 +150,13 @@ class Bar:
             sys.stderr.flush()
 
 
-class Reader:
+class WeightReader:
     """Tensors below a prefix, as weights on a device. ``kernels`` are what networks of these may have computed so;
     where they are ``static``, they may be captured as graphs."""
 
     def __init__(
         self,
-        checkpoint: Checkpoint,
+        checkpoint: SafetensorsCheckpoint,
         prefix: str,
         device: torch.device,
         dtype: torch.dtype,
@@ -170,9 +170,11 @@ class Reader:
         self.kernels = kernels
         self.static = static
 
-    def below(self, name: str) -> Reader:
+    def below(self, name: str) -> WeightReader:
         """Return a reader of the same weights, some names deeper."""
-        return Reader(self.checkpoint, f"{self.prefix}{name}.", self.device, self.dtype, self.kernels, self.static)
+        return WeightReader(
+            self.checkpoint, f"{self.prefix}{name}.", self.device, self.dtype, self.kernels, self.static
+        )
 
     def __contains__(self, name: str) -> bool:
         return self.prefix + name in self.checkpoint

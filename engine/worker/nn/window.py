@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.worker.nn import decoder
-from engine.worker.nn.conv import Piece
+from engine.worker.nn.conv import ConvBatch
 from engine.worker.nn.decoder import rms_norm
 from engine.worker.nn.rope import Rope
 from engine.worker.nn.slots import Where
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 
 class WindowedDecoder:
@@ -23,7 +23,7 @@ class WindowedDecoder:
     The past of a slot is the last so many keys and values, oldest first; positions before the beginning are masked.
     """
 
-    def __init__(self, read: Reader, config: Any, slots: int) -> None:
+    def __init__(self, read: WeightReader, config: Any, slots: int) -> None:
         self.past = config.sliding_window - 1
         self.eps = config.rms_norm_eps
         self.device = read.device
@@ -41,7 +41,7 @@ class WindowedDecoder:
         """Keys and values [layers, slots, heads, past, dim]."""
         return self.keys, self.values
 
-    def forward(self, x: Tensor, starts: Tensor, piece: Piece) -> Tensor:
+    def forward(self, x: Tensor, starts: Tensor, piece: ConvBatch) -> Tensor:
         """Hidden rows of the next rows ``x`` [batch, rows, width] of each slot, which has had ``starts`` [batch] so
         far."""
         count = x.shape[1]
@@ -55,10 +55,10 @@ class WindowedDecoder:
         return rms_norm(x, self.norm, self.eps)
 
 
-class _Layer(decoder.Layer):
+class _Layer(decoder.DecoderLayer):
     """Attention and a gated part, each scaled channel by channel before it is added (Touvron et al. 2021)."""
 
-    def __init__(self, read: Reader, config: Any, dim: int) -> None:
+    def __init__(self, read: WeightReader, config: Any, dim: int) -> None:
         super().__init__(read, config, dim, sparse=False)
         self.attention_scale = read("self_attn_layer_scale.scale", config.hidden_size)
         self.feed_scale = read("mlp_layer_scale.scale", config.hidden_size)

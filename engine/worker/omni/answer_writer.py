@@ -10,7 +10,7 @@ from collections.abc import Set
 
 from engine.chunk import Checkpoint, Chunk, Tensors, Text, ToolCall, Usage
 from engine.worker.omni.talker_feed import TalkerFeed, TextEnd
-from engine.worker.omni.thought import Thought
+from engine.worker.omni.thought import ThinkerState
 from engine.worker.stage_request import StageRequest
 from engine.worker.text.chat_encoder import Chat
 
@@ -28,7 +28,7 @@ class AnswerWriter:
 
     def write(self, req: StageRequest, token: int) -> list[Chunk]:
         """Make chunks of the next token; with the last one the request is done."""
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         thought.last = token
         thought.output_ids.append(token)
         last = token in self.ends or thought.num_output_tokens >= thought.limit
@@ -41,7 +41,7 @@ class AnswerWriter:
         return chunks
 
     def _word(self, req: StageRequest, token: int, spoken: bool) -> list[Chunk]:
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         opened, closed = self._calls
         if thought.call is not None:
             thought.call.append(token)
@@ -64,14 +64,14 @@ class AnswerWriter:
         begun = Checkpoint({"start": req.state.num_output_tokens - len(ids), "ids": ids})
         return [*([begun] if self._resumes else []), Tensors.of(TextEnd())]
 
-    def _text(self, thought: Thought, text: str, ids: list[int]) -> list[Chunk]:
+    def _text(self, thought: ThinkerState, text: str, ids: list[int]) -> list[Chunk]:
         start = thought.characters
         thought.characters = thought.characters + len(text)
         return [Text(text, start, tuple(ids))] if ids else []
 
     def _call(self, req: StageRequest) -> list[Chunk]:
         """A whole tool call (JSON between its marks); what is none is shown as the text it is."""
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         ids = thought.call or []
         thought.call = None
         before = self._text(thought, *thought.pieces.flush())
@@ -83,14 +83,14 @@ class AnswerWriter:
         thought.called = True
         return [*before, ToolCall(f"call_{req.request.id}_{thought.num_output_tokens}", name, arguments, tuple(ids))]
 
-    def _broken_off(self, thought: Thought) -> list[Chunk]:
+    def _broken_off(self, thought: ThinkerState) -> list[Chunk]:
         """A call that was not written to its end is shown as the text it is, too."""
         ids = thought.call or []
         thought.call = None
         return self._text(thought, self._chat.text(ids), ids) if ids else []
 
     def _usage(self, req: StageRequest, token: int) -> Usage:
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         assert thought.prompt is not None
         finish = "length" if token not in self.ends else "tool" if thought.called else "stop"
         prompt_ids = tuple(thought.prompt.ids.tolist()) if req.request.dump else ()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Picture:
+class PictureGrid:
     """Pixels [patches, values] on a grid of ``patches`` (height, width): a picture, or two frames that share patches.
 
     ``name`` tells one content from another; ``merge`` by ``merge`` patches are a cell.
@@ -47,14 +47,14 @@ class Block:
     sounds: int = 0
     mel: Tensor | None = None
     grid: tuple[int, int, int] = (0, 0, 0)
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[PictureGrid, ...] = ()
     times: tuple[float, ...] = (0.0,)
     chunk: float = 0.0
     start: float = 0.0
     before: int = 0
     mixed: bool = False
 
-    def seeing(self, pictures: Sequence[Picture], times: Sequence[float]) -> Block:
+    def seeing(self, pictures: Sequence[PictureGrid], times: Sequence[float]) -> Block:
         """Return the block with pictures of one size, each at its position in time; with none, it is as it was."""
         if not pictures:
             return self

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from engine.worker.nn.device import to_device
 from engine.worker.nn.encoder import Grid
-from engine.worker.nn.weights import Reader
-from engine.worker.omni.block import Block, Picture
+from engine.worker.nn.weights import WeightReader
+from engine.worker.omni.block import Block, PictureGrid
 from engine.worker.omni.prompt import Prompt
-from engine.worker.omni.source import Source
+from engine.worker.omni.source import OmniSource
 
 Seen = dict[int, tuple[Tensor, ...]]
 """The encoder's rows of pictures [cells, width], by their names, and what deepstack adds to the first layers."""
@@ -34,10 +34,10 @@ class Encoders:
 
     def __init__(
         self,
-        source: Source,
-        read: Reader,
-        ears: Callable[[Reader, Any], AudioEncoder],
-        eyes: Callable[[Reader, Any], VisionEncoder],
+        source: OmniSource,
+        read: WeightReader,
+        ears: Callable[[WeightReader, Any], AudioEncoder],
+        eyes: Callable[[WeightReader, Any], VisionEncoder],
     ) -> None:
         config = source.config.thinker_config
         self._source = source
@@ -86,7 +86,7 @@ class Encoders:
                 deep[-1][at] = features
         return embeddings, deep, seen
 
-    def _seen(self, pictures: Sequence[Picture], known: Seen) -> Seen:
+    def _seen(self, pictures: Sequence[PictureGrid], known: Seen) -> Seen:
         """Encode those of some pictures that are not known."""
         new = {one.name: one for one in pictures if one.name not in known}
         found = {one.name: known[one.name] for one in pictures if one.name in known}

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from engine.chunk import VideoFrame
 from engine.core import MIC_RATE_HZ, CameraFeed
 from engine.errors import RequestError
-from engine.worker.omni.block import Block, Picture, named
+from engine.worker.omni.block import Block, PictureGrid, named
 from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import StreamingMel
 
 Pixels = NDArray[np.uint8]
 _SILENT = Block(0)
-Look = Callable[[int, Pixels], Picture]
+Look = Callable[[int, Pixels], PictureGrid]
 """A name, and two frames [2, height, width, 3], or one that is shown twice, to the picture of that name."""
 
 CAMERA = CameraFeed(fps=2.0, side=480, most=64)
@@ -47,7 +47,7 @@ class Film:
         self._per_window = per_window
         self._look = look
         self._slots: dict[int, Pixels] = {}
-        self._pictures: dict[int, Picture] = {}
+        self._pictures: dict[int, PictureGrid] = {}
         self._done: list[Block] = []
 
     def add(self, pixels: Pixels, slot: int) -> bool:
@@ -101,7 +101,7 @@ class Film:
         stretch = replace(window, times=(), chunk=self._positions.chunk, start=start, before=before, mixed=True)
         return stretch.seeing([self._picture(number) for number in numbers], [self._time(n) for n in numbers])
 
-    def _picture(self, number: int) -> Picture:
+    def _picture(self, number: int) -> PictureGrid:
         if number not in self._pictures:
             slots = range(number * TWO, (number + 1) * TWO)
             frames = np.stack([self._slots[slot] for slot in slots if slot in self._slots])
@@ -152,7 +152,7 @@ class StreamingFilm:
         leading = self._film.leading()
         return (*final, leading) if leading.cells else final
 
-    def ahead(self) -> tuple[Picture, ...]:
+    def ahead(self) -> tuple[PictureGrid, ...]:
         """Return the pictures of the open stretch: the rows of some of them may not be known."""
         return self._film.ahead().pictures
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class SpecialTokens:
     """The placeholders of sound, pictures and video, and the marks around sound."""
 
     audio: int

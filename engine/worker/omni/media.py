@@ -19,7 +19,7 @@ from torch import Tensor
 
 from engine.core import AudioPart, ImagePart, Part, VideoPart
 from engine.errors import RequestError
-from engine.worker.omni.block import Block, Picture, named
+from engine.worker.omni.block import Block, PictureGrid, named
 from engine.worker.omni.film import CAMERA, Film, StreamingFilm
 from engine.worker.omni.pictures import PicturePatches
 from engine.worker.omni.positions import RopePositions
@@ -118,16 +118,16 @@ class MediaProcessor:
     def _new_film(self, fps: float) -> Film:
         return Film(fps, self.positions, self.audio.tokens(self.audio.window), self._shared)
 
-    def _shared(self, name: int, frames: NDArray[np.uint8]) -> Picture:
+    def _shared(self, name: int, frames: NDArray[np.uint8]) -> PictureGrid:
         """Two frames that share their patches, or one for both."""
         return self._pictures(name, *self._video(frames))[0]
 
-    def _pictures(self, name: int, pixels: Tensor, grid: tuple[int, ...]) -> list[Picture]:
+    def _pictures(self, name: int, pixels: Tensor, grid: tuple[int, ...]) -> list[PictureGrid]:
         """Make a picture of each step of a grid; their rows are named one after the other."""
         _, high, wide = grid
         cells = (high // self.merge) * (wide // self.merge)
         steps = enumerate(pixels.split(high * wide))
-        return [Picture(name + step * cells, own, (high, wide), self.merge) for step, own in steps]
+        return [PictureGrid(name + step * cells, own, (high, wide), self.merge) for step, own in steps]
 
     def _picture(self, pixels: NDArray[np.uint8]) -> tuple[Tensor, tuple[int, ...]]:
         patches, grid = self._eyes([pixels])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.worker.omni.block import Block
-from engine.worker.omni.marks import Marks
+from engine.worker.omni.marks import SpecialTokens
 
 Positions = NDArray[np.float32]
 
@@ -21,7 +21,7 @@ class RopePositions:
     or in chunks of ``chunk`` positions (0: one by one).
     """
 
-    def __init__(self, marks: Marks, per_second: float, chunk: float = 0.0) -> None:
+    def __init__(self, marks: SpecialTokens, per_second: float, chunk: float = 0.0) -> None:
         self.marks = marks
         self.per_second = per_second
         self.chunk = chunk

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.worker.omni.block import Block, Picture
+from engine.worker.omni.block import Block, PictureGrid
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Prompt:
     script: list[int] | None = None
     whole: bool = True
     """Whether nothing more follows: not so while its last sound is still being spoken."""
-    ahead: tuple[Picture, ...] = ()
+    ahead: tuple[PictureGrid, ...] = ()
     """Pictures that came already, though their rows may not be known."""
 
     @property

@@ -12,7 +12,7 @@ from engine.worker.loop.prefix import Prefixes
 from engine.worker.nn.slots import KvSlots
 from engine.worker.omni.prompt import Prompt
 from engine.worker.omni.talker_feed import TalkerFeed
-from engine.worker.omni.thought import PrefixKV, Thought
+from engine.worker.omni.thought import PrefixKV, ThinkerState
 from engine.worker.stage_request import StageRequest
 
 
@@ -24,7 +24,7 @@ class PromptCache:
         self._prefixes = prefixes
         self._feed = feed
 
-    def rewind(self, thought: Thought, prompt: Prompt) -> None:
+    def rewind(self, thought: ThinkerState, prompt: Prompt) -> None:
         """Give up computed rows that became others: a picture of the open stretch has its second frame by now."""
         if thought.prompt is None:
             return
@@ -38,7 +38,7 @@ class PromptCache:
 
     def recall(self, req: StageRequest, prompt: Prompt) -> None:
         """Take over what the session has of this prompt; of a whole one the last row is computed, for its logits."""
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         start = thought.num_computed_tokens
         found = self._prefixes.find(req.request.session, prompt.names.tolist(), start)
         if found is None or (end := min(found[0], len(prompt.ids) - prompt.whole)) <= start:
@@ -49,7 +49,7 @@ class PromptCache:
 
     def remember(self, req: StageRequest) -> None:
         """Keep what was computed and can change no more, for the session's next request."""
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         prompt = thought.prompt
         assert prompt is not None
         thought.unkept = False
@@ -59,7 +59,7 @@ class PromptCache:
         names = [*prompt.names.tolist(), *thought.output_ids][:end]
         self._prefixes.keep(req.request.session, names, prefix, prefix.size)
 
-    def _hidden(self, thought: Thought, prompt: Prompt, end: int) -> NDArray[np.float32]:
+    def _hidden(self, thought: ThinkerState, prompt: Prompt, end: int) -> NDArray[np.float32]:
         """Return the rows that the talker takes of the first ``end`` ones."""
         return np.concatenate(thought.hidden)[: self._count(prompt, end)]
 

@@ -16,13 +16,13 @@ from engine.chunk import Chunk, Speech, VideoFrame
 from engine.core import MIC_RATE_HZ, AudioPart, Message, Request, TextPart, VideoPart
 from engine.errors import ContextOverflow, RequestError
 from engine.worker.nn.weights import read_json
-from engine.worker.omni.block import Block, Picture
+from engine.worker.omni.block import Block, PictureGrid
 from engine.worker.omni.film import StreamingFilm
 from engine.worker.omni.media import MediaProcessor, longest_sound
 from engine.worker.omni.prompt import Prompt
 from engine.worker.omni.sound import StreamingMel
-from engine.worker.omni.source import Source
-from engine.worker.omni.thread_limiter import FewThreads
+from engine.worker.omni.source import OmniSource
+from engine.worker.omni.thread_limiter import ThreadLimiter
 from engine.worker.stage import check_length
 from engine.worker.text.chat_encoder import Chat
 
@@ -52,14 +52,14 @@ class Draft:
 class Prompter:
     """Requests to prompts: template, placeholders, features, positions."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: OmniSource) -> None:
         self.source = source
         self.chat = Chat(source.folder)
         self.marks = source.marks
         settings = read_json(source.folder / "preprocessor_config.json")
         merge = source.config.thinker_config.vision_config.spatial_merge_size
         self.media_processor = MediaProcessor(settings, source.audio, source.positions, merge)
-        self._few = FewThreads(FEW)
+        self._few = ThreadLimiter(FEW)
 
     def quick(self, request: Request) -> bool:
         """Whether a prompt is made in less time than a step takes: typed, and not long."""
@@ -110,7 +110,7 @@ class Prompter:
         )
 
     def prompt(
-        self, draft: Draft, spoken: Sequence[Block] = (), whole: bool = True, ahead: tuple[Picture, ...] = ()
+        self, draft: Draft, spoken: Sequence[Block] = (), whole: bool = True, ahead: tuple[PictureGrid, ...] = ()
     ) -> Prompt:
         """The prompt with what was ``spoken``; unless that is the ``whole`` of it, up to there, and what is ``ahead``.
 

@@ -15,7 +15,7 @@ from engine.worker.stage_request import StageRequest
 AHEAD = 128  # positions by which room grows while a user speaks: ten seconds of sound
 
 
-class Room:
+class KvCacheAdmission:
     """The requests that hold room in a cache, and those that wait for it, in their order.
 
     ``give_up`` is called with a request whose rows are gone: they are to be computed anew. Where every slot has a full

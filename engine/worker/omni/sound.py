@@ -20,7 +20,7 @@ from torch import Tensor
 from engine.core import MIC_RATE_HZ
 from engine.errors import RequestError
 from engine.worker.nn.mel import mel_filters
-from engine.worker.omni.block import Block, Picture, named
+from engine.worker.omni.block import Block, PictureGrid, named
 
 FRAMES_PER_S = 100  # mel frames: the extractor's hop is 160 samples in all of these checkpoints
 LONGEST_S = 300.0
@@ -135,7 +135,7 @@ class StreamingMel:
             self._add(pcm, number, logs[:, : self._frontend.window])
         return tuple(self._done)
 
-    def ahead(self) -> tuple[Picture, ...]:
+    def ahead(self) -> tuple[PictureGrid, ...]:
         """Nothing is seen."""
         return ()
 

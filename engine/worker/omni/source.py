@@ -13,7 +13,7 @@ from engine.core import Request
 from engine.errors import ConfigError, RequestError
 from engine.worker.nn.checkpoint_source import CheckpointSource
 from engine.worker.nn.settings import settings_of
-from engine.worker.omni.marks import Marks
+from engine.worker.omni.marks import SpecialTokens
 from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import AudioLayout
 from engine.worker.omni.talker_feed import TalkerFeed
@@ -25,7 +25,7 @@ REMEMBER_MB = 256  # megabytes of computed prompts of sessions that may go on, i
 THINKER = 0  # the thinker's stream of randomness; a family numbers its others from 1
 
 
-class Source(CheckpointSource, ABC):
+class OmniSource(CheckpointSource, ABC):
     """The checkpoint as every stage sees it. A family names itself, its architecture, its defaults and its options."""
 
     family: ClassVar[str]
@@ -68,7 +68,7 @@ class Source(CheckpointSource, ABC):
 
     @cached_property
     @abstractmethod
-    def marks(self) -> Marks:
+    def marks(self) -> SpecialTokens:
         """Asked for at every step."""
 
     @cached_property

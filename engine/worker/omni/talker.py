@@ -21,8 +21,8 @@ from engine.worker.codec_frames import frames_of
 from engine.worker.loop.prefix import Prefixes, shared
 from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.nn.slots import Batch
-from engine.worker.omni.room import Room
-from engine.worker.omni.source import Source
+from engine.worker.omni.room import KvCacheAdmission
+from engine.worker.omni.source import OmniSource
 from engine.worker.omni.talker_feed import TextEnd, read
 from engine.worker.omni.thought import PrefixKV
 from engine.worker.stage import StageConfig
@@ -33,7 +33,7 @@ from engine.worker.talker.stage import Net
 
 
 @dataclass(slots=True, kw_only=True)
-class Speech(speech.Speech):
+class OmniTalkerState(speech.TalkerState):
     """A voice on its way, behind the thinker's prompt.
 
     ``names`` are those of the prompt's rows so far, of which the first ``num_cached_tokens`` were taken over from an
@@ -50,12 +50,12 @@ class Speech(speech.Speech):
     """Whether the prompt is still to be kept for the session: when the first frame is on its way to be sound."""
 
 
-class Talker(stage.Talker[Net]):
+class OmniTalker(stage.TalkerStage[Net]):
     """The stage: it hears the prompt, and says what its thinker writes."""
 
     source_class: ClassVar[type[Any]]
     net_class: ClassVar[type[Any]]
-    speech_class: ClassVar[type[Any]] = Speech
+    speech_class: ClassVar[type[Any]] = OmniTalkerState
     top_p: ClassVar[float]
     """The nucleus where the checkpoint's generation_config.json names none."""
     prompt_class: ClassVar[type[Any]]
@@ -74,7 +74,7 @@ class Talker(stage.Talker[Net]):
         return cls._info(cls.source_class(config))
 
     @classmethod
-    def _info(cls, source: Source) -> StageInfo:
+    def _info(cls, source: OmniSource) -> StageInfo:
         return StageInfo(
             takes=kinds(*cls.structs(), Usage),
             emits=kinds(Usage),
@@ -93,7 +93,7 @@ class Talker(stage.Talker[Net]):
             raise WeightsError(f"{source.folder}: this checkpoint has no talker; host the thinker alone")
         self.net = self.net_class(source)
         self.piece = source.piece
-        self.room = Room(self.net.cache, _give_up)
+        self.room = KvCacheAdmission(self.net.cache, _give_up)
         self.prefixes = Prefixes(source.remembered)
         generation = source.generation
         self.sampled = {
@@ -186,7 +186,7 @@ class Talker(stage.Talker[Net]):
         return computed
 
     def taken(self, req: StageRequest, item: Any) -> int | None:
-        speech: Speech = req.state
+        speech: OmniTalkerState = req.state
         if isinstance(item, self.text_class):
             speech.characters = item.text_end
             return self.text_id(item)
@@ -198,7 +198,7 @@ class Talker(stage.Talker[Net]):
 
     def cut(self, req: StageRequest) -> list[Chunk]:
         """It has spoken as long as it may; once the text's usage is known, say that it was cut."""
-        speech: Speech = req.state
+        speech: OmniTalkerState = req.state
         for item in req.pending:
             speech.usage = item if isinstance(item, Usage) else speech.usage
         req.pending.clear()
@@ -213,7 +213,7 @@ class Talker(stage.Talker[Net]):
 
         Some of it may be there, from a thinker that was lost. Rows that are others by now are given up, and all behind.
         """
-        speech: Speech = req.state
+        speech: OmniTalkerState = req.state
         names = piece.names.tolist()
         again = shared(speech.names[piece.at :], names)
         if again < len(names):
@@ -228,7 +228,7 @@ class Talker(stage.Talker[Net]):
 
     def _recall(self, req: StageRequest) -> int:
         """Take over what the session has of the newest rows, if it had all those before; how many."""
-        speech: Speech = req.state
+        speech: OmniTalkerState = req.state
         before = speech.num_computed_tokens
         found = (
             self.prefixes.find(req.request.session, speech.names, before)
@@ -243,7 +243,7 @@ class Talker(stage.Talker[Net]):
 
     def _remember(self, req: StageRequest) -> None:
         """Keep what was computed of the prompt, for the session's next request."""
-        speech: Speech = req.state
+        speech: OmniTalkerState = req.state
         speech.unkept = False
         if speech.num_cached_tokens < len(speech.names):
             prefix = PrefixKV(*self.net.cache.copy(req.slot, len(speech.names)))
@@ -252,7 +252,7 @@ class Talker(stage.Talker[Net]):
 
 def _give_up(req: StageRequest) -> None:
     """Forget what was heard of a prompt: its pieces are taken in anew."""
-    speech: Speech = req.state
+    speech: OmniTalkerState = req.state
     req.pending.extendleft(reversed(speech.pieces))
     speech.pieces = []
     speech.names = []

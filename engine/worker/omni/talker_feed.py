@@ -15,7 +15,7 @@ from engine.chunk import Chunk, Kind, Tensors, Usage
 from engine.errors import StageFailed
 from engine.worker.omni.block import Block
 from engine.worker.omni.prompt import Prompt, TalkerRows
-from engine.worker.omni.thought import Piece
+from engine.worker.omni.thought import PromptPiece
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -42,7 +42,7 @@ class TalkerFeed(ABC):
         """Return for which rows of a piece of the prompt the talker takes what the thinker made of them."""
 
     @abstractmethod
-    def hidden(self, pieces: Sequence[Piece], hidden: Tensor, tapped: Tensor) -> Tensor:
+    def hidden(self, pieces: Sequence[PromptPiece], hidden: Tensor, tapped: Tensor) -> Tensor:
         """Return what the talker takes of computed rows [all, width]: of their last hidden rows, of those of layer
         ``tap``, and of what the pieces know of them."""
 

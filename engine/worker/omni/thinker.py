@@ -26,26 +26,26 @@ from engine.worker.omni.film import CAMERA
 from engine.worker.omni.prompt import Prompt
 from engine.worker.omni.prompt_cache import PromptCache
 from engine.worker.omni.prompter import Prompter
-from engine.worker.omni.room import Room
-from engine.worker.omni.source import Source
+from engine.worker.omni.room import KvCacheAdmission
+from engine.worker.omni.source import OmniSource
 from engine.worker.omni.talker_feed import TextEnd
 from engine.worker.omni.thinker_net import ThinkerNet
-from engine.worker.omni.thought import Piece, PrefixKV, Thought, deep
+from engine.worker.omni.thought import PrefixKV, PromptPiece, ThinkerState, deep
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.pending import MAX_PENDING, by_slot, replay_of, room_of, to_keep
-from engine.worker.text.chat_encoder import Pieces, tokenizer_of
+from engine.worker.text.chat_encoder import TextPieces, tokenizer_of
 
 ENCODED = 4  # pieces' worth of prompts that a GPU encodes in one step
 
 
-class Thinker:
+class OmniThinker:
     """Text out, token by token; out of each token to be spoken, a row for the talker. A family names its parts."""
 
     plannable: ClassVar[bool] = True
     work_bytes: ClassVar[int] = 2_500_000_000
     """Of graphs and steps, in Qwen3-Omni-30B-A3B's true shapes: so many has an H200 taken (benchmarks.gpu)."""
-    source_class: ClassVar[type[Source]]
+    source_class: ClassVar[type[OmniSource]]
     net_class: ClassVar[type[ThinkerNet]] = ThinkerNet
     ears: ClassVar[type[Any]]
     eyes: ClassVar[type[Any]]
@@ -55,7 +55,7 @@ class Thinker:
         return cls._info(cls.source_class(config))
 
     @classmethod
-    def _info(cls, source: Source) -> StageInfo:
+    def _info(cls, source: OmniSource) -> StageInfo:
         facets = Facets(
             model=source.family,
             sees=frozenset({"image", "video"}),
@@ -88,7 +88,7 @@ class Thinker:
         self.net = self.net_class(source, read)
         self.prefixes: Prefixes[PrefixKV] = Prefixes(source.remembered)
         self.cache = PromptCache(self.net.cache, self.prefixes, self.feed)
-        self.room = Room(self.net.cache, lambda req: req.state.give_up())
+        self.room = KvCacheAdmission(self.net.cache, lambda req: req.state.give_up())
         self.encoders = Encoders(source, read, self.ears, self.eyes)
         ends = source.generation.get("eos_token_id", self.chat.added.get("<|im_end|>"))
         self.ends = frozenset(ends if isinstance(ends, list) else [ends])
@@ -106,7 +106,7 @@ class Thinker:
             top_k=self.net.top_k,
             top_p=defaults.get("top_p", 0.95) if asked.top_p is None else asked.top_p,
         )
-        req.state = Thought(request.max_text_tokens, params, Pieces(self.chat), kept=self._kept(req))
+        req.state = ThinkerState(request.max_text_tokens, params, TextPieces(self.chat), kept=self._kept(req))
 
     def _kept(self, req: StageRequest) -> deque[int]:
         """The tokens of an answer that was begun elsewhere: they are written again, and the rest behind them."""
@@ -156,7 +156,7 @@ class Thinker:
 
     def _begin(self, req: StageRequest) -> None:
         """Take up the prompt, or what more of it is known by now."""
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         prompt: Prompt = req.pending.pop()
         req.pending.clear()  # an earlier state of it
         self.cache.rewind(thought, prompt)
@@ -172,7 +172,7 @@ class Thinker:
 
     def _enter(self, req: StageRequest) -> None:
         """Make room for what the request may use, and take over what its session has of the prompt."""
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         if not thought.fresh and not thought.reading:
             return
         assert thought.prompt is not None
@@ -182,7 +182,7 @@ class Thinker:
 
     def _read(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk] | EngineError]:
         """Prefill the next pieces of prompts as one batch; encoding what is heard and seen is its own step."""
-        pieces: list[Piece] = []
+        pieces: list[PromptPiece] = []
         room = room_of(reqs, self.source.piece, self.source.device)
         reading = [req for req in reqs if req.state.reading]
         encoded = self._encode_together(reading)
@@ -190,7 +190,7 @@ class Thinker:
         for req in reading:
             if room <= 0:
                 break
-            thought: Thought = req.state
+            thought: ThinkerState = req.state
             assert thought.prompt is not None
             results[id(req)] = chunks = encoded.get(id(req), [])
             if thought.embeddings is None:
@@ -201,7 +201,7 @@ class Thinker:
                     break
             end = min(len(thought.prompt.ids), thought.num_computed_tokens + self.source.piece)
             if end > thought.num_computed_tokens:  # else there were only pictures to be looked at ahead
-                pieces.append(Piece(req, slice(thought.num_computed_tokens, end), chunks))
+                pieces.append(PromptPiece(req, slice(thought.num_computed_tokens, end), chunks))
                 room -= end - thought.num_computed_tokens
         return results | self._prefill(pieces) if pieces else results
 
@@ -222,7 +222,7 @@ class Thinker:
         return {id(req): self._recalled(req) for req in reqs}
 
     def _recalled(self, req: StageRequest) -> list[Chunk]:
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         assert thought.prompt is not None
         if thought.num_sent >= thought.num_computed_tokens:
             return []
@@ -232,16 +232,16 @@ class Thinker:
 
     def _emit(self, req: StageRequest, piece: slice, hidden: NDArray[np.float32]) -> list[Chunk]:
         """Return the chunks for the talker of a computed piece of the prompt."""
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         assert thought.prompt is not None
         thought.num_sent = piece.stop
         return self.feed.chunks(thought.prompt, piece, hidden) if req.request.speaks else []
 
-    def _prefill(self, pieces: Sequence[Piece]) -> dict[int, EngineError]:
+    def _prefill(self, pieces: Sequence[PromptPiece]) -> dict[int, EngineError]:
         """Take in pieces of prompts, and write the first token behind those that end with theirs; who failed."""
         batch = Batch()
         for piece in pieces:
-            thought: Thought = piece.req.state
+            thought: ThinkerState = piece.req.state
             assert thought.prompt is not None
             assert thought.embeddings is not None
             batch.add(
@@ -259,7 +259,7 @@ class Thinker:
         ended = [(one, at) for one, at in ends if one.req.state.writing and one.req.state.script is None]
         if not ended:
             return failed
-        thoughts: list[Thought] = [piece.req.state for piece, _ in ended]
+        thoughts: list[ThinkerState] = [piece.req.state for piece, _ in ended]
         last = hidden[to_device([at for _, at in ended], self.source.device)]
         tokens = self.net.choose(last, [one.params for one in thoughts], [one.num_output_tokens for one in thoughts])
         for (piece, _), token in zip(ended, tokens, strict=True):
@@ -267,7 +267,7 @@ class Thinker:
             piece.req.state.unkept = not piece.req.done and id(piece.req) not in failed
         return failed
 
-    def _taken(self, pieces: Sequence[Piece], hidden: Tensor) -> list[NDArray[np.float32]]:
+    def _taken(self, pieces: Sequence[PromptPiece], hidden: Tensor) -> list[NDArray[np.float32]]:
         """Return for each piece the hidden states that the talker takes; the device is asked once for all."""
         counts = [piece.span.stop - piece.span.start for piece in pieces]
         firsts = np.cumsum([0, *counts[:-1]])
@@ -280,7 +280,7 @@ class Thinker:
 
     def _took(self, req: StageRequest, piece: slice, hidden: NDArray[np.float32]) -> list[Chunk]:
         """A piece of the prompt is in the cache: the chunks for the talker of it."""
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         prompt = thought.prompt
         assert prompt is not None
         thought.hidden.append(hidden)
@@ -298,7 +298,7 @@ class Thinker:
         """Take in tokens that a lost replica had written, a piece of them in one forward: nothing is drawn."""
         batch, counts = Batch(), list[int]()
         for req in reqs:
-            thought: Thought = req.state
+            thought: ThinkerState = req.state
             ids = [thought.last, *itertools.islice(thought.kept, self.source.piece // len(reqs))]
             counts.append(max(1, len(ids) - 1))
             embeddings = self.net.embed_tokens[to_device(ids[: counts[-1]], self.source.device)]
@@ -308,7 +308,7 @@ class Thinker:
 
     def _followed(self, req: StageRequest, hidden: NDArray[np.float32]) -> list[Chunk] | EngineError:
         """Write known tokens again, one behind each of these hidden states that were computed."""
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         thought.ate(len(hidden))
         chunks: list[Chunk] = []
         for row in hidden:
@@ -325,7 +325,7 @@ class Thinker:
 
     def _write(self, reqs: Sequence[StageRequest]) -> list[int]:
         """One token for each request, in one forward."""
-        thoughts: list[Thought] = [req.state for req in reqs]
+        thoughts: list[ThinkerState] = [req.state for req in reqs]
         inputs = [one.decode_input(req.slot) for req, one in zip(reqs, thoughts, strict=True)]
         for thought in thoughts:
             thought.ate(1)
@@ -333,7 +333,7 @@ class Thinker:
 
     def _take(self, req: StageRequest, token: int) -> list[Chunk] | EngineError:
         """Make chunks of a token that was drawn, or was known."""
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         if token == FAILED:
             self.net.cache.clear(req.slot)
             return StageFailed("the thinker's logits are not numbers")
@@ -345,7 +345,7 @@ class Thinker:
         return chunks
 
 
-def _extend(piece: Piece, result: list[Chunk] | EngineError, failed: dict[int, EngineError]) -> None:
+def _extend(piece: PromptPiece, result: list[Chunk] | EngineError, failed: dict[int, EngineError]) -> None:
     """Add the result of a piece to its chunks, or note that its request has failed."""
     if isinstance(result, EngineError):
         failed[id(piece.req)] = result

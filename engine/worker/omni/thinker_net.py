@@ -11,28 +11,28 @@ from torch import Tensor
 
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput
-from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.decoder import TransformerDecoder
 from engine.worker.nn.device import to_device
 from engine.worker.nn.prefills import Prefills
 from engine.worker.nn.quantized import Weight, linear
 from engine.worker.nn.sampler import draw
 from engine.worker.nn.sampling_params import BatchSamplingParams, SamplingParams
 from engine.worker.nn.slots import Batch, CachePositions, OneRow
-from engine.worker.nn.weights import Reader
-from engine.worker.omni.source import THINKER, Source
+from engine.worker.nn.weights import WeightReader
+from engine.worker.omni.source import THINKER, OmniSource
 
 
 class ThinkerNet:
     """The checkpoint's thinker without its encoders."""
 
-    def __init__(self, source: Source, read: Reader) -> None:
+    def __init__(self, source: OmniSource, read: WeightReader) -> None:
         self.device = source.device
         self.dtype = source.dtype
         size = source.text.vocab_size, source.text.hidden_size
         self.embed_tokens = read("model.embed_tokens.weight", *size)
         tied = source.config.thinker_config.tie_word_embeddings
         self.head: Weight = self.embed_tokens if tied else read.linear(("lm_head",), size[:1], size[1])
-        self.decoder = Decoder(read.below("model"), source.text)
+        self.decoder = TransformerDecoder(read.below("model"), source.text)
         self.cache = self.decoder.cache(source.slots + source.static, source.context, source.cache_tokens)
         self.tap = source.talker_feed.tap
         self.top_k: int = source.generation.get("top_k", 20)

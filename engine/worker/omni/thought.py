@@ -17,7 +17,7 @@ from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.sampling_params import FAILED, SamplingParams
 from engine.worker.omni.prompt import Prompt
 from engine.worker.stage_request import StageRequest
-from engine.worker.text.chat_encoder import Pieces
+from engine.worker.text.chat_encoder import TextPieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class PrefixKV:
 
 
 @dataclass(slots=True)
-class Thought:
+class ThinkerState:
     """An answer on its way.
 
     ``num_computed_tokens`` rows are in the cache, of which ``num_sent`` have gone to the talker; ``last`` is the id
@@ -44,7 +44,7 @@ class Thought:
 
     limit: int
     params: SamplingParams
-    pieces: Pieces
+    pieces: TextPieces
     prompt: Prompt | None = None
     embeddings: Tensor | None = None
     deep: list[Tensor] = field(default_factory=list[Tensor])
@@ -132,7 +132,7 @@ class Thought:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PromptPiece:
     """Some rows of a request's prompt, which go in next, and the chunks that come of them."""
 
     req: StageRequest
@@ -140,13 +140,13 @@ class Piece:
     chunks: list[Chunk]
 
 
-def deep(pieces: Sequence[Piece]) -> list[Tensor]:
+def deep(pieces: Sequence[PromptPiece]) -> list[Tensor]:
     """Return what deepstack adds to each of the first layers, for the rows [all, width] of some pieces; words get
     nothing."""
     layers = max(len(piece.req.state.deep) for piece in pieces)
     return [torch.cat([_added(piece.req.state, piece.span, layer) for piece in pieces]) for layer in range(layers)]
 
 
-def _added(thought: Thought, span: slice, layer: int) -> Tensor:
+def _added(thought: ThinkerState, span: slice, layer: int) -> Tensor:
     assert thought.embeddings is not None
     return thought.deep[layer][span] if thought.deep else torch.zeros_like(thought.embeddings[span])

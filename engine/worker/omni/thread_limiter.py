@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class FewThreads:
+class ThreadLimiter:
     """At most so many of the event loop's own threads work on this at once; what waits for its turn holds none."""
 
     def __init__(self, most: int) -> None:

@@ -15,7 +15,7 @@ AGAIN_S = 0.5  # between two tries while there is no server yet
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class JoinRequest:
     """A worker's way to its server: where that is, and what the worker brings."""
 
     host: str
@@ -26,7 +26,7 @@ class Call:
     """Seconds to wait for a server that is not there yet."""
 
 
-async def connect(call: Call, receive: links.Receive, lost: links.Lost) -> links.SocketLink:
+async def connect(call: JoinRequest, receive: links.Receive, lost: links.Lost) -> links.SocketLink:
     """A link to the server, which has been told of the offer.
 
     Raises StageUnavailable when there is no server in time, and WireError when it is not ours or does not want us.
@@ -42,7 +42,7 @@ async def connect(call: Call, receive: links.Receive, lost: links.Lost) -> links
         raise StageUnavailable(f"there was no server at {call.host}:{call.port} for {call.wait_s:g} s") from None
 
 
-async def _connect(call: Call, receive: links.Receive, lost: links.Lost) -> links.SocketLink:
+async def _connect(call: JoinRequest, receive: links.Receive, lost: links.Lost) -> links.SocketLink:
     """One try. Raises OSError where nobody listens."""
     loop = asyncio.get_running_loop()
     shaken: asyncio.Future[links.SocketLink] = loop.create_future()

@@ -19,7 +19,7 @@ GRACE_S = 1.0
 """Seconds behind the deadline: the server is the first to act, for it knows then whose fault it was."""
 
 
-class LastResort:
+class Watchdog:
     """The last resort of one process; ``note`` each blocking step as the server is informed of it."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

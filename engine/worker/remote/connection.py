@@ -20,7 +20,7 @@ import msgspec
 from engine.deployment.api_key_file import read_key
 from engine.worker.remote.options import ServerOptions
 from engine.worker.remote.patience import Patience
-from engine.worker.remote.refusals import Refusal, as_engine_error, message_of, unreachable
+from engine.worker.remote.refusals import ServerRefusal, as_engine_error, message_of, unreachable
 
 CONNECT_S = 5.0
 PROBE_S = 5.0
@@ -38,7 +38,7 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request's 
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class ServerModels:
     """The models that a server lists: their ``names``, and the ``owner`` that it gives, which tells what server it
     is."""
 
@@ -46,7 +46,7 @@ class Models:
     owner: str = ""
 
 
-class Connection:
+class ServerConnections:
     """A server's connections, kept warm between requests. It needs ``aclose`` at the end.
 
     Raises ConfigError for a key file that can't be used, at once; it is read again by nobody.
@@ -86,7 +86,7 @@ class Connection:
                 async with self.response("POST", path, patience, **sent) as response:
                     begun = True
                     yield response
-            except Refusal as refusal:
+            except ServerRefusal as refusal:
                 wait_s = refusal.retry_after_s
                 if begun or not again or wait_s is None or wait_s > min(SOON_S, patience.left_s):
                     raise as_engine_error(refusal, self._options, texts, self.key) from None
@@ -108,12 +108,12 @@ class Connection:
         try:
             if response.status_code != 200:
                 said, kind = message_of(await body_of(response, LARGEST_ERROR, patience))
-                raise Refusal(response.status_code, said, kind, _retry_after_s(response))
+                raise ServerRefusal(response.status_code, said, kind, _retry_after_s(response))
             yield response
         finally:
             await response.aclose()
 
-    async def models(self) -> Models:
+    async def models(self) -> ServerModels:
         """The server's models, without asking any of them anything: ``GET /models``.
 
         No names where the server is there and lists none. Raises EngineError where it is not to be reached, or refuses.
@@ -122,9 +122,9 @@ class Connection:
         try:
             async with self.response("GET", "models", patience) as response:
                 return _models(await body_of(response, LARGEST_BODY, patience))
-        except Refusal as refusal:
+        except ServerRefusal as refusal:
             if refusal.status in (404, 405):
-                return Models()
+                return ServerModels()
             raise as_engine_error(refusal, self._options, (), self.key) from None
         except httpx2.HTTPError as error:
             raise unreachable(error, self._options) from None
@@ -138,7 +138,7 @@ class Connection:
         try:
             async with self.response("POST", url, patience, **json_of(body)) as response:
                 return msgspec.json.decode(await body_of(response, LARGEST_BODY, patience))
-        except (Refusal, msgspec.DecodeError, UnicodeError, RecursionError):
+        except (ServerRefusal, msgspec.DecodeError, UnicodeError, RecursionError):
             return None
         except httpx2.HTTPError as error:
             raise unreachable(error, self._options) from None
@@ -173,9 +173,11 @@ def _retry_after_s(response: httpx2.Response) -> float | None:
     return float(given) if response.status_code in (429, 503) and given.isascii() and given.isdigit() else None
 
 
-def _models(body: bytes) -> Models:
+def _models(body: bytes) -> ServerModels:
     try:
         listed = msgspec.json.decode(body)["data"]
-        return Models(tuple(str(one["id"]) for one in listed), str(listed[0].get("owned_by", "")) if listed else "")
+        return ServerModels(
+            tuple(str(one["id"]) for one in listed), str(listed[0].get("owned_by", "")) if listed else ""
+        )
     except (msgspec.DecodeError, UnicodeError, RecursionError, LookupError, TypeError, AttributeError):
-        return Models()
+        return ServerModels()

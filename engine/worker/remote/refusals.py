@@ -21,7 +21,7 @@ SHARED_TEXT, SHARED_KEY = 16, 6
 """Characters in a row of the conversation, or of the key, that make a server's message one that is not passed on."""
 
 
-class Refusal(Exception):
+class ServerRefusal(Exception):
     """A server's refusal: an HTTP status (or the one that its error object stands for), and its message, for our eyes
     only.
 
@@ -36,7 +36,7 @@ class Refusal(Exception):
         self.retry_after_s = retry_after_s
 
 
-def as_engine_error(refusal: Refusal, options: ServerOptions, texts: Iterable[str], key: str = "") -> EngineError:
+def as_engine_error(refusal: ServerRefusal, options: ServerOptions, texts: Iterable[str], key: str = "") -> EngineError:
     """The error that stands for a refusal. Its message holds nothing of the conversation's texts and of the key."""
     server, status, said = options.who, refusal.status, says(refusal.said, texts, key)
     match status:

@@ -17,7 +17,7 @@ import httpx2
 from engine.core import Wave
 from engine.deployment.config import build
 from engine.errors import ConfigError, EngineError, RequestError, StageFailed
-from engine.worker.remote.connection import LARGEST_ERROR, Connection, body_of, json_of, kind_of
+from engine.worker.remote.connection import LARGEST_ERROR, ServerConnections, body_of, json_of, kind_of
 from engine.worker.remote.options import ServerOptions, check_language, check_server, check_times
 from engine.worker.remote.patience import Patience
 from engine.worker.remote.pcm_stream import FASTEST_HZ, SLOWEST_HZ, SoundBytes
@@ -74,7 +74,7 @@ class SpeechServer:
 
     def __init__(self, options: SpeechOptions, now: Callable[[], float] = time.monotonic) -> None:
         self._options = options
-        self._connection = Connection(options, now)
+        self._connection = ServerConnections(options, now)
         self._extras: dict[str, Any] = {"stream": True}  # vLLM-Omni sends nothing before all is made without it
 
     def check_voice(self, voice: str | None) -> None:

@@ -15,7 +15,7 @@ from engine.audio.wav import wav
 from engine.core import Pcm
 from engine.deployment.config import build
 from engine.errors import ConfigError, EngineError, StageFailed
-from engine.worker.remote.connection import LARGEST_BODY, Connection, body_of, kind_of
+from engine.worker.remote.connection import LARGEST_BODY, ServerConnections, body_of, kind_of
 from engine.worker.remote.options import ServerOptions, check_language, check_server, check_times
 from engine.worker.remote.patience import Patience
 from engine.worker.remote.refusals import message_of, says
@@ -56,7 +56,7 @@ class TranscriptionServer:
 
     def __init__(self, options: TranscriptionOptions, now: Callable[[], float] = time.monotonic) -> None:
         self._options = options
-        self._connection = Connection(options, now)
+        self._connection = ServerConnections(options, now)
 
     async def hear(self, pcm: Pcm) -> str:
         """The words of a recording: int16 [samples] at MIC_RATE_HZ. Raises one EngineError.

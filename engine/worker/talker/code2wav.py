@@ -16,10 +16,10 @@ from torch import Tensor
 from engine.chunk import Audio, Chunk, Codes, Kind, kinds
 from engine.core import Facets, StageInfo
 from engine.errors import ConfigError, EngineError
-from engine.worker.codec_frames import Books, Window
+from engine.worker.codec_frames import Codec, Window
 from engine.worker.nn.captured import Captured
 from engine.worker.nn.codec import CodecDecoder
-from engine.worker.nn.conv import Piece
+from engine.worker.nn.conv import ConvBatch
 from engine.worker.nn.cuda_graph_runner import doubled
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -41,13 +41,13 @@ DTYPES = {
 
 
 @dataclass(slots=True)
-class Sound:
+class DecodedAudio:
     """The decoded part of an answer: how many frames, with those that stood before it."""
 
     frames: int = 0
 
 
-class Code2Wav:
+class Code2WavStage:
     """Codec frames to sound, sample for sample what the whole would be, however it is cut.
 
     A GPU plans its convolutions anew for every shape. So there are few: batches are filled up with rows of nobody's to
@@ -111,11 +111,11 @@ class Code2Wav:
             torch.cuda.empty_cache()  # what was computed once, before it was captured
 
     def open(self, req: StageRequest) -> None:
-        req.state = Sound()
+        req.state = DecodedAudio()
 
     @property
-    def books(self) -> Books:
-        return Books(self.net.front.groups, self.net.front.book, FRAME_SAMPLES)
+    def books(self) -> Codec:
+        return Codec(self.net.front.groups, self.net.front.book, FRAME_SAMPLES)
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         return self.books.windows(req, inputs)
@@ -174,7 +174,7 @@ class Code2Wav:
     def _computed(self, shape: tuple[int, int, bool], codes: Tensor, starts: Tensor, slots: Tensor) -> tuple[Tensor]:
         torch.backends.cudnn.allow_tf32 = self._rounds  # of this stage's convolutions alone; it chooses their plans
         try:
-            return (self.net.decode(codes, starts, Piece(slots, shape[2])),)
+            return (self.net.decode(codes, starts, ConvBatch(slots, shape[2])),)
         finally:
             torch.backends.cudnn.allow_tf32 = False
 

@@ -20,13 +20,13 @@ from torch import Tensor
 
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput
-from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.decoder import TransformerDecoder
 from engine.worker.nn.device import to_device
 from engine.worker.nn.prefills import Prefills
 from engine.worker.nn.sampler import draw, penalised
 from engine.worker.nn.sampling_params import BatchSamplingParams
 from engine.worker.nn.slots import Batch
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 TALKER, PREDICTOR = 1, 2  # streams of randomness; 0 is a thinker's
 
@@ -59,7 +59,7 @@ class TalkerNet(ABC):
     """Codes of a frame."""
 
     def __init__(
-        self, read: Reader, shape: TalkerShape, room: int, slots: int, static: bool, positions: int | None = None
+        self, read: WeightReader, shape: TalkerShape, room: int, slots: int, static: bool, positions: int | None = None
     ) -> None:
         self.shape = shape
         self.room = room
@@ -68,7 +68,7 @@ class TalkerNet(ABC):
         self.dtype = read.dtype
         self.width = int(decoder.hidden_size)
         self.head = read("codec_head.weight", decoder.vocab_size, self.width)
-        self.decoder = Decoder(read.below("model"), decoder)
+        self.decoder = TransformerDecoder(read.below("model"), decoder)
         own = slots + static  # of the last one, and of its row below, nobody's steps are
         self.cache = self.decoder.cache(own, room, positions)
         self.seen_codes = torch.zeros(own, decoder.vocab_size, device=self.device, dtype=torch.bool)

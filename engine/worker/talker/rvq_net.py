@@ -14,13 +14,13 @@ from engine.worker.nn.device import to_device
 from engine.worker.nn.predictor import FURTHER, FurtherCodes, Predictor
 from engine.worker.nn.projection import Projection
 from engine.worker.nn.sampling_params import BatchSamplingParams
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 from engine.worker.talker import net
 from engine.worker.talker.net import PREDICTOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TalkerShape(net.TalkerShape):
+class RvqTalkerShape(net.TalkerShape):
     """The same of a talker with a code predictor, whose stack's configuration is ``predictor``.
 
     Text ids become rows of ``text_width``, and by way of ``text_inner`` rows of the talker.
@@ -33,7 +33,7 @@ class TalkerShape(net.TalkerShape):
     """The way in which the codes behind a frame's first one are drawn."""
 
 
-class TalkerNet(net.TalkerNet):
+class RvqTalkerNet(net.TalkerNet):
     """A checkpoint's talker, with its code predictor.
 
     ``embed_tokens`` is the table of the text's ids. On a CPU it stays in its file, of which only what is spoken is
@@ -42,8 +42,8 @@ class TalkerNet(net.TalkerNet):
 
     def __init__(
         self,
-        read: Reader,
-        shape: TalkerShape,
+        read: WeightReader,
+        shape: RvqTalkerShape,
         embed_tokens: Tensor,
         room: int,
         slots: int,

@@ -22,7 +22,7 @@ ANSWER_FRAMES = 4096  # positions kept for speech: five and a half minutes
 
 
 @dataclass(slots=True, kw_only=True)
-class Speech:
+class TalkerState:
     """A voice on its way: ``num_computed_tokens`` rows are in the cache, the next goes in at ``position``.
 
     ``spoken`` [frames, groups] are the first frames, which are known: ``given`` ones that stand before the answer (of a

@@ -24,7 +24,7 @@ from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.net import TalkerNet
 from engine.worker.talker.pending import by_slot, room_of
-from engine.worker.talker.speech import Speech
+from engine.worker.talker.speech import TalkerState
 
 Net = TypeVar("Net", bound=TalkerNet)
 Results = dict[int, list[Chunk] | EngineError]
@@ -32,7 +32,7 @@ Speakers = list[tuple[StageRequest, int]]
 """Requests that speak in this step, each with the id of its next text."""
 
 
-class Talker(Generic[Net]):
+class TalkerStage(Generic[Net]):
     """One codec frame a step for every voice that has something to say; all that a step takes in is one forward."""
 
     plannable: ClassVar[bool] = True
@@ -103,27 +103,27 @@ class Talker(Generic[Net]):
 
     def _next(self, req: StageRequest, batch: Batch) -> int | list[Chunk] | None:
         """The next text of a request that speaks; of others, what comes of them."""
-        speech: Speech = req.state
+        speech: TalkerState = req.state
         if speech.frames < len(speech.spoken):
             return self._follow(req, batch)
         return self.cut(req) if speech.frames >= speech.limit else self._next_text(req)
 
     def add(self, req: StageRequest, batch: Batch, embeddings: Tensor, positions: NDArray[np.float32]) -> None:
         """Put rows [n, width] behind those of a request's slot, at rope positions [3, n]."""
-        speech: Speech = req.state
+        speech: TalkerState = req.state
         batch.add(req.slot, speech.num_computed_tokens, embeddings, positions)
         speech.num_computed_tokens += len(embeddings)
 
     def add_on(self, req: StageRequest, batch: Batch, embeddings: Tensor) -> None:
         """Put rows behind those of a request's slot, where positions count on."""
-        speech: Speech = req.state
+        speech: TalkerState = req.state
         count = np.arange(len(embeddings), dtype=np.float32) + np.float32(speech.position)
         self.add(req, batch, embeddings, np.broadcast_to(count, (3, len(embeddings))))
         speech.position += len(embeddings)
 
     def _next_text(self, req: StageRequest) -> int | None:
         """The text that goes into the next frame: a token, its end once, then padding; None: it is not there yet."""
-        speech: Speech = req.state
+        speech: TalkerState = req.state
         if not speech.prepared:
             req.done = req.ended and not req.pending
             return None
@@ -136,7 +136,7 @@ class Talker(Generic[Net]):
 
     def end_text(self, req: StageRequest) -> int | None:
         """The text is over; where none has come, nothing is said."""
-        speech: Speech = req.state
+        speech: TalkerState = req.state
         speech.ended = True
         req.done = not speech.started
         return self.end if speech.started else None
@@ -166,7 +166,7 @@ class Talker(Generic[Net]):
         return self._framed([req for req, _ in (*beginning, *going)], self.net.speak(inputs)) if inputs else {}
 
     def _decode_input(self, req: StageRequest, text: int) -> DecodeInput:
-        speech: Speech = req.state
+        speech: TalkerState = req.state
         start, position = speech.num_computed_tokens, speech.position
         speech.num_computed_tokens = start + 1
         speech.position = position + 1
@@ -196,7 +196,7 @@ class Talker(Generic[Net]):
     def _follow(self, req: StageRequest, batch: Batch) -> list[Chunk]:
         """Add frames that are known, as far as their text is there: many rows at once, nothing is drawn. Returns those
         of the answer's own, which were given elsewhere and are left out."""
-        speech: Speech = req.state
+        speech: TalkerState = req.state
         first = max(speech.frames, speech.given)
         if not speech.started:
             if (text := self._next_text(req)) is None:
@@ -219,7 +219,7 @@ class Talker(Generic[Net]):
         return {id(req): guarded(self, req, self._frame, frame) for req, frame in zip(reqs, frames, strict=True)}
 
     def _frame(self, req: StageRequest, frame: NDArray[np.int16]) -> list[Chunk] | EngineError:
-        speech: Speech = req.state
+        speech: TalkerState = req.state
         if (frame == FAILED).any():
             self.net.forget(req.slot)
             return StageFailed("the talker's logits are not numbers")

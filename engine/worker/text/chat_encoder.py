@@ -17,7 +17,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from engine.core import AudioPart, ImagePart, Message, TextPart, Tool, ToolCallPart, ToolResultPart, VideoPart
+from engine.core import AudioPart, ImagePart, Message, TextPart, ToolCallPart, ToolDefinition, ToolResultPart, VideoPart
 from engine.errors import RequestError, WeightsError
 from engine.worker.llm.checkpoint import template_in
 from engine.worker.text.chat_template import Template
@@ -33,13 +33,13 @@ TEXTS = 4096  # the texts of a conversation are encoded with each of its next tu
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Placeholder:
     """A place in a rendered conversation for something that was held back."""
 
     number: int
 
 
-Outline = tuple[str | tuple[int, ...] | Held, ...]
+Outline = tuple[str | tuple[int, ...] | Placeholder, ...]
 """A rendered conversation without what was said in it. Text that lies beside that is not encoded yet."""
 
 
@@ -64,7 +64,7 @@ class Chat:
         self._outline = self._outlined if dated else lru_cache(OUTLINES)(self._outlined)
         self._known = lru_cache(TEXTS)(self._encoded)
 
-    def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()) -> list[int]:
         """The ids of a conversation, up to where the assistant is to speak."""
         held: list[str | tuple[int, ...]] = []
         shown = [_shown(message, message.ids_of(self.tokenizer), held) for message in messages]
@@ -72,7 +72,7 @@ class Chat:
         conversation = json.dumps([shown, [self._tool(tool) for tool in tools]])
         outline = self._outline if len(conversation) <= LONGEST_OUTLINE else self._outlined
         for piece in outline(conversation):
-            found = held[piece.number] if isinstance(piece, Held) else piece
+            found = held[piece.number] if isinstance(piece, Placeholder) else piece
             if isinstance(found, str):
                 plain += found
             else:
@@ -87,10 +87,12 @@ class Chat:
             text = self._template.render(shown, tools or None)
         except TemplateError as error:
             raise RequestError(f"messages: this model's chat template rejects them: {error}") from None
-        pieces: list[str | tuple[int, ...] | Held] = []
+        pieces: list[str | tuple[int, ...] | Placeholder] = []
         for i, piece in enumerate(_HELD.split(text)):
-            pieces += [Held(int(piece))] if i % 2 else self._marked(piece)
-        alone = [not any(isinstance(one, Held) for one in pieces[max(0, i - 1) : i + 2]) for i in range(len(pieces))]
+            pieces += [Placeholder(int(piece))] if i % 2 else self._marked(piece)
+        alone = [
+            not any(isinstance(one, Placeholder) for one in pieces[max(0, i - 1) : i + 2]) for i in range(len(pieces))
+        ]
         return tuple(
             tuple(self.encode(piece)) if isinstance(piece, str) and by_itself else piece
             for piece, by_itself in zip(pieces, alone, strict=True)
@@ -118,7 +120,7 @@ class Chat:
         """The text of ids; special tokens have none."""
         return self._whole.decode(list(ids), skip_special_tokens=True)
 
-    def _tool(self, tool: Tool) -> dict[str, Any]:
+    def _tool(self, tool: ToolDefinition) -> dict[str, Any]:
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         written = json.dumps(function, ensure_ascii=False)
         if mark := self._marks.search(written) or _HELD.search(written):
@@ -128,7 +130,7 @@ class Chat:
         return {"type": "function", "function": function}
 
 
-class Pieces:
+class TextPieces:
     """Text of a growing answer: a piece leaves once its last character is whole."""
 
     def __init__(self, chat: Chat) -> None:

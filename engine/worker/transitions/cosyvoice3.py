@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from engine.chunk import Chunk
 from engine.errors import ConfigError, StageFailed
 from engine.worker.transitions.accumulator import Accumulator, Ids
-from engine.worker.transitions.transition import Whole, step_of
-from engine.worker.transitions.windows import ALL, Window, Windows
+from engine.worker.transitions.transition import FullPayload, step_of
+from engine.worker.transitions.windows import ALL, PayloadWindow, Windows
 
 BOOK = 6_561  # ids from here on end the speech
 MEL_FRAMES, MELS = 2, 80  # of a token
 
 
-class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cosyvoice3.voice"):
+class CosyVoiceVoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cosyvoice3.voice"):
     """A voice: the tokens of its sample [1, T], the sample's mel [1, 2T, 80], and the speaker's embedding [1, 192]."""
 
     speech_token: NDArray[np.int64]
@@ -32,7 +32,7 @@ class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cosyvo
             raise StageFailed(f"a voice's tokens {list(tokens)} and mel {list(mel)} are not of one sample")
 
 
-class Tokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cosyvoice3.tokens"):
+class CosyVoiceTokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cosyvoice3.tokens"):
     """A step of the language model: the ids that it drew, int64 [n].
 
     The first step has what comes with the prompt: the voice, and the prompt's ids, which some histories of ids begin
@@ -40,11 +40,11 @@ class Tokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cosyv
     """
 
     ids: Ids | None = None
-    voice: Voice | None = None
+    voice: CosyVoiceVoice | None = None
     prompt_ids: NDArray[np.int64] | None = None
 
 
-class Speech(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cosyvoice3.speech"):
+class CosyVoiceSpeech(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cosyvoice3.speech"):
     """Tokens to be spoken, int64 [n], each below BOOK.
 
     The sound of the first ``offset`` tokens is to be cut from what the flow makes. The voice comes with the first
@@ -53,11 +53,11 @@ class Speech(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cosyv
 
     tokens: NDArray[np.int64]
     offset: int
-    voice: Voice | None
+    voice: CosyVoiceVoice | None
     finished: bool = True
 
 
-def speech_of(steps: Tokens) -> Speech:
+def speech_of(steps: CosyVoiceTokens) -> CosyVoiceSpeech:
     """Return an answer as one payload. Raises StageFailed where no voice came.
 
     The ids of the prompt, and then those of the voice, are stripped where the answer begins with exactly them. The
@@ -69,14 +69,14 @@ def speech_of(steps: Tokens) -> Speech:
     for prefix in (_none() if steps.prompt_ids is None else steps.prompt_ids, voice.speech_token.reshape(-1)):
         if len(prefix) and np.array_equal(spoken[: len(prefix)], prefix):
             spoken = spoken[len(prefix) :]
-    return Speech(_sounding(spoken), voice.speech_token.size if (ids >= BOOK).any() else 0, voice)
+    return CosyVoiceSpeech(_sounding(spoken), voice.speech_token.size if (ids >= BOOK).any() else 0, voice)
 
 
-def whole() -> Whole[Tokens, Speech]:
-    return Whole(Tokens, speech_of)
+def whole() -> FullPayload[CosyVoiceTokens, CosyVoiceSpeech]:
+    return FullPayload(CosyVoiceTokens, speech_of)
 
 
-class Stream:
+class CosyVoiceStream:
     """The same while the speech is made: every payload has all of the tokens so far.
 
     The first window has ``chunk`` tokens and as many as the voice's sample lacks of a multiple of it; each later one is
@@ -89,17 +89,17 @@ class Stream:
         self._chunk = chunk
         self._most = max(chunk, most)
         self._growth = growth
-        self._steps = Accumulator(Tokens)
+        self._steps = Accumulator(CosyVoiceTokens)
         self._windows = Windows(_none(), self._size, ALL, ahead)
         self._given = False
 
-    def add(self, chunk: Chunk) -> Iterable[Speech]:
-        step = step_of(chunk, Tokens)
-        self._steps.add(Tokens(voice=step.voice))
+    def add(self, chunk: Chunk) -> Iterable[CosyVoiceSpeech]:
+        step = step_of(chunk, CosyVoiceTokens)
+        self._steps.add(CosyVoiceTokens(voice=step.voice))
         windows = [] if step.ids is None else self._windows.add(_sounding(step.ids))
         return [self._speech(window) for window in windows]
 
-    def end(self) -> Speech:
+    def end(self) -> CosyVoiceSpeech:
         return self._speech(self._windows.end())
 
     def _size(self, count: int) -> int:
@@ -107,17 +107,17 @@ class Stream:
         size = min(self._most, self._chunk * self._growth ** min(count, self._most.bit_length()))
         return size if count else size + -self._voice.speech_token.shape[1] % self._chunk
 
-    def _speech(self, window: Window) -> Speech:
+    def _speech(self, window: PayloadWindow) -> CosyVoiceSpeech:
         voice = None if self._given else self._voice
         self._given = True
-        return Speech(window.frames, window.context, voice, window.finished)
+        return CosyVoiceSpeech(window.frames, window.context, voice, window.finished)
 
     @property
-    def _voice(self) -> Voice:
+    def _voice(self) -> CosyVoiceVoice:
         return _required(self._steps.whole.voice)
 
 
-def _required(voice: Voice | None) -> Voice:
+def _required(voice: CosyVoiceVoice | None) -> CosyVoiceVoice:
     if voice is None:
         raise StageFailed("CosyVoice3 speaks in a voice that comes with the prompt, and none came")
     return voice

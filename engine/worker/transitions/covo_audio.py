@@ -8,29 +8,29 @@ from numpy.typing import NDArray
 
 from engine.worker.codec_frames import within
 from engine.worker.transitions.accumulator import Ids
-from engine.worker.transitions.transition import Whole
+from engine.worker.transitions.transition import FullPayload
 
 FIRST_ID = 151_671  # below it are the ids of text, and the marks of the end
 BOOK = 16_384
 
 
-class Tokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="covo_audio.tokens"):
+class CovoTokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="covo_audio.tokens"):
     """A step of the language model: the ids that it drew, int64 [n]."""
 
     ids: Ids | None = None
 
 
-class Codes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="covo_audio.codes"):
+class CovoCodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="covo_audio.codes"):
     """All codes of an answer, int16 [n], each below BOOK; none where the answer has no sound."""
 
     codes: NDArray[np.int16]
 
 
-def codes_of(tokens: Tokens) -> Codes:
+def codes_of(tokens: CovoTokens) -> CovoCodes:
     """Keep the ids that stand for sound, counted from the first of those. Raises StageFailed beyond the book."""
     ids = np.zeros(0, np.int64) if tokens.ids is None else tokens.ids
-    return Codes(within(ids[ids >= FIRST_ID] - FIRST_ID, BOOK).astype(np.int16))
+    return CovoCodes(within(ids[ids >= FIRST_ID] - FIRST_ID, BOOK).astype(np.int16))
 
 
-def whole() -> Whole[Tokens, Codes]:
-    return Whole(Tokens, codes_of)
+def whole() -> FullPayload[CovoTokens, CovoCodes]:
+    return FullPayload(CovoTokens, codes_of)

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from engine.errors import StageFailed
 from engine.worker.codec_frames import within
 from engine.worker.transitions.accumulator import Ids
-from engine.worker.transitions.transition import Whole
+from engine.worker.transitions.transition import FullPayload
 
 IMAGE_BOOK, AUDIO_BOOK = 8_192, 4_096  # where the runtime does not say otherwise
 
 
-class Target(IntEnum):
+class DetokenizerTarget(IntEnum):
     """The stage that decodes an answer's tokens: the checkpoint's ``detok_id``."""
 
     TEXT = 0
@@ -67,14 +67,14 @@ class Handed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dynin
     """An answer's tokens, int64 [n], for the stage that is their target."""
 
     tokens: NDArray[np.int64]
-    target: Target
+    target: DetokenizerTarget
     runtime: Runtime
 
-    def codes_for(self, stage: Target) -> NDArray[np.int64] | None:
+    def codes_for(self, stage: DetokenizerTarget) -> NDArray[np.int64] | None:
         """The tokens if that stage is to decode them, else None. Raises StageFailed beyond the stage's codebook."""
         if stage is not self.target:
             return None
-        image = stage is Target.IMAGE
+        image = stage is DetokenizerTarget.IMAGE
         size = self.runtime.codebook_size if image else self.runtime.audio_codebook_size
         return within(self.tokens, size or (IMAGE_BOOK if image else AUDIO_BOOK))
 
@@ -87,12 +87,12 @@ def handed(output: Output) -> Handed:
     """The first tokens that there are, and what was said of them. Raises StageFailed for an unknown target."""
     runtime = (output.prompt or Runtime()).updated(output.runtime or Runtime())
     number = output.detok_id if output.detok_id is not None else runtime.detok_id or 0
-    if number not in list(Target):
+    if number not in list(DetokenizerTarget):
         raise StageFailed(f"no stage of Dynin-Omni decodes the detok_id {number}")
     given = (output.token_ids, output.text_tokens, output.drawn_ids)
     tokens = next((ids for ids in given if ids is not None and ids.size), np.zeros(0, np.int64))
-    return Handed(tokens, Target(number), runtime)
+    return Handed(tokens, DetokenizerTarget(number), runtime)
 
 
-def whole() -> Whole[Output, Handed]:
-    return Whole(Output, handed)
+def whole() -> FullPayload[Output, Handed]:
+    return FullPayload(Output, handed)

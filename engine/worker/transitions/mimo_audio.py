@@ -12,8 +12,8 @@ from engine.chunk import Chunk
 from engine.errors import ConfigError, StageFailed
 from engine.worker.codec_frames import within
 from engine.worker.transitions.accumulator import Ids
-from engine.worker.transitions.transition import Whole, step_of
-from engine.worker.transitions.windows import Window, Windows
+from engine.worker.transitions.transition import FullPayload, step_of
+from engine.worker.transitions.windows import PayloadWindow, Windows
 
 BOOKS = np.array([1025, 1025, 129, 129, 129, 129, 129, 129])
 FRAMES = 4  # in a group, which lasts 160 ms
@@ -57,11 +57,11 @@ def whole_of(groups: Groups) -> PaddedGroups:
     return PaddedGroups(padded(groups)[:MOST_GROUPS].reshape(-1))
 
 
-def whole() -> Whole[Groups, PaddedGroups]:
-    return Whole(Groups, whole_of)
+def whole() -> FullPayload[Groups, PaddedGroups]:
+    return FullPayload(Groups, whole_of)
 
 
-class Stream:
+class MimoStream:
     """The same in windows of ``chunk`` groups, behind up to ``left`` earlier ones. Raises ConfigError for too few."""
 
     def __init__(self, chunk: int = 10, left: int = LEAST_LEFT) -> None:
@@ -77,5 +77,5 @@ class Stream:
         return _payload(self._windows.end())
 
 
-def _payload(window: Window) -> PaddedGroups:
+def _payload(window: PayloadWindow) -> PaddedGroups:
     return PaddedGroups(window.frames.reshape(-1), window.context, window.finished)

@@ -12,7 +12,7 @@ from engine.chunk import Chunk, Text, Usage, VoiceText
 from engine.errors import StageFailed
 
 
-class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MingVoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The voice that was asked for: a preset's name, or a sample's text and arrays as the talker takes them."""
 
     name: str = "DB30"
@@ -25,21 +25,21 @@ class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Characters that the talker speaks at once."""
 
 
-class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ming_flash_omni.line"):
+class SpokenLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ming_flash_omni.line"):
     """The whole text of an answer, and the voice that is to speak it."""
 
     text: str
-    voice: Voice
+    voice: MingVoice
 
 
-class Spoken:
+class MingText:
     """The text of one answer. Raises StageFailed for a tensor: this voice makes its own of the text."""
 
-    def __init__(self, voice: Voice | None = None) -> None:
-        self._voice = voice or Voice()
+    def __init__(self, voice: MingVoice | None = None) -> None:
+        self._voice = voice or MingVoice()
         self._pieces: list[str] = []
 
-    def add(self, chunk: Chunk) -> Iterable[Line]:
+    def add(self, chunk: Chunk) -> Iterable[SpokenLine]:
         match chunk:
             case Text(text) | VoiceText(text):
                 self._pieces.append(text)
@@ -49,5 +49,5 @@ class Spoken:
                 raise StageFailed(f"Ming-Flash-Omni's voice takes text alone, not {chunk.kind}")
         return ()
 
-    def end(self) -> Line:
-        return Line("".join(self._pieces), self._voice)
+    def end(self) -> SpokenLine:
+        return SpokenLine("".join(self._pieces), self._voice)

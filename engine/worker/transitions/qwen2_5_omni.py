@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from engine.chunk import Chunk, Finish, Usage
 from engine.errors import StageFailed
 from engine.worker.transitions.accumulator import CONCAT, Accumulator, Ids
-from engine.worker.transitions.transition import Whole, step_of
+from engine.worker.transitions.transition import FullPayload, step_of
 
 PAD_ID, START_ID, END_ID = 8_292, 8_293, 8_294  # of the codec; what is below them is a code
 PLACEHOLDER = -1
 
 
-class Thought(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.thought"):
+class ThinkerStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.thought"):
     """A step of the thinker: its last hidden rows, float32 [n, width], and the ids that it drew, int64 [n].
 
     The first step has the prompt's ids.
@@ -42,11 +42,11 @@ class Conditioning(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     drawn_ids: NDArray[np.int64]
 
 
-class Thoughts:
+class TalkerConditioning:
     """An answer's conditioning. ``stops`` are the ids that end one, for an answer whose ``Usage`` does not come."""
 
     def __init__(self, stops: Collection[int] = ()) -> None:
-        self._steps = Accumulator(Thought)
+        self._steps = Accumulator(ThinkerStep)
         self._stops = stops
         self._finish: Finish | None = None
 
@@ -54,7 +54,7 @@ class Thoughts:
         if isinstance(chunk, Usage):
             self._finish = chunk.finish
         else:
-            self._steps.add(step_of(chunk, Thought))
+            self._steps.add(step_of(chunk, ThinkerStep))
         return ()
 
     def end(self) -> Conditioning:
@@ -73,13 +73,13 @@ class Thoughts:
         return Conditioning(hidden[: len(prompt_ids)], hidden[len(prompt_ids) :], prompt_ids, drawn_ids)
 
 
-class Drawn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.drawn"):
+class TalkerStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.drawn"):
     """A step of the talker: the ids that it drew, int64 [n]."""
 
     ids: Ids | None = None
 
 
-class Codes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.codes"):
+class TalkerCodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.codes"):
     """All codes of an answer, int16 [n], each below PAD_ID; none where the answer has no sound."""
 
     codes: NDArray[np.int16]
@@ -110,11 +110,11 @@ class Sounding:
         return np.zeros(0, np.int64) if self._last is None else np.repeat(self._last, self._unknown)
 
 
-def codes_of(drawn: Drawn) -> Codes:
+def codes_of(drawn: TalkerStep) -> TalkerCodes:
     sounding = Sounding()
     known = sounding.add(np.zeros(0, np.int64) if drawn.ids is None else drawn.ids)
-    return Codes(np.concatenate([known, sounding.end()]).astype(np.int16))
+    return TalkerCodes(np.concatenate([known, sounding.end()]).astype(np.int16))
 
 
-def codes() -> Whole[Drawn, Codes]:
-    return Whole(Drawn, codes_of)
+def codes() -> FullPayload[TalkerStep, TalkerCodes]:
+    return FullPayload(TalkerStep, codes_of)

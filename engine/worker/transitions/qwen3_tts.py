@@ -12,8 +12,8 @@ from engine.chunk import Chunk
 from engine.errors import ConfigError, StageFailed
 from engine.worker.codec_frames import within
 from engine.worker.transitions.accumulator import Accumulator, Ids
-from engine.worker.transitions.transition import Whole, step_of
-from engine.worker.transitions.windows import Window, Windows
+from engine.worker.transitions.transition import FullPayload, step_of
+from engine.worker.transitions.windows import PayloadWindow, Windows
 
 BOOKS, BOOK = 16, 2_048
 
@@ -25,7 +25,7 @@ class Frames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3
     reference: NDArray[np.int64] | None = None
 
 
-class Spoken(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_tts.spoken"):
+class SpokenFrames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_tts.spoken"):
     """Frames, int16 [n, 16], of which the sound of the first ``context`` is to be cut: the reference's, and what has
     sounded already."""
 
@@ -42,16 +42,16 @@ def voiced(frames: NDArray[np.int64]) -> NDArray[np.int16]:
     return frames[((frames >= 0) & (frames < BOOK)).all(axis=1) & frames.any(axis=1)].astype(np.int16)
 
 
-def spoken(steps: Frames) -> Spoken:
+def spoken(steps: Frames) -> SpokenFrames:
     """Return an answer as one payload: the reference before it, unless there is nothing to be cut off from."""
-    return _behind(_frames(steps.reference), Window(voiced(_frames(steps.codes)), 0, finished=True))
+    return _behind(_frames(steps.reference), PayloadWindow(voiced(_frames(steps.codes)), 0, finished=True))
 
 
-def whole() -> Whole[Frames, Spoken]:
-    return Whole(Frames, spoken)
+def whole() -> FullPayload[Frames, SpokenFrames]:
+    return FullPayload(Frames, spoken)
 
 
-class Stream:
+class Qwen3TtsStream:
     """The same in windows: ``first`` frames, then ``chunk`` at a time, behind at most ``left`` of those before.
 
     Each window begins with the last ``most_reference`` frames of the reference. Raises ConfigError for no frames.
@@ -64,24 +64,24 @@ class Stream:
         self._steps = Accumulator(Frames)
         self._windows = Windows(np.zeros((0, BOOKS), np.int16), lambda n: chunk if n else first, left)
 
-    def add(self, chunk: Chunk) -> Iterable[Spoken]:
+    def add(self, chunk: Chunk) -> Iterable[SpokenFrames]:
         step = step_of(chunk, Frames)
         self._steps.add(Frames(reference=step.reference))
         return [self._spoken(window) for window in self._windows.add(voiced(_frames(step.codes)))]
 
-    def end(self) -> Spoken:
+    def end(self) -> SpokenFrames:
         return self._spoken(self._windows.end())
 
-    def _spoken(self, window: Window) -> Spoken:
+    def _spoken(self, window: PayloadWindow) -> SpokenFrames:
         return _behind(_frames(self._steps.whole.reference)[-self._most :], window)
 
 
-def _behind(reference: NDArray[np.int64], window: Window) -> Spoken:
+def _behind(reference: NDArray[np.int64], window: PayloadWindow) -> SpokenFrames:
     """A window behind the reference's frames. Raises StageFailed for one of these that is beyond the books."""
     if not len(window.frames):
-        return Spoken(window.frames, 0, window.finished)
+        return SpokenFrames(window.frames, 0, window.finished)
     before = within(reference, BOOK).astype(np.int16)
-    return Spoken(np.concatenate([before, window.frames]), len(before) + window.context, window.finished)
+    return SpokenFrames(np.concatenate([before, window.frames]), len(before) + window.context, window.finished)
 
 
 def _frames(frames: NDArray[np.int64] | None) -> NDArray[np.int64]:

@@ -37,7 +37,7 @@ async def adapted(transition: Transition[P], inputs: AsyncIterator[Chunk]) -> As
     yield transition.end()
 
 
-class Whole(Generic[S, P]):
+class FullPayload(Generic[S, P]):
     """A transition that gives one payload: ``rule`` of all the steps, which are of ``struct``."""
 
     def __init__(self, struct: type[S], rule: Callable[[S], P]) -> None:

@@ -18,7 +18,7 @@ ALL = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PayloadWindow:
     """Frames [frames, ...] to be decoded at once. The first ``context`` of them have sounded already."""
 
     frames: NDArray[Any]
@@ -43,19 +43,19 @@ class Windows:
     _context: int = 0
     _count: int = 0
 
-    def add(self, frames: NDArray[Any]) -> list[Window]:
+    def add(self, frames: NDArray[Any]) -> list[PayloadWindow]:
         """Take further frames [n, ...]; the windows that they fill."""
         self.frames = np.concatenate([self.frames, frames])
-        due: list[Window] = []
+        due: list[PayloadWindow] = []
         while len(self.frames) >= (voiced := self._context + self.size(self._count)) + self.ahead:
-            due.append(Window(self.frames[: voiced + self.ahead], self._context))
+            due.append(PayloadWindow(self.frames[: voiced + self.ahead], self._context))
             self._context = min(self.left, voiced)
             self.frames = self.frames[voiced - self._context :]
             self._count += 1
         return due
 
-    def end(self) -> Window:
+    def end(self) -> PayloadWindow:
         """Return the last window, however few frames it has."""
         if len(self.frames) == self._context:
-            return Window(self.frames[:0], 0, finished=True)
-        return Window(self.frames, self._context, finished=True)
+            return PayloadWindow(self.frames[:0], 0, finished=True)
+        return PayloadWindow(self.frames, self._context, finished=True)

@@ -18,7 +18,7 @@ from engine.worker.randomness import GOLDEN
 from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.tts.answer_audio import LETTER_S, AnswerSound
-from engine.worker.tts.clauses import WORDS, Clause, Resume, clauses, on_one_line
+from engine.worker.tts.clauses import WORDS, Clause, ResumePoint, clauses, on_one_line
 from engine.worker.tts.voices import asked_voice, can_say, unsayable
 
 Piece = tuple[Wave, float | None]
@@ -38,7 +38,7 @@ class Saying:
 
 
 @dataclass(slots=True)
-class Speaking:
+class ClauseAnswer:
     """One answer that is being spoken."""
 
     sound: AnswerSound
@@ -90,17 +90,17 @@ class ClauseSpeaker:
         sound = AnswerSound(most, left.get("letter_s", LETTER_S), left.get("samples", 0))
         sound.sounded = bool(left)
         voice = asked_voice(req.request.voice, self.info.facets.voices)
-        req.state = Speaking(sound, voice, left.get("said", 0), left.get("count", 0))
+        req.state = ClauseAnswer(sound, voice, left.get("said", 0), left.get("count", 0))
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Clause]:
         until = req.checkpoint["until"] if req.checkpoint else 0
-        return clauses(req, inputs, self.words, Resume(req.state.said, req.state.count, until))
+        return clauses(req, inputs, self.words, ResumePoint(req.state.said, req.state.count, until))
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         return [guarded(self, req, self._say) for req in reqs]
 
     def _say(self, req: StageRequest) -> list[Chunk]:
-        speaking: Speaking = req.state
+        speaking: ClauseAnswer = req.state
         if speaking.pieces is None and not req.pending:
             return self._end(req)
         sound: list[Audio] = []
@@ -120,7 +120,7 @@ class ClauseSpeaker:
 
     def _begin(self, req: StageRequest, clause: Clause) -> Iterator[Piece]:
         """Return the pieces of the next clause."""
-        speaking: Speaking = req.state
+        speaking: ClauseAnswer = req.state
         speaking.sound.begin(clause)
         speaking.clause = clause
         speaking.checkpoint = Checkpoint(
@@ -140,7 +140,7 @@ class ClauseSpeaker:
         speaking.pieces = self.pieces(saying) if sayable else iter(())
         return speaking.pieces
 
-    def _finish(self, speaking: Speaking) -> list[Audio]:
+    def _finish(self, speaking: ClauseAnswer) -> list[Audio]:
         """End the current clause and return the rest of its sound."""
         assert speaking.clause is not None
         speaking.said = speaking.clause.end

@@ -164,7 +164,7 @@ class Clauses:
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ResumePoint:
     """The place where another replica was: ``count`` clauses, of ``said`` characters of the answer, had been said, and
     the next one was to end before its ``until``-th."""
 
@@ -174,7 +174,7 @@ class Resume:
 
 
 async def clauses(
-    req: StageRequest, inputs: AsyncIterator[Chunk], words: ChunkSpec = WORDS, resume: Resume = Resume()
+    req: StageRequest, inputs: AsyncIterator[Chunk], words: ChunkSpec = WORDS, resume: ResumePoint = ResumePoint()
 ) -> AsyncGenerator[Clause]:
     """The rows of a voice that takes whole texts, for its ``adapt``. A clause ends sooner where its listener would run
     dry otherwise."""

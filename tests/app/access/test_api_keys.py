@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.access.api_keys import MIN_CHARS, Key, Keys, read_keys
+from app.access.api_keys import MIN_CHARS, ApiKey, ApiKeys, read_keys
 from engine import ConfigError
 from tests.app.rig import eventually, keys_file, running, script_spec, talking
 
@@ -29,7 +29,7 @@ def test_a_key_has_the_name_before_it_or_one_of_its_digest(tmp_path: Path) -> No
     file = tmp_path / "keys"
     file.write_text("# family\nalice: sk-one\n\n  bob:\tsk:two  \nsk-three\nsk:four\n")
     alice, bob, third, fourth = read_keys(str(file))
-    assert (alice, bob) == (Key("alice", "sk-one"), Key("bob", "sk:two"))
+    assert (alice, bob) == (ApiKey("alice", "sk-one"), ApiKey("bob", "sk:two"))
     assert (third.value, fourth.value) == ("sk-three", "sk:four")
     assert third.name.startswith("key-")
     assert len(third.name) == len("key-") + 8
@@ -56,12 +56,12 @@ def test_a_line_that_is_none_is_told_by_its_number_and_without_the_key(text: str
 
 
 def test_only_a_whole_key_has_an_owner() -> None:
-    keys = Keys([Key("alice", "sk-one"), Key("bob", "sk-two")])
+    keys = ApiKeys([ApiKey("alice", "sk-one"), ApiKey("bob", "sk-two")])
     assert [keys.owner(one) for one in ("sk-one", "sk-two", "sk-", "", "alice", "sk-\udcff")] == ["alice", "bob"] + [
         None
     ] * 4
     assert keys
-    assert not Keys()
+    assert not ApiKeys()
 
 
 ALICE, BOB = "sk-alice-0123456789", "sk-bob-0123456789ab"
@@ -71,17 +71,17 @@ ALICE, BOB = "sk-alice-0123456789", "sk-bob-0123456789ab"
 def test_a_server_takes_no_file_that_others_can_read_or_write(mode: int, tmp_path: Path) -> None:
     """F28: one of mode 0666 was taken without a word, although the token's file was checked."""
     path = Path(keys_file(tmp_path, ALICE))
-    assert Keys.of_file(str(path), "server.keys_file").owner(ALICE)
+    assert ApiKeys.of_file(str(path), "server.keys_file").owner(ALICE)
     path.chmod(mode)
     with pytest.raises(ConfigError, match=f"server.keys_file: Other users .* can read {path}, .*chmod 600 {path}"):
-        Keys.of_file(str(path), "server.keys_file")
+        ApiKeys.of_file(str(path), "server.keys_file")
 
 
 def test_a_server_takes_no_key_that_can_be_guessed(tmp_path: Path) -> None:
     """F28: a key of one letter was taken."""
     short = keys_file(tmp_path, "a" * MIN_CHARS, "bob: " + "b" * (MIN_CHARS - 1))
     with pytest.raises(ConfigError, match="the key 'bob' is too short; 16 characters are the least") as told:
-        Keys.of_file(short, "server.keys_file")
+        ApiKeys.of_file(short, "server.keys_file")
     assert "bbb" not in str(told.value)
     assert read_keys(short)  # a client's key is what another server asks for
 
@@ -94,7 +94,7 @@ def replace(path: str, *lines: str) -> None:
 
 def test_a_changed_file_is_read_again_and_tells_which_keys_are_gone(tmp_path: Path) -> None:
     path, gone = keys_file(tmp_path, f"alice: {ALICE}", f"bob: {BOB}"), list[str]()
-    keys = Keys.of_file(path, "server.keys_file")
+    keys = ApiKeys.of_file(path, "server.keys_file")
     keys.withdrawn = gone.append
     keys.refresh()
     assert (keys.owner(ALICE), keys.owner(BOB), gone) == ("alice", "bob", [])
@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_told_once(
     """A slip of an editor must neither lock everybody out nor let everybody in."""
     caplog.set_level("INFO", "parley")
     path = keys_file(tmp_path, f"alice: {ALICE}")
-    keys = Keys.of_file(path, "server.keys_file")
+    keys = ApiKeys.of_file(path, "server.keys_file")
     if lines is None:
         Path(path).unlink()
     else:

@@ -12,13 +12,13 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.access.api_keys import Key, Keys
+from app.access.api_keys import ApiKey, ApiKeys
 from app.access.auth import OPEN_PATHS, Gate, owner_of
-from app.access.client_secrets import Secrets
-from app.limits.auth_throttle import AT_ONCE, EVERY_S, Throttle
-from app.limits.bandwidth import Budgets
-from app.limits.principal import Caller
-from app.limits.quotas import Shares
+from app.access.client_secrets import ClientSecrets
+from app.limits.auth_throttle import AT_ONCE, EVERY_S, AuthThrottle
+from app.limits.bandwidth import BandwidthLimits
+from app.limits.principal import Principal
+from app.limits.quotas import Quotas
 from app.settings import Limits, settings_of
 from engine import ConfigError
 from tests.app.rig import Running, keys_file, running, script_spec, talking
@@ -194,18 +194,26 @@ async def scope_behind(gate: Gate, key: str | None, path: str = "/v1/realtime/ca
     return passed[0] if passed else None
 
 
-def gate_of(*keys: Key) -> tuple[Gate, Secrets]:
-    secrets = Secrets(8)
-    settings, passing = settings_of({}), Shares(Limits(), lambda: False)
+def gate_of(*keys: ApiKey) -> tuple[Gate, ClientSecrets]:
+    secrets = ClientSecrets(8)
+    settings, passing = settings_of({}), Quotas(Limits(), lambda: False)
     app: Any = None
     return Gate(
-        app, settings, Keys(keys), Keys(), secrets, Throttle(), passing, Budgets(Limits()), frozenset()
+        app,
+        settings,
+        ApiKeys(keys),
+        ApiKeys(),
+        secrets,
+        AuthThrottle(),
+        passing,
+        BandwidthLimits(Limits()),
+        frozenset(),
     ), secrets
 
 
 async def test_a_route_is_told_whose_key_a_request_came_with() -> None:
-    gate, secrets = gate_of(Key("alice", "sk-alice"), Key("bob", "sk-bob"))
-    alices = secrets.issue({}, maker=Caller("alice"))
+    gate, secrets = gate_of(ApiKey("alice", "sk-alice"), ApiKey("bob", "sk-bob"))
+    alices = secrets.issue({}, maker=Principal("alice"))
     for key, owner in (("sk-alice", "alice"), ("sk-bob", "bob"), (alices.value, "alice")):
         assert owner_of(await scope_behind(gate, key) or {}) == owner
     assert await scope_behind(gate, "sk-alic") is None
@@ -219,13 +227,13 @@ async def test_without_keys_nobody_has_a_name() -> None:
 
 
 def test_a_key_reaches_what_its_secrets_made_and_a_secret_only_its_own() -> None:
-    secrets = Secrets(8)
-    key, stranger = Caller("a"), Caller("b")
+    secrets = ClientSecrets(8)
+    key, stranger = Principal("a"), Principal("b")
     one, two, others = (secrets.issue({}, maker=maker) for maker in (key, key, stranger))
-    page, another, stranger = Caller("a", one), Caller("a", two), Caller("b", others)
+    page, another, stranger = Principal("a", one), Principal("a", two), Principal("b", others)
     assert [key.reaches(made) for made in (key, page, another, stranger)] == [True, True, True, False]
     assert [page.reaches(made) for made in (key, page, another, stranger)] == [False, True, False, False]
-    assert Caller().reaches(Caller())
+    assert Principal().reaches(Principal())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.access.client_secrets import Secrets, TooManySecrets
+from app.access.client_secrets import ClientSecrets, TooManySecrets
 
 
 class Clock:
@@ -17,7 +17,7 @@ class Clock:
 @pytest.mark.fault("S2.2")
 def test_a_secret_is_found_until_it_expires() -> None:
     clock = Clock()
-    secrets = Secrets(4, clock)
+    secrets = ClientSecrets(4, clock)
     one = secrets.issue({"instructions": "Be kind."}, 10)
     assert one.value.startswith("ek_")
     assert secrets.find(one.value) is one
@@ -32,7 +32,7 @@ def test_a_secret_is_found_until_it_expires() -> None:
 @pytest.mark.fault("S2.2")
 def test_there_are_only_so_many_and_the_expired_make_room() -> None:
     clock = Clock()
-    secrets = Secrets(2, clock)
+    secrets = ClientSecrets(2, clock)
     short, long = secrets.issue({}, 10), secrets.issue({}, 100)
     with pytest.raises(TooManySecrets):
         secrets.issue({})
@@ -44,5 +44,5 @@ def test_there_are_only_so_many_and_the_expired_make_room() -> None:
 
 @pytest.mark.fault("S5.1")
 def test_no_two_are_alike() -> None:
-    secrets = Secrets(50)
+    secrets = ClientSecrets(50)
     assert len({secrets.issue({}).value for _ in range(50)}) == 50

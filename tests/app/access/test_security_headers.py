@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.access.security_headers import SAFE, Heads
+from app.access.security_headers import SAFE, SecurityHeadersMiddleware
 from app.settings import settings_of
 from engine import ConfigError
 from tests.app.rig import Running, eventually, keys_file, running, script_spec, talking
@@ -72,7 +72,7 @@ async def test_a_host_with_a_certificate_of_its_own_is_https_from_then_on(
         sent.append(message)
 
     scope = {"type": "http", "scheme": scheme}
-    await Heads(app, settings_of({"https": https} if https else {}))(scope, None, send)  # pyright: ignore[reportArgumentType]
+    await SecurityHeadersMiddleware(app, settings_of({"https": https} if https else {}))(scope, None, send)  # pyright: ignore[reportArgumentType]
     assert (b"strict-transport-security" in dict(sent[0]["headers"])) is told
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from app.client import (
     AudioDelta,
-    Channel,
+    ClientChannel,
     ClientError,
     Error,
     ItemTruncated,
@@ -161,7 +161,7 @@ async def test_a_microphone_keeps_its_pace_whoever_speaks() -> None:
         async def speak(self, pcm: Any) -> None:
             pieces.append((loop.time(), bool(pcm.any())))
 
-    microphone, begun_s = Microphone(cast("Channel", Clocked()), loop.time), loop.time()
+    microphone, begun_s = Microphone(cast("ClientChannel", Clocked()), loop.time), loop.time()
     async with asyncio.TaskGroup() as group:
         group.create_task(microphone.be_silent(0.2), name="silent")
         await asyncio.sleep(0)

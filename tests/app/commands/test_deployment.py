@@ -9,7 +9,7 @@ import pytest
 from app.commands import deployment as deployments
 from app.commands.deployment import Parts, deployment
 from engine import ConfigError, EngineSpec
-from engine.deployment.model_catalog import File, Model
+from engine.deployment.model_catalog import CatalogModel, File
 
 
 @pytest.mark.parametrize(("gpus", "devices"), [(0, {"cpu"}), (1, {0}), (2, {0})])
@@ -51,8 +51,8 @@ def parts_of(spec: EngineSpec) -> tuple[list[tuple[str, str, str | None]], list[
 
 FILES = (File("x"),)
 CATALOGUE = {
-    "zip": Model("zip", "ears", "asr.some", "a/b", "main", FILES, "MIT", ("en",), 1),
-    "kokoro": Model("kokoro", "voice", "tts.some", "a/b", "main", FILES, "MIT", ("en",), 1),
+    "zip": CatalogModel("zip", "ears", "asr.some", "a/b", "main", FILES, "MIT", ("en",), 1),
+    "kokoro": CatalogModel("kokoro", "voice", "tts.some", "a/b", "main", FILES, "MIT", ("en",), 1),
 }
 
 
@@ -76,7 +76,7 @@ def test_a_voice_of_several_stages_takes_all_of_its_places() -> None:
 
 
 def test_a_thinker_of_the_catalogue_runs_in_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    qwen = Model("qwen", "thinker", "llm.llamacpp", "a/b", "main", FILES, "MIT", ("en",), 1)
+    qwen = CatalogModel("qwen", "thinker", "llm.llamacpp", "a/b", "main", FILES, "MIT", ("en",), 1)
     monkeypatch.setattr(deployments, "catalogue", lambda: CATALOGUE | {"qwen": qwen})
     stages, workers = parts_of(deployment(parts=Parts(thinker="qwen")))
     assert stages[1] == ("thinker", "llm.llamacpp", "qwen")

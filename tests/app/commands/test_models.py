@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from app.cli import cli
 from engine.deployment import model_catalog
-from engine.deployment.model_catalog import File, Model, manifest_of
+from engine.deployment.model_catalog import CatalogModel, File, manifest_of
 from engine.worker.uses import line_of
 from tests.app.pulling.hub import COMMIT, REPOSITORY, FakeHub, serving
 
@@ -21,9 +21,11 @@ DATA = b"all of a small model\n"
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[FakeHub]:
     files = (File("model.onnx"),)
-    some = Model("some", "voice", "tts.some", REPOSITORY, "main", files, "MIT", ("en", "de"), 1)
+    some = CatalogModel("some", "voice", "tts.some", REPOSITORY, "main", files, "MIT", ("en", "de"), 1)
     whole = (File("model.onnx", len(DATA), hashlib.sha256(DATA).hexdigest()),)
-    shut = Model("shut", "ears", "asr.some", REPOSITORY, COMMIT, whole, "Some-NC", ("en",), 1, ("non-commercial",))
+    shut = CatalogModel(
+        "shut", "ears", "asr.some", REPOSITORY, COMMIT, whole, "Some-NC", ("en",), 1, ("non-commercial",)
+    )
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     for module in ("engine.deployment.model_catalog", "app.commands.models"):
         monkeypatch.setattr(f"{module}.catalogue", lambda: {"some": some, "shut": shut})

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.commands.server import Address, Server, _lines
+from app.commands.server import Address, RemoteServer, _lines
 from engine import Message, Request, TextPart, ToolCall
 from tests.app.rig import Running
 
@@ -17,7 +17,7 @@ SEPARATORS = "one\u2028two\u2029three\x85four"
 async def test_a_separator_of_lines_in_an_answer_is_text(server: Running) -> None:
     arguments = f'{{"words": "{SEPARATORS}"}}'
     asked = Request(id="r", session="s", messages=(Message("user", (TextPart(f"tool look {arguments}"),)),))
-    async with Server(Address(server.http)) as remote, remote.open(asked) as answer:
+    async with RemoteServer(Address(server.http)) as remote, remote.open(asked) as answer:
         assert [chunk.arguments async for chunk in answer if isinstance(chunk, ToolCall)] == [arguments]
 
 

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from app.cli import cli
 from app.commands import worker
-from app.commands.worker import Offer
+from app.commands.worker import WorkerOffer
 from tests.app.rig import TIMEOUT_S
 
-OFFER = Offer("10.0.0.1:7000", "token", "talker", ("0", "1"), 2, "10.0.0.7", 30.0)
+OFFER = WorkerOffer("10.0.0.1:7000", "token", "talker", ("0", "1"), 2, "10.0.0.7", 30.0)
 NEEDED = ("worker", "--join", "10.0.0.1:7000", "--token-file", "token", "--stages", "talker")
 
 

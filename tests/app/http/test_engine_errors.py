@@ -18,7 +18,7 @@ from engine.chunk import Chunk
 from engine.control.chunks import Chunks
 from engine.core import StageInfo
 from engine.errors import ReplicaLost, Stalled
-from engine.worker.models.script import Thinker
+from engine.worker.models.script import ScriptThinker
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from tests.app.rig import LoudnessVad, Running, running, script_spec, talking
@@ -61,10 +61,10 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thinker that steps in a circle."""
     monkeypatch.setattr("engine.worker.loop.run.MOST_SILENT_STEPS", 50)
 
-    def step(self: Thinker, reqs: Sequence[StageRequest]) -> Sequence[Any]:
+    def step(self: ScriptThinker, reqs: Sequence[StageRequest]) -> Sequence[Any]:
         return [[] for _ in reqs]
 
-    monkeypatch.setattr(Thinker, "step", step)
+    monkeypatch.setattr(ScriptThinker, "step", step)
 
 
 @pytest.mark.seed("A2.9", "A0.14", "A4.21")
@@ -83,12 +83,12 @@ async def test_a_standstill_is_504_over_http_and_its_code_in_a_session(server: R
 @pytest.fixture
 async def hanging(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Running]:
     """A server whose thinker waits for a companion that never begins."""
-    described, adapt, opened = Thinker.describe, Thinker.adapt, Engine.open
+    described, adapt, opened = ScriptThinker.describe, ScriptThinker.adapt, Engine.open
 
     def describe(config: StageConfig) -> StageInfo:
         return structs.replace(described(config), group="joined")
 
-    async def stuck(self: Thinker, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def stuck(self: ScriptThinker, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         if req.role == "negative":
             await asyncio.Event().wait()
         async for row in adapt(self, req, inputs):
@@ -97,8 +97,8 @@ async def hanging(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Running]:
     def open_(self: Engine, request: Request, inputs: Any = None) -> AbstractAsyncContextManager[Chunks]:
         return opened(self, structs.replace(request, roles=("main", "negative")), inputs)
 
-    monkeypatch.setattr(Thinker, "describe", staticmethod(describe))
-    monkeypatch.setattr(Thinker, "adapt", stuck)
+    monkeypatch.setattr(ScriptThinker, "describe", staticmethod(describe))
+    monkeypatch.setattr(ScriptThinker, "adapt", stuck)
     monkeypatch.setattr(Engine, "open", open_)
     async with running(replace(script_spec(), stall_s=0.5), vad=LoudnessVad) as one:
         yield one

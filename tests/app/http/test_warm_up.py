@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from app.http.warm_up import PATHS, rehearse
+from app.http.warm_up import PATHS, warm_up
 from app.server import app_of
 from app.service import Service
 from tests.app.rig import script_spec
@@ -63,7 +63,7 @@ async def send(message: Any) -> None:
 
 @pytest.mark.parametrize("path", [*PATHS, *OTHERS])
 def test_the_first_request_costs_what_the_next_one_does(path: str, app: FastAPI) -> None:
-    rehearse(app)
+    warm_up(app)
     first, then = calls_of(app, path), calls_of(app, path)
     assert first <= then + MORE_CALLS
 
@@ -78,6 +78,6 @@ def test_a_server_with_keys_is_rehearsed_too(tmp_path: Any) -> None:
     from tests.app.rig import keys_file
 
     locked = app_of(Service(script_spec(keys_file=keys_file(tmp_path, "k" * 20), host="0.0.0.0")))
-    rehearse(locked)
+    warm_up(locked)
     assert calls_of(locked, "/livez") <= calls_of(locked, "/livez") + MORE_CALLS
     assert locked.openapi_schema is not None

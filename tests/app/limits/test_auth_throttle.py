@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.limits.auth_throttle import AT_ONCE, EVERY_S, Throttle
+from app.limits.auth_throttle import AT_ONCE, EVERY_S, AuthThrottle
 
 
 class Clock:
@@ -20,11 +20,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def throttle(clock: Clock) -> Throttle:
-    return Throttle(clock)
+def throttle(clock: Clock) -> AuthThrottle:
+    return AuthThrottle(clock)
 
 
-def test_some_may_be_wrong_at_once_and_then_one_at_a_time(throttle: Throttle, clock: Clock) -> None:
+def test_some_may_be_wrong_at_once_and_then_one_at_a_time(throttle: AuthThrottle, clock: Clock) -> None:
     for _ in range(AT_ONCE):
         assert throttle.wait_s("10.0.0.1") == 0
         throttle.failed("10.0.0.1")
@@ -36,7 +36,7 @@ def test_some_may_be_wrong_at_once_and_then_one_at_a_time(throttle: Throttle, cl
 
 
 @pytest.mark.parametrize("now_s", [0.1, 437.3, 1234.567, 98765.4321])
-def test_as_many_may_be_wrong_whatever_the_clock_shows(throttle: Throttle, clock: Clock, now_s: float) -> None:
+def test_as_many_may_be_wrong_whatever_the_clock_shows(throttle: AuthThrottle, clock: Clock, now_s: float) -> None:
     """Sums of fractions are not exact: at some times the last of them was refused."""
     for i in range(1000):
         clock.s, address = now_s + i / 7, f"10.0.{i // 250}.{i % 250}"
@@ -46,7 +46,7 @@ def test_as_many_may_be_wrong_whatever_the_clock_shows(throttle: Throttle, clock
         assert throttle.wait_s(address) > 0
 
 
-def test_failures_are_forgotten_with_time(throttle: Throttle, clock: Clock) -> None:
+def test_failures_are_forgotten_with_time(throttle: AuthThrottle, clock: Clock) -> None:
     for _ in range(AT_ONCE):
         throttle.failed("10.0.0.1")
     clock.s += AT_ONCE * EVERY_S
@@ -55,13 +55,13 @@ def test_failures_are_forgotten_with_time(throttle: Throttle, clock: Clock) -> N
         throttle.failed("10.0.0.1")
 
 
-def test_another_address_may_go_on(throttle: Throttle) -> None:
+def test_another_address_may_go_on(throttle: AuthThrottle) -> None:
     for _ in range(AT_ONCE):
         throttle.failed("10.0.0.1")
     assert throttle.wait_s("10.0.0.2") == 0
 
 
-def test_an_ipv6_network_is_one_address(throttle: Throttle) -> None:
+def test_an_ipv6_network_is_one_address(throttle: AuthThrottle) -> None:
     for n in range(AT_ONCE):
         throttle.failed(f"2001:db8:1:2::{n:x}")
     assert throttle.wait_s("2001:db8:1:2:ffff::1") > 0
@@ -70,7 +70,7 @@ def test_an_ipv6_network_is_one_address(throttle: Throttle) -> None:
 
 def test_an_ipv4_client_of_a_socket_on_ipv6_is_one_address() -> None:
     """F11: all of them were one network, and twenty wrong keys of one of them locked all out."""
-    throttle = Throttle()
+    throttle = AuthThrottle()
     for _ in range(AT_ONCE):
         throttle.failed("::ffff:10.0.0.1")
     assert throttle.wait_s("10.0.0.1") > 0
@@ -80,7 +80,7 @@ def test_an_ipv4_client_of_a_socket_on_ipv6_is_one_address() -> None:
 
 @pytest.mark.fault("S2.4")
 def test_the_table_is_bounded_and_keeps_who_failed_last(clock: Clock) -> None:
-    throttle = Throttle(clock, addresses=2)
+    throttle = AuthThrottle(clock, addresses=2)
     for address in ("a", "b", "a", "c"):
         for _ in range(AT_ONCE):
             throttle.failed(address)

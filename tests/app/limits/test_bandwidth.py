@@ -9,32 +9,32 @@ from typing import Any
 import httpx
 import pytest
 
-from app.limits.bandwidth import MOST, Budgets
-from app.limits.principal import Caller
-from app.limits.rate_limiter import BURST_S, Pace
+from app.limits.bandwidth import MOST, BandwidthLimits
+from app.limits.principal import Principal
+from app.limits.rate_limiter import BURST_S, RateLimiter
 from app.settings import Limits
 from tests.app.rig import keys_file, running, script_spec, silence, talking
 
 LIMITS = Limits()
-ALICE, BOB = Caller("alice", address="203.0.113.7"), Caller("bob", address="203.0.113.8")
+ALICE, BOB = Principal("alice", address="203.0.113.7"), Principal("bob", address="203.0.113.8")
 
 
-def paces(budgets: Budgets, caller: Caller, count: int) -> list[Pace]:
+def paces(budgets: BandwidthLimits, caller: Principal, count: int) -> list[RateLimiter]:
     """Those of so many connections of a caller's, each of which alone may send as much as it likes."""
-    some = [Pace(1e9, 1e12) for _ in range(count)]
+    some = [RateLimiter(1e9, 1e12) for _ in range(count)]
     for pace in some:
         budgets.charge(pace, caller)
     return some
 
 
 @pytest.fixture
-def budgets() -> Budgets:
-    return Budgets(LIMITS, lambda: 0.0)
+def budgets() -> BandwidthLimits:
+    return BandwidthLimits(LIMITS, lambda: 0.0)
 
 
-def test_a_backend_with_sixty_users_is_not_slowed(budgets: Budgets) -> None:
+def test_a_backend_with_sixty_users_is_not_slowed(budgets: BandwidthLimits) -> None:
     """A minute of each one's sound that waited, all at once, and then an hour of speech."""
-    backend = Caller("backend", address="127.0.0.1")
+    backend = Principal("backend", address="127.0.0.1")
     many = paces(budgets, backend, 60)
     for pace in many:
         pace.spend(3000, 3000 * 1340, 0.0)
@@ -45,15 +45,15 @@ def test_a_backend_with_sixty_users_is_not_slowed(budgets: Budgets) -> None:
             assert pace.wait_s(second) == 0
 
 
-def test_a_recording_of_five_minutes_and_thirty_pictures_are_not_slowed(budgets: Budgets) -> None:
+def test_a_recording_of_five_minutes_and_thirty_pictures_are_not_slowed(budgets: BandwidthLimits) -> None:
     for pace in paces(budgets, ALICE, 4):
         pace.spend(1, 20_000_000, 0.0)
         pace.spend(30, 30 * 600_000, 0.0)
         assert pace.wait_s(0.0) == 0
 
 
-def test_connections_of_a_key_send_no_more_than_one_budget_together(budgets: Budgets) -> None:
-    many = [pace for n in range(20) for pace in paces(budgets, Caller("alice", address=f"203.0.113.{n}"), 5)]
+def test_connections_of_a_key_send_no_more_than_one_budget_together(budgets: BandwidthLimits) -> None:
+    many = [pace for n in range(20) for pace in paces(budgets, Principal("alice", address=f"203.0.113.{n}"), 5)]
     taken, piece, now_s = 0, 1_000_000, 0.0
     for _ in range(3000):
         now_s += 0.01
@@ -68,18 +68,18 @@ def test_connections_of_a_key_send_no_more_than_one_budget_together(budgets: Bud
     assert bob.wait_s(now_s) == 0, "another key has its own"
 
 
-def test_connections_of_an_address_send_no_more_than_one_budget_together(budgets: Budgets) -> None:
+def test_connections_of_an_address_send_no_more_than_one_budget_together(budgets: BandwidthLimits) -> None:
     size = int(LIMITS.address_received_mb_s * 1e6 * BURST_S)
-    first, second = paces(budgets, ALICE, 1) + paces(budgets, Caller("bob", address=ALICE.address), 1)
+    first, second = paces(budgets, ALICE, 1) + paces(budgets, Principal("bob", address=ALICE.address), 1)
     first.spend(1, size, 0.0)
     second.spend(1, int(LIMITS.address_received_mb_s * 1e6), 0.0)
     assert second.wait_s(0.0) == pytest.approx(1.0)
-    own = paces(budgets, Caller("carol", address="127.0.0.1"), 1)[0]
+    own = paces(budgets, Principal("carol", address="127.0.0.1"), 1)[0]
     own.spend(1, size + 1_000_000, 0.0)
     assert own.wait_s(0.0) == 0
 
 
-def test_whoever_shares_is_served_in_turn(budgets: Budgets) -> None:
+def test_whoever_shares_is_served_in_turn(budgets: BandwidthLimits) -> None:
     """One who floods does not keep another of the same key from its turn, and from talking not at all."""
     flooding, uploading, speaking = paces(budgets, ALICE, 3)
     flooding.spend(1, int(LIMITS.address_received_mb_s * 1e6 * (BURST_S + 1)), 0.0)
@@ -92,16 +92,16 @@ def test_whoever_shares_is_served_in_turn(budgets: Budgets) -> None:
         assert speaking.wait_s(frame / 50) == 0
 
 
-def test_one_who_connects_anew_does_not_begin_anew(budgets: Budgets) -> None:
+def test_one_who_connects_anew_does_not_begin_anew(budgets: BandwidthLimits) -> None:
     paces(budgets, ALICE, 1)[0].spend(1, int(LIMITS.address_received_mb_s * 1e6 * (BURST_S + 2)), 0.0)
     (anew,) = paces(budgets, ALICE, 1)
     anew.spend(1, 450_000, 0.0)
     assert anew.wait_s(0.0) == pytest.approx(2.0, abs=0.05)
 
 
-def test_addresses_are_forgotten_some_time(budgets: Budgets) -> None:
+def test_addresses_are_forgotten_some_time(budgets: BandwidthLimits) -> None:
     for n in range(MOST + 10):
-        budgets.charge(Pace(1, 1), Caller(address=f"10.0.{n >> 8}.{n & 255}"))
+        budgets.charge(RateLimiter(1, 1), Principal(address=f"10.0.{n >> 8}.{n & 255}"))
     assert len(budgets._addresses) == MOST
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from app.limits import fair_scheduler
-from app.limits.fair_scheduler import AT_ONCE_S, SLICE_S, Counted, LoopTime, Slices
-from app.limits.rate_limiter import Pace
+from app.limits.fair_scheduler import AT_ONCE_S, SLICE_S, FairScheduler, LoopTimeBudget, metered
+from app.limits.rate_limiter import RateLimiter
 from app.transports.intake import Intake
 from tests.app.rig import eventually
 
@@ -35,7 +35,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock()
 
 
-async def _work(loop_time: LoopTime, clock: Clock, name: str, done: list[str], pieces: int, piece_s: float) -> None:
+async def _work(
+    loop_time: LoopTimeBudget, clock: Clock, name: str, done: list[str], pieces: int, piece_s: float
+) -> None:
     for _ in range(pieces):
         loop_time.begin()
         clock.now_s += piece_s
@@ -44,17 +46,17 @@ async def _work(loop_time: LoopTime, clock: Clock, name: str, done: list[str], p
 
 
 async def test_a_slice_is_all_that_is_done_before_others_have_their_turn(clock: Clock) -> None:
-    one, done, piece_s = Slices(clock, clock), list[str](), 0.0001
+    one, done, piece_s = FairScheduler(clock, clock), list[str](), 0.0001
     async with asyncio.TaskGroup() as tasks:
         for name in "abc":
-            tasks.create_task(_work(LoopTime(one), clock, name, done, 200, piece_s))
+            tasks.create_task(_work(LoopTimeBudget(one), clock, name, done, 200, piece_s))
     turns = [len(list(turn)) for _, turn in groupby(done)]
     assert max(turns[:20]) <= 2 * (SLICE_S / piece_s + 1)
 
 
 async def test_who_does_little_never_waits(clock: Clock) -> None:
-    one, done = Slices(clock, clock), list[str]()
-    loop_time = LoopTime(one)
+    one, done = FairScheduler(clock, clock), list[str]()
+    loop_time = LoopTimeBudget(one)
     for _ in range(1000):
         clock.now_s += 0.020
         loop_time.begin()
@@ -66,21 +68,21 @@ async def test_who_does_little_never_waits(clock: Clock) -> None:
 
 async def test_who_had_least_is_next(clock: Clock) -> None:
     """Fifty flood; a user whose one command took long is asked to wait, and goes before all of them."""
-    one, done = Slices(clock, clock), list[str]()
+    one, done = FairScheduler(clock, clock), list[str]()
     async with asyncio.TaskGroup() as tasks:
         for _ in range(50):
-            tasks.create_task(_work(LoopTime(one), clock, "flood", done, 300, 0.0002))
+            tasks.create_task(_work(LoopTimeBudget(one), clock, "flood", done, 300, 0.0002))
         await eventually(lambda: len(done) > 5000)
         before = len(done)
-        await tasks.create_task(_work(LoopTime(one), clock, "user", done, 2, AT_ONCE_S * 1.5))
+        await tasks.create_task(_work(LoopTimeBudget(one), clock, "user", done, 2, AT_ONCE_S * 1.5))
         assert len(done) - before <= 4 * SLICE_S / 0.0002
 
 
 async def test_of_two_who_have_more_than_their_part_each_has_its_turn(clock: Clock) -> None:
     """Whatever one of them asks for beside: the other asks for nothing, and works."""
-    one, done = Slices(clock, clock), list[str]()
-    pace = Pace(messages_s=400.0, bytes_s=1e9)
-    user, flood = LoopTime(one, pace=pace), LoopTime(one)
+    one, done = FairScheduler(clock, clock), list[str]()
+    pace = RateLimiter(messages_s=400.0, bytes_s=1e9)
+    user, flood = LoopTimeBudget(one, pace=pace), LoopTimeBudget(one)
 
     async def ask() -> None:
         for _ in range(20):
@@ -96,17 +98,17 @@ async def test_of_two_who_have_more_than_their_part_each_has_its_turn(clock: Clo
 
 
 async def test_one_who_leaves_the_line_holds_nobody_up(clock: Clock) -> None:
-    one, done = Slices(clock, clock), list[str]()
-    gone = asyncio.create_task(_work(LoopTime(one), clock, "gone", done, 10, 1.0))
+    one, done = FairScheduler(clock, clock), list[str]()
+    gone = asyncio.create_task(_work(LoopTimeBudget(one), clock, "gone", done, 10, 1.0))
     await asyncio.sleep(0)
     gone.cancel()
-    await _work(LoopTime(one), clock, "there", done, 3, 1.0)
+    await _work(LoopTimeBudget(one), clock, "there", done, 3, 1.0)
     assert done.count("there") == 3
 
 
 async def test_between_two_slices_is_time_for_others() -> None:
     """Half of the loop's time: by the loop's own clock, since that is what it is for."""
-    one, granted = Slices(), list[float]()
+    one, granted = FairScheduler(), list[float]()
     loop, over = asyncio.get_running_loop(), asyncio.Event()
 
     def go() -> None:
@@ -127,7 +129,7 @@ async def test_a_slice_that_is_hardly_used_is_soon_over(monkeypatch: pytest.Monk
     clock, granted = Clock(), list[float]()
     timers = list[tuple[float, Callable[[], None]]]()
     monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda wait_s, go: timers.append((wait_s, go)))
-    one = Slices(clock, clock)
+    one = FairScheduler(clock, clock)
 
     def go() -> None:
         granted.append(clock.now_s)
@@ -145,14 +147,14 @@ async def test_a_slice_that_is_hardly_used_is_soon_over(monkeypatch: pytest.Monk
 
 
 async def test_who_was_there_before_does_not_wait_behind_a_crowd_that_comes(clock: Clock) -> None:
-    one, done = Slices(clock, clock), list[str]()
-    user = LoopTime(one, "203.0.113.7")
+    one, done = FairScheduler(clock, clock), list[str]()
+    user = LoopTimeBudget(one, "203.0.113.7")
     clock.now_s += 60.0
-    busy = LoopTime(one, "203.0.113.7")
+    busy = LoopTimeBudget(one, "203.0.113.7")
     busy.begin()
     clock.now_s += 10.0  # of the address's time, all that there is
     busy.count()
-    crowd = [LoopTime(one, "203.0.113.7") for _ in range(300)]
+    crowd = [LoopTimeBudget(one, "203.0.113.7") for _ in range(300)]
     for client, name in (*((new, "new") for new in crowd), (user, "user")):
         client.begin()
         assert client.used_up
@@ -162,10 +164,10 @@ async def test_who_was_there_before_does_not_wait_behind_a_crowd_that_comes(cloc
 
 
 async def test_who_has_just_come_waits_for_a_second_of_the_others_at_most(clock: Clock) -> None:
-    one, done = Slices(clock, clock), list[str]()
-    others = [LoopTime(one) for _ in range(10)]
+    one, done = FairScheduler(clock, clock), list[str]()
+    others = [LoopTimeBudget(one) for _ in range(10)]
     clock.now_s += 60.0
-    new = LoopTime(one)
+    new = LoopTimeBudget(one)
     new.join(partial(done.append, "new"))
     for old in others:
         clock.now_s += fair_scheduler.NEW_S / 4
@@ -176,8 +178,8 @@ async def test_who_has_just_come_waits_for_a_second_of_the_others_at_most(clock:
 
 async def test_a_connection_stands_in_line_once(clock: Clock) -> None:
     """Its parser and its session wait for the same slice, and are both called with it."""
-    one, done = Slices(clock, clock), list[str]()
-    both, other = LoopTime(one), LoopTime(one)
+    one, done = FairScheduler(clock, clock), list[str]()
+    both, other = LoopTimeBudget(one), LoopTimeBudget(one)
     for loop_time, name in ((both, "parser"), (other, "other"), (both, "session")):
         loop_time.join(partial(done.append, name))
     await eventually(lambda: len(done) == 3)
@@ -186,12 +188,12 @@ async def test_a_connection_stands_in_line_once(clock: Clock) -> None:
 
 async def test_who_keeps_their_pace_is_before_those_who_do_not(clock: Clock) -> None:
     """Their shares of the loop's time have refilled, all of them: what they ask for tells them apart."""
-    one, done = Slices(clock, clock), list[str]()
-    clients = list[tuple[str, LoopTime]]()
+    one, done = FairScheduler(clock, clock), list[str]()
+    clients = list[tuple[str, LoopTimeBudget]]()
     for name, messages in (("flood", 4000), ("lively", 30), ("user", 1)):
-        pace = Pace(messages_s=400.0, bytes_s=1e9)
+        pace = RateLimiter(messages_s=400.0, bytes_s=1e9)
         pace.spend(messages, 0, clock())
-        clients.append((name, LoopTime(one, pace=pace)))
+        clients.append((name, LoopTimeBudget(one, pace=pace)))
     for name, loop_time in clients:
         loop_time.join(partial(done.append, name))
     await eventually(lambda: len(done) == 3)
@@ -200,12 +202,12 @@ async def test_who_keeps_their_pace_is_before_those_who_do_not(clock: Clock) -> 
 
 async def test_who_has_just_said_something_is_before_a_crowd_of_newcomers(clock: Clock) -> None:
     """They are ahead by no more than that, and the newcomers by nothing."""
-    one, done = Slices(clock, clock), list[str]()
-    pace = Pace(messages_s=400.0, bytes_s=1e9)
-    user = LoopTime(one, pace=pace)
+    one, done = FairScheduler(clock, clock), list[str]()
+    pace = RateLimiter(messages_s=400.0, bytes_s=1e9)
+    user = LoopTimeBudget(one, pace=pace)
     clock.now_s += 0.5
     for _ in range(20):
-        LoopTime(one).join(partial(done.append, "new"))
+        LoopTimeBudget(one).join(partial(done.append, "new"))
     pace.spend(2, 0, clock())
     user.join(partial(done.append, "user"))
     await eventually(lambda: len(done) == 21)
@@ -213,8 +215,8 @@ async def test_who_has_just_said_something_is_before_a_crowd_of_newcomers(clock:
 
 
 async def test_who_is_ahead_of_their_pace_has_nothing_freely(clock: Clock) -> None:
-    pace = Pace(messages_s=400.0, bytes_s=1e9)
-    loop_time = LoopTime(Slices(clock, clock), pace=pace)
+    pace = RateLimiter(messages_s=400.0, bytes_s=1e9)
+    loop_time = LoopTimeBudget(FairScheduler(clock, clock), pace=pace)
     pace.spend(400, 0, clock())
     assert not loop_time.used_up
     pace.spend(1, 0, clock())
@@ -236,12 +238,12 @@ async def test_fifty_who_flood_hold_no_user_up(monkeypatch: pytest.MonkeyPatch, 
         return asyncio.TimerHandle(0, go, (), asyncio.get_running_loop())
 
     monkeypatch.setattr(asyncio.get_running_loop(), "call_later", call_later)
-    one = Slices(clock, clock)
+    one = FairScheduler(clock, clock)
 
     def intake(parse: Callable[[bytes], int], sent: int = 0) -> Intake:
-        pace = Pace(messages_s=400.0, bytes_s=1e9)
+        pace = RateLimiter(messages_s=400.0, bytes_s=1e9)
         pace.spend(sent, 0, clock())
-        loop_time = LoopTime(one, "203.0.113.7", pace)
+        loop_time = LoopTimeBudget(one, "203.0.113.7", pace)
         return Intake(parse, lambda: True, lambda: None, lambda: None, pace, loop_time)
 
     def flood(_: bytes) -> int:
@@ -270,7 +272,7 @@ async def test_fifty_who_flood_hold_no_user_up(monkeypatch: pytest.MonkeyPatch, 
 
 
 async def test_what_takes_long_is_done_in_a_thread_one_at_a_time() -> None:
-    one, under_way, most = Slices(), 0, 0
+    one, under_way, most = FairScheduler(), 0, 0
     began, go_on = threading.Event(), threading.Event()
 
     def work(n: int) -> int:
@@ -295,13 +297,13 @@ async def test_what_takes_long_is_done_in_a_thread_one_at_a_time() -> None:
 )
 async def test_only_what_is_long_is_read_in_a_thread(size: int, here: bool) -> None:
     """To hand a packet of sound to a thread would cost more than to read it."""
-    thread = await Slices().read(threading.get_ident, size)
+    thread = await FairScheduler().read(threading.get_ident, size)
     assert (thread == threading.get_ident()) == here
 
 
 async def test_the_work_of_one_who_left_holds_the_next_one_up() -> None:
     """Or as many threads would work at a time as clients come and go."""
-    one, under_way = Slices(), list[str]()
+    one, under_way = FairScheduler(), list[str]()
     began, go_on = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -326,7 +328,7 @@ async def test_the_work_of_one_who_left_holds_the_next_one_up() -> None:
 async def test_what_others_take_of_the_processor_is_not_counted() -> None:
     """Ten datagrams in as many seconds, each of 50 µs, in the middle of which others ran for a second."""
     clock, worked = Clock(), Clock()
-    loop_time = LoopTime(Slices(clock, worked))
+    loop_time = LoopTimeBudget(FairScheduler(clock, worked))
     for _ in range(10):
         loop_time.begin()
         worked.now_s += 0.00005
@@ -336,7 +338,7 @@ async def test_what_others_take_of_the_processor_is_not_counted() -> None:
 
 
 async def test_what_a_coroutine_does_between_its_waits_is_counted(clock: Clock) -> None:
-    loop_time, go_on = LoopTime(Slices(clock, clock)), asyncio.Event()
+    loop_time, go_on = LoopTimeBudget(FairScheduler(clock, clock)), asyncio.Event()
 
     async def work() -> str:
         clock.now_s += AT_ONCE_S
@@ -344,7 +346,7 @@ async def test_what_a_coroutine_does_between_its_waits_is_counted(clock: Clock) 
         clock.now_s += AT_ONCE_S
         return "done"
 
-    task = asyncio.create_task(_awaited(Counted(work(), loop_time)))
+    task = asyncio.create_task(_awaited(metered(work(), loop_time)))
     await asyncio.sleep(0)
     assert not loop_time.used_up
     go_on.set()
@@ -353,7 +355,7 @@ async def test_what_a_coroutine_does_between_its_waits_is_counted(clock: Clock) 
 
 
 async def test_work_that_is_counted_fails_and_is_cancelled_as_any() -> None:
-    loop_time, seen = LoopTime(Slices()), list[str]()
+    loop_time, seen = LoopTimeBudget(FairScheduler()), list[str]()
 
     async def fail() -> None:
         await asyncio.sleep(0)
@@ -367,8 +369,8 @@ async def test_work_that_is_counted_fails_and_is_cancelled_as_any() -> None:
             raise
 
     with pytest.raises(KeyError, match="its own"):
-        await Counted(fail(), loop_time)
-    task = asyncio.create_task(_awaited(Counted(wait(), loop_time)))
+        await metered(fail(), loop_time)
+    task = asyncio.create_task(_awaited(metered(wait(), loop_time)))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])
@@ -376,15 +378,15 @@ async def test_work_that_is_counted_fails_and_is_cancelled_as_any() -> None:
     assert seen == ["cancelled"]
 
 
-async def _awaited(work: Counted[Any]) -> Any:
+async def _awaited(work: metered[Any]) -> Any:
     return await work
 
 
 async def test_the_connections_of_one_address_have_a_bounded_part_together(clock: Clock) -> None:
     """Fifty of them, each with what one may have, had more than all of the loop's time."""
-    one, waited, piece_s = Slices(clock, clock), list[str](), 0.0001
-    many = [LoopTime(one, "203.0.113.7") for _ in range(50)]
-    other = LoopTime(one, "203.0.113.8")
+    one, waited, piece_s = FairScheduler(clock, clock), list[str](), 0.0001
+    many = [LoopTimeBudget(one, "203.0.113.7") for _ in range(50)]
+    other = LoopTimeBudget(one, "203.0.113.8")
     freely_s = 0.0
     for _ in range(400):
         for loop_time in many:
@@ -403,8 +405,8 @@ async def test_the_connections_of_one_address_have_a_bounded_part_together(clock
 
 
 async def test_who_had_little_is_before_the_others_of_an_address(clock: Clock) -> None:
-    one, done = Slices(clock, clock), list[str]()
-    flooding, speaking = LoopTime(one, "203.0.113.7"), LoopTime(one, "203.0.113.7")
+    one, done = FairScheduler(clock, clock), list[str]()
+    flooding, speaking = LoopTimeBudget(one, "203.0.113.7"), LoopTimeBudget(one, "203.0.113.7")
     flooding.begin()
     clock.now_s += 1.0
     flooding.count()
@@ -416,8 +418,8 @@ async def test_who_had_little_is_before_the_others_of_an_address(clock: Clock) -
 
 
 async def test_an_address_of_which_nobody_is_left_is_forgotten() -> None:
-    one = Slices()
+    one = FairScheduler()
     for n in range(1000):
-        LoopTime(one, f"203.0.113.{n % 250}").begin()
+        LoopTimeBudget(one, f"203.0.113.{n % 250}").begin()
     gc.collect()
     assert not one._together

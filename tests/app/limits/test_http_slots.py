@@ -10,7 +10,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from app.limits.http_slots import Places
+from app.limits.http_slots import HttpSlotLimiter
 from engine import EngineSpec
 from tests.app.rig import LoudnessVad, Running, eventually, running, script_spec, talking
 from tests.engine.fakes import turns
@@ -20,7 +20,7 @@ LONG = "a " * 2048
 """8 MB of samples: more than the sockets between a server and its client hold."""
 
 
-async def held(line: Places, taken: list[str], name: str, leave: asyncio.Event, **slots: int) -> None:
+async def held(line: HttpSlotLimiter, taken: list[str], name: str, leave: asyncio.Event, **slots: int) -> None:
     async with line.hold(lambda: slots):
         taken.append(name)
         await leave.wait()
@@ -28,7 +28,7 @@ async def held(line: Places, taken: list[str], name: str, leave: asyncio.Event, 
 
 @pytest.mark.parametrize(("share", "first"), [(0.5, "ab"), (0.1, "a"), (1.0, "abcd")])
 async def test_a_share_of_the_scarcest_stage_is_held_and_the_others_follow_in_order(share: float, first: str) -> None:
-    line, taken, leave = Places(60.0, share), list[str](), asyncio.Event()
+    line, taken, leave = HttpSlotLimiter(60.0, share), list[str](), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for name in "abcd":
             group.create_task(held(line, taken, name, leave, thinker=16, ears=4))
@@ -40,7 +40,7 @@ async def test_a_share_of_the_scarcest_stage_is_held_and_the_others_follow_in_or
 
 
 async def test_one_that_needs_less_does_not_overtake_and_follows_at_once() -> None:
-    line, taken = Places(60.0, 0.5), list[str]()
+    line, taken = HttpSlotLimiter(60.0, 0.5), list[str]()
     leave, never = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(held(line, taken, "heard", leave, thinker=16, ears=2))
@@ -55,7 +55,7 @@ async def test_one_that_needs_less_does_not_overtake_and_follows_at_once() -> No
 
 
 async def test_one_waits_no_longer_than_it_may_and_who_leaves_the_line_holds_up_nobody() -> None:
-    line, taken, leave = Places(0.0, 0.5), list[str](), asyncio.Event()
+    line, taken, leave = HttpSlotLimiter(0.0, 0.5), list[str](), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(held(line, taken, "first", leave, thinker=1))  # of one slot it may have that
         await turns()
@@ -68,7 +68,7 @@ async def test_one_waits_no_longer_than_it_may_and_who_leaves_the_line_holds_up_
 
 
 async def test_one_who_is_patient_waits_for_as_long_as_it_takes() -> None:
-    line, taken, leave = Places(0.0, 0.5), list[str](), asyncio.Event()
+    line, taken, leave = HttpSlotLimiter(0.0, 0.5), list[str](), asyncio.Event()
 
     async def patient() -> None:
         async with line.hold(lambda: {"thinker": 1}, patient=True):
@@ -84,7 +84,7 @@ async def test_one_who_is_patient_waits_for_as_long_as_it_takes() -> None:
 
 
 async def test_where_a_stage_has_no_replica_the_engine_is_asked_which_says_so() -> None:
-    line, taken, leave = Places(60.0, 0.5), list[str](), asyncio.Event()
+    line, taken, leave = HttpSlotLimiter(60.0, 0.5), list[str](), asyncio.Event()
     leave.set()
     await held(line, taken, "asked", leave, thinker=0)
     assert taken == ["asked"]

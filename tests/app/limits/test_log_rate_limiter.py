@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 
 from app import telemetry
-from app.limits.log_rate_limiter import ALL_AT_ONCE, EACH_AT_ONCE, MOST, Lines, subject_of
+from app.limits.log_rate_limiter import ALL_AT_ONCE, EACH_AT_ONCE, MOST, LogRateLimiter, subject_of
 
 
 def test_one_client_gets_some_lines_and_then_one_a_second() -> None:
-    lines = Lines()
+    lines = LogRateLimiter()
     written = [lines.admit("session.refused", "sess_1", 0.0) for _ in range(1000)]
     assert written.count(0) == EACH_AT_ONCE
     assert written.count(None) == 1000 - EACH_AT_ONCE
@@ -21,7 +21,7 @@ def test_one_client_gets_some_lines_and_then_one_a_second() -> None:
 
 
 def test_any_line_about_a_client_tells_what_was_left_out() -> None:
-    lines = Lines()
+    lines = LogRateLimiter()
     for _ in range(EACH_AT_ONCE + 7):
         lines.admit("session.refused", "sess_1", 0.0)
     assert lines.admit("session.closed", "sess_2", 0.0) == 0
@@ -30,7 +30,7 @@ def test_any_line_about_a_client_tells_what_was_left_out() -> None:
 
 
 def test_many_clients_are_bounded_together() -> None:
-    lines = Lines()
+    lines = LogRateLimiter()
     written = [lines.admit("session.opened", f"sess_{n}", 0.0) for n in range(30_000)]
     assert sum(one is not None for one in written) == 10 * ALL_AT_ONCE
     assert len(lines._each) <= MOST
@@ -39,7 +39,7 @@ def test_many_clients_are_bounded_together() -> None:
 
 def test_of_sessions_that_ended_nothing_is_counted_any_more() -> None:
     """Two hundred of them at once, and then one every three seconds for an hour."""
-    lines = Lines()
+    lines = LogRateLimiter()
     for n in range(200):
         lines.admit("session.opened", f"sess_{n}", 0.0)
     assert len(lines._each) == 200
@@ -49,7 +49,7 @@ def test_of_sessions_that_ended_nothing_is_counted_any_more() -> None:
 
 
 def test_one_who_wrote_too_many_lines_is_not_forgotten_before_they_may_write_as_many_again() -> None:
-    lines = Lines()
+    lines = LogRateLimiter()
     for _ in range(EACH_AT_ONCE):
         lines.admit("session.refused", "sess_1", 0.0)
     for n in range(100):
@@ -59,7 +59,7 @@ def test_one_who_wrote_too_many_lines_is_not_forgotten_before_they_may_write_as_
 
 def test_a_busy_hour_is_written_whole() -> None:
     """64 sessions that are answered every two seconds."""
-    lines = Lines()
+    lines = LogRateLimiter()
     for second in range(0, 3600, 2):
         for n in range(64):
             for event in ("response.created", "response.done"):
@@ -78,10 +78,10 @@ def test_what_a_key_was_let_do_is_written_whole(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However much that is, and however many strangers are refused meanwhile, who have no key at all."""
-    monkeypatch.setattr(telemetry, "_LINES", Lines())
+    monkeypatch.setattr(telemetry, "_LINES", LogRateLimiter())
     with caplog.at_level(logging.INFO, "parley"):
         for n in range(3 * EACH_AT_ONCE):
-            before = telemetry.ASKED.set(telemetry.Asked(f"req_{n}", "anna"))
+            before = telemetry.ASKED.set(telemetry.RequestContext(f"req_{n}", "anna"))
             telemetry.audit("http.answered", answer=f"resp_{n}", status="completed")
             telemetry.audit("client_secret.issued", lifetime_s=600)
             telemetry.ASKED.reset(before)
@@ -96,7 +96,7 @@ def test_what_a_key_was_let_do_is_written_whole(
 def test_what_is_written_says_how_many_were_left_out(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telemetry, "_LINES", Lines())
+    monkeypatch.setattr(telemetry, "_LINES", LogRateLimiter())
     with caplog.at_level(logging.INFO, "parley"):
         for _ in range(EACH_AT_ONCE + 100):
             telemetry.log("session.refused", session="sess_1", code="x")

@@ -17,9 +17,18 @@ import pytest
 import pytest_asyncio
 
 from app.limits import memory_budget as memory_module
-from app.limits.memory_budget import EVERY_S, LATER_S, LITTLE_BYTES, MUCH_BYTES, Memory, MemoryFull, Room, malloc_trim
-from app.limits.principal import Caller
-from app.limits.quotas import Shares, ShareTaken
+from app.limits.memory_budget import (
+    EVERY_S,
+    LATER_S,
+    LITTLE_BYTES,
+    MUCH_BYTES,
+    MemoryBudget,
+    MemoryFull,
+    MemoryReservation,
+    malloc_trim,
+)
+from app.limits.principal import Principal
+from app.limits.quotas import QuotaExceeded, Quotas
 from app.media.images import Image
 from app.realtime.conversation.utterance import Utterance
 from app.settings import Limits
@@ -30,7 +39,7 @@ KEYS = {
     "alice": {"Authorization": "Bearer sk-alice-0123456789"},
     "bob": {"Authorization": "Bearer sk-bob-0123456789ab"},
 }
-ALICE, BOB = Caller("alice", address="192.0.2.1"), Caller("bob", address="192.0.2.2")
+ALICE, BOB = Principal("alice", address="192.0.2.1"), Principal("bob", address="192.0.2.2")
 
 
 def url_of(width: int, height: int) -> str:
@@ -38,14 +47,14 @@ def url_of(width: int, height: int) -> str:
     return "data:image/png;base64," + base64.b64encode(png(width, height)).decode()
 
 
-def memory_of(most_mb: float = 10, several: bool = True) -> tuple[Memory, Shares]:
-    shares = Shares(Limits(held_mb=most_mb), lambda: several)
-    return Memory(int(most_mb * 1e6), shares), shares
+def memory_of(most_mb: float = 10, several: bool = True) -> tuple[MemoryBudget, Quotas]:
+    shares = Quotas(Limits(held_mb=most_mb), lambda: several)
+    return MemoryBudget(int(most_mb * 1e6), shares), shares
 
 
 def test_no_more_is_held_than_may_be() -> None:
-    memory = Memory(10)
-    one, other = Room(memory), Room(memory)
+    memory = MemoryBudget(10)
+    one, other = MemoryReservation(memory), MemoryReservation(memory)
     one.take(6)
     with pytest.raises(MemoryFull):
         other.take(5)
@@ -57,12 +66,12 @@ def test_no_more_is_held_than_may_be() -> None:
 
 def test_a_key_leaves_some_for_others() -> None:
     memory, shares = memory_of()
-    rooms = [Room(memory, ALICE), Room(memory, ALICE)]
+    rooms = [MemoryReservation(memory, ALICE), MemoryReservation(memory, ALICE)]
     rooms[0].take(3_000_000)
-    with pytest.raises(ShareTaken, match="5 MB"):
+    with pytest.raises(QuotaExceeded, match="5 MB"):
         rooms[1].take(2_000_001)
     rooms[1].take(2_000_000)
-    Room(memory, BOB).take(5_000_000)
+    MemoryReservation(memory, BOB).take(5_000_000)
     assert sorted(shares.held()) == [("bytes", "alice", 5_000_000), ("bytes", "bob", 5_000_000)]
     assert list(shares.refused()) == [("bytes", "alice", 1)]
 
@@ -70,17 +79,17 @@ def test_a_key_leaves_some_for_others() -> None:
 def test_an_address_leaves_some_for_others_and_this_machine_need_not() -> None:
     for address, most in (("192.0.2.1", 7_500_000), ("127.0.0.1", 10_000_000)):
         memory, _ = memory_of(several=False)
-        Room(memory, Caller(address=address)).take(most)
-        with pytest.raises((ShareTaken, MemoryFull)):
-            Room(memory, Caller(address=address)).take(1)
+        MemoryReservation(memory, Principal(address=address)).take(most)
+        with pytest.raises((QuotaExceeded, MemoryFull)):
+            MemoryReservation(memory, Principal(address=address)).take(1)
 
 
 async def test_what_grows_without_asking_is_counted_and_all_of_it_is_given_back_once() -> None:
     memory, shares = memory_of()
-    room = Room(memory, ALICE)
+    room = MemoryReservation(memory, ALICE)
     room.count(20_000_000)
     with pytest.raises(MemoryFull):
-        Room(memory, BOB).take(1)
+        MemoryReservation(memory, BOB).take(1)
     room.count(-15_000_000)
     room.close()
     room.close()
@@ -102,9 +111,9 @@ async def given_back(sizes: list[int]) -> tuple[int, set[str]]:
         threads.append(threading.current_thread().name)
         loop.call_soon_threadsafe(done.set)
 
-    memory = Memory(trim=trim)
+    memory = MemoryBudget(trim=trim)
     for size in sizes:
-        room = Room(memory)
+        room = MemoryReservation(memory)
         room.take(size)
         room.close()
     try:
@@ -132,10 +141,10 @@ async def test_little_is_given_back_later_and_next_to_nothing_is_not_worth_it(mo
 
 
 async def test_much_does_not_wait_behind_little() -> None:
-    memory = Memory(trim=lambda: None)
+    memory = MemoryBudget(trim=lambda: None)
     when_s = list[float]()
     for size in (LITTLE_BYTES, MUCH_BYTES, LITTLE_BYTES):
-        room = Room(memory)
+        room = MemoryReservation(memory)
         room.take(size)
         room.close()
         assert memory._timer is not None
@@ -146,9 +155,9 @@ async def test_much_does_not_wait_behind_little() -> None:
 
 
 async def test_nothing_is_given_back_once_the_server_stops() -> None:
-    memory = Memory(trim=lambda: pytest.fail("it has stopped"))
-    Room(memory).count(0)
-    room = Room(memory)
+    memory = MemoryBudget(trim=lambda: pytest.fail("it has stopped"))
+    MemoryReservation(memory).count(0)
+    room = MemoryReservation(memory)
     room.take(MUCH_BYTES)
     memory.close()
     room.close()

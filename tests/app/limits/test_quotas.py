@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.access.client_secrets import Secrets
-from app.limits.principal import Caller
-from app.limits.quotas import Shares, ShareTaken
+from app.access.client_secrets import ClientSecrets
+from app.limits.principal import Principal
+from app.limits.quotas import QuotaExceeded, Quotas
 from app.settings import Limits, settings_of
 from engine import ConfigError
 from engine.control.pool import StagePool
@@ -25,65 +25,65 @@ from tests.app.rig import Running, eventually, keys_file, running, script_spec, 
 ALICE, BOB = {"Authorization": "Bearer sk-alice-0123456789"}, {"Authorization": "Bearer sk-bob-0123456789ab"}
 
 
-def shares_of(several: bool = True, **limits: Any) -> Shares:
-    return Shares(Limits(**limits), lambda: several)
+def shares_of(several: bool = True, **limits: Any) -> Quotas:
+    return Quotas(Limits(**limits), lambda: several)
 
 
-def taken(shares: Shares, caller: Caller, kind: Any = "sessions") -> int:
+def taken(shares: Quotas, caller: Principal, kind: Any = "sessions") -> int:
     """How many more this caller gets."""
     for count in range(1000):
         try:
             shares.take(kind, caller)
-        except ShareTaken:
+        except QuotaExceeded:
             return count
     raise AssertionError("no end")
 
 
 def test_one_of_several_keys_leaves_some_for_the_others() -> None:
     shares = shares_of(sessions=8)
-    assert taken(shares, Caller("alice")) == 4
-    assert taken(shares, Caller("bob")) == 4
-    shares.give("sessions", Caller("alice"))
-    assert taken(shares, Caller("alice")) == 1
-    assert taken(shares, Caller("alice"), "calls") == 8
+    assert taken(shares, Principal("alice")) == 4
+    assert taken(shares, Principal("bob")) == 4
+    shares.give("sessions", Principal("alice"))
+    assert taken(shares, Principal("alice")) == 1
+    assert taken(shares, Principal("alice"), "calls") == 8
 
 
 def test_the_only_key_may_have_all_and_so_may_everybody_without_keys() -> None:
     shares = shares_of(several=False, sessions=8)
     for _ in range(8):
-        shares.take("sessions", Caller("alice", address="127.0.0.1"))
+        shares.take("sessions", Principal("alice", address="127.0.0.1"))
 
 
 def test_an_address_leaves_some_for_the_others_whatever_its_keys() -> None:
     shares = shares_of(sessions=8)
-    assert taken(shares, Caller("alice", address="10.0.0.1")) == 4
-    assert taken(shares, Caller("bob", address="10.0.0.1")) == 2
-    assert taken(shares, Caller("bob", address="2001:db8:1:2::1")) == 2
+    assert taken(shares, Principal("alice", address="10.0.0.1")) == 4
+    assert taken(shares, Principal("bob", address="10.0.0.1")) == 2
+    assert taken(shares, Principal("bob", address="2001:db8:1:2::1")) == 2
 
 
 def test_an_ipv6_network_is_one_address_and_this_machine_is_not_bounded() -> None:
     shares = shares_of(several=False, sessions=8)
-    assert taken(shares, Caller(address="2001:db8:1:2::1")) == 6
-    assert taken(shares, Caller(address="2001:db8:1:2::2")) == 0
-    assert taken(shares, Caller(address="2001:db8:1:3::1")) == 6
+    assert taken(shares, Principal(address="2001:db8:1:2::1")) == 6
+    assert taken(shares, Principal(address="2001:db8:1:2::2")) == 0
+    assert taken(shares, Principal(address="2001:db8:1:3::1")) == 6
     for _ in range(20):
-        shares.take("sessions", Caller(address="::1"))
+        shares.take("sessions", Principal(address="::1"))
 
 
 def test_a_share_is_one_place_at_least_and_may_be_all() -> None:
-    assert taken(shares_of(calls=1), Caller("alice"), "calls") == 1
-    assert taken(shares_of(calls=5, key_share=1.0), Caller("alice"), "calls") == 5
+    assert taken(shares_of(calls=1), Principal("alice"), "calls") == 1
+    assert taken(shares_of(calls=5, key_share=1.0), Principal("alice"), "calls") == 5
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["10.0.0.1", "10.0.0.2", "::1"]), st.booleans())))
 def test_what_is_given_back_is_there_again_and_nothing_is_kept(steps: list[tuple[str, str, bool]]) -> None:
-    shares, held = shares_of(sessions=6), list[Caller]()
+    shares, held = shares_of(sessions=6), list[Principal]()
     for owner, address, takes in steps:
         if takes:
-            caller = Caller(owner, address=address)
+            caller = Principal(owner, address=address)
             try:
                 shares.take("sessions", caller)
-            except ShareTaken:
+            except QuotaExceeded:
                 continue
             held.append(caller)
         elif held:
@@ -98,18 +98,18 @@ def test_what_is_given_back_is_there_again_and_nothing_is_kept(steps: list[tuple
 
 def test_a_refusal_names_the_key_and_how_many_it_has() -> None:
     shares = shares_of(secrets=2)
-    shares.take("secrets", Caller("alice"))
-    with pytest.raises(ShareTaken, match="The key 'alice' has its share of this server, 1 client secrets"):
-        shares.take("secrets", Caller("alice"))
+    shares.take("secrets", Principal("alice"))
+    with pytest.raises(QuotaExceeded, match="The key 'alice' has its share of this server, 1 client secrets"):
+        shares.take("secrets", Principal("alice"))
     assert list(shares.refused()) == [("secrets", "alice", 1)]
 
 
 def test_secrets_that_expire_or_are_withdrawn_make_room_in_their_maker_s_share() -> None:
     now_s = 0.0
-    secrets = Secrets(4, lambda: now_s, shares_of(secrets=4))
-    alice = Caller("alice")
+    secrets = ClientSecrets(4, lambda: now_s, shares_of(secrets=4))
+    alice = Principal("alice")
     short, _ = secrets.issue({}, 10, alice), secrets.issue({}, 10, alice)
-    assert (len(secrets.withdraw(Caller("bob"))), len(secrets.withdraw(alice, short.value))) == (0, 1)
+    assert (len(secrets.withdraw(Principal("bob"))), len(secrets.withdraw(alice, short.value))) == (0, 1)
     secrets.issue({}, 20, alice)
     now_s = 10.0
     secrets.issue({}, 20, alice)

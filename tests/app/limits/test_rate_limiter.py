@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.limits.rate_limiter import BURST_S, PATIENCE_S, Bucket, Pace
+from app.limits.rate_limiter import BURST_S, PATIENCE_S, RateLimiter, TokenBucket
 from app.settings import Limits
 
 LIMITS = Limits()
 
 
 @pytest.fixture
-def pace() -> Pace:
-    return Pace(LIMITS.messages_s, LIMITS.received_mb_s * 1e6)
+def pace() -> RateLimiter:
+    return RateLimiter(LIMITS.messages_s, LIMITS.received_mb_s * 1e6)
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0.1, 30)), min_size=1, max_size=50))
 def test_no_more_is_taken_than_the_burst_and_the_rate(steps: list[tuple[float, float]]) -> None:
     """Whoever waits as long as they are told never gets more than that, and one amount, in any time."""
-    bucket, now_s, taken = Bucket(10, 20), 0.0, 0.0
+    bucket, now_s, taken = TokenBucket(10, 20), 0.0, 0.0
     for rest_s, amount in steps:
         now_s += rest_s
         now_s += bucket.wait_s(now_s)
@@ -31,7 +31,7 @@ def test_no_more_is_taken_than_the_burst_and_the_rate(steps: list[tuple[float, f
 
 
 def test_what_is_free_comes_back_with_time() -> None:
-    bucket = Bucket(10, 20)
+    bucket = TokenBucket(10, 20)
     assert bucket.free(0) == 20
     bucket.take(25, 0)
     assert (bucket.free(0), bucket.wait_s(0)) == (-5, 0.5)
@@ -39,7 +39,7 @@ def test_what_is_free_comes_back_with_time() -> None:
     assert bucket.free(100) == 20
 
 
-def test_a_minute_of_sound_and_a_history_go_through_at_once(pace: Pace) -> None:
+def test_a_minute_of_sound_and_a_history_go_through_at_once(pace: RateLimiter) -> None:
     for _ in range(3000):  # 20 ms each, 24 kHz in base64
         pace.spend(1, 1340, 0.0)
     for _ in range(50):
@@ -47,14 +47,14 @@ def test_a_minute_of_sound_and_a_history_go_through_at_once(pace: Pace) -> None:
     assert pace.wait_s(0.0) == 0
 
 
-def test_a_recording_of_five_minutes_and_pictures_go_through_at_once(pace: Pace) -> None:
+def test_a_recording_of_five_minutes_and_pictures_go_through_at_once(pace: RateLimiter) -> None:
     pace.spend(1, 20_000_000, 0.0)
     for _ in range(30):
         pace.spend(1, 600_000, 0.0)
     assert pace.wait_s(0.0) == 0
 
 
-def test_a_microphone_in_the_smallest_pieces_never_waits(pace: Pace) -> None:
+def test_a_microphone_in_the_smallest_pieces_never_waits(pace: RateLimiter) -> None:
     """128 samples at 24 kHz: what an AudioWorklet is given, sent as it comes, for an hour."""
     for n in range(188 * 3600):
         now_s = n / 187.5
@@ -62,25 +62,25 @@ def test_a_microphone_in_the_smallest_pieces_never_waits(pace: Pace) -> None:
         pace.spend(1, 430, now_s)
 
 
-def test_empty_messages_are_counted(pace: Pace) -> None:
+def test_empty_messages_are_counted(pace: RateLimiter) -> None:
     pace.spend(int(LIMITS.messages_s * BURST_S) + 400, 0, 0.0)
     assert pace.wait_s(0.0) == 1.0
 
 
-def test_a_client_is_ahead_of_its_pace_by_what_it_sent_too_early(pace: Pace) -> None:
+def test_a_client_is_ahead_of_its_pace_by_what_it_sent_too_early(pace: RateLimiter) -> None:
     assert pace.ahead_s(0.0) == 0
     pace.spend(int(LIMITS.messages_s * 3), 0, 0.0)
     assert pace.ahead_s(0.0) == 3.0
     assert (pace.ahead_s(2.0), pace.ahead_s(10.0)) == (1.0, 0.0)
 
 
-def test_many_bytes_are_slowed(pace: Pace) -> None:
+def test_many_bytes_are_slowed(pace: RateLimiter) -> None:
     pace.spend(1, int(LIMITS.received_mb_s * 1e6 * (BURST_S + 2)), 0.0)
     assert pace.wait_s(0.0) == 2.0
     assert not pace.goes_on(1000.0)
 
 
-def test_only_one_who_goes_on_is_left(pace: Pace) -> None:
+def test_only_one_who_goes_on_is_left(pace: RateLimiter) -> None:
     pace.spend(8000, 0, 0.0)
     for second in range(int(PATIENCE_S) + 1):
         assert not pace.goes_on(second)
@@ -88,7 +88,7 @@ def test_only_one_who_goes_on_is_left(pace: Pace) -> None:
     assert pace.goes_on(PATIENCE_S + 1)
 
 
-def test_one_who_rests_is_forgiven(pace: Pace) -> None:
+def test_one_who_rests_is_forgiven(pace: RateLimiter) -> None:
     pace.spend(8000, 0, 0.0)
     pace.spend(1, 0, PATIENCE_S - 1)
     pace.spend(8000, 0, PATIENCE_S)

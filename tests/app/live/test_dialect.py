@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.live import LiveDialect, Timeline, started
-from app.realtime.output.response import Response
-from app.realtime.protocol.options import Options, response_options
-from app.realtime.protocol.server_events import Error, SessionUpdated
+from app.live import LiveDialect, OutputTimeline, started
+from app.realtime.output.response import ResponseEmitter
+from app.realtime.protocol.options import SessionOptions, response_options
+from app.realtime.protocol.server_events import ErrorEvent, SessionUpdatedEvent
 from app.refusal import Refusal
 from tests.app.live.caller import RESPONSES
 from tests.app.realtime.output.test_response import MODEL
@@ -18,14 +18,14 @@ from tests.app.realtime.output.test_response import MODEL
 
 @pytest.fixture
 def dialect() -> LiveDialect:
-    return LiveDialect(started({"model": "m", "delegation": RESPONSES}), Timeline(lambda: 0.0))
+    return LiveDialect(started({"model": "m", "delegation": RESPONSES}), OutputTimeline(lambda: 0.0))
 
 
-def answering(dialect: LiveDialect, asked: bool = False) -> tuple[Response, list[Any]]:
+def answering(dialect: LiveDialect, asked: bool = False) -> tuple[ResponseEmitter, list[Any]]:
     """An answer under way, and the events that its client is told."""
     told: list[Any] = []
-    options = response_options(Options(), {"output_modalities": ["audio"]})[0]
-    response = Response(options, None, MODEL, lambda event: told.extend(map(json.loads, dialect.encode(event))))
+    options = response_options(SessionOptions(), {"output_modalities": ["audio"]})[0]
+    response = ResponseEmitter(options, None, MODEL, lambda event: told.extend(map(json.loads, dialect.encode(event))))
     response.open(asked)
     return response, told
 
@@ -60,7 +60,7 @@ def test_a_call_that_is_whole_stays_so_where_the_voice_is_cut(dialect: LiveDiale
 def test_only_what_the_client_asked_for_is_delegated_work(dialect: LiveDialect) -> None:
     """A request that came to nothing does not name the next turn's answer."""
     dialect.decode(json.dumps({"type": "response.create", "event_id": "a"}))
-    dialect.encode(Error(Refusal("context_full", "There is no room."), "a"))
+    dialect.encode(ErrorEvent(Refusal("context_full", "There is no room."), "a"))
     _, told = answering(dialect, asked=False)
     assert inner(told) == []
     _, told = answering(dialect, asked=True)
@@ -75,7 +75,7 @@ def update(tools: list[Any], event_id: str) -> str:
 def test_settings_that_were_refused_are_forgotten(dialect: LiveDialect) -> None:
     before = dialect.config
     bad = dialect.decode(update([{"type": "function"}], "bad"))
-    (error,) = map(json.loads, dialect.encode(Error(Refusal("invalid_value", "It has no name."), bad.event_id)))
+    (error,) = map(json.loads, dialect.encode(ErrorEvent(Refusal("invalid_value", "It has no name."), bad.event_id)))
     assert error["error"]["client_event_id"] == "bad"
     assert dialect.config == before
     instructions = {"delegation": {"type": "responses", "responses": {"instructions": "Be brief."}}}
@@ -87,5 +87,5 @@ def test_settings_that_follow_each_other_hold_one_after_the_other(dialect: LiveD
     view: Any = type("View", (), {"id": "sess", "expires_at_s": 0})
     for name in ("one", "two"):
         dialect.decode(update([{"type": "function", "name": name}], name))
-    shown = [json.loads(dialect.encode(SessionUpdated(view))[0])["session"]["delegation"] for _ in range(2)]
+    shown = [json.loads(dialect.encode(SessionUpdatedEvent(view))[0])["session"]["delegation"] for _ in range(2)]
     assert [one["responses"]["tools"][0]["name"] for one in shown] == ["one", "two"]

@@ -9,7 +9,7 @@ import json
 import numpy as np
 
 from app.live.sound import FRAME_S, SILENCE, LiveSound
-from app.live.timeline import Timeline
+from app.live.timeline import OutputTimeline
 from app.realtime.protocol.options import PcmFormat
 
 
@@ -20,10 +20,10 @@ class Clock:
         return self.now_s
 
 
-def stream() -> tuple[Clock, Timeline, LiveSound, list[bytes]]:
+def stream() -> tuple[Clock, OutputTimeline, LiveSound, list[bytes]]:
     sent: list[bytes] = []
     clock = Clock()
-    timeline = Timeline(clock)
+    timeline = OutputTimeline(clock)
     put = lambda text, _: sent.append(base64.b64decode(json.loads(text)["delta"]))  # noqa: E731
     return clock, timeline, LiveSound(timeline, PcmFormat(), put), sent
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.live.sound import FRAME_S, PROFILE
-from app.live.timeline import Fragment, SpokenText, Timeline
+from app.live.timeline import LiveTranscript, OutputTimeline, TimedText
 from app.realtime.output.playout import Playout
 
 AHEAD_S = 0.05 + 1e-9
@@ -24,7 +24,7 @@ class Clock:
 def test_the_stream_is_at_most_50_ms_ahead(answers: list[tuple[int, int]]) -> None:
     """Answers of some length (10 ms), each begun so long (10 ms) after the one before it was heard."""
     clock = Clock()
-    timeline = Timeline(clock)
+    timeline = OutputTimeline(clock)
     for length, pause in answers:
         clock.now_s += pause / 100
         playout = Playout(PROFILE.lead_s, PROFILE.packet_s)
@@ -41,28 +41,28 @@ def test_the_stream_is_at_most_50_ms_ahead(answers: list[tuple[int, int]]) -> No
 
 
 def test_a_word_is_told_with_its_sound_and_not_before() -> None:
-    spoken = SpokenText("one two three", [(100.0, 4), (200.0, 8), (300.0, 13)], begun=True)
+    spoken = LiveTranscript("one two three", [(100.0, 4), (200.0, 8), (300.0, 13)], begun=True)
     assert spoken.played(1000.0, 1090.0) == []
-    assert spoken.played(1090.0, 1210.0) == [Fragment(" one ", 1000, 1100), Fragment("two ", 1100, 1200)]
-    assert spoken.played(1210.0, 1310.0) == [Fragment("three", 1200, 1300)]
+    assert spoken.played(1090.0, 1210.0) == [TimedText(" one ", 1000, 1100), TimedText("two ", 1100, 1200)]
+    assert spoken.played(1210.0, 1310.0) == [TimedText("three", 1200, 1300)]
     assert spoken.end() == []
 
 
 def test_letters_make_words() -> None:
-    spoken = SpokenText("it is so", [(10.0 * i, i) for i in range(1, 9)])
+    spoken = LiveTranscript("it is so", [(10.0 * i, i) for i in range(1, 9)])
     told = [one for at in range(8) for one in spoken.played(10.0 * at, 10.0 * at + 10.0)]
-    assert told == [Fragment("it ", 0, 20), Fragment("is ", 20, 50), Fragment("so", 50, 80)]
+    assert told == [TimedText("it ", 0, 20), TimedText("is ", 20, 50), TimedText("so", 50, 80)]
 
 
 def test_words_without_marks_are_told_at_the_end() -> None:
-    spoken = SpokenText("one two")
+    spoken = LiveTranscript("one two")
     assert spoken.played(40.0, 240.0) == []
-    assert spoken.end() == [Fragment("one two", 40, 240)]
+    assert spoken.end() == [TimedText("one two", 40, 240)]
 
 
 def test_a_stream_that_is_not_filled_jumps_to_the_present() -> None:
     clock = Clock()
-    timeline = Timeline(clock, filled=False)
+    timeline = OutputTimeline(clock, filled=False)
     clock.now_s = 2.0
     assert timeline.add(2400) == (2000.0, 2100.0)
     assert timeline.add(2400) == (2100.0, 2200.0)

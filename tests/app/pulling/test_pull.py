@@ -16,7 +16,7 @@ from app.pulling.errors import PullError
 from app.pulling.hugging_face import HuggingFace
 from engine import Engine, describe, load_config
 from engine.deployment import model_catalog
-from engine.deployment.model_catalog import File, Manifest, Model, located, manifest_of
+from engine.deployment.model_catalog import CatalogModel, File, Manifest, located, manifest_of
 from engine.errors import WeightsError
 from tests.app.pulling.hub import COMMIT, REPOSITORY, FakeHub, serving
 
@@ -24,12 +24,12 @@ BIG = random.Random(7).randbytes(300_000)
 FILES = {"model.onnx": BIG, "lexicon/en.txt": b"a b c\n"}
 
 
-def model(*files: File, **fields: Any) -> Model:
+def model(*files: File, **fields: Any) -> CatalogModel:
     whole: dict[str, Any] = {"revision": "main", "licence": "MIT", "languages": ("en",), "size_mb": 1} | fields
-    return Model("some", "voice", "tts.some", REPOSITORY, files=files or tuple(map(File, FILES)), **whole)
+    return CatalogModel("some", "voice", "tts.some", REPOSITORY, files=files or tuple(map(File, FILES)), **whole)
 
 
-def pinned(**changes: str) -> Model:
+def pinned(**changes: str) -> CatalogModel:
     files = [File(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in FILES.items()]
     return model(*files, revision=COMMIT, **changes)
 
@@ -45,7 +45,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "PAUSE_S", 0.0)
 
 
-def pulled(hub: FakeHub, folder: Path, what: Model | None = None, token: str | None = None) -> Manifest:
+def pulled(hub: FakeHub, folder: Path, what: CatalogModel | None = None, token: str | None = None) -> Manifest:
     came = [0]
 
     def progress(count: int) -> None:
@@ -271,7 +271,7 @@ def test_a_disk_that_fills_up_meanwhile(hub: FakeHub, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("what", [model, pinned])
-def test_a_machine_without_a_network_takes_a_folder(tmp_path: Path, what: Callable[[], Model]) -> None:
+def test_a_machine_without_a_network_takes_a_folder(tmp_path: Path, what: Callable[[], CatalogModel]) -> None:
     source, folder = tmp_path / "stick", tmp_path / "some"
     for path, data in FILES.items():
         (source / path).parent.mkdir(parents=True, exist_ok=True)

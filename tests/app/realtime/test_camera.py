@@ -15,7 +15,7 @@ from app.media.images import fitted, scaled
 from app.realtime.conversation import Utterance
 from app.realtime.conversation.conversation import Conversation, prompt
 from app.realtime.conversation.sizes import size_of
-from app.realtime.protocol import CameraFrame, MessageItem, Picture, UserAudio, Video
+from app.realtime.protocol import CameraFrame, MessageImage, MessageItem, MessageVideo, UserAudio
 from app.realtime.protocol.client_events import InputSamples
 from engine import MIC_RATE_HZ, PICTURES, AudioPart, CameraFeed, ImagePart, Speech, VideoFrame, VideoPart
 from tests.app.realtime.test_playout_profile import Call
@@ -104,7 +104,7 @@ async def test_a_model_that_sees_pictures_gets_the_newest() -> None:
             await say(call, 1.0)
         await end(call)
         assert [level for level, _ in shown(call)] == [1, 2, 3, 4, 5], "whoever looks along saw all"
-        pictures = [part for part in item_of(call).content if isinstance(part, Picture)]
+        pictures = [part for part in item_of(call).content if isinstance(part, MessageImage)]
         assert [int(one.pixels.max()) for one in pictures] == [3, 4, 5]
         assert [one.shown for one in pictures] == [False, False, True]
 
@@ -188,7 +188,7 @@ def play(utterance: Utterance, frames_s: float, seconds: float, frame_of: Any = 
 
 
 def times(utterance: Utterance) -> Sequence[float]:
-    return next((one.times_s for one in utterance.content if isinstance(one, Video)), ())
+    return next((one.times_s for one in utterance.content if isinstance(one, MessageVideo)), ())
 
 
 def test_sixty_frames_a_second_become_two() -> None:
@@ -213,14 +213,14 @@ def test_of_pictures_the_newest_are_kept_and_no_others_held() -> None:
     utterance = turn(most=PICTURES, film=False)
     play(utterance, 10, 5)
     assert sum(not isinstance(block, Speech) for block in utterance._blocks) == PICTURES
-    assert [type(one) for one in utterance.content] == [Picture] * PICTURES + [UserAudio]
+    assert [type(one) for one in utterance.content] == [MessageImage] * PICTURES + [UserAudio]
 
 
 def test_frames_that_change_their_size_are_fitted_into_the_first() -> None:
     sizes = iter([(4, 6), (6, 4), (8, 12), (1, 1)])
     utterance = turn()
     play(utterance, 2, 2, lambda level: frame(100 + level, *next(sizes)))
-    video = next(one for one in utterance.content if isinstance(one, Video))
+    video = next(one for one in utterance.content if isinstance(one, MessageVideo))
     assert {one.shape for one in video.frames} == {(4, 6, 3)}
     upright = video.frames[1]
     assert not upright[:, 0].any(), "a picture in the middle of black"
@@ -255,7 +255,7 @@ async def test_readers_get_frames_and_speech_in_the_order_of_their_times() -> No
 
 def filmed(id: str, pixels: int = 3000) -> MessageItem:
     frames = tuple(np.full((1, pixels // 3, 3), level, np.uint8) for level in range(3))
-    film = Video(frames, 2.0, URL, times_s=(0.0, 0.5, 1.0))
+    film = MessageVideo(frames, 2.0, URL, times_s=(0.0, 0.5, 1.0))
     return MessageItem(id=id, role="user", content=(film, UserAudio(np.zeros(100, np.int16))))
 
 
@@ -264,8 +264,8 @@ def test_where_room_is_short_the_oldest_films_become_their_newest_frame() -> Non
     for number in range(5):
         conversation.add(filmed(f"turn_{number}"))
     kinds = [type(one.content[0]) for one in conversation.items if isinstance(one, MessageItem)]
-    assert kinds[0] is Picture
-    assert kinds[-1] is Video
+    assert kinds[0] is MessageImage
+    assert kinds[-1] is MessageVideo
     oldest = prompt("", conversation.items)[0].parts
     assert [type(part) for part in oldest] == [ImagePart, AudioPart]
     assert int(oldest[0].pixels.max()) == 2  # type: ignore[union-attr]

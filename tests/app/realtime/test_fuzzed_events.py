@@ -21,8 +21,8 @@ from msgspec import inspect
 
 from app.realtime.protocol import from_wire, wire_items
 from app.realtime.protocol.client_events import Received
-from app.realtime.protocol.options import Options, ResponseOptions
-from app.realtime.protocol.server_events import Error, ResponseDone, ServerEvent
+from app.realtime.protocol.options import ResponseOptions, SessionOptions
+from app.realtime.protocol.server_events import ErrorEvent, ResponseDoneEvent, ServerEvent
 from app.realtime.protocol.to_wire import encode
 from app.realtime.session import Session
 from app.refusal import Refusal
@@ -73,7 +73,7 @@ class Maker:
             return self._random.choice(ODD)
         match name:
             case "session":
-                return self.struct(Options)
+                return self.struct(SessionOptions)
             case "response" if self._random.random() < 0.5:
                 return self.struct(ResponseOptions)
             case "response":
@@ -133,16 +133,16 @@ class Fuzzed:
 
     def __init__(self, server: Running) -> None:
         self._said: asyncio.Queue[Received | None] = asyncio.Queue()
-        self._troubles: list[Error] = []
+        self._troubles: list[ErrorEvent] = []
         self.session = Session(server.service.context(), self._tell)
 
     def _tell(self, notice: ServerEvent) -> None:
         assert encode(notice)
         match notice:
-            case Error(refusal):
+            case ErrorEvent(refusal):
                 assert refusal.kind == "invalid_request_error" or refusal.code != "server_error", str(refusal)
                 self._troubles.append(notice)
-            case ResponseDone(answer):
+            case ResponseDoneEvent(answer):
                 assert answer.error is None or answer.error[0] != "server_error", answer.error
             case _:
                 pass

@@ -15,8 +15,8 @@ import pytest
 from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol import client_events
 from app.realtime.protocol.client_events import Received
-from app.realtime.protocol.items import AssistantAudio, MessageItem, Picture
-from app.realtime.protocol.server_events import ResponseCreated
+from app.realtime.protocol.items import AssistantAudio, MessageImage, MessageItem
+from app.realtime.protocol.server_events import ResponseCreatedEvent
 from app.realtime.session import Session
 from app.settings import Limits
 from tests.app.realtime.test_session import FakeEngine, Talk, check_order
@@ -267,7 +267,7 @@ async def test_an_answer_says_whether_the_client_asked_for_it(words: list[str]) 
         for purpose in words:
             await call.word(client_events.AddContext(None, answer=True, purpose=purpose))
         await call.say("response.cancel")
-        views = [notice.response for notice in call.notices if isinstance(notice, ResponseCreated)]
+        views = [notice.response for notice in call.notices if isinstance(notice, ResponseCreatedEvent)]
         assert [view.asked for view in views] == [False, "response" in words]
         await call.say("response.cancel")
 
@@ -350,7 +350,7 @@ async def test_a_turn_has_the_newest_pictures_newest_last_once() -> None:
             await call.later(0.3)
         turns = [item for item in call.session._conversation.items if isinstance(item, MessageItem)]
         pictures = [
-            [part for part in item.content if isinstance(part, Picture)] for item in turns if item.role == "user"
+            [part for part in item.content if isinstance(part, MessageImage)] for item in turns if item.role == "user"
         ]
         assert [[one.pixels[0, 0, 0] for one in some] for some in pictures] == [[2, 3, 4], []]
         shown = call.of("conversation.item.added")[0]["item"]["content"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.realtime.protocol.audio_formats import LONG_BYTES, Decoder
+from app.realtime.protocol.audio_formats import LONG_BYTES, MicrophoneDecoder
 from app.settings import Limits
 from engine import AudioPart, Preempted
 from tests.app.realtime.test_session import Talk, talking
@@ -243,13 +243,13 @@ async def test_twenty_questions_typed_in_the_middle_of_a_spoken_one() -> None:
 
 async def test_a_long_piece_is_decoded_a_little_at_a_time_and_heard_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoded at once, eleven megabytes of G.711 took 760 MB."""
-    decoded, push = list[int](), Decoder.push
+    decoded, push = list[int](), MicrophoneDecoder.push
 
-    def noted(decoder: Decoder, data: bytes) -> Any:
+    def noted(decoder: MicrophoneDecoder, data: bytes) -> Any:
         decoded.append(len(data))
         return push(decoder, data)
 
-    monkeypatch.setattr(Decoder, "push", noted)
+    monkeypatch.setattr(MicrophoneDecoder, "push", noted)
     sound = base64.b64encode(bytes([0x20, 0xA0] * (15 * LONG_BYTES // 4))).decode()
     async with talking() as talk:
         await by_hand(talk, input={"format": {"type": "audio/pcmu"}})
@@ -265,7 +265,7 @@ async def test_a_long_piece_is_decoded_a_little_at_a_time_and_heard_whole(monkey
 async def test_a_piece_that_is_too_long_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with talking(limits=Limits(audio_s=3)) as talk:
         await by_hand(talk, input={"format": {"type": "audio/pcmu"}})
-        monkeypatch.setattr(Decoder, "push", lambda *_: pytest.fail("it was decoded"))
+        monkeypatch.setattr(MicrophoneDecoder, "push", lambda *_: pytest.fail("it was decoded"))
         await talk.say("input_audio_buffer.append", audio=base64.b64encode(bytes(8_000 * 20)).decode())
         await talk.quiet_down()
         assert [event["error"]["code"] for event in talk.of("error")] == ["input_audio_buffer_full"]

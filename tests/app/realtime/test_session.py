@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.limits.fair_scheduler import LoopTime, Slices
+from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
 from app.media.images import Image
 from app.realtime.conversation.utterance import Utterance
 from app.realtime.input.endpointing import Sentences
@@ -159,7 +159,7 @@ class Talk:
             LoudnessVad,
             Sentences(),
             now=lambda: self.now_s,
-            loop_time=LoopTime(Slices(self._worked, self._worked)),
+            loop_time=LoopTimeBudget(FairScheduler(self._worked, self._worked)),
         )
         self.decoding = context.decoding
         self.session = Session(context, self._tell)

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from app.realtime.timer_lateness import CALM_S, MOST_S, SOME, TIMES, USUAL_S, Lateness
+from app.realtime.timer_lateness import CALM_S, MOST_S, SOME, TIMES, USUAL_S, TimerLatenessEstimator
 
 
-def told(delays: Iterable[tuple[float, float]]) -> Lateness:
+def told(delays: Iterable[tuple[float, float]]) -> TimerLatenessEstimator:
     """Who came so many seconds later than usual, at these moments."""
-    lateness = Lateness()
+    lateness = TimerLatenessEstimator()
     for late_s, at_s in delays:
         lateness.came(USUAL_S + late_s, at_s)
     return lateness

@@ -14,7 +14,7 @@ import pytest
 from app.media import decode_thread
 from app.media.videos import decode_video
 from app.realtime.conversation.truncation import Truncation
-from app.realtime.protocol import MessageItem, Video
+from app.realtime.protocol import MessageItem, MessageVideo
 from app.settings import Limits
 from engine import AudioPart, CameraFeed, ImagePart, TextPart, TokenCost, VideoPart
 from tests.app.media.test_videos import recording, url, video
@@ -163,6 +163,6 @@ def test_a_video_that_is_taken_apart_costs_as_many_pictures() -> None:
     model = replace_struct(FakeEngine.model, cost=TokenCost(image=100.0, frame=7.0, audio_s=1.0))
     pcm = np.zeros(16_000, np.int16)
     for apart, cost in ((False, 15.0), (True, 201.0)):
-        seen = Video((np.zeros((2, 2, 3), np.uint8),) * 2, 1.0, pcm=pcm, apart=apart)
+        seen = MessageVideo((np.zeros((2, 2, 3), np.uint8),) * 2, 1.0, pcm=pcm, apart=apart)
         item = MessageItem(id="seen", role="user", content=(seen,))
         assert Truncation(model)._cost(item) == cost + model.cost.message

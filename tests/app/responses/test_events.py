@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 
-from app.http.question import Asked
+from app.http.question import EngineCall
 from app.http.response_teller import ResponseTeller
 from app.http_errors import HttpRefusal
 from app.responses.events import Event, GrowingResponse
@@ -143,7 +143,7 @@ async def test_a_failure_has_a_code_that_the_types_know(status: int, code: str) 
     async def write(piece: bytes) -> None:
         written.append(piece)
 
-    asked = Asked(Request(id="resp_1", session="sess_1", messages=()), (), ())
+    asked = EngineCall(Request(id="resp_1", session="sess_1", messages=()), (), ())
     teller = ResponseTeller(HEAD, None, asked, write)
     await teller.take(Text("a", 0))
     written.clear()

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.responses.store import MESSAGE, Kept, KeptResponse, Turn
+from app.responses.store import MESSAGE, KeptResponse, ResponseStore, Turn
 from app.settings import Limits
 from engine import AudioPart, ImagePart, Message, TextPart, ToolCallPart, ToolResultPart, VideoPart
 
 
-def kept(most: int = 1000, most_bytes: int = 1_000_000) -> Kept:
-    return Kept(Limits(kept_responses=most, kept_mb=most_bytes / 1e6))
+def kept(most: int = 1000, most_bytes: int = 1_000_000) -> ResponseStore:
+    return ResponseStore(Limits(kept_responses=most, kept_mb=most_bytes / 1e6))
 
 
 def turn(size: int, previous: Turn | None = None) -> Turn:

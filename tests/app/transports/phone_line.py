@@ -14,7 +14,7 @@ from contextlib import suppress
 import numpy as np
 import pybase64
 
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol.client_events import InputSamples, Received
 from app.service import Service
@@ -34,7 +34,7 @@ class PhoneLine:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: Service) -> None:
         self._reader, self._writer = reader, writer
         self.delay_s, self.lag_s, self.last_seen_s = 0.0, 0.06, time.monotonic()
-        self.channel = Channel(self, service.settings.limits, service.loop_time(Caller()), sound=self)
+        self.channel = Channel(self, service.settings.limits, service.loop_time(Principal()), sound=self)
 
     async def messages(self) -> AsyncGenerator[str | Received]:
         with suppress(ConnectionError):
@@ -75,7 +75,7 @@ class PhoneLine:
         self._writer.transport.abort()
 
 
-async def serve_lines(service: Service, caller: Caller) -> asyncio.Server:
+async def serve_lines(service: Service, caller: Principal) -> asyncio.Server:
     """Take lines on a port of this machine, all of one caller."""
     sessions = ResumableSessions()
 

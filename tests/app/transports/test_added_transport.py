@@ -14,7 +14,7 @@ import numpy as np
 import pybase64
 import pytest
 
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.transports.disconnect import Disconnect
 from app.transports.resumable_session import ResumableSession
 from benchmarks.code_size import read
@@ -91,9 +91,9 @@ class Phone:
 
 
 @asynccontextmanager
-async def lines(server: Running, caller: Caller | None = None) -> AsyncGenerator[int]:
+async def lines(server: Running, caller: Principal | None = None) -> AsyncGenerator[int]:
     """A port that takes lines beside the server's own."""
-    listener = await serve_lines(server.service, caller or Caller())
+    listener = await serve_lines(server.service, caller or Principal())
     try:
         yield listener.sockets[0].getsockname()[1]
     finally:
@@ -198,7 +198,7 @@ async def test_it_ends_when_its_time_is_over(serve_with: Any) -> None:
 
 
 async def test_it_ends_when_its_key_is_withdrawn(server: Running) -> None:
-    caller = Caller("alice")
+    caller = Principal("alice")
     async with lines(server, caller) as port, phoning(port) as phone:
         await phone.until("session.created")
         caller.withdrawn.set()

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from app.realtime.protocol.server_events import DtmfReceived
+from app.realtime.protocol.server_events import DtmfReceivedEvent
 from app.realtime.protocol.to_wire import encode
 from tests.app.realtime.test_session import check_order
 from tests.app.rig import Client, Running, check_event, silence, talking, tone
@@ -244,7 +244,7 @@ def test_the_check_is_strict(event: dict[str, Any], wrong: dict[str, Any]) -> No
 
 
 def test_a_key_is_told_as_openais_type_has_it() -> None:
-    (text,) = encode(DtmfReceived("7", 1))
+    (text,) = encode(DtmfReceivedEvent("7", 1))
     assert json.loads(text) == DTMF
 
 

@@ -20,7 +20,7 @@ from app.transports.http_protocol import HttpProtocol
 from app.transports.intake import Intake
 from app.transports.resumable_session import ResumableSession
 from app.transports.socket_protocol import SocketProtocol
-from engine.aio.task_group import Tasks
+from engine.aio.task_group import CycleFreeTaskGroup
 from tests.app.rig import Client, eventually, keys_file, running, script_spec, silence, talking
 from tests.app.transports.malformed import HEAD, UPGRADE
 from tests.attacks.raw import TEXT, frame, upgraded
@@ -174,7 +174,7 @@ async def test_where_a_group_holds_its_error_a_session_is_left(
     parts: WeakSet[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control."""
-    monkeypatch.setattr(Tasks, "__aexit__", asyncio.TaskGroup.__aexit__)
+    monkeypatch.setattr(CycleFreeTaskGroup, "__aexit__", asyncio.TaskGroup.__aexit__)
     async with running(script_spec()) as server:
         async with talking(server):
             pass

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from app.limits.fair_scheduler import LoopTime, Slices
-from app.limits.rate_limiter import PATIENCE_S, Pace
+from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
+from app.limits.rate_limiter import PATIENCE_S, RateLimiter
 from app.transports import intake
 from app.transports.intake import PIECE_BYTES, Intake
 from tests.app.rig import eventually
@@ -15,11 +15,16 @@ from tests.app.rig import eventually
 class Parser:
     """Each byte is a message. ``ready`` may be taken away, as while a session obeys."""
 
-    def __init__(self, pace: Pace | None = None, now: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self, pace: RateLimiter | None = None, now: Callable[[], float] = lambda: 0.0) -> None:
         self.pieces: list[bytes] = []
         self.is_ready, self.resumed, self.lost = True, 0, 0
         self.intake = Intake(
-            self._parse, lambda: self.is_ready, self._resume, self._leave, pace or Pace(1e9, 1e9), LoopTime(Slices(now))
+            self._parse,
+            lambda: self.is_ready,
+            self._resume,
+            self._leave,
+            pace or RateLimiter(1e9, 1e9),
+            LoopTimeBudget(FairScheduler(now)),
         )
 
     def _parse(self, data: bytes) -> int:
@@ -56,7 +61,7 @@ async def test_nothing_is_parsed_before_the_last_piece_is_obeyed() -> None:
 async def test_a_client_that_sends_more_than_it_may_is_slowed() -> None:
     """A burst of 100 bytes: the first piece is more than that, and is to be paid for before the next one."""
     now_s = 0.0
-    parser = Parser(Pace(1e9, 10_000.0 / intake.PIECE_BYTES), lambda: now_s)
+    parser = Parser(RateLimiter(1e9, 10_000.0 / intake.PIECE_BYTES), lambda: now_s)
     parser.intake.put(bytes(3 * PIECE_BYTES))
     assert len(parser.pieces) == 1
     parser.intake.go_on()
@@ -65,7 +70,7 @@ async def test_a_client_that_sends_more_than_it_may_is_slowed() -> None:
 
 
 async def test_a_slowed_client_is_taken_up_again() -> None:
-    parser = Parser(Pace(1e9, 2e6 / 10), asyncio.get_running_loop().time)
+    parser = Parser(RateLimiter(1e9, 2e6 / 10), asyncio.get_running_loop().time)
     parser.intake.put(bytes(2_100_000))
     assert parser.intake.behind
     await eventually(lambda: not parser.intake.behind)
@@ -75,7 +80,7 @@ async def test_a_slowed_client_is_taken_up_again() -> None:
 async def test_one_who_goes_on_is_left_once() -> None:
     """A burst of 100 messages, then 10 a second: what came first is paid for after 92 s."""
     now_s = 0.0
-    parser = Parser(Pace(10.0, 1e9), lambda: now_s)
+    parser = Parser(RateLimiter(10.0, 1e9), lambda: now_s)
     parser.intake.put(bytes(PIECE_BYTES))
     assert parser.lost == 0
     now_s = PATIENCE_S + 40

@@ -16,7 +16,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
-from app.limits.fair_scheduler import LONG_BYTES, LoopTime, Slices
+from app.limits.fair_scheduler import LONG_BYTES, FairScheduler, LoopTimeBudget
 from app.media import images
 from app.realtime.conversation import raw_items
 from app.realtime.protocol import from_wire
@@ -122,7 +122,7 @@ class Sent(list[bytes]):
     def __init__(self, timeout_s: float | None = None) -> None:
         super().__init__()
         self.protocol: Any = SocketProtocol.__new__(SocketProtocol)
-        self.protocol.writable, self.protocol._loop_time = asyncio.Event(), LoopTime(Slices())
+        self.protocol.writable, self.protocol._loop_time = asyncio.Event(), LoopTimeBudget(FairScheduler())
         self.protocol.close_sent = self.protocol.disconnected = False
         self.protocol._send_timeout_s = timeout_s
         self.protocol.conn = ServerProtocol(state=State.OPEN)
@@ -177,7 +177,7 @@ class Slow:
 async def test_an_event_may_take_as_long_as_so_many_short_ones() -> None:
     for size, goes in ((FRAGMENT_CHARS * 40, True), (100, False)):
         transport: Any = Slow(0.4)
-        channel = Channel(transport, Limits(send_timeout_s=0.1), LoopTime(Slices()))
+        channel = Channel(transport, Limits(send_timeout_s=0.1), LoopTimeBudget(FairScheduler()))
         channel.outbox.put("x" * size)
         if goes:
             await channel._send_all()

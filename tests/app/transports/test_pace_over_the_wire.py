@@ -13,7 +13,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from app.limits import fair_scheduler
-from app.limits.fair_scheduler import LoopTime
+from app.limits.fair_scheduler import LoopTimeBudget
 from app.transports.socket_protocol import SocketProtocol
 from tests.app.rig import Running, eventually, silence, talking
 from tests.attacks.raw import MORE, PING, PONG, TEXT, frame, upgraded
@@ -59,14 +59,14 @@ async def test_all_that_is_done_for_a_socket_is_one_part_of_the_loops_time(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its frames, its messages and its session: a message that stood in line for each waited three times as long."""
-    parts, count = set[LoopTime](), LoopTime.count
+    parts, count = set[LoopTimeBudget](), LoopTimeBudget.count
 
-    def counted(loop_time: LoopTime) -> None:
+    def counted(loop_time: LoopTimeBudget) -> None:
         parts.add(loop_time)
         count(loop_time)
 
     async with talking(server) as client:
-        monkeypatch.setattr(LoopTime, "count", counted)
+        monkeypatch.setattr(LoopTimeBudget, "count", counted)
         await client.ask("say: one two")
     assert len(parts) == 1
 
@@ -75,13 +75,13 @@ async def test_each_of_many_requests_at_once_waits_for_its_turn(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They come in one piece: all of them done in the turn that it was parsed in, sixty clients stop everybody."""
-    joined, join = list[LoopTime](), LoopTime.join
+    joined, join = list[LoopTimeBudget](), LoopTimeBudget.join
 
-    def counted(loop_time: LoopTime, go: Callable[[], None]) -> None:
+    def counted(loop_time: LoopTimeBudget, go: Callable[[], None]) -> None:
         joined.append(loop_time)
         join(loop_time, go)
 
-    monkeypatch.setattr(LoopTime, "join", counted)
+    monkeypatch.setattr(LoopTimeBudget, "join", counted)
     monkeypatch.setattr(fair_scheduler, "SLICE_S", 1e-9)  # whatever is done uses it up
     monkeypatch.setattr(fair_scheduler, "AT_ONCE_S", 1e-9)
     request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access.tls import certificate_of
 from app.client_address import shared_by
-from app.limits.fair_scheduler import LoopTime
+from app.limits.fair_scheduler import LoopTimeBudget
 from app.server import Server, config_of
 from app.service import Service
 from app.settings import Settings
@@ -387,13 +387,13 @@ def test_uvicorn_still_makes_what_is_extended_here() -> None:
 async def test_a_large_answer_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its pieces leave in slices, too: a peer that reads fast is sent megabytes in one turn of the loop else."""
     pauses = list[None]()
-    pause = LoopTime.pause
+    pause = LoopTimeBudget.pause
 
-    async def counted(self: LoopTime) -> None:
+    async def counted(self: LoopTimeBudget) -> None:
         pauses.append(None)
         await pause(self)
 
-    monkeypatch.setattr(LoopTime, "pause", counted)
+    monkeypatch.setattr(LoopTimeBudget, "pause", counted)
     async with serving() as rig:
         reader, _ = await rig.peer(GET.replace(b"short", b"large"))
         async with asyncio.timeout(60):

@@ -10,7 +10,7 @@ from fastapi import WebSocket
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.limits.admission_queue import LineFull, Waiter, Waiting
+from app.limits.admission_queue import AdmissionQueue, QueueFull, Waiter
 from app.limits.rate_limiter import MESSAGE_BYTES
 from app.service import Service
 from app.transports.websocket import EARLY_BYTES, SocketTransport
@@ -123,9 +123,9 @@ async def test_empty_messages_take_room_in_the_line_too() -> None:
 
 def test_the_line() -> None:
     places: dict[str, list[int]] = {name: [] for name in "abc"}
-    waiting = Waiting(2)
+    waiting = AdmissionQueue(2)
     a, b = (waiting.join(places[name].append) for name in "ab")
-    with pytest.raises(LineFull):
+    with pytest.raises(QueueFull):
         waiting.join(places["c"].append)
     waiting.call()
     assert a.called.is_set()

@@ -30,14 +30,14 @@ from engine import (
 from engine.chunk import Text
 from engine.control.fleet import Fleet
 from engine.control.launchers import local
-from engine.control.launchers.inline import Launcher
+from engine.control.launchers.inline import InlineLauncher
 from engine.control.membership import Loss
 from engine.control.replica import RemoteWorker
 from engine.core import Remembered, StageInfo
 from engine.deployment.config import ChunkSpec, ClusterSpec, HeartbeatSpec, parse_config
 from engine.errors import ConfigError, ReplicaLost, WeightsError
 from engine.ipc.messages import Beat, Emit, Task
-from engine.worker.models.script import Thinker
+from engine.worker.models.script import ScriptThinker
 from engine.worker.process import stage_loader as host
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import data_of, turns, until
@@ -513,7 +513,7 @@ async def test_no_more_replicas_than_devices() -> None:
 @pytest.mark.seed("A1.17", "A3.9")
 async def test_each_replica_has_a_device_of_its_own() -> None:
     hosted = WorkerSpec(stages=STAGES, devices=(3, "cuda:1", 0), replicas=3)
-    fleet = Fleet(replace(spec(), workers=(hosted,)), Launcher(ClusterSpec()))
+    fleet = Fleet(replace(spec(), workers=(hosted,)), InlineLauncher(ClusterSpec()))
     assert [fleet.placement(0, replica).device for replica in range(3)] == ["3", "cuda:1", "0"]
 
 
@@ -606,13 +606,13 @@ async def test_a_replica_with_another_vocabulary_does_not_join(
 ) -> None:
     """What it says would go back to the others as ids that mean something else to them."""
     async with Engine(spec()) as engine:
-        describe = Thinker.describe
+        describe = ScriptThinker.describe
 
         def with_another(config: StageConfig) -> StageInfo:
             info = describe(config)
             return msgspec.structs.replace(info, facets=msgspec.structs.replace(info.facets, tokenizer="another"))
 
-        monkeypatch.setattr(Thinker, "describe", staticmethod(with_another))
+        monkeypatch.setattr(ScriptThinker, "describe", staticmethod(with_another))
         with pytest.raises(WeightsError, match="this worker's thinker has another vocabulary than the replicas"):
             await engine.scale("thinker", 2)
         assert workers(engine) == {"worker0.0": 1}

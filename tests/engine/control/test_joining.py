@@ -25,7 +25,7 @@ from engine.ipc.handshake import GREETING, Visitor, read_token
 from engine.ipc.links import SocketLink
 from engine.ipc.protocol_version import ANOTHER
 from engine.worker.process import join_client
-from engine.worker.process.join_client import Call, connect
+from engine.worker.process.join_client import JoinRequest, connect
 from tests.engine.control.test_fleet import answer, remote, workers
 from tests.engine.fakes import until
 
@@ -202,7 +202,7 @@ async def test_a_worker_waits_for_a_server_that_is_not_there_yet(
     (tmp_path / "token").write_text("x" * 40)
     (tmp_path / "token").chmod(0o600)
     join = messages.Join("early", VOICE, "cpu", "")
-    call = Call("127.0.0.1", port, read_token(tmp_path / "token"), join, 60.0)
+    call = JoinRequest("127.0.0.1", port, read_token(tmp_path / "token"), join, 60.0)
     task: asyncio.Future[messages.Message] = asyncio.get_running_loop().create_future()
     coming = asyncio.create_task(connect(call, task.set_result, lambda: None))
     await asyncio.wait({coming, asyncio.create_task(twice.wait())}, return_when=asyncio.FIRST_COMPLETED)
@@ -213,7 +213,7 @@ async def test_a_worker_waits_for_a_server_that_is_not_there_yet(
 
 
 async def test_a_worker_waits_no_longer_than_it_was_told_to(tmp_path: Path) -> None:
-    call = Call("127.0.0.1", free_port(), b"x" * 40, messages.Join("late", VOICE, "cpu", ""), 0.01)
+    call = JoinRequest("127.0.0.1", free_port(), b"x" * 40, messages.Join("late", VOICE, "cpu", ""), 0.01)
     with pytest.raises(StageUnavailable, match=r"there was no server at 127\.0\.0\.1:\d+ for 0\.01 s"):
         await connect(call, lambda message: None, lambda: None)
 
@@ -238,7 +238,7 @@ async def test_stages_that_nobody_wants_are_refused_with_a_reason(
     refused = asyncio.get_running_loop().create_future()
     join = messages.Join("key", tuple(filter(None, stages.split(","))), "cpu", "")
     host, port = address(engine).split(":")
-    call = Call(host, int(port), read_token(tmp_path / "token"), join, 5.0)
+    call = JoinRequest(host, int(port), read_token(tmp_path / "token"), join, 5.0)
     link = await connect(call, refused.set_result, lambda: None)
     message = await refused
     link.close()
@@ -419,7 +419,7 @@ async def test_64_who_come_at_once_get_64_names(engine: Engine, tmp_path: Path) 
 
     async def come(i: int) -> None:
         join = messages.Join(f"key{i}", VOICE, "cpu", "")
-        links.append(await connect(Call(host, int(port), token, join, 20.0), told, lambda: None))
+        links.append(await connect(JoinRequest(host, int(port), token, join, 20.0), told, lambda: None))
 
     for eight in range(8):  # fewer at a time than may knock
         await asyncio.gather(*(come(8 * eight + i) for i in range(8)))

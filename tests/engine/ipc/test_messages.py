@@ -49,7 +49,7 @@ messages = (
     | st.builds(wire.End, texts)
     | st.builds(wire.Close, texts)
     | st.builds(wire.Prepare, texts, texts, st.builds(request, texts))
-    | st.builds(wire.Playout, texts, st.sampled_from(["held", "due", "playing"]))
+    | st.builds(wire.PlayoutUpdate, texts, st.sampled_from(["held", "due", "playing"]))
     | st.builds(wire.Blocking, texts, st.floats(0, 100))
     | st.just(wire.Stop())
 )

@@ -64,7 +64,7 @@ def test_nothing_but_memory_that_was_lent_can_be_borrowed(tmp_path: Any) -> None
 
 
 def test_a_link_to_elsewhere_takes_no_reference() -> None:
-    body = messages.Codec(shared := SharedMemory()).encode(messages.Feed("r", x(large())))[4:]
+    body = messages.MessageCodec(shared := SharedMemory()).encode(messages.Feed("r", x(large())))[4:]
     assert len(body) < 200
     with pytest.raises(WireError, match="unknown extension"):
         messages.decode(body)

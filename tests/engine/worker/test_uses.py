@@ -9,9 +9,9 @@ import pytest
 
 from engine import ConfigError
 from engine.worker import uses
-from engine.worker.models.script import Ears
+from engine.worker.models.script import ScriptEars
 from engine.worker.stage import StageConfig
-from engine.worker.stages.llm.openai import Thinker
+from engine.worker.stages.llm.openai import OpenAiLlmStage
 from engine.worker.uses import line_of, stage_type
 
 OWN = """
@@ -30,8 +30,8 @@ NONE = 7
 
 
 def test_a_family_s_stages_and_stages_by_themselves_are_found() -> None:
-    assert stage_type("script.ears") is Ears
-    assert stage_type("llm.openai") is Thinker
+    assert stage_type("script.ears") is ScriptEars
+    assert stage_type("llm.openai") is OpenAiLlmStage
     assert line_of("script") == ("ears", "thinker", "talker", "code2wav")
 
 
@@ -55,7 +55,7 @@ def test_what_another_package_offers_is_found(monkeypatch: pytest.MonkeyPatch) -
     point = EntryPoint("theirs", "engine.worker.models.script:Ears", uses.GROUP)
     offered = lambda **which: [one for one in [point] if which.get("name", one.name) == one.name]  # noqa: E731
     monkeypatch.setattr(uses, "entry_points", offered)
-    assert stage_type("theirs") is Ears
+    assert stage_type("theirs") is ScriptEars
     assert "theirs" in uses.known()
 
 

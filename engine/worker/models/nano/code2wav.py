@@ -14,9 +14,9 @@ import numpy as np
 from engine.chunk import Audio, Checkpoint, Chunk, Codes, kinds
 from engine.core import Facets, StageInfo
 from engine.errors import EngineError
-from engine.worker.codec_frames import Books, Window, state_due
+from engine.worker.codec_frames import Codec, Window, state_due
 from engine.worker.models.nano.inference import run
-from engine.worker.models.nano.source import Source
+from engine.worker.models.nano.source import ExcitationSource
 from engine.worker.models.nano.voice import BOOKS, FRAME_S, FRAME_SAMPLES, SIZE, Floats, session, voice_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
@@ -44,7 +44,7 @@ class Code2Wav:
     def open(self, req: StageRequest) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers."""
         voice_of(req.request)
-        source = req.state = Source(req.request.sampling.seed)
+        source = req.state = ExcitationSource(req.request.sampling.seed)
         self._slow[req.slot] = self._fast[req.slot] = 0
         if (left := req.checkpoint) is not None:
             self._slow[req.slot], self._fast[req.slot] = left["slow"], left["fast"]
@@ -55,7 +55,7 @@ class Code2Wav:
         return Checkpoint({"slow": slow, "fast": fast, "source": req.state.left()})
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        return Books(BOOKS, SIZE, FRAME_SAMPLES).windows(req, inputs, req.state.frames)
+        return Codec(BOOKS, SIZE, FRAME_SAMPLES).windows(req, inputs, req.state.frames)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         by_length: dict[int, list[StageRequest]] = defaultdict(list)

@@ -28,7 +28,7 @@ from engine.worker.asr.transcribing import ROW, pcm_of
 from engine.worker.models.nano.deaf import hears, why
 from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
-from engine.worker.models.nano.utterance import MEAN_REACH, Utterance
+from engine.worker.models.nano.utterance import MEAN_REACH, NanoUtterance
 from engine.worker.models.nano.voice import session
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
@@ -54,7 +54,7 @@ COVERAGE, STEADY_DB = 0.6, 3.0  # speech is covered wholly by its words, noise t
 class Hearing:
     """One request's hearing: what its ears have heard, and how much of it was searched."""
 
-    utterance: Utterance = field(default_factory=Utterance)
+    utterance: NanoUtterance = field(default_factory=NanoUtterance)
     searched: int = 0
     shown: str = ""
 
@@ -271,7 +271,7 @@ class Ears:
 
 def _hear(req: StageRequest) -> None:
     """Take the rows that came."""
-    utterance: Utterance = req.state.utterance
+    utterance: NanoUtterance = req.state.utterance
     while req.pending:
         utterance.push(req.pending.popleft())
     if req.ended:

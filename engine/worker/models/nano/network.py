@@ -17,7 +17,7 @@ WARM = 64  # ids: a first turn
 
 
 @dataclass(frozen=True, slots=True)
-class PrefixKV:
+class NanoPrefixKV:
     """The computed state of a conversation: ``keys`` and ``values`` of n positions, and the ``ends`` to go on from."""
 
     keys: NDArray[np.float32]
@@ -57,11 +57,13 @@ class Network:
         """A copy of what the convolutions remember."""
         return self._conv_states[slot].copy()
 
-    def prefix_kv(self, slot: int, length: int, ends: Sequence[tuple[int, NDArray[np.float32]]]) -> PrefixKV:
+    def prefix_kv(self, slot: int, length: int, ends: Sequence[tuple[int, NDArray[np.float32]]]) -> NanoPrefixKV:
         """A copy of the first ``length`` positions of a slot."""
-        return PrefixKV(self._keys[slot, ..., :length].copy(), self._values[slot, :, :, :length].copy(), tuple(ends))
+        return NanoPrefixKV(
+            self._keys[slot, ..., :length].copy(), self._values[slot, :, :, :length].copy(), tuple(ends)
+        )
 
-    def restore(self, slot: int, length: int, prefix: PrefixKV, conv_state: NDArray[np.float32]) -> None:
+    def restore(self, slot: int, length: int, prefix: NanoPrefixKV, conv_state: NDArray[np.float32]) -> None:
         """Begin a slot with the first ``length`` positions of what was computed."""
         self._keys[slot, ..., :length] = prefix.keys[..., :length]
         self._values[slot, :, :, :length] = prefix.values[:, :, :length]

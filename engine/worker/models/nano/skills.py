@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from engine.core import Tool
+from engine.core import ToolDefinition
 from engine.worker.models.nano.plain import normalise
 
 CANNOT_TELL = "I cannot do that. The tool does not take what you asked for."
@@ -73,9 +73,9 @@ SKILLS = (
 )
 
 
-def declared(tools: Sequence[Tool]) -> dict[str, Tool]:
+def declared(tools: Sequence[ToolDefinition]) -> dict[str, ToolDefinition]:
     """The skills that the tools offer, in the order of SKILLS: skill -> tool."""
-    found: dict[str, Tool] = {}
+    found: dict[str, ToolDefinition] = {}
     for skill in SKILLS:
         fitting = [tool for tool in tools if _is(skill, tool)]
         if fitting:
@@ -83,7 +83,7 @@ def declared(tools: Sequence[Tool]) -> dict[str, Tool]:
     return found
 
 
-def known(tools: Sequence[Tool], own: Collection[str]) -> bool:
+def known(tools: Sequence[ToolDefinition], own: Collection[str]) -> bool:
     """Whether one of the tools can be called: a skill's, or one that stands in for one of nano's ``own``."""
     return bool(declared(tools)) or any(tool.name in own for tool in tools)
 
@@ -100,7 +100,7 @@ def parse(call: str) -> tuple[str, dict[str, str]]:
     return name, {slot: normalise(value) for slot, value in pairs}
 
 
-def arguments(skill_name: str, tool: Tool, values: _Values) -> dict[str, Any] | None:
+def arguments(skill_name: str, tool: ToolDefinition, values: _Values) -> dict[str, Any] | None:
     """Return what the tool is called with; None if it lacks something that it requires, or takes not all that was
     said."""
     skill = next(skill for skill in SKILLS if skill.name == skill_name)
@@ -118,7 +118,7 @@ def arguments(skill_name: str, tool: Tool, values: _Values) -> dict[str, Any] | 
     return made if used == set(values) and _required(tool) <= set(made) else None
 
 
-def _is(skill: Skill, tool: Tool) -> bool:
+def _is(skill: Skill, tool: ToolDefinition) -> bool:
     names = _properties(tool)
     takes = [name for name in names if any(_split(name) & taken for taken in skill.slots.values())]
     return _named(skill, tool.name) and bool(takes) and _required(tool) <= set(takes)
@@ -134,7 +134,7 @@ def _split(name: str) -> frozenset[str]:
     return frozenset(re.findall("[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower()))
 
 
-def _properties(tool: Tool) -> dict[str, dict[str, Any]]:
+def _properties(tool: ToolDefinition) -> dict[str, dict[str, Any]]:
     found: Any = tool.parameters.get("properties")
     if not isinstance(found, dict):
         return {}
@@ -142,7 +142,7 @@ def _properties(tool: Tool) -> dict[str, dict[str, Any]]:
     return {name: cast("dict[str, Any]", schema) for name, schema in items.items() if isinstance(schema, dict)}
 
 
-def _required(tool: Tool) -> set[str]:
+def _required(tool: ToolDefinition) -> set[str]:
     found: Any = tool.parameters.get("required")
     return {str(name) for name in cast("list[Any]", found)} if isinstance(found, list) else set()
 

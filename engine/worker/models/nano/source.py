@@ -19,7 +19,7 @@ TRAINED_TOP_HZ = 8000.0
 TOPS_HZ = (8500.0, 9500.0, 10500.0, 11500.0)
 
 
-class Source:
+class ExcitationSource:
     """Pulses and noise through minimum-phase filters, overlap-added every 10 ms, with everything carried between calls.
 
     A source-filter synthesizer: harmonics in phase (a Dirichlet kernel) and noise, each hop through a filter whose

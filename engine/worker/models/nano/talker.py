@@ -34,7 +34,7 @@ to."""
 
 
 @dataclass(slots=True)
-class Speech:
+class NanoTalkerState:
     """One request's speech: letters, where each came from, and the states and end times of those that are encoded."""
 
     letters: list[int] = field(default_factory=lambda: [0])
@@ -107,7 +107,7 @@ class Talker:
         """Begin, or go on behind the frames that a lost replica's state covers: the text is told again."""
         _check_guidance(req.request)
         voice_of(req.request)
-        speech = req.state = Speech()
+        speech = req.state = NanoTalkerState()
         if req.role == "main" and (left := req.checkpoint) is not None:
             speech.frames = left["frames"]
             speech.latent = left["latent"]
@@ -138,14 +138,14 @@ class Talker:
         codes = iter(self._speak(speaking) if speaking else ())
         given = {req.slot: guarded(self, req, self._given, next(codes)) for req in speaking}
         for req in main:
-            speech: Speech = req.state
+            speech: NanoTalkerState = req.state
             req.needs_input = not speech.speakable
             req.done = speech.frames >= _most(req.request) or (req.needs_input and speech.complete)
         return [failed.get(req.slot, given.get(req.slot, [])) for req in reqs]
 
     def _read(self, req: StageRequest) -> None:
         """Take the rows, then encode every letter that has become decidable."""
-        speech: Speech = req.state
+        speech: NanoTalkerState = req.state
         while req.pending:
             speech.hear(req.pending.popleft())
         speech.complete = req.ended and len(speech.letters) > 1
@@ -180,7 +180,7 @@ class Talker:
         The rows' slots, and what the network takes."""
         count, guided = len(reqs), [index for index, req in enumerate(reqs) if NEGATIVE in req.roles]
         order = [*range(count), *guided]
-        speeches: list[Speech] = [req.state for req in reqs]
+        speeches: list[NanoTalkerState] = [req.state for req in reqs]
         slots = np.array([req.slot for req in reqs] + [reqs[index].roles[NEGATIVE].slot for index in guided])
         states = np.stack([_advanced(speech) for speech in speeches])[order]
         positions = np.array([_positions(speech) for speech in speeches], np.float32)[order]
@@ -216,14 +216,14 @@ def _seconds(duration: Floats) -> NDArray[np.float64]:
     return np.where(duration[:, 1] > 0, np.exp(duration[:, 0].astype(np.float64)), 0.0)
 
 
-def _advanced(speech: Speech) -> Floats:
+def _advanced(speech: NanoTalkerState) -> Floats:
     """Move to the letter under the middle of the next frame -> its state."""
     while speech.ends_s[speech.letter] < speech.middle_s:
         speech.letter += 1
     return speech.states[speech.letter]
 
 
-def _positions(speech: Speech) -> list[float]:
+def _positions(speech: NanoTalkerState) -> list[float]:
     """Return where in its letter the next frame stands, as six features."""
     middle = speech.middle_s
     begin, end = (speech.ends_s[speech.letter - 1] if speech.letter else 0.0), speech.ends_s[speech.letter]

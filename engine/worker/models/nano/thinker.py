@@ -24,7 +24,17 @@ from numpy.typing import NDArray
 
 from engine import core
 from engine.chunk import Chunk, Finish, Text, ToolCall, Transcript, Usage, kinds
-from engine.core import CameraFeed, Facets, Message, StageInfo, TextPart, TokenCost, Tool, ToolCallPart, ToolResultPart
+from engine.core import (
+    CameraFeed,
+    Facets,
+    Message,
+    StageInfo,
+    TextPart,
+    TokenCost,
+    ToolCallPart,
+    ToolDefinition,
+    ToolResultPart,
+)
 from engine.errors import EngineError, RequestError
 from engine.worker.loop.prefix import Prefixes
 from engine.worker.models.nano import own
@@ -32,7 +42,7 @@ from engine.worker.models.nano.doubt import UserTranscript, settled
 from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.eyes import Eyes
 from engine.worker.models.nano.messages import joined, shows, text_of
-from engine.worker.models.nano.network import Network, PrefixKV
+from engine.worker.models.nano.network import NanoPrefixKV, Network
 from engine.worker.models.nano.sampling import draw
 from engine.worker.models.nano.sayings import NO_TOOL
 from engine.worker.models.nano.scene import Scene
@@ -75,7 +85,7 @@ WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
 
 
 @dataclass(slots=True)
-class Thought:
+class NanoThinkerState:
     """One answer on its way.
 
     ``pending`` ids go into the network next; ``words`` are those that the user spoke; ``script`` is text to be spoken
@@ -89,7 +99,7 @@ class Thought:
     view: own.View = field(default_factory=own.View)
     script: deque[tuple[str, list[int]]] = field(default_factory=deque[tuple[str, list[int]]])
     output_ids: list[int] = field(default_factory=list[int])
-    skills: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    skills: Mapping[str, ToolDefinition] = field(default_factory=dict[str, ToolDefinition])
     num_sent_characters: int = 0
     num_sent: int = 0
     num_computed_tokens: int = 0
@@ -152,13 +162,15 @@ class Thinker:
         self._net = Network((config.weights or WEIGHTS) / "thinker.onnx", config.slots, config.threads)
         self._sight = sight or Sight(Eyes(config.weights or WEIGHTS, config.threads))
         self._now = now
-        self.prefixes: Prefixes[PrefixKV] = Prefixes(int(float(config.options.get("remember_mb", REMEMBER_MB)) * 2**20))
+        self.prefixes: Prefixes[NanoPrefixKV] = Prefixes(
+            int(float(config.options.get("remember_mb", REMEMBER_MB)) * 2**20)
+        )
 
     def warm_up(self) -> None:
         warm_up(self, 2, Sensed(None, (Message("user", (TextPart("Hello."),)),), ()), steps=4)
 
     def open(self, req: StageRequest) -> None:
-        req.state = Thought()
+        req.state = NanoThinkerState()
 
     async def prepare(self, request: core.Request) -> None:
         """Look at what the user shows while they speak: a picture that was looked at costs the answer no time."""
@@ -229,7 +241,7 @@ class Thinker:
 
     def _recall(self, req: StageRequest) -> None:
         """Take over what is known of the prompt; its last id at least goes through the network for its logits."""
-        thought: Thought = req.state
+        thought: NanoThinkerState = req.state
         found = self.prefixes.find(req.request.session, thought.prompt)
         if found is not None:
             shared, prefix = found
@@ -242,14 +254,14 @@ class Thinker:
 
     def _remember(self, req: StageRequest) -> None:
         """Keep what the network has been fed for the session's next request."""
-        thought: Thought = req.state
+        thought: NanoThinkerState = req.state
         thought.conv_states = [*thought.conv_states, (thought.num_computed_tokens, self._net.conv_state(req.slot))]
         prefix = self._net.prefix_kv(req.slot, thought.num_computed_tokens, thought.conv_states)
         ids = (thought.prompt + thought.output_ids)[: thought.num_computed_tokens]
         self.prefixes.keep(req.request.session, ids, prefix, prefix.size)
 
     def _advanced(self, req: StageRequest, count: int, logits: NDArray[np.float32]) -> list[Chunk] | EngineError:
-        thought: Thought = req.state
+        thought: NanoThinkerState = req.state
         thought.num_computed_tokens += count
         thought.pending = thought.pending[count:]
         if thought.pending:
@@ -268,7 +280,7 @@ class Thinker:
 
     def _take(self, req: StageRequest, drawn: int) -> list[Chunk] | EngineError:
         """Act on a drawn id: what is to be said is passed on at once, a tool is called when the call is whole."""
-        thought: Thought = req.state
+        thought: NanoThinkerState = req.state
         thought.pending = [drawn]
         if req.request.must_call and not thought.output_ids and drawn != TOOL:
             return _uncalled(req, _UNFIT)
@@ -285,7 +297,7 @@ class Thinker:
 
         Where a call is all that will do, one that can't be made is an error.
         """
-        thought: Thought = req.state
+        thought: NanoThinkerState = req.state
         name, values = parse(call)
         if any(tool.name == call for tool in req.request.offers):
             return _called(req, call, {})
@@ -311,7 +323,7 @@ def _called(req: StageRequest, name: str, filled: dict[str, Any]) -> list[Chunk]
     return [ToolCall(f"call_{req.request.id}", name, json.dumps(filled)), *_finish(req, "tool")]
 
 
-def _say(thought: Thought, text: str, ids: Sequence[int] = ()) -> list[Chunk]:
+def _say(thought: NanoThinkerState, text: str, ids: Sequence[int] = ()) -> list[Chunk]:
     """The text as it stands, in place of an answer; in the conversation ``ids`` stand for it, if there are any."""
     words = re.findall(r"\S+\s*", text)
     thought.output_ids = []
@@ -323,7 +335,7 @@ def _say(thought: Thought, text: str, ids: Sequence[int] = ()) -> list[Chunk]:
 def _counted(req: StageRequest, texts: list[Text]) -> list[Chunk]:
     """Return what is passed on, as far as the request allows: each of its words is a token, whatever it was drawn
     as."""
-    thought: Thought = req.state
+    thought: NanoThinkerState = req.state
     words = re.findall(r"\s*\S+", "".join(one.text for one in texts))
     over = thought.num_output_tokens + len(words) - 1 - req.request.max_text_tokens
     if over <= 0 or not words:
@@ -333,7 +345,7 @@ def _counted(req: StageRequest, texts: list[Text]) -> list[Chunk]:
     return [Text("".join(words[:-over]), texts[0].start), *_finish(req, "length")]
 
 
-def _flush(thought: Thought) -> list[Text]:
+def _flush(thought: NanoThinkerState) -> list[Text]:
     """The text that has become whole since the last time."""
     text = shown(thought.output_ids, thought.words)[thought.num_sent_characters :]
     if not text:
@@ -345,7 +357,7 @@ def _flush(thought: Thought) -> list[Text]:
 
 
 def _finish(req: StageRequest, why: Finish) -> list[Chunk]:
-    thought: Thought = req.state
+    thought: NanoThinkerState = req.state
     req.done = True
     prompt_ids = tuple(thought.prompt) if req.request.dump else ()
     usage = Usage(len(thought.prompt), thought.num_output_tokens, finish=why, prompt_ids=prompt_ids)
@@ -354,7 +366,7 @@ def _finish(req: StageRequest, why: Finish) -> list[Chunk]:
 
 def _recite(req: StageRequest) -> list[Chunk]:
     """The next word of a text that is spoken as it stands."""
-    thought: Thought = req.state
+    thought: NanoThinkerState = req.state
     if not thought.script:
         return _finish(req, "stop")
     word, ids = thought.script.popleft()
@@ -365,7 +377,7 @@ def _recite(req: StageRequest) -> list[Chunk]:
     return [text, *_finish(req, "length")] if full else [text]
 
 
-def _allowed(thought: Thought) -> NDArray[np.bool_]:
+def _allowed(thought: NanoThinkerState) -> NDArray[np.bool_]:
     """Return how the network may go on: a call has known words, any other answer sayings, and both the user's words."""
     allowed = np.zeros(VOCABULARY, bool)
     last = thought.output_ids[-1] if thought.output_ids else END

@@ -44,7 +44,7 @@ MEAN_REACH = MIC_RATE_HZ * 28 // 10  # from 3 s on pocketsphinx itself moves the
 _HISS = np.random.default_rng(0).normal(0, HISS, LONGEST + FRAME).astype(np.int32)
 
 
-class Utterance:
+class NanoUtterance:
     """One turn as it comes. Positions count the samples that are kept; how the pieces were cut changes nothing."""
 
     def __init__(self) -> None:

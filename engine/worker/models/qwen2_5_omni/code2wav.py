@@ -20,7 +20,7 @@ from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo
 from engine.errors import EngineError, StageFailed, WeightsError
 from engine.worker.codec_frames import within
 from engine.worker.models.qwen2_5_omni.dit import Dit
-from engine.worker.models.qwen2_5_omni.source import CODE_S, Source, Voice
+from engine.worker.models.qwen2_5_omni.source import CODE_S, Qwen2_5OmniSource, TalkerVoice
 from engine.worker.models.qwen2_5_omni.vocoder import Vocoder
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampling_params import uniforms
@@ -43,7 +43,7 @@ CODE_SAMPLES = round(CODE_S * SPEAKER_RATE_HZ)
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class CodePieces:
     """A chunk of the talker's: codes [n], and how far the text is behind them."""
 
     codes: NDArray[np.int64]
@@ -51,7 +51,7 @@ class Pieces:
 
 
 @dataclass(slots=True)
-class Sound:
+class DitAudio:
     """An answer on its way: its codes so far with their places in the text, the number of blocks that have sounded, and
     the last mel frames of those [frames, mel]."""
 
@@ -95,7 +95,7 @@ class Code2Wav:
         )
 
     def __init__(self, config: StageConfig) -> None:
-        self.source = source = Source(config)
+        self.source = source = Qwen2_5OmniSource(config)
         self.info = self.describe(config)
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no code2wav; host the thinker alone")
@@ -110,8 +110,8 @@ class Code2Wav:
             self.voices: dict[int, Tensor] = {id(one): self.dit.voice_row(one) for one in source.voices.values()}
 
     def open(self, req: StageRequest) -> None:
-        voice: Voice = self.source.voice(req.request)
-        req.state = Sound(req.request.sampling.seed, self.voices[id(voice)])
+        voice: TalkerVoice = self.source.voice(req.request)
+        req.state = DitAudio(req.request.sampling.seed, self.voices[id(voice)])
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Yield codes, without the talker's marks and placeholders. Raises StageFailed for what is no code."""
@@ -119,8 +119,8 @@ class Code2Wav:
         async for chunk in inputs:
             if isinstance(chunk, Codes):
                 text_end = chunk.text_end
-                yield Pieces(sounding.add(known(chunk.frames, self.book, self.silent)), text_end)
-        yield Pieces(sounding.end(), text_end)
+                yield CodePieces(sounding.add(known(chunk.frames, self.book, self.silent)), text_end)
+        yield CodePieces(sounding.end(), text_end)
 
     @torch.inference_mode()
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
@@ -140,7 +140,7 @@ class Code2Wav:
             req.needs_input = not over and self._cut(req.state, req.ended) is None
         return [results.get(id(req), []) for req in reqs]
 
-    def sample(self, sounds: Sequence[Sound], cuts: Sequence[Cut]) -> Tensor:
+    def sample(self, sounds: Sequence[DitAudio], cuts: Sequence[Cut]) -> Tensor:
         """Mel [batch, frames, mel] of the codes of cuts that are alike."""
         device, repeats = self.source.device, self.dit.repeats
         codes = to_device([one.codes[cut.start : cut.end] for one, cut in zip(sounds, cuts, strict=True)], device)
@@ -151,14 +151,14 @@ class Code2Wav:
         return self.dit.sample(noise, codes, torch.stack([one.voice for one in sounds]))
 
     def _next(self, req: StageRequest) -> Cut | None:
-        sound: Sound = req.state
+        sound: DitAudio = req.state
         while req.pending:
-            piece: Pieces = req.pending.popleft()
+            piece: CodePieces = req.pending.popleft()
             sound.codes += piece.codes.tolist()
             sound.text_ends += [piece.text_end] * len(piece.codes)
         return self._cut(sound, req.ended)
 
-    def _cut(self, sound: Sound, ended: bool) -> Cut | None:
+    def _cut(self, sound: DitAudio, ended: bool) -> Cut | None:
         """The next blocks, if all their context is there, or nothing more comes."""
         first, there = sound.blocks, len(sound.codes)
         last = first + STEPS[min(sound.steps, len(STEPS) - 1)]
@@ -183,7 +183,7 @@ class Code2Wav:
             sound.steps = sound.steps + 1
         return list(waves.float().cpu().numpy())
 
-    def _marks(self, sound: Sound, cut: Cut) -> tuple[tuple[int, int], ...]:
+    def _marks(self, sound: DitAudio, cut: Cut) -> tuple[tuple[int, int], ...]:
         ends = sound.text_ends[cut.first : cut.last]
         return tuple((n * CODE_SAMPLES, end) for n, end in enumerate(ends, cut.first + 1))
 

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.models.qwen2_5_omni.source import Voice
+from engine.worker.models.qwen2_5_omni.source import TalkerVoice
 from engine.worker.nn.ecapa import Ecapa
 from engine.worker.nn.rope import Rope, rotate
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 POINTS = 10
 """Points in time between which one integrates; the reference's defaults, as are the next two."""
@@ -32,7 +32,7 @@ TIME_WIDTH = 256
 class Dit:
     """The checkpoint's diffusion transformer (code2wav_dit_model)."""
 
-    def __init__(self, read: Reader, config: Any) -> None:
+    def __init__(self, read: WeightReader, config: Any) -> None:
         self.block = config.block_size
         self.repeats = config.repeats
         self.mel_width = config.mel_dim
@@ -58,7 +58,7 @@ class Dit:
         self.out = read("proj_out.weight", config.mel_dim, width), read("proj_out.bias", config.mel_dim)
         self.rope = Rope(config.head_dim, config.rope_parameters["rope_theta"], read.device)
 
-    def voice_row(self, voice: Voice) -> Tensor:
+    def voice_row(self, voice: TalkerVoice) -> Tensor:
         """The part of every row [2, width] that comes of a voice: with it, and without."""
         speaker, mel = voice.speaker.to(self.device), voice.mel.to(self.device)
         spoken = self._encoder(torch.stack((mel, torch.zeros_like(mel))).transpose(1, 2)) @ self.from_voice.T
@@ -108,7 +108,7 @@ class Dit:
 class _Times:
     """A moment between noise (0) and sound (1), as a row."""
 
-    def __init__(self, read: Reader, width: int) -> None:
+    def __init__(self, read: WeightReader, width: int) -> None:
         self.up = read("0.weight", width, TIME_WIDTH), read("0.bias", width)
         self.down = read("2.weight", width, width), read("2.bias", width)
         half = TIME_WIDTH // 2
@@ -122,7 +122,7 @@ class _Times:
 class _Layer:
     """Attention and a feed-forward part, both scaled and shifted by the time (Peebles and Xie 2023)."""
 
-    def __init__(self, read: Reader, config: Any, back: bool, ahead: bool) -> None:
+    def __init__(self, read: WeightReader, config: Any, back: bool, ahead: bool) -> None:
         self.looks = (back, ahead)
         self.heads = config.num_attention_heads
         width, inner = config.hidden_size, config.num_attention_heads * config.head_dim

@@ -19,15 +19,15 @@ from engine.worker.nn import encoder
 from engine.worker.nn.decoder import rms_norm
 from engine.worker.nn.device import to_device
 from engine.worker.nn.encoder import Grid, LayerNorm, Linear, Merger
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 NORM_EPS = 1e-6
 
 
-class AudioEncoder:
+class Qwen2_5OmniAudioEncoder:
     """Pieces of 2 ``n_window`` frames know nothing of each other; two rows of a sound become one."""
 
-    def __init__(self, read: Reader, config: Any) -> None:
+    def __init__(self, read: WeightReader, config: Any) -> None:
         width = config.d_model
         mels = config.num_mel_bins
         self.piece = 2 * config.n_window
@@ -64,10 +64,10 @@ def _halved(frames: int) -> int:
     return (frames - 1) // 2 + 1
 
 
-class VisionEncoder:
+class Qwen2_5OmniVisionEncoder:
     """Patches see those of their own window, and in some layers all of their picture."""
 
-    def __init__(self, read: Reader, config: Any) -> None:
+    def __init__(self, read: WeightReader, config: Any) -> None:
         width = config.hidden_size
         self.merge = config.spatial_merge_size
         self.window = config.window_size // self.merge // config.patch_size  # in cells
@@ -111,7 +111,7 @@ class VisionEncoder:
 class _Layer:
     """Attention and a gated feed-forward part, each behind a norm."""
 
-    def __init__(self, read: Reader, config: Any) -> None:
+    def __init__(self, read: WeightReader, config: Any) -> None:
         width = config.hidden_size
         inner = config.intermediate_size
         self.heads = config.num_heads

@@ -13,10 +13,10 @@ from torch import Tensor
 from engine.chunk import Chunk, Tensors, kinds
 from engine.worker.nn.device import to_device
 from engine.worker.omni.block import Block
-from engine.worker.omni.marks import Marks
+from engine.worker.omni.marks import SpecialTokens
 from engine.worker.omni.prompt import Prompt, TalkerRows
 from engine.worker.omni.talker_feed import TalkerFeed
-from engine.worker.omni.thought import Piece
+from engine.worker.omni.thought import PromptPiece
 
 
 class PromptRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.prompt_rows"):
@@ -43,12 +43,12 @@ class ReplyRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwe
     text_end: int
 
 
-class Feed(TalkerFeed):
+class Qwen2_5TalkerFeed(TalkerFeed):
     """The whole prompt, of sounds and pictures without their embeddings. A mute checkpoint feeds nothing."""
 
     kinds = kinds(PromptRows, PromptEnd, ReplyRow)
 
-    def __init__(self, marks: Marks, speaks: bool) -> None:
+    def __init__(self, marks: SpecialTokens, speaks: bool) -> None:
         self.marks = marks
         self.speaks = speaks
 
@@ -60,7 +60,7 @@ class Feed(TalkerFeed):
     def hidden_indices(self, prompt: Prompt, piece: slice) -> NDArray[np.int64]:
         return np.arange(piece.start, piece.stop if self.speaks else piece.start)
 
-    def hidden(self, pieces: Sequence[Piece], hidden: Tensor, tapped: Tensor) -> Tensor:
+    def hidden(self, pieces: Sequence[PromptPiece], hidden: Tensor, tapped: Tensor) -> Tensor:
         media = np.concatenate([self.marks.stand(one.req.state.prompt.ids[one.span]) for one in pieces])
         embeddings = torch.cat([one.req.state.embeddings[one.span] for one in pieces])
         return hidden + embeddings.masked_fill(to_device(media, hidden.device)[:, None], 0)

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from engine.errors import WeightsError
 from engine.worker.models.qwen2_5_omni.defaults import DEFAULTS
-from engine.worker.models.qwen2_5_omni.feed import Feed
+from engine.worker.models.qwen2_5_omni.feed import Qwen2_5TalkerFeed
 from engine.worker.models.qwen2_5_omni.positions import PairedPositions
 from engine.worker.nn.weights import read_json
 from engine.worker.omni import source
-from engine.worker.omni.marks import Marks
+from engine.worker.omni.marks import SpecialTokens
 from engine.worker.omni.sound import AudioLayout
 from engine.worker.stage import StageConfig
 
@@ -26,7 +26,7 @@ VOICES = "spk_dict.pt"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Voice:
+class TalkerVoice:
     """A voice: the text id ``begin`` with which the talker begins to speak as it; for the sound a speaker's embedding
     ``speaker`` [enc_emb_dim] and a ``mel`` [frames, mel_dim] of a recording."""
 
@@ -35,7 +35,7 @@ class Voice:
     mel: Tensor
 
 
-class Source(source.Source):
+class Qwen2_5OmniSource(source.OmniSource):
     """The checkpoint as every stage sees it."""
 
     family = "qwen2_5_omni"
@@ -51,7 +51,7 @@ class Source(source.Source):
             decoder.rope_parameters = {**decoder.rope_parameters, "mrope_interleaved": False}
 
     @cached_property
-    def voices(self) -> Mapping[str, Voice]:
+    def voices(self) -> Mapping[str, TalkerVoice]:
         """The checkpoint's voices; none where it writes text alone. Raises WeightsError.
 
         They lie in a file of torch's, of which nothing but tensors and plain values is read.
@@ -68,10 +68,10 @@ class Source(source.Source):
             raise WeightsError(f"{file}: holds no voices that can be read ({type(error).__name__})") from None
 
     @cached_property
-    def marks(self) -> Marks:
+    def marks(self) -> SpecialTokens:
         """Asked for at every step."""
         thinker = self.config.thinker_config
-        return Marks(
+        return SpecialTokens(
             audio=thinker.audio_token_index,
             image=thinker.image_token_index,
             video=thinker.video_token_index,
@@ -87,8 +87,8 @@ class Source(source.Source):
         return PairedPositions(self.marks, per_second, int(per_second * thinker.seconds_per_chunk))
 
     @cached_property
-    def talker_feed(self) -> Feed:
-        return Feed(self.marks, bool(self.voices))
+    def talker_feed(self) -> Qwen2_5TalkerFeed:
+        return Qwen2_5TalkerFeed(self.marks, bool(self.voices))
 
     @cached_property
     def audio(self) -> AudioLayout:
@@ -103,6 +103,6 @@ def audio_tokens(frames: int) -> int:
     return ((frames - 1) // 2 + 1 - 2) // 2 + 1
 
 
-def _voice(found: Mapping[str, Any]) -> Voice:
+def _voice(found: Mapping[str, Any]) -> TalkerVoice:
     mel = found["ref_mel"].float()
-    return Voice(int(found["bos_token"]), found["cond"].float().flatten(), mel.reshape(-1, mel.shape[-1]))
+    return TalkerVoice(int(found["bos_token"]), found["cond"].float().flatten(), mel.reshape(-1, mel.shape[-1]))

@@ -11,15 +11,15 @@ from torch import Tensor
 from engine.chunk import Chunk
 from engine.errors import EngineError, StageFailed
 from engine.worker.models.qwen2_5_omni.feed import PromptEnd, PromptRows, ReplyRow
-from engine.worker.models.qwen2_5_omni.source import CODE_S, Source
-from engine.worker.models.qwen2_5_omni.talker_net import END, LEAD, PAD, TalkerNet
+from engine.worker.models.qwen2_5_omni.source import CODE_S, Qwen2_5OmniSource
+from engine.worker.models.qwen2_5_omni.talker_net import END, LEAD, PAD, Qwen2_5TalkerNet
 from engine.worker.omni import talker
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.speech import estimated
 
 
 @dataclass(slots=True, kw_only=True)
-class Speech(talker.Speech):
+class Qwen2_5TalkerState(talker.OmniTalkerState):
     """A voice on its way, fifty codes a second."""
 
     @property
@@ -27,10 +27,10 @@ class Speech(talker.Speech):
         return min(self.characters, estimated(self.answered * CODE_S))
 
 
-class Talker(talker.Talker[TalkerNet]):
+class Talker(talker.OmniTalker[Qwen2_5TalkerNet]):
     """The stage: it hears the prompt, and says what its thinker writes."""
 
-    source_class, net_class, speech_class = Source, TalkerNet, Speech
+    source_class, net_class, speech_class = Qwen2_5OmniSource, Qwen2_5TalkerNet, Qwen2_5TalkerState
     prompt_class, lead_class, text_class = PromptRows, PromptEnd, ReplyRow
     frame_s, num_lead = CODE_S, LEAD
     end, pad = END, PAD

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.models.qwen2_5_omni.source import Source, Voice
+from engine.worker.models.qwen2_5_omni.source import Qwen2_5OmniSource, TalkerVoice
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampling_params import BatchSamplingParams
@@ -28,10 +28,10 @@ LEAD = 2
 """Rows with which the talker's own turn begins."""
 
 
-class TalkerNet(net.TalkerNet):
+class Qwen2_5TalkerNet(net.TalkerNet):
     """The checkpoint's talker."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Qwen2_5OmniSource) -> None:
         self.config = config = source.config.talker_config
         read, wide, generation = source.reader("talker."), int(config.embedding_size), source.generation
         shape = TalkerShape(
@@ -82,7 +82,7 @@ class TalkerNet(net.TalkerNet):
         """Rows [n, width] of texts."""
         return self.project(np.stack([self._fixed[i] if i < FIRST else self._texts[i - FIRST] for i in texts]))
 
-    def lead_embeddings(self, voices: Sequence[Voice], texts: Sequence[int]) -> Tensor:
+    def lead_embeddings(self, voices: Sequence[TalkerVoice], texts: Sequence[int]) -> Tensor:
         """The rows [batch, LEAD, width] with which turns of its own begin; the last holds the first text."""
         begins = self.project(np.stack([self._begins[voice.begin] for voice in voices]))
         embeddings = torch.stack((begins, self.text_embeddings(texts)), 1)

@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.errors import ContextOverflow
-from engine.worker.models.qwen2_5_omni.encoders import AudioEncoder, VisionEncoder
+from engine.worker.models.qwen2_5_omni.encoders import Qwen2_5OmniAudioEncoder, Qwen2_5OmniVisionEncoder
 from engine.worker.models.qwen2_5_omni.feed import ReplyRow
-from engine.worker.models.qwen2_5_omni.source import Source
+from engine.worker.models.qwen2_5_omni.source import Qwen2_5OmniSource
 from engine.worker.nn.device import to_device
 from engine.worker.nn.slots import Batch, CachePositions, OneRow
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 from engine.worker.omni import source, thinker, thinker_net
-from engine.worker.omni.thought import Thought
+from engine.worker.omni.thought import ThinkerState
 from engine.worker.stage_request import StageRequest
 
 
-class ThinkerNet(thinker_net.ThinkerNet):
+class Qwen2_5ThinkerNet(thinker_net.ThinkerNet):
     """Each slot's newest token lies in ``reply`` [slots, width], embedding and last hidden row together."""
 
-    def __init__(self, source: source.Source, read: Reader) -> None:
+    def __init__(self, source: source.OmniSource, read: WeightReader) -> None:
         size = source.slots + source.static, source.text.hidden_size
         self.reply = torch.zeros(size, device=source.device, dtype=source.dtype)
         super().__init__(source, read)
@@ -39,17 +39,17 @@ class ThinkerNet(thinker_net.ThinkerNet):
         return super().follow(batch) + torch.cat(batch.embeddings)
 
 
-class Thinker(thinker.Thinker):
+class Thinker(thinker.OmniThinker):
     """Text out, token by token; a token goes to the talker as a row, once it was eaten."""
 
-    source_class, net_class = Source, ThinkerNet
-    ears, eyes = AudioEncoder, VisionEncoder
-    net: ThinkerNet
+    source_class, net_class = Qwen2_5OmniSource, Qwen2_5ThinkerNet
+    ears, eyes = Qwen2_5OmniAudioEncoder, Qwen2_5OmniVisionEncoder
+    net: Qwen2_5ThinkerNet
 
     def _begin(self, req: StageRequest) -> None:
         """A text to be said as it stands goes through the networks, too: its rows are spoken, not its ids."""
         super()._begin(req)
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         if thought.script is not None:
             assert thought.prompt is not None
             room = self.source.context - len(thought.prompt.ids) - 1
@@ -69,7 +69,7 @@ class Thinker(thinker.Thinker):
 
     def _ate(self, req: StageRequest, row: NDArray[np.float32]) -> None:
         """Have the talker say the token."""
-        thought: Thought = req.state
+        thought: ThinkerState = req.state
         if not self.source.voices:
             return
         thought.hidden.append(row[None])

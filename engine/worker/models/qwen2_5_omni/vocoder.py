@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 TAPS = 12
 """Taps of the filters around each activation, which works at twice the rate."""
@@ -21,7 +21,7 @@ TINY = 1e-9
 class Vocoder:
     """The checkpoint's vocoder (code2wav_bigvgan_model). Of a mel frame it makes ``samples``."""
 
-    def __init__(self, read: Reader, config: Any) -> None:
+    def __init__(self, read: WeightReader, config: Any) -> None:
         first = config.upsample_initial_channel
         kinds = list(zip(config.resblock_kernel_sizes, config.resblock_dilation_sizes, strict=True))
         self.samples = math.prod(config.upsample_rates)
@@ -53,7 +53,7 @@ class Vocoder:
 
 
 class _Conv:
-    def __init__(self, read: Reader, wide: int, out: int, kernel: int, dilation: int = 1) -> None:
+    def __init__(self, read: WeightReader, wide: int, out: int, kernel: int, dilation: int = 1) -> None:
         self.weight = read("weight", out, wide, kernel)
         self.bias = read("bias", out)
         self.padding = (kernel - 1) * dilation // 2
@@ -66,7 +66,7 @@ class _Conv:
 class _Up:
     """A transposed convolution that multiplies the rate, and halves the channels."""
 
-    def __init__(self, read: Reader, wide: int, kernel: int, rate: int) -> None:
+    def __init__(self, read: WeightReader, wide: int, kernel: int, rate: int) -> None:
         self.weight = read("weight", wide, wide // 2, kernel)
         self.bias = read("bias", wide // 2)
         self.rate = rate
@@ -79,7 +79,7 @@ class _Up:
 class _Activation:
     """A snake of two parameters a channel, at twice the rate, so that its harmonics do not fold."""
 
-    def __init__(self, read: Reader, wide: int, taps: Tensor) -> None:
+    def __init__(self, read: WeightReader, wide: int, taps: Tensor) -> None:
         self.alpha = read("alpha", wide).exp()[:, None]
         beta = read("beta", wide).exp()[:, None]
         self.scale = 1 / (beta + TINY)
@@ -96,7 +96,7 @@ class _Activation:
 class _Block:
     """Convolutions of growing dilation, each of them followed by a plain one, and added."""
 
-    def __init__(self, read: Reader, wide: int, kernel: int, dilations: Sequence[int], taps: Tensor) -> None:
+    def __init__(self, read: WeightReader, wide: int, kernel: int, dilations: Sequence[int], taps: Tensor) -> None:
         self.rounds = [
             (
                 _Activation(read.below(f"activations.{2 * i}.act"), wide, taps),

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from engine.errors import WeightsError
-from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
 from engine.worker.nn.codec import CodecDecoder, MeanOfBooks
 from engine.worker.stage import StageConfig
 from engine.worker.talker import code2wav
 
 
-class Code2Wav(code2wav.Code2Wav):
+class Code2Wav(code2wav.Code2WavStage):
     """The stage."""
 
     def __init__(self, config: StageConfig) -> None:
-        self.source = source = Source(config)
+        self.source = source = Qwen3OmniSource(config)
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no code2wav; host the thinker alone")
         sizes = source.config.code2wav_config

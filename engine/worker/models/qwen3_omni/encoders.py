@@ -21,7 +21,7 @@ from engine.worker.nn.captured import Captured
 from engine.worker.nn.cuda_graph_runner import doubled
 from engine.worker.nn.device import to_device
 from engine.worker.nn.encoder import Grid, LayerNorm, Linear, Merger
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 NORM_EPS = 1e-6
 PARTS = 4  # lengths to which a window is filled up: many say less than eight seconds
@@ -29,10 +29,10 @@ MOST_WINDOWS = 16
 """Windows, of eight seconds in the released checkpoint, that a GPU encodes as one: their widest layer takes 400 MB."""
 
 
-class AudioEncoder:
+class Qwen3OmniAudioEncoder:
     """Pieces of 2 ``n_window`` frames go through convolutions; rows see those of ``n_window_infer`` frames."""
 
-    def __init__(self, read: Reader, config: Any) -> None:
+    def __init__(self, read: WeightReader, config: Any) -> None:
         self.piece = 2 * config.n_window
         self.batch = config.conv_chunksize
         self.window = config.n_window_infer // self.piece  # in pieces
@@ -124,10 +124,10 @@ class AudioEncoder:
         return self.enter(torch.cat(found).permute(0, 3, 1, 2).flatten(2))
 
 
-class VisionEncoder:
+class Qwen3OmniVisionEncoder:
     """Every patch sees all of its picture; some layers give rows that deepstack adds to the thinker's first ones."""
 
-    def __init__(self, read: Reader, config: Any) -> None:
+    def __init__(self, read: WeightReader, config: Any) -> None:
         width = config.hidden_size
         self.merge = config.spatial_merge_size
         self.side = int(config.num_position_embeddings**0.5)
@@ -146,7 +146,7 @@ class VisionEncoder:
             for i, layer in enumerate(config.deepstack_visual_indexes)
         }
 
-    def _late(self, read: Reader, number: int, cell: int) -> LayerNorm:
+    def _late(self, read: WeightReader, number: int, cell: int) -> LayerNorm:
         return LayerNorm(read.below(f"merger_list.{number}.ln_q"), cell, NORM_EPS)
 
     def __call__(self, pixels: Tensor, grids: Sequence[Grid]) -> list[Tensor]:
@@ -180,7 +180,7 @@ class VisionEncoder:
 class _Layer:
     """Attention and a feed-forward part, each behind a norm."""
 
-    def __init__(self, read: Reader, config: Any) -> None:
+    def __init__(self, read: WeightReader, config: Any) -> None:
         width = config.hidden_size
         inner = config.intermediate_size
         self.heads = config.num_heads

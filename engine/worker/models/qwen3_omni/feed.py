@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.chunk import Chunk, Tensors, kinds
-from engine.worker.models.qwen3_omni.marks import Marks
+from engine.worker.models.qwen3_omni.marks import Qwen3SpecialTokens
 from engine.worker.models.qwen3_omni.speakable import Lead, TextToken, UserTurns
 from engine.worker.omni.block import Block
 from engine.worker.omni.positions import Positions, RopePositions, counted
 from engine.worker.omni.prompt import Prompt, TalkerRows
 from engine.worker.omni.talker_feed import TalkerFeed
-from engine.worker.omni.thought import Piece
+from engine.worker.omni.thought import PromptPiece
 
 
-class Feed(TalkerFeed):
+class Qwen3TalkerFeed(TalkerFeed):
     """The user's turns by their ids, sounds and pictures in them by the rows of layer ``tap``; then token ids."""
 
     kinds = kinds(UserTurns, Lead, TextToken)
 
-    def __init__(self, marks: Marks, positions: RopePositions, tap: int) -> None:
+    def __init__(self, marks: Qwen3SpecialTokens, positions: RopePositions, tap: int) -> None:
         self.marks = marks
         self.tap = tap
         self.positions = TalkerPositions(marks, positions.per_second)
@@ -53,7 +53,7 @@ class Feed(TalkerFeed):
         at = prompt.talker.indices[prompt.talker.within(piece)]
         return at[self.marks.stand(prompt.ids[at])]
 
-    def hidden(self, pieces: Sequence[Piece], hidden: Tensor, tapped: Tensor) -> Tensor:
+    def hidden(self, pieces: Sequence[PromptPiece], hidden: Tensor, tapped: Tensor) -> Tensor:
         return tapped
 
     def chunks(self, prompt: Prompt, piece: slice, hidden: NDArray[np.float32]) -> list[Chunk]:

@@ -8,7 +8,7 @@ from engine.worker.omni import marks
 
 
 @dataclass(frozen=True, slots=True)
-class Marks(marks.Marks):
+class Qwen3SpecialTokens(marks.SpecialTokens):
     """The ids of turns as well, and how the talker's text begins, ends and goes on."""
 
     turn: int

@@ -7,8 +7,8 @@ from functools import cached_property
 
 from engine.errors import WeightsError
 from engine.worker.models.qwen3_omni.defaults import DEFAULTS
-from engine.worker.models.qwen3_omni.feed import Feed
-from engine.worker.models.qwen3_omni.marks import Marks
+from engine.worker.models.qwen3_omni.feed import Qwen3TalkerFeed
+from engine.worker.models.qwen3_omni.marks import Qwen3SpecialTokens
 from engine.worker.omni import source
 from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import FRAMES_PER_S, AudioLayout
@@ -18,13 +18,13 @@ from engine.worker.talker.code2wav import sound_dtype
 FRAME_S = 0.08
 
 
-class Source(source.Source):
+class Qwen3OmniSource(source.OmniSource):
     """The checkpoint as every stage sees it."""
 
     family = "qwen3_omni"
     architecture = "Qwen3OmniMoeForConditionalGeneration"
     defaults = DEFAULTS
-    options = source.Source.options | {"sound_dtype", "window_s"}
+    options = source.OmniSource.options | {"sound_dtype", "window_s"}
 
     def __init__(self, config: StageConfig) -> None:
         super().__init__(config)
@@ -39,11 +39,11 @@ class Source(source.Source):
         return dict(self.config.talker_config.speaker_id or {}) if self.config.enable_audio_output else {}
 
     @cached_property
-    def marks(self) -> Marks:
+    def marks(self) -> Qwen3SpecialTokens:
         """Asked for at every step."""
         whole = self.config
         thinker = whole.thinker_config
-        return Marks(
+        return Qwen3SpecialTokens(
             turn=whole.im_start_token_id,
             user=whole.user_token_id,
             audio=thinker.audio_token_id,
@@ -62,10 +62,10 @@ class Source(source.Source):
         return RopePositions(self.marks, self.config.thinker_config.position_id_per_seconds)
 
     @cached_property
-    def talker_feed(self) -> Feed:
+    def talker_feed(self) -> Qwen3TalkerFeed:
         """A checkpoint without a talker taps no layer."""
         tap = self.config.talker_config.accept_hidden_layer if self.voices else -1
-        return Feed(self.marks, self.positions, tap)
+        return Qwen3TalkerFeed(self.marks, self.positions, tap)
 
     @cached_property
     def audio(self) -> AudioLayout:

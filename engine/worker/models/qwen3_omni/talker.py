@@ -10,25 +10,25 @@ import numpy as np
 from torch import Tensor
 
 from engine.errors import StageFailed
-from engine.worker.models.qwen3_omni.source import FRAME_S, Source
+from engine.worker.models.qwen3_omni.source import FRAME_S, Qwen3OmniSource
 from engine.worker.models.qwen3_omni.speakable import Lead, TextToken, UserTurns
-from engine.worker.models.qwen3_omni.talker_net import LEAD, TalkerNet
+from engine.worker.models.qwen3_omni.talker_net import LEAD, Qwen3TalkerNet
 from engine.worker.omni import talker
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
 
 @dataclass(slots=True, kw_only=True)
-class Speech(talker.Speech):
+class Qwen3OmniTalkerState(talker.OmniTalkerState):
     """A voice on its way, behind the user's turns; ``lead`` is how its own turn begins."""
 
     lead: tuple[int, ...] = ()
 
 
-class Talker(talker.Talker[TalkerNet]):
+class Talker(talker.OmniTalker[Qwen3TalkerNet]):
     """The stage: it hears the user's turns, and says what its thinker writes."""
 
-    source_class, net_class, speech_class = Source, TalkerNet, Speech
+    source_class, net_class, speech_class = Qwen3OmniSource, Qwen3TalkerNet, Qwen3OmniTalkerState
     prompt_class, lead_class, text_class = UserTurns, Lead, TextToken
     frame_s, num_lead = FRAME_S, LEAD
     top_p = 1.0

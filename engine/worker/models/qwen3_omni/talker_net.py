@@ -8,27 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
 from engine.worker.nn.device import to_device
 from engine.worker.nn.projection import Projection
 from engine.worker.talker import rvq_net
-from engine.worker.talker.rvq_net import TalkerShape
+from engine.worker.talker.rvq_net import RvqTalkerShape
 from engine.worker.talker.speech import ANSWER_FRAMES
 
 LEAD = 9
 """Rows with which the talker's own turn begins."""
 
 
-class TalkerNet(rvq_net.TalkerNet):
+class Qwen3TalkerNet(rvq_net.RvqTalkerNet):
     """The checkpoint's talker; text is looked up in the thinker's table."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Qwen3OmniSource) -> None:
         self.config = config = source.config.talker_config
         read = source.reader("talker.")
         text = config.text_config
         self._marks = source.marks
         text.shared_expert_intermediate_size = text.shared_expert_intermediate_size or 0
-        shape = TalkerShape(
+        shape = RvqTalkerShape(
             decoder=text,
             predictor=config.code_predictor_config,
             text_width=config.thinker_hidden_size,

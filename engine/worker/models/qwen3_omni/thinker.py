@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from engine.worker.models.qwen3_omni.encoders import AudioEncoder, VisionEncoder
-from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.encoders import Qwen3OmniAudioEncoder, Qwen3OmniVisionEncoder
+from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
 from engine.worker.omni import thinker
 
 
-class Thinker(thinker.Thinker):
+class Thinker(thinker.OmniThinker):
     """Text out, token by token; each token to be spoken goes to the talker by its id."""
 
-    source_class = Source
-    ears, eyes = AudioEncoder, VisionEncoder
+    source_class = Qwen3OmniSource
+    ears, eyes = Qwen3OmniAudioEncoder, Qwen3OmniVisionEncoder

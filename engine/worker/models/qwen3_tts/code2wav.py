@@ -14,11 +14,11 @@ from torch import Tensor
 from engine.chunk import Chunk, Codes, Tensors, kinds
 from engine.errors import EngineError, StageFailed
 from engine.worker.models.qwen3_tts.front import ResidualBooks
-from engine.worker.models.qwen3_tts.source import Source
+from engine.worker.models.qwen3_tts.source import Qwen3TtsSource
 from engine.worker.models.qwen3_tts.talker import Recording
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import slot_states
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import code2wav
@@ -28,16 +28,16 @@ KEPT = 16
 """Recordings behind which the decoder's state is kept; one is some 5 MB at the real size."""
 
 
-class Code2Wav(code2wav.Code2Wav):
+class Code2Wav(code2wav.Code2WavStage):
     """The stage. The state behind a recording is computed once, and then taken over by all who speak with its voice."""
 
     takes = kinds(Codes, Recording)
 
     def __init__(self, config: StageConfig) -> None:
-        source = Source(config)
+        source = Qwen3TtsSource(config)
         sizes = source.config_of_decoder
         dtype, slots = code2wav.sound_dtype(source.options.sound_dtype), source.slots + 1
-        read = Reader(source.codec, "decoder.", source.device, dtype)
+        read = WeightReader(source.codec, "decoder.", source.device, dtype)
         net = CodecDecoder(read, sizes, slots, ResidualBooks(read, sizes, slots), late=False)
         rounds = source.options.sound_dtype == "tfloat32"
         super().__init__(self.describe(config), net, source.device, source.static, rounds)

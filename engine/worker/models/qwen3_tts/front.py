@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.nn.conv import CausalConv, Piece
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.conv import CausalConv, ConvBatch
+from engine.worker.nn.weights import WeightReader
 from engine.worker.nn.window import WindowedDecoder
 
 
@@ -19,7 +19,7 @@ class ResidualBooks:
     Source: modeling_qwen3_tts_tokenizer_v2 of qwen-tts 0.1.1; a book's vectors are sums over the clusters' use.
     """
 
-    def __init__(self, read: Reader, config: Any, slots: int) -> None:
+    def __init__(self, read: WeightReader, config: Any, slots: int) -> None:
         self.book = config.codebook_size
         self.groups = config.num_quantizers
         self.width = config.latent_dim
@@ -39,7 +39,7 @@ class ResidualBooks:
         self.out = stack("output_proj.weight", self.width, width), stack("output_proj.bias", self.width)
         self.decoder = WindowedDecoder(stack, config, slots)
 
-    def __call__(self, codes: Tensor, starts: Tensor, piece: Piece) -> Tensor:
+    def __call__(self, codes: Tensor, starts: Tensor, piece: ConvBatch) -> Tensor:
         vectors = self.codes[codes + self.offsets]
         sums = torch.cat((vectors[:, :, 0], vectors[:, :, 1:].sum(2)), -1)
         x = self.enter(F.linear(sums, self.project).transpose(1, 2), piece).transpose(1, 2)
@@ -47,6 +47,6 @@ class ResidualBooks:
         return F.linear(x, *self.out).transpose(1, 2)
 
 
-def _book(read: Reader, size: int, width: int) -> Tensor:
+def _book(read: WeightReader, size: int, width: int) -> Tensor:
     use = read("_codebook.cluster_usage", size).clamp(min=1e-5)
     return read("_codebook.embedding_sum", size, width) / use[:, None]

@@ -17,7 +17,7 @@ from engine.errors import WeightsError
 from engine.worker.nn.encoder import LayerNorm, Linear, activation
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.settings import settings_of
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 DEFAULTS: dict[str, Any] = {
     "sampling_rate": 24_000,
@@ -58,7 +58,7 @@ UNREAD = ("audio_channels", "use_causal_conv", "use_conv_shortcut", "attention_b
 class MimiEncoder:
     """Convolutions down to the codec's rate, layers that look back, and ``groups`` of the residual books."""
 
-    def __init__(self, read: Reader, config: Mapping[str, Any], groups: int) -> None:
+    def __init__(self, read: WeightReader, config: Mapping[str, Any], groups: int) -> None:
         sizes = settings_of(config, DEFAULTS)
         for name in UNREAD:
             if getattr(sizes, name) != DEFAULTS[name]:
@@ -93,7 +93,7 @@ class MimiEncoder:
         return torch.cat([books(x) for books in self.books])
 
 
-def _steps(read: Reader, sizes: Any) -> list[Any]:
+def _steps(read: WeightReader, sizes: Any) -> list[Any]:
     """The convolutions, in the order of the file's numbers; every number that is left out is an ELU."""
     width = sizes.num_filters
     found: list[Any] = [_Conv(read.below("layers.0"), 1, width, sizes.kernel_size)]
@@ -111,7 +111,14 @@ class _Conv:
     """A causal convolution: as many columns as strides have begun."""
 
     def __init__(
-        self, read: Reader, into: int, out: int, kernel: int, stride: int = 1, dilation: int = 1, biased: bool = True
+        self,
+        read: WeightReader,
+        into: int,
+        out: int,
+        kernel: int,
+        stride: int = 1,
+        dilation: int = 1,
+        biased: bool = True,
     ) -> None:
         self.weight = read("conv.weight", out, into, kernel)
         self.bias = read("conv.bias", out) if biased else None
@@ -127,7 +134,7 @@ class _Conv:
 class _Residual:
     """A wide convolution in fewer channels, then one of a single column, added to what came in."""
 
-    def __init__(self, read: Reader, sizes: Any, width: int, dilation: int) -> None:
+    def __init__(self, read: WeightReader, sizes: Any, width: int, dilation: int) -> None:
         inner = width // sizes.compress
         self.wide = _Conv(read.below("block.1"), width, inner, sizes.residual_kernel_size, dilation=dilation)
         self.narrow = _Conv(read.below("block.3"), inner, width, 1)
@@ -139,7 +146,7 @@ class _Residual:
 class _Layer:
     """Attention and a feed-forward part, each behind a norm, each scaled channel by channel before it is added."""
 
-    def __init__(self, read: Reader, sizes: Any, dim: int) -> None:
+    def __init__(self, read: WeightReader, sizes: Any, dim: int) -> None:
         width, inner, attention = sizes.hidden_size, sizes.intermediate_size, read.below("self_attn")
         self.dim = dim
         self.activate = activation(sizes.hidden_act)
@@ -169,7 +176,7 @@ class _Layer:
 class _Books:
     """Each book's nearest vector is taken off what the books before it left over."""
 
-    def __init__(self, read: Reader, sizes: Any, count: int) -> None:
+    def __init__(self, read: WeightReader, sizes: Any, count: int) -> None:
         inner = sizes.vector_quantization_hidden_dimension
         self.project = (
             read("input_proj.weight", inner, sizes.hidden_size, 1)[..., 0] if inner != sizes.hidden_size else None
@@ -186,7 +193,7 @@ class _Books:
         return torch.stack(found) if found else x.new_zeros((0, len(x)), dtype=torch.long)
 
 
-def _book(read: Reader, sizes: Any) -> Tensor:
+def _book(read: WeightReader, sizes: Any) -> Tensor:
     """Vectors [codes, dim], which the file has as sums over the clusters' use."""
     use = read("cluster_usage", sizes.codebook_size).clamp(min=1e-5)
     return read("embed_sum", sizes.codebook_size, sizes.codebook_dim) / use[:, None]

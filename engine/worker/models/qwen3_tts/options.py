@@ -25,7 +25,7 @@ class Design:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Qwen3TtsOptions:
     """The ``options`` of the stages."""
 
     voice: str = ""
@@ -54,9 +54,9 @@ class Options:
     A100 on; they have run on an H200 alone), ``on`` or ``off``."""
 
     @classmethod
-    def of(cls, mapping: Mapping[str, Any]) -> Options:
+    def of(cls, mapping: Mapping[str, Any]) -> Qwen3TtsOptions:
         """Read the options of a configuration. Raises ConfigError."""
-        options: Options = build(cls, dict(mapping), "options")
+        options: Qwen3TtsOptions = build(cls, dict(mapping), "options")
         if options.layout not in LAYOUTS:
             raise ConfigError(f"options.layout: {options.layout!r:.80} is neither streaming nor whole")
         for option in ("graphs", "kernels"):

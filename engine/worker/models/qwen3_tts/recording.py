@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 
 from engine.core import Wave
 from engine.worker.models.qwen3_tts.mimi import MimiEncoder
-from engine.worker.models.qwen3_tts.source import Source
+from engine.worker.models.qwen3_tts.source import Qwen3TtsSource
 from engine.worker.models.qwen3_tts.speaker import SpeakerEncoder
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 
 class Recordings:
     """The encoders of a Base checkpoint."""
 
-    def __init__(self, source: Source) -> None:
-        read = Reader(source.checkpoint, "speaker_encoder.", torch.device("cpu"), torch.float32)
+    def __init__(self, source: Qwen3TtsSource) -> None:
+        read = WeightReader(source.checkpoint, "speaker_encoder.", torch.device("cpu"), torch.float32)
         self._speaker = SpeakerEncoder(read, source.config.speaker_encoder_config)
         sizes = source.codec.config
         self._samples = sizes["encode_downsample_rate"]
-        read = Reader(source.codec, "encoder.", torch.device("cpu"), torch.float32)
+        read = WeightReader(source.codec, "encoder.", torch.device("cpu"), torch.float32)
         self._encoder = MimiEncoder(read, sizes["encoder_config"], sizes["encoder_valid_num_quantizers"])
 
     @torch.inference_mode()

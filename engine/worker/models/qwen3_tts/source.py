@@ -10,9 +10,9 @@ from typing import Any
 from engine.core import Voice
 from engine.deployment.did_you_mean import nearest
 from engine.errors import ConfigError, WeightsError
-from engine.worker.models.qwen3_tts.options import Options
+from engine.worker.models.qwen3_tts.options import Qwen3TtsOptions
 from engine.worker.nn.checkpoint_source import CheckpointSource
-from engine.worker.nn.weights import Checkpoint
+from engine.worker.nn.weights import SafetensorsCheckpoint
 from engine.worker.stage import StageConfig
 from engine.worker.tts.voices import named
 
@@ -35,11 +35,11 @@ WANTS = {"custom_voice": "", "voice_design": "designs", "base": "clones"}
 """The kinds of checkpoints, and the option that gives each its voices."""
 
 
-class Source(CheckpointSource):
+class Qwen3TtsSource(CheckpointSource):
     """The checkpoint as every stage sees it. Raises ConfigError or WeightsError for what it cannot be or say."""
 
     def __init__(self, config: StageConfig) -> None:
-        self.options = Options.of(config.options)
+        self.options = Qwen3TtsOptions.of(config.options)
         super().__init__(config, ARCHITECTURE, self.options.graphs, self.options.kernels)
         self.config = namespace(self.checkpoint.config)
         self._check()
@@ -106,9 +106,9 @@ class Source(CheckpointSource):
         return found
 
     @cached_property
-    def codec(self) -> Checkpoint:
+    def codec(self) -> SafetensorsCheckpoint:
         """The 12 Hz tokenizer, which lies beside the talker."""
-        return Checkpoint(self.folder / "speech_tokenizer", CODEC)
+        return SafetensorsCheckpoint(self.folder / "speech_tokenizer", CODEC)
 
     @property
     def config_of_decoder(self) -> Any:

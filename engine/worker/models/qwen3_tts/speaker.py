@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.worker.nn.ecapa import Ecapa
 from engine.worker.nn.mel import mel_filters
-from engine.worker.nn.weights import Reader
+from engine.worker.nn.weights import WeightReader
 
 RATE_HZ, FFT, HOP = 24_000, 1024, 256
 
@@ -21,7 +21,7 @@ RATE_HZ, FFT, HOP = 24_000, 1024, 256
 class SpeakerEncoder:
     """A recording's mel spectrogram, and the network behind it."""
 
-    def __init__(self, read: Reader, config: Any) -> None:
+    def __init__(self, read: WeightReader, config: Any) -> None:
         self._mel = mel_filters(config.mel_dim, FFT, RATE_HZ).contiguous()
         self._network = Ecapa(read, config)
 

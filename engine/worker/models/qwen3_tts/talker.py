@@ -16,8 +16,8 @@ from engine.chunk import Chunk, Codes, Tensors, Text, VoiceText, kinds
 from engine.core import Facets, StageInfo
 from engine.errors import EngineError, RequestError
 from engine.worker.codec_frames import frames_of
-from engine.worker.models.qwen3_tts.source import Source
-from engine.worker.models.qwen3_tts.text import StreamingText, TextIds, TextToken
+from engine.worker.models.qwen3_tts.source import Qwen3TtsSource
+from engine.worker.models.qwen3_tts.text import StreamingText, TextIds, TtsTextToken
 from engine.worker.models.qwen3_tts.voices import VoicePrompt, VoicePrompts
 from engine.worker.nn.predictor import FurtherCodes
 from engine.worker.nn.sampling_params import SamplingParams
@@ -26,7 +26,7 @@ from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import speech, stage
 from engine.worker.talker.pending import MAX_PENDING, replay_of
-from engine.worker.talker.rvq_net import TalkerNet, TalkerShape
+from engine.worker.talker.rvq_net import RvqTalkerNet, RvqTalkerShape
 from engine.worker.talker.speech import FRAME_S
 from engine.worker.tts.voices import asked_voice
 
@@ -56,7 +56,7 @@ class WholeText:
 
 
 @dataclass(slots=True, kw_only=True)
-class Speech(speech.Speech):
+class Qwen3TtsTalkerState(speech.TalkerState):
     """A voice on its way; ``prompt`` are the rows [n, width] that are still to be taken in before it speaks."""
 
     voice: VoicePrompt
@@ -65,15 +65,15 @@ class Speech(speech.Speech):
     """Whether the next stage has been told of the frames that stand before the answer's own."""
 
 
-class Talker(stage.Talker[TalkerNet]):
+class Talker(stage.TalkerStage[RvqTalkerNet]):
     """The stage."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        return cls._info(Source(config))
+        return cls._info(Qwen3TtsSource(config))
 
     @classmethod
-    def _info(cls, source: Source) -> StageInfo:
+    def _info(cls, source: Qwen3TtsSource) -> StageInfo:
         return StageInfo(
             takes=kinds(Text, VoiceText),
             feeds=kinds(Codes, Recording),
@@ -85,7 +85,7 @@ class Talker(stage.Talker[TalkerNet]):
         )
 
     def __init__(self, config: StageConfig) -> None:
-        self.source = source = Source(config)
+        self.source = source = Qwen3TtsSource(config)
         self.info = self._info(source)
         self._ids = TextIds(source.folder)
         talker = source.config.talker_config
@@ -93,7 +93,7 @@ class Talker(stage.Talker[TalkerNet]):
             "talker.model.text_embedding.weight", (talker.text_vocab_size, talker.text_hidden_size)
         )
         read, context = source.reader("talker."), source.options.context
-        self.net = TalkerNet(read, _shape(source), table, context, source.slots, source.static)
+        self.net = RvqTalkerNet(read, _shape(source), table, context, source.slots, source.static)
         self._prompts = VoicePrompts(source, self.net, self._ids)
         self._voices = self._prompts.all()
         self.piece = source.options.piece
@@ -111,7 +111,7 @@ class Talker(stage.Talker[TalkerNet]):
         asked = req.request.sampling
         voice = self._voices[asked_voice(req.request.voice, self.info.facets.voices)]
         again = stage.spoken_before(req, self.net.groups)
-        req.state = Speech(
+        req.state = Qwen3TtsTalkerState(
             params=SamplingParams(asked.seed, asked.greedy, **self.sampled),
             voice=voice,
             prompt=voice.lead,
@@ -124,7 +124,7 @@ class Talker(stage.Talker[TalkerNet]):
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Yield the text's tokens as they are settled, or all at once at its end."""
         yield Begin()
-        words = [TextToken(id, 0) for id in req.state.voice.words]
+        words = [TtsTextToken(id, 0) for id in req.state.voice.words]
         tokens = self._tokens(inputs)
         if self.streams:
             for word in words:
@@ -136,7 +136,7 @@ class Talker(stage.Talker[TalkerNet]):
             if said:
                 yield WholeText(tuple(token.id for token in (*words, *said)), said[-1].text_end)
 
-    async def _tokens(self, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[TextToken]:
+    async def _tokens(self, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[TtsTextToken]:
         text = StreamingText(self._ids)
         async for chunk in inputs:
             if isinstance(chunk, Text | VoiceText):
@@ -156,14 +156,14 @@ class Talker(stage.Talker[TalkerNet]):
 
     def _announced(self, req: StageRequest) -> Iterator[Chunk]:
         """Tell the next stage, once, which frames stand before the answer's own."""
-        speech: Speech = req.state
+        speech: Qwen3TtsTalkerState = req.state
         if not speech.announced:
             speech.announced = True
             yield Tensors.of(Recording(speech.voice.frames))
 
     def prefill(self, req: StageRequest, batch: Batch) -> int:
         """Take in the voice's prompt, and a whole text, up to one piece of them."""
-        speech: Speech = req.state
+        speech: Qwen3TtsTalkerState = req.state
         if not req.pending or not isinstance(item := req.pending[0], Begin | WholeText):
             return 0
         if isinstance(item, WholeText) and not speech.characters:
@@ -181,7 +181,7 @@ class Talker(stage.Talker[TalkerNet]):
             speech.limit = min(frames_of(req.request.max_audio_s, FRAME_S) + speech.given, room)
         return len(embeddings)
 
-    def _check(self, speech: Speech, count: int) -> None:
+    def _check(self, speech: Qwen3TtsTalkerState, count: int) -> None:
         """Raises RequestError for a whole text that leaves no room for what is to be said of it."""
         room = self.net.room - speech.num_computed_tokens - speech.given - count
         if room < count:
@@ -194,7 +194,7 @@ class Talker(stage.Talker[TalkerNet]):
         return (self.net.text_embeddings(texts) + self.net.codes[self.net.shape.begin])[:, None]
 
     def taken(self, req: StageRequest, item: Any) -> int | None:
-        if not isinstance(item, TextToken):
+        if not isinstance(item, TtsTextToken):
             return None
         req.state.characters = max(req.state.characters, item.text_end)
         return item.id
@@ -207,14 +207,14 @@ class Talker(stage.Talker[TalkerNet]):
         return None
 
 
-def _shape(source: Source) -> TalkerShape:
+def _shape(source: Qwen3TtsSource) -> RvqTalkerShape:
     talker, generation = source.config.talker_config, source.generation
     further = FurtherCodes(
         generation.get("subtalker_temperature", 0.9),
         generation.get("subtalker_top_k", 50),
         generation.get("subtalker_top_p", 1.0),
     )
-    return TalkerShape(
+    return RvqTalkerShape(
         decoder=talker,
         predictor=talker.code_predictor_config,
         text_width=talker.text_hidden_size,

@@ -19,7 +19,7 @@ LONGEST = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class TextToken:
+class TtsTextToken:
     """The next token to be spoken, behind which ``text_end`` characters of the answer are in."""
 
     id: int
@@ -53,7 +53,7 @@ class StreamingText:
         self._sources = list[int]()
         self._lettered = False
 
-    def feed(self, text: str, start: int) -> Iterator[TextToken]:
+    def feed(self, text: str, start: int) -> Iterator[TtsTextToken]:
         """The tokens that are settled by now; the text's first character is the answer's ``start``-th."""
         kept = text if self._text or self._lettered else text.lstrip()
         start += len(text) - len(kept)
@@ -63,12 +63,12 @@ class StreamingText:
         if self._lettered:
             yield from self._settled()
 
-    def flush(self) -> Iterator[TextToken]:
+    def flush(self) -> Iterator[TtsTextToken]:
         """Return the rest."""
         if self._lettered and self._text:
             yield from self._taken(len(self._text))
 
-    def _settled(self) -> Iterator[TextToken]:
+    def _settled(self) -> Iterator[TtsTextToken]:
         found = self._ids.encoded(self._text)
         starts = dict[int, int]()
         for word, (start, _) in zip(found.word_ids, found.offsets, strict=True):
@@ -87,11 +87,11 @@ class StreamingText:
             return last
         return next((start for start in reversed(starts[:-1]) if not unicodedata.combining(text[start])), 0)
 
-    def _taken(self, count: int) -> Iterator[TextToken]:
+    def _taken(self, count: int) -> Iterator[TtsTextToken]:
         text, sources = self._text[:count], self._sources[:count]
         self._text = self._text[count:]
         self._sources = self._sources[count:]
         found = self._ids.encoded(text)
         ends = [end for _, end in found.offsets[:-1]] + [count]  # the last mark over a letter is no token's
         for id, end in zip(found.ids, ends, strict=True):
-            yield TextToken(id, sources[max(0, end - 1)] + 1)
+            yield TtsTextToken(id, sources[max(0, end - 1)] + 1)

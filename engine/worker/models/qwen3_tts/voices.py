@@ -12,10 +12,10 @@ from torch import Tensor
 
 from engine.errors import ConfigError
 from engine.worker.models.qwen3_tts.recording import Recordings
-from engine.worker.models.qwen3_tts.source import Source
+from engine.worker.models.qwen3_tts.source import Qwen3TtsSource
 from engine.worker.models.qwen3_tts.text import TextIds
 from engine.worker.nn.device import to_device
-from engine.worker.talker.rvq_net import TalkerNet
+from engine.worker.talker.rvq_net import RvqTalkerNet
 from engine.worker.tts.reference_voice import Clone, reference_sound
 
 RATE_HZ = 24_000
@@ -38,7 +38,7 @@ class VoicePrompt:
 class VoicePrompts:
     """The maker of the prompts of a checkpoint's voices, as the vendor's package lays them out."""
 
-    def __init__(self, source: Source, net: TalkerNet, ids: TextIds) -> None:
+    def __init__(self, source: Qwen3TtsSource, net: RvqTalkerNet, ids: TextIds) -> None:
         self._source = source
         self._net = net
         self._ids = ids

@@ -19,7 +19,7 @@ from engine.errors import ConfigError, EngineError
 from engine.worker.asr.moonshine import moonshine_ears
 from engine.worker.asr.speech_gate import is_loud, loudness
 from engine.worker.asr.transcribing import EarsOptions, ears_info, floats, pcm_of, transcript
-from engine.worker.asr.word_times import NOTHING, Spoken, words_of
+from engine.worker.asr.word_times import NOTHING, WordTimes, words_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
@@ -41,7 +41,7 @@ PAUSE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(EarsOptions):
+class MoonshineOptions(EarsOptions):
     """The ``options`` of the stage."""
 
     users: int = 4
@@ -50,7 +50,7 @@ class Options(EarsOptions):
 
 
 @dataclass(slots=True)
-class Hearing:
+class MoonshineUtterance:
     """One user who speaks: the sound that was not looked at yet, the line that is spoken, and the words that were
     given."""
 
@@ -61,10 +61,10 @@ class Hearing:
     line: int = 0
     """Samples that the stream has been given."""
     loudest: float = 0.0
-    settled: Spoken = NOTHING
+    settled: WordTimes = NOTHING
     """The lines before it."""
     settled_samples: int = 0
-    spoken: Spoken = NOTHING
+    spoken: WordTimes = NOTHING
     """All that was said."""
     emitted: str = ""
     ended: bool = False
@@ -87,7 +87,7 @@ class Hearing:
         timed = [word for line in lines for word in line.words or ()]
         lasts_s = [max(0.0, word.end - word.start) for word in timed]
         words = words_of(text, [word.word for word in timed], [word.start for word in timed], lasts_s)
-        self.spoken = Spoken(text, words).after(self.settled, self.settled_samples / MIC_RATE_HZ)
+        self.spoken = WordTimes(text, words).after(self.settled, self.settled_samples / MIC_RATE_HZ)
 
     def settle(self) -> None:
         """The line is over."""
@@ -97,7 +97,7 @@ class Hearing:
         self.loudest = 0.0
 
 
-class Ears:
+class MoonshineStage:
     """Rows are int16 pieces at MIC_RATE_HZ; each step looks at a block of each user."""
 
     @classmethod
@@ -116,7 +116,7 @@ class Ears:
         warm_up(self, 1, pcm, steps=2)
 
     def open(self, req: StageRequest) -> None:
-        req.state = Hearing()
+        req.state = MoonshineUtterance()
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
         return pcm_of(inputs)
@@ -129,7 +129,7 @@ class Ears:
         return [guarded(self, req, self._hear) for req in reqs]
 
     def _hear(self, req: StageRequest) -> list[Chunk]:
-        hearing: Hearing = req.state
+        hearing: MoonshineUtterance = req.state
         while req.pending:
             hearing.put(req.pending.popleft())
         try:
@@ -140,7 +140,7 @@ class Ears:
         req.needs_input = hearing.samples < BLOCK
         return transcript(req, hearing.spoken, hearing.ended)
 
-    def _look(self, req: StageRequest, hearing: Hearing) -> None:
+    def _look(self, req: StageRequest, hearing: MoonshineUtterance) -> None:
         """Look at the next block, if there is one; at what is left, once there is no more."""
         hearing.ended = req.ended and hearing.samples < BLOCK
         if hearing.samples < BLOCK and not hearing.ended:
@@ -155,7 +155,7 @@ class Ears:
             hearing.ended = False
         self._listen(req, hearing, block[:over], last=over < len(block) or hearing.ended)
 
-    def _listen(self, req: StageRequest, hearing: Hearing, pcm: Pcm, last: bool) -> None:
+    def _listen(self, req: StageRequest, hearing: MoonshineUtterance, pcm: Pcm, last: bool) -> None:
         stream = self._stream(req, hearing)
         hearing.line += len(pcm)
         stream.add_audio(floats(pcm).tolist(), MIC_RATE_HZ)
@@ -174,7 +174,7 @@ class Ears:
         hearing.settle()
         hearing.stream = None
 
-    def _stream(self, req: StageRequest, hearing: Hearing) -> Any:
+    def _stream(self, req: StageRequest, hearing: MoonshineUtterance) -> Any:
         """The library's stream of the line: the one that its slot had before is forgotten."""
         if hearing.stream is None:
             transcriber = self._transcribers.get(req.slot)
@@ -187,18 +187,18 @@ class Ears:
         return hearing.stream
 
 
-STAGE = Ears
+STAGE = MoonshineStage
 
 
-def _options(options: Mapping[str, Any]) -> Options:
+def _options(options: Mapping[str, Any]) -> MoonshineOptions:
     """Raises ConfigError for others."""
-    built = build(Options, dict(options), "options")
+    built = build(MoonshineOptions, dict(options), "options")
     if built.users < 1:
         raise ConfigError("options.users: must be at least 1")
     return built
 
 
-def _line_end(hearing: Hearing, block: Pcm) -> int:
+def _line_end(hearing: MoonshineUtterance, block: Pcm) -> int:
     """Return after how many samples of a block its line ends: at a pause, or where it is quietest; all of them: not in
     it."""
     frames = loudness(block, FRAME)

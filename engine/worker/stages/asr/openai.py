@@ -25,7 +25,7 @@ LONGEST_S = 600
 """Seconds of the longest turn: 19 MB. Servers take 25 at most, as OpenAI's does."""
 
 
-class Ears(Streamed):
+class OpenAiAsrStage(Streamed):
     """Asked once for each turn that may be over; a speculative answer that is dropped has cost a request."""
 
     patient = True
@@ -66,7 +66,7 @@ class Ears(Streamed):
         return text
 
 
-STAGE = Ears
+STAGE = OpenAiAsrStage
 
 
 async def _turn(inputs: AsyncIterator[Chunk]) -> Pcm:

@@ -17,14 +17,14 @@ from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import EngineError
 from engine.worker.asr.sherpa_streaming import sherpa_ears
 from engine.worker.asr.transcribing import ROW, ears_info, ears_options, floats, pcm_of, transcript
-from engine.worker.asr.word_times import Spoken, words_of
+from engine.worker.asr.word_times import WordTimes, words_of
 from engine.worker.libraries.sherpa import recognizer_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
 
 @dataclass(slots=True)
-class Hearing:
+class SherpaUtterance:
     """One user who speaks: the library's stream, and the words that were given."""
 
     stream: Any
@@ -32,7 +32,7 @@ class Hearing:
     ended: bool = False
 
 
-class Ears:
+class SherpaAsrStage:
     """Rows are int16 pieces at MIC_RATE_HZ; out come the words so far whenever there are more, then all of them."""
 
     @classmethod
@@ -48,7 +48,7 @@ class Ears:
         warm_up(self, min(self.info.slots, 2), np.zeros(2 * MIC_RATE_HZ, np.int16), steps=2)
 
     def open(self, req: StageRequest) -> None:
-        req.state = Hearing(self._recognizer.create_stream())
+        req.state = SherpaUtterance(self._recognizer.create_stream())
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
         return pcm_of(inputs, ROW)
@@ -63,7 +63,7 @@ class Ears:
         return [failed.get(id(req)) or guarded(self, req, self._emit) for req in reqs]
 
     def _take(self, req: StageRequest) -> None:
-        hearing: Hearing = req.state
+        hearing: SherpaUtterance = req.state
         while req.pending:
             hearing.stream.accept_waveform(MIC_RATE_HZ, floats(req.pending.popleft()))
         if req.ended and not hearing.ended:
@@ -72,17 +72,17 @@ class Ears:
             hearing.ended = True
 
     def _emit(self, req: StageRequest) -> list[Chunk]:
-        hearing: Hearing = req.state
+        hearing: SherpaUtterance = req.state
         req.needs_input = not self._recognizer.is_ready(hearing.stream)
         over = hearing.ended and req.needs_input
-        spoken = self._all(hearing) if over else Spoken(self._recognizer.get_result(hearing.stream).strip())
+        spoken = self._all(hearing) if over else WordTimes(self._recognizer.get_result(hearing.stream).strip())
         return transcript(req, spoken.lower() if self._ears.capitals else spoken, over)
 
-    def _all(self, hearing: Hearing) -> Spoken:
+    def _all(self, hearing: SherpaUtterance) -> WordTimes:
         """Return what was said, with the times of its words."""
         result = self._recognizer.get_result_all(hearing.stream)
         text = result.text.strip()
-        return Spoken(text, words_of(text, result.tokens, result.timestamps, logprobs=result.ys_probs))
+        return WordTimes(text, words_of(text, result.tokens, result.timestamps, logprobs=result.ys_probs))
 
 
-STAGE = Ears
+STAGE = SherpaAsrStage

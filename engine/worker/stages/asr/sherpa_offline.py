@@ -14,12 +14,12 @@ from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.worker.asr.sherpa_offline import OfflineEars, offline_ears
 from engine.worker.asr.transcribing import ears_info, ears_options, floats
 from engine.worker.asr.whole_clips import WholeClips
-from engine.worker.asr.word_times import Spoken, words_of
+from engine.worker.asr.word_times import WordTimes, words_of
 from engine.worker.libraries.sherpa import recognizer_of
 from engine.worker.stage import StageConfig
 
 
-class Ears(WholeClips):
+class SherpaOfflineAsrStage(WholeClips):
     """All clips of a batch are decoded by one call of the library."""
 
     @classmethod
@@ -33,7 +33,7 @@ class Ears(WholeClips):
         self.longest_s = self._ears.longest_s
         self.invents = self._ears.invents
 
-    def transcribe(self, clips: Sequence[Pcm]) -> Sequence[Spoken]:
+    def transcribe(self, clips: Sequence[Pcm]) -> Sequence[WordTimes]:
         streams = [self._stream(clip) for clip in clips]
         self._recognizer.decode_streams(streams)
         return [self._spoken(stream.result) for stream in streams]
@@ -43,13 +43,13 @@ class Ears(WholeClips):
         stream.accept_waveform(MIC_RATE_HZ, floats(clip))
         return stream
 
-    def _spoken(self, result: Any) -> Spoken:
+    def _spoken(self, result: Any) -> WordTimes:
         text = result.text.strip()
         words = words_of(text, _tokens(result), result.timestamps, result.durations, result.ys_log_probs)
-        return Spoken(text, words).lower() if self._ears.capitals else Spoken(text, words)
+        return WordTimes(text, words).lower() if self._ears.capitals else WordTimes(text, words)
 
 
-STAGE = Ears
+STAGE = SherpaOfflineAsrStage
 
 
 def _ears_of(config: StageConfig) -> OfflineEars:

@@ -29,7 +29,7 @@ CACHE_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 34 / 32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(LocalOptions):
+class LlamaCppOptions(LocalOptions):
     """The `options` of a stage that runs a GGUF; its `weights` name the file, or a folder that holds no other.
 
     ``model`` is the file's own name for the model, unless one is given; a ``template`` may also be "chatml". No
@@ -55,7 +55,7 @@ class Options(LocalOptions):
         return "name its projector's file as mmproj in its options"
 
 
-class Thinker(LocalThinker):
+class LlamaCppStage(LocalThinker):
     """llama.cpp in this process."""
 
     @classmethod
@@ -76,14 +76,14 @@ class Thinker(LocalThinker):
         return self._llama.processing
 
 
-STAGE = Thinker
+STAGE = LlamaCppStage
 
 
-def options_of(config: StageConfig) -> Options:
+def options_of(config: StageConfig) -> LlamaCppOptions:
     """The options that a configuration gives, with what the model's file says. Raises ConfigError or WeightsError."""
     if config.weights is None:
         raise ConfigError("weights: must name the model's file, a GGUF")
-    options: Options = build(Options, dict(config.options), "options")
+    options: LlamaCppOptions = build(LlamaCppOptions, dict(config.options), "options")
     for name in ("threads", "cache_mb"):
         if getattr(options, name) < 0:
             raise ConfigError(f"options.{name}: must be at least 0")
@@ -113,7 +113,7 @@ def _file_of(weights: Path) -> Path:
     return found[0]
 
 
-def _model(weights: Path, options: Options) -> Header:
+def _model(weights: Path, options: LlamaCppOptions) -> Header:
     header = read_header(weights)
     if header.architecture == PROJECTOR:
         raise WeightsError(f"{weights}: is a projector, not a language model; name it in options.mmproj")
@@ -125,7 +125,7 @@ def _model(weights: Path, options: Options) -> Header:
     return header
 
 
-def _projector(weights: Path, options: Options) -> Header | None:
+def _projector(weights: Path, options: LlamaCppOptions) -> Header | None:
     beside = sorted(weights.glob(PROJECTORS)) if weights.is_dir() else []
     named = options.mmproj or next(map(str, beside), None)
     if named is None:
@@ -141,7 +141,7 @@ def _projector(weights: Path, options: Options) -> Header | None:
     return header
 
 
-def settings_of(config: StageConfig, options: Options) -> LlamaSettings:
+def settings_of(config: StageConfig, options: LlamaCppOptions) -> LlamaSettings:
     """Return the settings with which the model is loaded. Raises ConfigError for a template that cannot be read."""
     assert config.weights is not None  # `options_of` has looked
     weights = _file_of(config.weights)

@@ -12,17 +12,17 @@ from engine.core import StageInfo
 from engine.deployment.did_you_mean import nearest
 from engine.deployment.llm_urls import ANY_MODEL, leaving
 from engine.errors import StageFailed
-from engine.worker.llm.client import Client
+from engine.worker.llm.client import ChatClient
 from engine.worker.llm.continuing import SERVERS, continued, goes_on, rest
 from engine.worker.llm.deltas import Delta
-from engine.worker.llm.options import Options, options_of
+from engine.worker.llm.options import ChatServerOptions, options_of
 from engine.worker.llm.thinker import ChatThinker, thinker_info
 from engine.worker.remote.watch import Watch
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
 
-class Thinker(ChatThinker):
+class OpenAiLlmStage(ChatThinker):
     """A server answers differently every time. An answer that has begun is gone on with where the server shows that it
     can; else nothing of it is asked again."""
 
@@ -35,7 +35,7 @@ class Thinker(ChatThinker):
     def __init__(self, config: StageConfig, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._options = options_of(config.options)
         super().__init__(config, self._options)
-        self._client = Client(self._options)
+        self._client = ChatClient(self._options)
         self.server = self._watch = Watch(self._options.who, self._probe, sleep)
         self._owner: str | None = None  # the server's kind, once it was there
 
@@ -69,10 +69,10 @@ class Thinker(ChatThinker):
         return _missing(self._options, models.names)
 
 
-STAGE = Thinker
+STAGE = OpenAiLlmStage
 
 
-def _missing(options: Options, names: Sequence[str]) -> str:
+def _missing(options: ChatServerOptions, names: Sequence[str]) -> str:
     """Explain why a server with these models cannot answer; empty if it can, or gives no names."""
     if not names or options.model == ANY_MODEL or {options.model, f"{options.model}:latest"} & {*names}:
         return ""

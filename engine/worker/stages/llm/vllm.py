@@ -15,7 +15,7 @@ from typing import Any
 from engine.core import StageInfo
 from engine.deployment.config import build
 from engine.errors import ConfigError
-from engine.worker.llm.checkpoint import VALUE_BYTES, Checkpoint, read_checkpoint
+from engine.worker.llm.checkpoint import VALUE_BYTES, ModelFolder, read_checkpoint
 from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.options import LocalOptions, check
 from engine.worker.llm.thinker import thinker_info
@@ -45,7 +45,7 @@ OWN_ARGUMENTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(LocalOptions):
+class VllmOptions(LocalOptions):
     """The `options` of a stage whose `weights` name a checkpoint's folder, as Hugging Face lays it out.
 
     ``model`` is the folder's name, unless one is given. No conversation is longer than the model's training had them,
@@ -61,7 +61,7 @@ class Options(LocalOptions):
     """Further engine arguments of vLLM, by their names in Python, as ``{gpu_memory_utilization: 0.5}``."""
 
 
-class Thinker(LocalThinker):
+class VllmStage(LocalThinker):
     """vLLM, in processes of its own that end with this one."""
 
     @classmethod
@@ -79,14 +79,14 @@ class Thinker(LocalThinker):
         raise Broken(f"vLLM's engine, which runs {self.info.facets.model}, has ended")
 
 
-STAGE = Thinker
+STAGE = VllmStage
 
 
-def options_of(config: StageConfig) -> tuple[Options, Checkpoint]:
+def options_of(config: StageConfig) -> tuple[VllmOptions, ModelFolder]:
     """The options that a configuration gives, with what the checkpoint says. Raises ConfigError or WeightsError."""
     if config.weights is None:
         raise ConfigError("weights: must name the checkpoint's folder")
-    options: Options = build(Options, dict(config.options), "options")
+    options: VllmOptions = build(VllmOptions, dict(config.options), "options")
     for name in options.arguments:
         if name in OWN_ARGUMENTS:
             raise ConfigError(f"options.arguments.{name}: is set by {OWN_ARGUMENTS[name]}; set that one")
@@ -111,7 +111,7 @@ def _tool_parser(template: str) -> str | None:
     return next((parser for mark, parser in TOOL_PARSERS.items() if mark in template), None)
 
 
-def settings_of(config: StageConfig, options: Options, checkpoint: Checkpoint) -> VllmSettings:
+def settings_of(config: StageConfig, options: VllmOptions, checkpoint: ModelFolder) -> VllmSettings:
     """Return the settings with which the model is loaded. Raises WeightsError where a processor's memory is too small
     for it."""
     on_cpu = config.device == "cpu"

@@ -11,7 +11,7 @@ from engine.chunk import Audio, Chunk, Text, VoiceText, kinds
 from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo, Voice, Wave
 from engine.deployment.llm_urls import leaving
 from engine.errors import StageFailed
-from engine.worker.llm.prefetch import Ahead
+from engine.worker.llm.prefetch import Prefetcher
 from engine.worker.remote.speech import SpeechServer, speech_options
 from engine.worker.remote.watch import Watch
 from engine.worker.stage import StageConfig
@@ -26,7 +26,7 @@ PIECES_AHEAD = 256
 Piece = tuple[Wave, int]
 
 
-class Speaker(Streamed):
+class OpenAiTtsStage(Streamed):
     """A server says the same words a little differently each time: of an answer that has begun, nothing is said again.
 
     While a clause is heard, the next one is asked for: from the first sound of the one before on, and never two.
@@ -61,8 +61,8 @@ class Speaker(Streamed):
         self._api.check_voice(req.request.voice)
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        texts = Ahead(clauses(req, inputs), CLAUSES_AHEAD, f"{req.request.id}:clauses")
-        sayings = Ahead(self._sayings(req, texts), 1, f"{req.request.id}:say")
+        texts = Prefetcher(clauses(req, inputs), CLAUSES_AHEAD, f"{req.request.id}:clauses")
+        sayings = Prefetcher(self._sayings(req, texts), 1, f"{req.request.id}:say")
         try:
             async with aclosing(self._audio(req, sayings)) as chunks:
                 async for chunk in chunks:
@@ -73,10 +73,10 @@ class Speaker(Streamed):
 
     async def _sayings(
         self, req: StageRequest, texts: AsyncIterator[Clause]
-    ) -> AsyncGenerator[tuple[Clause, Ahead[Piece]]]:
+    ) -> AsyncGenerator[tuple[Clause, Prefetcher[Piece]]]:
         """Each clause, with its sound under way. Whoever takes one closes it."""
         async for clause in texts:
-            sound = Ahead(self._sound(req, clause), PIECES_AHEAD, f"{req.request.id}:sound")
+            sound = Prefetcher(self._sound(req, clause), PIECES_AHEAD, f"{req.request.id}:sound")
             try:
                 yield clause, sound
                 await sound.begun.wait()
@@ -96,7 +96,7 @@ class Speaker(Streamed):
                     yield piece
 
     async def _audio(
-        self, req: StageRequest, sayings: AsyncIterator[tuple[Clause, Ahead[Piece]]]
+        self, req: StageRequest, sayings: AsyncIterator[tuple[Clause, Prefetcher[Piece]]]
     ) -> AsyncGenerator[Audio]:
         answer = AnswerSound(round(req.request.max_audio_s * SPEAKER_RATE_HZ), LETTER_S / req.request.speed)
         async for clause, sound in sayings:
@@ -115,4 +115,4 @@ class Speaker(Streamed):
             )
 
 
-STAGE = Speaker
+STAGE = OpenAiTtsStage

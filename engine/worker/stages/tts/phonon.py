@@ -30,7 +30,7 @@ NORMALIZED = ("de", "en", "es", "fr", "pt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class PhononOptions:
     """The ``options`` of the stage."""
 
     voice: str = ""
@@ -44,7 +44,7 @@ class Options:
     """Voices that are made from recordings of 10 s and more, where the model can do that."""
 
 
-class Speaker(ClauseSpeaker):
+class PhononStage(ClauseSpeaker):
     """Text -> sound, a codec frame a step."""
 
     @classmethod
@@ -86,13 +86,13 @@ class Speaker(ClauseSpeaker):
             raise ConfigError(f"The reference {clone.reference} of the voice {clone.name}: {error!s:.200}.") from error
 
 
-STAGE = Speaker
+STAGE = PhononStage
 
 
-def _asked(config: StageConfig) -> tuple[Path, Options, Mapping[str, Any]]:
+def _asked(config: StageConfig) -> tuple[Path, PhononOptions, Mapping[str, Any]]:
     """Return the folder, the configuration's options and the model's own settings. Raises ConfigError or
     WeightsError."""
-    options: Options = build(Options, dict(config.options), "options")
+    options: PhononOptions = build(PhononOptions, dict(config.options), "options")
     check_language(options.language)
     folder = weights_folder(config.weights, "tts.phonon", "a voice of Phonon")
     path = folder / "config.json"
@@ -122,7 +122,7 @@ def _languages(asked: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((asked or fitting[0], *(tag for tag in known if tag not in fitting))))
 
 
-def _loaded(folder: Path, options: Options, language: str, threads: int) -> Any:
+def _loaded(folder: Path, options: PhononOptions, language: str, threads: int) -> Any:
     """The library's model. Only paths of this machine reach it, also where it looks for voices that it lacks."""
     library = installed("tts.phonon", "ptts", "ptts", "phonon")
     base = language.split("-")[0].lower()

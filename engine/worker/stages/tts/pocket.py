@@ -22,7 +22,7 @@ from engine.worker.tts.voices import named, voice_info
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class PocketOptions:
     """The ``options`` of the stage."""
 
     voice: str = ""
@@ -35,7 +35,7 @@ class Options:
     """Voices that are made from recordings: the model must be one with voice cloning."""
 
 
-class Speaker(ClauseSpeaker):
+class PocketStage(ClauseSpeaker):
     """Text -> sound, a codec frame a step."""
 
     @classmethod
@@ -61,12 +61,12 @@ class Speaker(ClauseSpeaker):
             yield wave, None
 
 
-STAGE = Speaker
+STAGE = PocketStage
 
 
-def _asked(config: StageConfig) -> tuple[Options, PocketFiles]:
+def _asked(config: StageConfig) -> tuple[PocketOptions, PocketFiles]:
     """Return the configuration's options and the folder's files. Raises ConfigError or WeightsError."""
-    options: Options = build(Options, dict(config.options), "options")
+    options: PocketOptions = build(PocketOptions, dict(config.options), "options")
     check_language(options.language)
     files = pocket_files(config.weights, options.model)
     base = options.language.split("-")[0].lower()

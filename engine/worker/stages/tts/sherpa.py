@@ -38,7 +38,7 @@ LINES = b"sherpa-onnx/csrc/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SherpaTtsOptions:
     """The ``options`` of the stage."""
 
     voice: str = ""
@@ -51,7 +51,7 @@ class Options:
     """Voices that ZipVoice and Pocket make from recordings; ZipVoice wants to know the text that is spoken in each."""
 
 
-class Speaker(ClauseSpeaker):
+class SherpaTtsStage(ClauseSpeaker):
     """A whole clause a step.
 
     A voice that draws noise says an interrupted clause a little differently on another replica, which is audible at the
@@ -123,11 +123,11 @@ class Speaker(ClauseSpeaker):
         return wanted
 
 
-STAGE = Speaker
+STAGE = SherpaTtsStage
 
 
-def _options(mapping: Mapping[str, Any]) -> Options:
-    options: Options = build(Options, dict(mapping), "options")
+def _options(mapping: Mapping[str, Any]) -> SherpaTtsOptions:
+    options: SherpaTtsOptions = build(SherpaTtsOptions, dict(mapping), "options")
     if not 1 <= options.first_words <= 100:
         raise ConfigError("options.first_words: must be 1 to 100")
     check_clones(options.clones, ())

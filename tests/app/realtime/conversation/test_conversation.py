@@ -14,9 +14,9 @@ from app.realtime.protocol.items import (
     CallItem,
     CallOutputItem,
     Item,
+    MessageImage,
     MessageItem,
-    Picture,
-    Text,
+    MessageText,
     ToolListItem,
     UserAudio,
 )
@@ -25,7 +25,7 @@ from engine import AudioPart, ImagePart, Message, TextPart, TokenIds, ToolCallPa
 
 
 def typed(id: str, text: str = "hello") -> Item:
-    return MessageItem(id=id, role="user", content=(Text(text),))
+    return MessageItem(id=id, role="user", content=(MessageText(text),))
 
 
 def said(id: str = "a") -> MessageItem:
@@ -71,7 +71,7 @@ def test_speech_of_long_ago_stays_as_its_words() -> None:
             conversation.transcribe(f"u{n}", f"words {n}")
     kinds = [type(item.content[0]) for item in conversation.items if isinstance(item, MessageItem)]
     assert kinds == [
-        Text,
+        MessageText,
         UserAudio,
         UserAudio,
         UserAudio,
@@ -83,13 +83,13 @@ def test_speech_of_long_ago_stays_as_its_words() -> None:
 def test_what_a_camera_saw_long_ago_makes_room_as_well(conversation: Conversation) -> None:
     """A call with a camera adds a picture a turn; one that a client sent without speech stays."""
     pixels = np.zeros((20, 20, 3), np.uint8)
-    conversation.add(MessageItem(id="sent", role="user", content=(Picture(pixels, "data:"),)))
+    conversation.add(MessageItem(id="sent", role="user", content=(MessageImage(pixels, "data:"),)))
     for n in range(6):
-        seen = (UserAudio(np.zeros(800, np.int16), f"turn {n}"), Picture(pixels, "data:"))
+        seen = (UserAudio(np.zeros(800, np.int16), f"turn {n}"), MessageImage(pixels, "data:"))
         conversation.add(MessageItem(id=f"turn_{n}", role="user", content=seen))
     kinds = [[type(part) for part in item.content] for item in conversation.items if isinstance(item, MessageItem)]
-    assert kinds[:2] == [[Picture], [Text]]
-    assert kinds[-1] == [UserAudio, Picture]
+    assert kinds[:2] == [[MessageImage], [MessageText]]
+    assert kinds[-1] == [UserAudio, MessageImage]
 
 
 def test_text_counts_too(conversation: Conversation) -> None:
@@ -107,10 +107,10 @@ LONG = "n" * 1_000
         typed("a", LONG),
         typed("a", "\N{GRINNING FACE}" * 250),
         MessageItem(id="a", role="user", content=(UserAudio(np.zeros(1, np.int16), LONG),)),
-        MessageItem(id="a", role="user", content=(Picture(np.zeros((1, 1, 3), np.uint8), "data:", LONG),)),
-        MessageItem(id="a", role="user", content=(Picture(np.zeros((1, 1, 3), np.uint8), LONG),)),
+        MessageItem(id="a", role="user", content=(MessageImage(np.zeros((1, 1, 3), np.uint8), "data:", LONG),)),
+        MessageItem(id="a", role="user", content=(MessageImage(np.zeros((1, 1, 3), np.uint8), LONG),)),
         MessageItem(id="a", role="assistant", content=(AssistantAudio("a", ((1, 1),) * 6),)),
-        MessageItem(id="a", role="assistant", content=(Text("a"),), token_ids=TokenIds("t", (1,) * 25)),
+        MessageItem(id="a", role="assistant", content=(MessageText("a"),), token_ids=TokenIds("t", (1,) * 25)),
         CallItem(id=LONG, call_id="c", name="n", arguments=""),
         CallItem(id="a", call_id=LONG, name="n", arguments=""),
         CallItem(id="a", call_id="c", name=LONG, arguments=""),
@@ -207,7 +207,7 @@ def test_what_cannot_be_cut(conversation: Conversation, id: str, index: int, end
 def test_the_prompt_has_every_kind_of_part(conversation: Conversation) -> None:
     pcm, pixels = np.ones(160, np.int16), np.zeros((2, 2, 3), np.uint8)
     conversation.add(
-        MessageItem(id="u", role="user", content=(Picture(pixels, "data:"), UserAudio(pcm), Text("what?")))
+        MessageItem(id="u", role="user", content=(MessageImage(pixels, "data:"), UserAudio(pcm), MessageText("what?")))
     )
     conversation.add(CallItem(id="c", call_id="call_1", name="look", arguments="{}"))
     conversation.add(CallOutputItem(id="o", call_id="call_1", output="a cat"))

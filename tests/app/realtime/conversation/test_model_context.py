@@ -12,8 +12,8 @@ from app.realtime.conversation.model_context import (
     most_chars,
     most_instructions,
 )
-from app.realtime.protocol.items import CallItem, CallOutputItem, Item, MessageItem, Text
-from app.realtime.protocol.options import Options, Tool
+from app.realtime.protocol.items import CallItem, CallOutputItem, Item, MessageItem, MessageText
+from app.realtime.protocol.options import SessionOptions, SessionTool
 from app.refusal import Refusal
 from engine import ModelInfo, TokenCost
 
@@ -23,10 +23,10 @@ LARGE = ModelInfo(name="m", context=32_768)
 
 
 def typed(characters: int, role: Any = "user") -> Item:
-    return MessageItem(id="a", role=role, content=(Text("x" * characters),))
+    return MessageItem(id="a", role=role, content=(MessageText("x" * characters),))
 
 
-def refused(settings: Options, model: ModelInfo = MODEL) -> Refusal | None:
+def refused(settings: SessionOptions, model: ModelInfo = MODEL) -> Refusal | None:
     try:
         check_settings(settings, model, "session")
     except Refusal as refusal:
@@ -64,24 +64,27 @@ def test_what_might_fit_is_taken_and_together_it_must_fit_too() -> None:
 
 
 def test_settings_that_no_prompt_can_begin_with_are_refused() -> None:
-    tool = Tool(name="t", description="x" * 40_000)
+    tool = SessionTool(name="t", description="x" * 40_000)
     for settings, param in (
-        (Options(instructions="x" * 32_001), "session.instructions"),
-        (Options(tools=[tool]), "session.tools"),
-        (Options(instructions="x" * 20_000, tools=[Tool(name="t", description="x" * 13_000)]), "session.instructions"),
+        (SessionOptions(instructions="x" * 32_001), "session.instructions"),
+        (SessionOptions(tools=[tool]), "session.tools"),
+        (
+            SessionOptions(instructions="x" * 20_000, tools=[SessionTool(name="t", description="x" * 13_000)]),
+            "session.instructions",
+        ),
     ):
         refusal = refused(settings)
         assert refusal is not None
         assert (refusal.code, refusal.param) == ("context_length_exceeded", param)
-    assert refused(Options(instructions="x" * 32_000)) is None
+    assert refused(SessionOptions(instructions="x" * 32_000)) is None
 
 
 def test_what_is_only_told_again_is_bounded_too() -> None:
-    for settings in (Options(prompt={"id": "x" * 70_000}), Options(tracing=["x"] * 30_000)):
+    for settings in (SessionOptions(prompt={"id": "x" * 70_000}), SessionOptions(tracing=["x"] * 30_000)):
         refusal = refused(settings)
         assert refusal is not None
         assert refusal.code == "invalid_value"
-    assert refused(Options(prompt={"id": "x" * 60_000})) is None
+    assert refused(SessionOptions(prompt={"id": "x" * 60_000})) is None
 
 
 @pytest.mark.parametrize("model", [DEAF_TO_INSTRUCTIONS, LARGE])
@@ -89,5 +92,5 @@ def test_100_kb_of_instructions_and_twenty_tools_go_through(model: ModelInfo) ->
     schema: dict[str, Any] = {"type": "string"}
     for depth in range(12):
         schema = {"type": "object", "properties": {f"level_{depth}": schema}, "required": [f"level_{depth}"]}
-    tools = [Tool(name=f"tool_{n}", description="What it does. " * 20, parameters=schema) for n in range(20)]
-    assert refused(Options(instructions="Be kind. " * 11_000, tools=tools), model) is None
+    tools = [SessionTool(name=f"tool_{n}", description="What it does. " * 20, parameters=schema) for n in range(20)]
+    assert refused(SessionOptions(instructions="Be kind. " * 11_000, tools=tools), model) is None

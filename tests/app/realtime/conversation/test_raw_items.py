@@ -17,7 +17,7 @@ from app.realtime.conversation.raw_items import finished
 from app.realtime.conversation.sizes import size_of
 from app.realtime.input.endpointing import Sentences
 from app.realtime.protocol.client_events import RawAudio, RawImage, RawMessage
-from app.realtime.protocol.items import Item, MessageItem, Picture, Text, UserAudio
+from app.realtime.protocol.items import Item, MessageImage, MessageItem, MessageText, UserAudio
 from app.realtime.protocol.options import PcmFormat, PcmuFormat
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
@@ -82,7 +82,7 @@ async def test_pictures_of_one_command_are_weighed_together_before_the_first_is_
 
 async def test_an_item_that_is_named_again_and_again_counts_each_time(decoded: list[int]) -> None:
     """A request to the engine would carry it so often."""
-    there = MessageItem(id="a", role="user", content=(Picture(np.zeros((1000, 1000, 3), np.uint8), "data:"),))
+    there = MessageItem(id="a", role="user", content=(MessageImage(np.zeros((1000, 1000, 3), np.uint8), "data:"),))
     assert (await taken(*[there] * 21))[1] == (there,) * 21
     with pytest.raises(Refusal):
         await taken(*[there] * 22)
@@ -91,8 +91,8 @@ async def test_an_item_that_is_named_again_and_again_counts_each_time(decoded: l
 async def test_an_item_weighs_what_was_foretold() -> None:
     for draft in (
         shown(picture(64, 48)),
-        RawMessage("a", "user", (RawAudio(bytes(48_000), "hello"), Text("hello"), picture(4, 8))),
-        RawMessage("a", "system", (Text("hello"),)),
+        RawMessage("a", "user", (RawAudio(bytes(48_000), "hello"), MessageText("hello"), picture(4, 8))),
+        RawMessage("a", "system", (MessageText("hello"),)),
     ):
         foretold, (whole,) = await taken(draft)
         assert abs(foretold - size_of(whole)) < 100  # the resampler holds back a sample or two

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.realtime.conversation.truncation import Truncation
-from app.realtime.protocol.items import CallItem, CallOutputItem, Item, MessageItem, Text, UserAudio
-from app.realtime.protocol.options import Options, ResponseOptions, RetentionRatio, TokenLimits, response_options
+from app.realtime.protocol.items import CallItem, CallOutputItem, Item, MessageItem, MessageText, UserAudio
+from app.realtime.protocol.options import ResponseOptions, RetentionRatio, SessionOptions, TokenLimits, response_options
 from app.refusal import Refusal
 from engine import ModelInfo, TokenCost, TokenIds
 
@@ -23,11 +23,11 @@ ALL = RetentionRatio(retention_ratio=1.0)
 
 
 def options(**patch: Any) -> ResponseOptions:
-    return response_options(Options(), patch)[0]
+    return response_options(SessionOptions(), patch)[0]
 
 
 def said(number: int, role: Any = "user", length: int = 10) -> Item:
-    return MessageItem(id=f"{role}{number}", role=role, content=(Text("x" * length),))
+    return MessageItem(id=f"{role}{number}", role=role, content=(MessageText("x" * length),))
 
 
 def turns(count: int, length: int = 10) -> tuple[Item, ...]:
@@ -47,10 +47,10 @@ def test_what_fits_is_all_there() -> None:
 
 def test_an_answer_counts_as_many_tokens_as_it_has() -> None:
     """It returns as the ids that it was made of, and some texts have more of them than characters suggest."""
-    dense = MessageItem(id="dense", role="assistant", content=(Text("x" * 10),), token_ids=ids(90))
+    dense = MessageItem(id="dense", role="assistant", content=(MessageText("x" * 10),), token_ids=ids(90))
     items = (said(0), dense, *turns(1)[:1])
     assert Truncation(MODEL).fit("auto", items, options()) == items[2:]
-    thin = MessageItem(id="thin", role="assistant", content=(Text("x" * 90),), token_ids=ids(10))
+    thin = MessageItem(id="thin", role="assistant", content=(MessageText("x" * 90),), token_ids=ids(10))
     items = (said(0), thin, *turns(1)[:1])
     assert Truncation(MODEL).fit("auto", items, options()) == items
     foreign = replace(thin, token_ids=ids(10, "of another model"))

@@ -12,7 +12,7 @@ import pytest
 from app.realtime.input import InputAudioBuffer, TurnEvent
 from app.realtime.input.turn_events import TurnCommitted, TurnPaused, TurnResumed, TurnStarted, TurnStopped
 from app.realtime.ports import Eagerness, Moment
-from app.realtime.protocol.options import Options, session_options
+from app.realtime.protocol.options import SessionOptions, session_options
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from tests.app.realtime.test_session import FakeEngine, Talk, talking
@@ -39,7 +39,7 @@ class Listening:
         self.judge, self.events = Judge(), list[TurnEvent]()
         context: SessionContext = dataclasses.replace(Talk(engine or FakeEngine()).session._context, judge=self.judge)
         input = {"turn_detection": detection or None, "noise_reduction": noise_reduction}
-        options, _ = session_options(Options(), {"audio": {"input": input}})
+        options, _ = session_options(SessionOptions(), {"audio": {"input": input}})
         self.buffer = InputAudioBuffer(context, options, self.events.append)
 
     async def append(self, *pieces: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.realtime.input.endpointing import WAITS_MS, Sentences, completeness, fall
+from app.realtime.input.endpointing import WAITS_MS, Sentences, completeness, prosody_fall
 from app.realtime.ports import Moment
 
 JUDGE = Sentences()
@@ -141,11 +141,11 @@ def voice(hz: Any, level: Any) -> Any:
 
 
 def test_a_voice_that_sinks_has_ended_and_one_that_is_held_goes_on() -> None:
-    sunk, held = fall(voice([180, 100], [1, 0.03])), fall(voice([150, 152], [1, 0.95]))
+    sunk, held = prosody_fall(voice([180, 100], [1, 0.03])), prosody_fall(voice([150, 152], [1, 0.95]))
     assert sunk > 0.5
     assert held < -0.3
 
 
 def test_too_little_voice_tells_nothing() -> None:
-    assert fall(np.zeros(100, np.int16)) == 0.0
-    assert -1 <= fall(np.zeros(8_000, np.int16)) <= 1
+    assert prosody_fall(np.zeros(100, np.int16)) == 0.0
+    assert -1 <= prosody_fall(np.zeros(8_000, np.int16)) <= 1

@@ -9,7 +9,7 @@ import pytest
 
 from app.realtime.conversation import Utterance
 from app.realtime.input import InputAudioBuffer
-from app.realtime.input.overlap import LONGEST_MS, PATIENCE_MS, SHORT_MS, Overlap, is_back_channel
+from app.realtime.input.overlap import LONGEST_MS, PATIENCE_MS, SHORT_MS, Backchannel, is_back_channel
 from app.realtime.input.turn_events import (
     OverlapStarted,
     TurnCommitted,
@@ -81,20 +81,20 @@ def heard(words: str, whole: bool | None = None, confident: bool = True) -> Utte
 def test_words_decide_where_the_ears_are_sure_and_else_the_length(
     utterance: Utterance, lasted_ms: int, turn: bool
 ) -> None:
-    assert Overlap(1000, 1000 + lasted_ms).is_turn(utterance, 1000 + lasted_ms) is turn
+    assert Backchannel(1000, 1000 + lasted_ms).is_turn(utterance, 1000 + lasted_ms) is turn
 
 
 def test_ears_that_say_nothing_are_not_waited_for_for_long() -> None:
     utterance = Utterance(1000)
-    assert Overlap(0, 300).is_turn(utterance, 300 + PATIENCE_MS - 1) is None
-    assert Overlap(0, 300).is_turn(utterance, 300 + PATIENCE_MS) is False
-    assert Overlap(0, 700).is_turn(utterance, 700 + PATIENCE_MS) is True
+    assert Backchannel(0, 300).is_turn(utterance, 300 + PATIENCE_MS - 1) is None
+    assert Backchannel(0, 300).is_turn(utterance, 300 + PATIENCE_MS) is False
+    assert Backchannel(0, 700).is_turn(utterance, 700 + PATIENCE_MS) is True
 
 
 def test_speech_that_goes_on_is_a_turn() -> None:
     utterance = Utterance(1000)
-    assert Overlap(0).is_turn(utterance, LONGEST_MS) is None
-    assert Overlap(0).is_turn(utterance, LONGEST_MS + 1) is True
+    assert Backchannel(0).is_turn(utterance, LONGEST_MS) is None
+    assert Backchannel(0).is_turn(utterance, LONGEST_MS + 1) is True
 
 
 class TalkedOver(Listening):

@@ -14,7 +14,7 @@ import numpy as np
 from app.client.player import Player
 from app.realtime.output.playout import Playout
 from app.realtime.ports import CALL
-from app.realtime.timer_lateness import CALM_S, MOST_S, SOME, Lateness
+from app.realtime.timer_lateness import CALM_S, MOST_S, SOME, TimerLatenessEstimator
 from engine import SPEAKER_RATE_HZ
 
 TICK_S = 1e-5
@@ -24,7 +24,9 @@ Stall = tuple[float, float]
 """When it begins, and how long it is, in seconds."""
 
 
-def heard(seconds: float, stalls: Sequence[Stall], lateness: Lateness | None, begun_s: float = 0.0) -> Player:
+def heard(
+    seconds: float, stalls: Sequence[Stall], lateness: TimerLatenessEstimator | None, begun_s: float = 0.0
+) -> Player:
     """What a listener hears of an answer that was made at once, with its arrival times."""
     playout, player, now_s = Playout(CALL.lead_s, CALL.packet_s, lateness=lateness), Player(), begun_s
     playout.push(np.ones(round(seconds * SPEAKER_RATE_HZ), np.float32))
@@ -50,14 +52,14 @@ def test_a_call_on_a_busy_machine_does_not_run_dry_where_a_fixed_lead_does() -> 
     for seed in range(6):
         stalls = busy(60.0, seed)
         fixed += heard(60.0, stalls, None).underruns
-        grown += heard(60.0, stalls, Lateness()).underruns
+        grown += heard(60.0, stalls, TimerLatenessEstimator()).underruns
     assert fixed >= 10, "the control: the stalls are such that 40 ms ahead are not enough"
     assert grown == 0
 
 
 def test_what_came_before_an_answer_counts_for_it_too() -> None:
     """One server's calls share what they found; the next answer's second packet is early enough already."""
-    lateness = Lateness()
+    lateness = TimerLatenessEstimator()
     heard(10.0, [(2.0, 0.040), (4.0, 0.040), (6.0, 0.040)], lateness)
     assert heard(10.0, [(11.0, 0.150)], lateness, begun_s=10.5).underruns == 0
     assert heard(10.0, [(11.0, 0.150)], None, begun_s=10.5).underruns == 1
@@ -66,7 +68,7 @@ def test_what_came_before_an_answer_counts_for_it_too() -> None:
 def test_of_large_delays_that_nothing_foretells_only_the_first_ones_are_heard() -> None:
     stalls = [(float(at_s), 0.180) for at_s in range(5, 55, 5)]
     assert heard(60.0, stalls, None).underruns == len(stalls)
-    assert heard(60.0, stalls, Lateness()).underruns == SOME
+    assert heard(60.0, stalls, TimerLatenessEstimator()).underruns == SOME
 
 
 def test_the_first_packet_leaves_as_before() -> None:
@@ -74,14 +76,14 @@ def test_the_first_packet_leaves_as_before() -> None:
         assert heard(2.0, [], lateness, begun_s=5.0).first_s == 5.0
 
 
-def very_late(at_s: float) -> Lateness:
-    lateness = Lateness()
+def very_late(at_s: float) -> TimerLatenessEstimator:
+    lateness = TimerLatenessEstimator()
     for number in range(SOME):
         lateness.came(0.5, at_s - SOME + number)
     return lateness
 
 
-def ahead_s(lateness: Lateness | None, at_s: float) -> float:
+def ahead_s(lateness: TimerLatenessEstimator | None, at_s: float) -> float:
     """How much is ahead of the listener at most, in an answer of that moment."""
     playout, now_s, most_s = Playout(CALL.lead_s, CALL.packet_s, lateness=lateness), at_s, 0.0
     playout.push(np.ones(SPEAKER_RATE_HZ, np.float32))
@@ -100,7 +102,7 @@ def test_the_lead_is_bounded_and_shrinks_again_to_what_a_barge_in_may_cost() -> 
     assert ahead_s(lateness, 100.0 + CALM_S) <= usual_s + 1e-9
 
 
-class Told(Lateness):
+class Told(TimerLatenessEstimator):
     """One that only notes what it is told."""
 
     def __init__(self, told: list[float]) -> None:

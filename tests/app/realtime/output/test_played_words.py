@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from app.realtime.conversation.conversation import Conversation, prompt
 from app.realtime.output.prompt_version import PromptVersion
-from app.realtime.output.response import Response
+from app.realtime.output.response import ResponseEmitter
 from app.realtime.output.response_task import ResponseTask
 from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol.items import AssistantAudio, MessageItem
-from app.realtime.protocol.options import Options, response_options
-from app.realtime.protocol.server_events import AudioAlignment
+from app.realtime.protocol.options import SessionOptions, response_options
+from app.realtime.protocol.server_events import AudioAlignmentEvent
 from engine import Engine, Request, load_config
 from engine.chunk import Codes
 from tests.app.rig import ROOT
@@ -51,10 +51,10 @@ async def test_the_words_kept_are_those_that_were_played() -> None:
     conversation = Conversation("conv", 10, 10**6)
     async with Engine(spec) as engine:
         line = PlayoutProfile(lead_s=60.0)
-        options = response_options(Options(), {"parley": {"alignment": True}})[0]
+        options = response_options(SessionOptions(), {"parley": {"alignment": True}})[0]
         told: list[Any] = []
-        answer = Response(options, conversation, engine.model, told.append, line)
-        reply = ResponseTask(answer, SAY, None, None, PromptVersion(0, Options(), False), time.monotonic)
+        answer = ResponseEmitter(options, conversation, engine.model, told.append, line)
+        reply = ResponseTask(answer, SAY, None, None, PromptVersion(0, SessionOptions(), False), time.monotonic)
         reply.open()
         listener: Any = Deaf()
         await reply.run(engine, listener)
@@ -66,7 +66,7 @@ async def test_the_words_kept_are_those_that_were_played() -> None:
     assert isinstance(item.content[0], AssistantAudio)
     assert item.content[0].played_text == TEXT
     assert ends == sorted(ends)
-    marks = [mark for notice in told if isinstance(notice, AudioAlignment) for mark in notice.marks]
+    marks = [mark for notice in told if isinstance(notice, AudioAlignmentEvent) for mark in notice.marks]
     assert [marked(marks, end) for end in WORD_ENDS] == [round(end / 24, 3) for end in ends]
     assert ends[-1] <= item.content[0].sent_samples
     for ms in range(0, item.content[0].sent_ms, 20):

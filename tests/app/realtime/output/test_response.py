@@ -12,19 +12,19 @@ from msgspec.structs import replace
 
 from app.realtime.conversation.conversation import Conversation, prompt
 from app.realtime.output.playout import Packet
-from app.realtime.output.response import Response
+from app.realtime.output.response import ResponseEmitter
 from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import server_events
-from app.realtime.protocol.items import AssistantAudio, CallItem, MessageItem, Text
-from app.realtime.protocol.options import Extras, Options, ResponseOptions, response_options
-from app.realtime.protocol.server_events import Usage
+from app.realtime.protocol.items import AssistantAudio, CallItem, MessageItem, MessageText
+from app.realtime.protocol.options import Extras, ResponseOptions, SessionOptions, response_options
+from app.realtime.protocol.server_events import ResponseUsage
 from engine import ModelInfo, TokenIds
 
 MODEL = ModelInfo(name="m", frame_s=0.04, tokenizer="words")
 
 
 def options(*modalities: str) -> ResponseOptions:
-    return response_options(Options(), {"output_modalities": list(modalities) or ["audio"]})[0]
+    return response_options(SessionOptions(), {"output_modalities": list(modalities) or ["audio"]})[0]
 
 
 def packet(seconds: float) -> Packet:
@@ -33,11 +33,11 @@ def packet(seconds: float) -> Packet:
 
 def opened(
     kept: bool = True, *modalities: str, line: PlayoutProfile = SOCKET, **ours: Any
-) -> tuple[Response, Conversation, list[Any]]:
+) -> tuple[ResponseEmitter, Conversation, list[Any]]:
     told: list[Any] = []
     conversation = Conversation("conv", limit=10, limit_bytes=10**6)
     asked = replace(options(*modalities), parley=Extras(**ours))
-    response = Response(asked, conversation if kept else None, MODEL, told.append, line)
+    response = ResponseEmitter(asked, conversation if kept else None, MODEL, told.append, line)
     response.open()
     return response, conversation, told
 
@@ -55,7 +55,7 @@ def test_a_spoken_answer() -> None:
     response.audio(packet(0.2))
     response.text("two", (8, 9))
     response.audio(packet(0.1))
-    response.used(Usage(5, 3))
+    response.used(ResponseUsage(5, 3))
     response.close("completed")
     assert kinds(told) == [
         *("ResponseCreated", "MessageCreated", "TextDelta", "AudioDelta", "TextDelta", "AudioDelta"),
@@ -65,7 +65,7 @@ def test_a_spoken_answer() -> None:
     assert isinstance(item, MessageItem)
     assert item.token_ids == TokenIds("words", (7, 8, 9))
     assert item.content == (AssistantAudio("one two", ((2_400, 3), (4_800, 4), (7_200, 7)), 7_200),)
-    assert told[-1].response.usage == Usage(5, 3, round(0.3 / 0.04))
+    assert told[-1].response.usage == ResponseUsage(5, 3, round(0.3 / 0.04))
     assert told[-1].response.output == (item,)
 
 
@@ -79,7 +79,7 @@ def test_who_asked_is_told_how_far_the_voice_is_in_the_text() -> None:
     response.reached([(4_324, 7)])
     response.close("cancelled", "turn_detected", played_samples=0)
     response.reached([(9_600, 8)])
-    aligned = [notice for notice in told if isinstance(notice, server_events.AudioAlignment)]
+    aligned = [notice for notice in told if isinstance(notice, server_events.AudioAlignmentEvent)]
     assert [notice.marks for notice in aligned] == [((60.0, 2), (100.0, 3)), ((180.167, 7),)]
     assert {notice.ref.item_id for notice in aligned} == {told[1].item.id}
     assert kinds(told)[2:5] == ["TextDelta", "AudioAlignment", "AudioDelta"]
@@ -122,7 +122,7 @@ def test_an_answer_that_is_not_kept_leaves_the_conversation_alone() -> None:
     response.close("completed")
     assert conversation.items == ()
     assert told[-1].response.conversation_id is None
-    assert told[-1].response.output[0].content == (Text("one"),)
+    assert told[-1].response.output[0].content == (MessageText("one"),)
 
 
 def test_an_interrupted_answer_keeps_what_was_heard_and_no_token_ids() -> None:
@@ -142,7 +142,7 @@ def test_an_interrupted_answer_keeps_what_was_heard_and_no_token_ids() -> None:
 
 def test_one_that_was_never_announced_ends_without_a_word() -> None:
     told: list[Any] = []
-    response = Response(options(), None, MODEL, told.append)
+    response = ResponseEmitter(options(), None, MODEL, told.append)
     response.close("failed", error=("x", "y"))
     assert told == []
     assert response.closed
@@ -163,7 +163,7 @@ def test_a_call_s_arguments_come_in_pieces_and_are_whole_at_its_end() -> None:
         "CallDelta",
         "CallDone",
     ]
-    pieces = [notice.text for notice in told if isinstance(notice, server_events.CallDelta)]
+    pieces = [notice.text for notice in told if isinstance(notice, server_events.CallDeltaEvent)]
     assert pieces == ['{"at":', " 1", "}", "{}"]
     assert [item.arguments for item in conversation.items if isinstance(item, CallItem)] == ['{"at": 1}', "{}"]
 
@@ -213,7 +213,7 @@ def test_words_that_never_left_are_cut_where_all_that_left_was_heard(outcome: se
     response.reached([(2_400, 3), (4_800, 7)])
     response.audio(packet(0.1))
     response.close(outcome, played_samples=2_400)
-    cut = next(notice for notice in told if isinstance(notice, server_events.ItemTruncated))
+    cut = next(notice for notice in told if isinstance(notice, server_events.ItemTruncatedEvent))
     assert (cut.audio_end_ms, cut.played_text) == (100, "one")
     item = conversation.items[0]
     assert isinstance(item, MessageItem)

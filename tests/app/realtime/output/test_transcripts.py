@@ -9,8 +9,12 @@ import numpy as np
 from app.realtime.conversation.conversation import Conversation
 from app.realtime.output.transcripts import Transcripts
 from app.realtime.protocol.items import MessageItem, UserAudio
-from app.realtime.protocol.options import Options, session_options
-from app.realtime.protocol.server_events import TranscriptionCompleted, TranscriptionFailed, TranscriptionPartial
+from app.realtime.protocol.options import SessionOptions, session_options
+from app.realtime.protocol.server_events import (
+    TranscriptionCompletedEvent,
+    TranscriptionFailedEvent,
+    TranscriptionPartialEvent,
+)
 
 ANYONE: Any = None
 
@@ -19,7 +23,7 @@ def opened(**session: Any) -> tuple[Transcripts, Conversation, list[Any]]:
     """Transcripts of a conversation whose first item, "a", is not heard yet."""
     told: list[Any] = []
     conversation = Conversation("conv", limit=10, limit_bytes=10**6)
-    options = session_options(Options(), session)[0]
+    options = session_options(SessionOptions(), session)[0]
     return Transcripts("sess", ANYONE, conversation, options, told.append), conversation, told
 
 
@@ -35,8 +39,11 @@ def test_words_are_told_when_they_change_and_none_are_taken_back_by_a_request_th
     transcripts.complete("a", "what was it")
     transcripts.show_partial("a", "what was it not")  # another request's ears, too late
     assert told == [
-        *(TranscriptionPartial("a", words, final=False) for words in ("what", "what is", "what is it", "what was it")),
-        TranscriptionPartial("a", "what was it", final=True),
+        *(
+            TranscriptionPartialEvent("a", words, final=False)
+            for words in ("what", "what is", "what is it", "what was it")
+        ),
+        TranscriptionPartialEvent("a", "what was it", final=True),
     ]
 
 
@@ -57,9 +64,12 @@ def test_the_protocols_own_events_stay_the_last() -> None:
     transcripts.complete("a", "hello")
     transcripts.show_partial("b", "hell")
     transcripts.fail("b")
-    assert told[1:3] == [TranscriptionPartial("a", "hello", final=True), TranscriptionCompleted("a", "hello", 1.0)]
-    assert told[4] == TranscriptionPartial("b", "hell", final=True)
-    assert isinstance(told[5], TranscriptionFailed)
+    assert told[1:3] == [
+        TranscriptionPartialEvent("a", "hello", final=True),
+        TranscriptionCompletedEvent("a", "hello", 1.0),
+    ]
+    assert told[4] == TranscriptionPartialEvent("b", "hell", final=True)
+    assert isinstance(told[5], TranscriptionFailedEvent)
 
 
 def test_without_the_wish_only_the_protocols_events_are_told() -> None:
@@ -67,4 +77,4 @@ def test_without_the_wish_only_the_protocols_events_are_told() -> None:
     transcripts.show_partial("a", "hell")
     committed(conversation, "a")
     transcripts.complete("a", "hello")
-    assert told == [TranscriptionCompleted("a", "hello", 1.0)]
+    assert told == [TranscriptionCompletedEvent("a", "hello", 1.0)]

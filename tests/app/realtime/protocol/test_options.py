@@ -10,17 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.realtime.protocol.options import Options, SemanticVad, ServerVad, response_options, session_options
+from app.realtime.protocol.options import SemanticVad, ServerVad, SessionOptions, response_options, session_options
 from app.refusal import Refusal
 
-DEFAULT = Options(model="m")
+DEFAULT = SessionOptions(model="m")
 
 
-def changed(**patch: Any) -> Options:
+def changed(**patch: Any) -> SessionOptions:
     return session_options(DEFAULT, patch)[0]
 
 
-def detection(options: Options, value: Any) -> Options:
+def detection(options: SessionOptions, value: Any) -> SessionOptions:
     return session_options(options, {"audio": {"input": {"turn_detection": value}}})[0]
 
 
@@ -153,10 +153,10 @@ JSON = st.recursive(
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.dictionaries(st.sampled_from([*Options.__struct_fields__, "odd"]), JSON, max_size=4))
+@given(st.dictionaries(st.sampled_from([*SessionOptions.__struct_fields__, "odd"]), JSON, max_size=4))
 def test_any_patch_is_merged_or_refused(patch: dict[str, Any]) -> None:
     try:
         options, _ = session_options(DEFAULT, patch)
     except Refusal:
         return
-    assert msgspec.convert(msgspec.to_builtins(options), Options) == options
+    assert msgspec.convert(msgspec.to_builtins(options), SessionOptions) == options

@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from app.mcp import MOST_CALLS
-from app.realtime.protocol import CallItem, HostedCallItem, Options, ServerEvent, Status, session_options
+from app.realtime.protocol import CallItem, HostedCallItem, ServerEvent, SessionOptions, Status, session_options
 from app.realtime.protocol.server_events import (
-    AudioCleared,
-    AudioCommitted,
-    CallDone,
-    HostedCallDone,
-    MessageDone,
-    OutputAudioCleared,
-    OutputAudioStarted,
-    OutputAudioStopped,
+    AudioClearedEvent,
+    AudioCommittedEvent,
+    CallDoneEvent,
+    HostedCallDoneEvent,
+    MessageDoneEvent,
+    OutputAudioClearedEvent,
+    OutputAudioStartedEvent,
+    OutputAudioStoppedEvent,
     OutputItemRef,
-    ResponseCreated,
-    ResponseDone,
+    ResponseCreatedEvent,
+    ResponseDoneEvent,
     ResponseView,
-    SessionUpdated,
+    SessionUpdatedEvent,
     SessionView,
-    SpeechStarted,
-    SpeechStopped,
+    SpeechStartedEvent,
+    SpeechStoppedEvent,
 )
 from app.transports.telephone.call_control import CallControl
 
@@ -33,21 +33,27 @@ ANY: Any = None  # what the control does not look at
 REF = OutputItemRef("resp_1", "item_1", 0, kept=True, spoken=True)
 
 
-def response(id: str, kept: bool = True, speaks: bool = True) -> tuple[ResponseCreated, ResponseDone]:
+def response(id: str, kept: bool = True, speaks: bool = True) -> tuple[ResponseCreatedEvent, ResponseDoneEvent]:
     """A response's first event and its last; ``kept`` by the conversation."""
     options: Any = SimpleNamespace(speaks=speaks)
     view = ResponseView(id, "conv_1" if kept else None, options)
-    return ResponseCreated(view), ResponseDone(view)
+    return ResponseCreatedEvent(view), ResponseDoneEvent(view)
 
 
 CREATED, DONE = response("resp_1")
-STARTED, STOPPED, CLEARED = OutputAudioStarted("resp_1"), OutputAudioStopped("resp_1"), OutputAudioCleared("resp_1")
+STARTED, STOPPED, CLEARED = (
+    OutputAudioStartedEvent("resp_1"),
+    OutputAudioStoppedEvent("resp_1"),
+    OutputAudioClearedEvent("resp_1"),
+)
 HANG_UP: dict[str, Any] = {"name": "hang_up", "arguments": "{}"}
 TRANSFER: dict[str, Any] = {"name": "transfer", "arguments": '{"destination": "sales"}'}
 
 
-def called(name: str, arguments: str, status: Status = "completed") -> CallDone:
-    return CallDone(REF, CallItem(id="item_1", call_id="call_1", name=name, arguments=arguments, status=status), None)
+def called(name: str, arguments: str, status: Status = "completed") -> CallDoneEvent:
+    return CallDoneEvent(
+        REF, CallItem(id="item_1", call_id="call_1", name=name, arguments=arguments, status=status), None
+    )
 
 
 def after(*events: ServerEvent, hang_up: bool = True) -> tuple[str, str | None]:
@@ -70,7 +76,7 @@ def test_it_is_over_once_the_goodbye_was_heard(call: dict[str, Any], end: Server
 
 
 def test_an_answer_that_asks_for_no_end_has_none() -> None:
-    assert after(CREATED, STARTED, MessageDone(REF, ANY, "Goodbye.", None), DONE, STOPPED) == ("goes on", None)
+    assert after(CREATED, STARTED, MessageDoneEvent(REF, ANY, "Goodbye.", None), DONE, STOPPED) == ("goes on", None)
     assert after(CREATED, called("get_weather", "{}"), DONE) == ("goes on", None)
     assert after(CREATED, called(**HANG_UP), DONE, hang_up=False) == ("goes on", None)
 
@@ -91,11 +97,11 @@ def test_only_what_is_possible_is_offered() -> None:
     assert [one["name"] for one in CallControl(True, {"sales": "+49"}).tools] == ["hang_up", "transfer"]
 
 
-def result(status: Status = "completed") -> HostedCallDone:
+def result(status: Status = "completed") -> HostedCallDoneEvent:
     item = HostedCallItem(
         id="mcp_1", server_label="library", name="shelf", function="shelf", arguments="{}", status=status
     )
-    return HostedCallDone(REF, item, None)
+    return HostedCallDoneEvent(REF, item, None)
 
 
 RESULT = result()
@@ -128,17 +134,21 @@ def test_an_answer_s_end_is_not_that_of_another_beside_it() -> None:
 
 def test_a_goodbye_is_heard_to_its_end_although_the_answer_before_it_ends_meanwhile() -> None:
     begun, over = response("resp_2")
-    goodbye = [CREATED, STARTED, DONE, begun, OutputAudioStarted("resp_2"), STOPPED, called(**HANG_UP), over]
+    goodbye = [CREATED, STARTED, DONE, begun, OutputAudioStartedEvent("resp_2"), STOPPED, called(**HANG_UP), over]
     assert states(*goodbye) == []
-    assert states(*goodbye, OutputAudioStopped("resp_2")) == ["over"]
+    assert states(*goodbye, OutputAudioStoppedEvent("resp_2")) == ["over"]
 
 
-def updated(turn_detection: Any) -> SessionUpdated:
-    options = session_options(Options(), {"audio": {"input": {"turn_detection": turn_detection}}})[0]
-    return SessionUpdated(SessionView("sess_1", 0, options, {}))
+def updated(turn_detection: Any) -> SessionUpdatedEvent:
+    options = session_options(SessionOptions(), {"audio": {"input": {"turn_detection": turn_detection}}})[0]
+    return SessionUpdatedEvent(SessionView("sess_1", 0, options, {}))
 
 
-SPEECH, SPOKEN, COMMITTED = SpeechStarted("item_2", 0), SpeechStopped("item_2", 1), AudioCommitted("item_2", None)
+SPEECH, SPOKEN, COMMITTED = (
+    SpeechStartedEvent("item_2", 0),
+    SpeechStoppedEvent("item_2", 1),
+    AudioCommittedEvent("item_2", None),
+)
 
 
 def test_whoever_speaks_is_not_talked_over() -> None:
@@ -156,7 +166,7 @@ def test_a_call_of_the_servers_own_tool_that_was_cut_off_has_no_result() -> None
     assert states(CREATED, cut_off, DONE) == []
 
 
-@pytest.mark.parametrize("dropped", [AudioCleared(), updated(None)])
+@pytest.mark.parametrize("dropped", [AudioClearedEvent(), updated(None)])
 def test_a_turn_that_is_dropped_leaves_the_result_to_be_answered(dropped: ServerEvent) -> None:
     assert states(CREATED, DONE, SPEECH, RESULT, dropped) == ["answer"]
     assert states(CREATED, DONE, SPEECH, RESULT, updated({"type": "server_vad"})) == []
@@ -172,7 +182,7 @@ def test_a_model_that_only_calls_is_asked_to_speak_in_the_end() -> None:
         return [state for state in found if state != "goes on"]
 
     assert asked(MOST_CALLS) == ["answer"] * (MOST_CALLS - 1) + ["last answer"]
-    control.follow(AudioCommitted("item_2", None))
+    control.follow(AudioCommittedEvent("item_2", None))
     assert asked(2) == ["answer"] * 2, "the caller's next turn has calls of its own"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.limits.principal import Caller
+from app.limits.principal import Principal
 from app.transports.disconnect import SLOW, Disconnect
 from app.transports.telephone.call_control import CallControl
 from app.transports.telephone.media_stream import RATE_HZ
@@ -34,7 +34,7 @@ class Stream:
 async def test_only_what_an_exchange_sends_can_be_too_much(made_up_s: float, code: int) -> None:
     stream: Any = Stream(made_up_s)
     async with running(script_spec()) as server:
-        phone = Phone(stream, server.service, Caller(), CallControl(True, {}))
+        phone = Phone(stream, server.service, Principal(), CallControl(True, {}))
         with pytest.raises(Disconnect) as why:
             await phone._listen()
     assert why.value.code == code

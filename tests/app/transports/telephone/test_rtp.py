@@ -15,13 +15,13 @@ from app.media import g711
 from app.transports.disconnect import Disconnect
 from app.transports.telephone import rtp as module
 from app.transports.telephone.rtp import FRAME, RATE_HZ, SILENT_PACKETS, RtpStream
-from app.transports.telephone.sdp import PCMA, PCMU, Offer
+from app.transports.telephone.sdp import PCMA, PCMU, RtpOffer
 from engine import SPEAKER_RATE_HZ
 from engine.audio.resampler import Resampler
 from engine.core import Pcm
 from tests.app.rig import eventually, tone
 
-OFFER = Offer("127.0.0.1", 4000, PCMU, None)
+OFFER = RtpOffer("127.0.0.1", 4000, PCMU, None)
 LOUD = np.full(FRAME, 8000, np.int16)
 
 
@@ -90,7 +90,7 @@ async def test_a_later_offer_takes_the_sound_to_another_place_in_another_law(cal
     rtp, wire = call
     rtp._origin_s -= 1.0
     rtp.datagram_received(packet(1), ("127.0.0.1", 4567))
-    rtp.redirect(Offer("127.0.0.2", 5000, PCMA, None), {"127.0.0.2"})
+    rtp.redirect(RtpOffer("127.0.0.2", 5000, PCMA, None), {"127.0.0.2"})
     assert wire.to == [(("127.0.0.2", 5000), PCMA)] * SILENT_PACKETS, "relays learn where its sound comes from"
     rtp.datagram_received(packet(2), ("127.0.0.1", 4567))
     rtp.datagram_received(packet(2, PCMA), ("127.0.0.2", 5000))
@@ -130,5 +130,5 @@ async def test_on_hold_nothing_is_sent_and_music_is_not_the_caller(
 async def test_a_call_that_is_over_stays_so_whatever_is_offered(call: tuple[RtpStream, Wire]) -> None:
     rtp, wire = call
     await rtp.close(Disconnect())
-    rtp.redirect(Offer("127.0.0.2", 5000, PCMU, None, direction="inactive"), {"127.0.0.2"})
+    rtp.redirect(RtpOffer("127.0.0.2", 5000, PCMU, None, direction="inactive"), {"127.0.0.2"})
     assert (wire.sound, taken(rtp)) == ([], [])

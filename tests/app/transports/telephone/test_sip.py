@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from app.media import g711
 from app.refusal import Refusal
 from app.transports.telephone import sip as sip_module
-from app.transports.telephone.sdp import Offer, answer_to, offer_of
-from app.transports.telephone.sip_message import Message, NotSip, response, tag_of, uri_of
+from app.transports.telephone.sdp import RtpOffer, answer_to, offer_of
+from app.transports.telephone.sip_message import NotSip, SipMessage, response, tag_of, uri_of
 from tests.app.rig import LoudnessVad, Running, eventually, running, script_spec
 from tests.app.transports.telephone.exchanges import SDP, Rtp, SipPhone, frames, heard, reached, sip, sip_phone
 
@@ -274,14 +274,14 @@ def test_a_message_is_read_as_it_is_written() -> None:
         b'f: "A;tag=no" <sip:x@y;tag=no>;tag=yes\r\nt: <sip:a@b>\r\ni: 7\r\n'
         b"CSeq: 3 INVITE\r\nSubject: a\r\n b\r\n\r\nbody"
     )
-    message = Message.of(text)
+    message = SipMessage.of(text)
     assert (message.method, message.cseq, message.body) == ("INVITE", (3, "INVITE"), b"body")
     assert message.all("via") == ["SIP/2.0/UDP one;branch=1", "SIP/2.0/UDP two;branch=2"]
     assert message.get("subject") == "a b"
     assert tag_of(message.get("from")) == "yes"
     assert uri_of("<sip:a@b;lr>;x=1") == "sip:a@b;lr"
     assert uri_of("sip:a@b;x=1") == "sip:a@b"
-    answer = Message.of(response(message, 180, "Ringing", "mine").encode())
+    answer = SipMessage.of(response(message, 180, "Ringing", "mine").encode())
     assert (answer.status, answer.method, tag_of(answer.get("to"))) == (180, "", "mine")
     assert answer.all("via") == message.all("via")
 
@@ -291,13 +291,13 @@ def test_a_message_is_read_as_it_is_written() -> None:
 )
 def test_what_is_no_message_is_refused(wrong: bytes) -> None:
     with pytest.raises(NotSip):
-        Message.of(wrong)
+        SipMessage.of(wrong)
 
 
 def test_an_offer_is_read_and_its_answer_is_one() -> None:
     offer = offer_of(SDP.format(port=4000, law=8).encode())
-    assert offer == Offer("127.0.0.1", 4000, 8, 101)
-    assert offer_of(answer_to(offer, "192.0.2.7", 5000, 1, 1)) == Offer("192.0.2.7", 5000, 8, 101)
+    assert offer == RtpOffer("127.0.0.1", 4000, 8, 101)
+    assert offer_of(answer_to(offer, "192.0.2.7", 5000, 1, 1)) == RtpOffer("192.0.2.7", 5000, 8, 101)
 
 
 @pytest.mark.parametrize(

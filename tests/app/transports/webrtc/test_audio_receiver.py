@@ -13,7 +13,7 @@ from aiortc import RTCPeerConnection
 from app.transports.webrtc import aiortc_compat
 from app.transports.webrtc import audio_receiver as module
 from app.transports.webrtc.audio_receiver import AudioReceiver
-from app.transports.webrtc.opus import CLOCK_HZ, FRAME, Encoder
+from app.transports.webrtc.opus import CLOCK_HZ, FRAME, OpusEncoder
 from tests.app.rig import eventually, tone
 
 
@@ -21,7 +21,7 @@ class Heard:
     def __init__(self) -> None:
         self.blocks: list[Any] = []
         self.ears = AudioReceiver(self.blocks.append)
-        self._encoder = Encoder()
+        self._encoder = OpusEncoder()
         pcm = tone(2.0)
         self._payloads = [self._encoder.encode(pcm[at : at + FRAME]) for at in range(0, len(pcm), FRAME)]
 
@@ -186,7 +186,7 @@ async def test_timestamps_that_are_nonsense_make_no_more_silence_than_has_passed
 
 
 async def test_a_decoder_that_holds_back_its_first_samples_makes_no_pause(line: Line) -> None:
-    encoder, ears = Encoder(), AudioReceiver(line.blocks.append, clock_hz=CLOCK_HZ)
+    encoder, ears = OpusEncoder(), AudioReceiver(line.blocks.append, clock_hz=CLOCK_HZ)
     for n in range(5):
         one = SimpleNamespace(ssrc=1, sequence_number=n, timestamp=n * 960, payload=encoder.encode(tone(0.02)))
         ears.add(one)

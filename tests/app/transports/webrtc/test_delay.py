@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from aiortc.jitterbuffer import JitterBuffer
 
-from app.realtime.protocol.server_events import AudioDelta, OutputItemRef
+from app.realtime.protocol.server_events import AudioDeltaEvent, OutputItemRef
 from app.transports import connection as module
 from app.transports.webrtc import aiortc_compat
 from app.transports.webrtc.audio_receiver import AudioReceiver
@@ -179,7 +179,7 @@ async def test_what_is_pushed_soon_leaves(server: Running, monkeypatch: pytest.M
             await asyncio.sleep(0.2)  # until the silent packets behind the last one are over
             came.clear()
             pushed_s = time.monotonic()
-            connections[0].resumable.emit(AudioDelta(OutputItemRef("", "", 0, True, True), bytes(2 * FRAME), 0.02))
+            connections[0].resumable.emit(AudioDeltaEvent(OutputItemRef("", "", 0, True, True), bytes(2 * FRAME), 0.02))
             async with asyncio.timeout(5):
                 await came.wait()
             delays.append(1000 * (time.monotonic() - pushed_s))

@@ -13,7 +13,7 @@ import aioice.stun
 import numpy as np
 import pytest
 
-from app.limits.rate_limiter import MESSAGE_BYTES, Pace
+from app.limits.rate_limiter import MESSAGE_BYTES, RateLimiter
 from app.realtime.protocol.client_events import CommitAudio, InputSamples, Received
 from app.transports.inbox import MAX_BYTES, MAX_MESSAGES, Inbox
 from app.transports.webrtc.data_channel import UNSENT_BYTES
@@ -131,7 +131,7 @@ async def test_a_caller_who_takes_no_events_is_left(serve_with: Any) -> None:
 @pytest.mark.fault("N2.2")
 async def test_what_comes_in_is_bounded() -> None:
     """Sound that has no room is dropped, as on a bad line; a command can't be."""
-    inbox = Inbox(Pace(400, 4e6))
+    inbox = Inbox(RateLimiter(400, 4e6))
     inbox.put(Received(InputSamples(b"")), MAX_BYTES - MESSAGE_BYTES)
     inbox.put(Received(InputSamples(b"")), 1)
     assert not inbox.overflowed.is_set()
@@ -146,7 +146,7 @@ async def test_what_comes_in_is_bounded() -> None:
 
 
 async def test_what_comes_in_is_bounded_in_number_too() -> None:
-    inbox = Inbox(Pace(400, 4e6))
+    inbox = Inbox(RateLimiter(400, 4e6))
     for _ in range(MAX_MESSAGES):
         inbox.put(Received(CommitAudio()), 0)
     assert not inbox.overflowed.is_set()

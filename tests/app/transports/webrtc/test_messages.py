@@ -13,7 +13,7 @@ from aiortc.rtcdtlstransport import RtpRouter
 from aiortc.rtcsctptransport import DataChunk, ForwardTsnChunk, InitChunk, SackChunk, serialize_packet
 from aiortc.rtp import RTCP_RTPFB_NACK, RtcpRtpfbPacket, RtpPacket
 
-from app.limits.fair_scheduler import LoopTime, Slices
+from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
 from app.transports.webrtc.guard import MAX_SOURCES, guard_datagrams
 from app.transports.webrtc.messages import AHEAD_FRAGMENTS, MAX_CHANNELS
 from app.transports.webrtc.reassembly import MAX_MESSAGE_BYTES
@@ -123,7 +123,7 @@ async def test_streams_of_packets_are_bounded() -> None:
     receiver: Any = object()
     router.register_receiver(receiver, ssrcs=[1], payload_types=[96])
     transport: Any = SimpleNamespace(_rtp_router=router, _recv_next=None, transport=SimpleNamespace(_recv=None))
-    guard_datagrams(transport, lambda: None, LoopTime(Slices()), "rtc_1")
+    guard_datagrams(transport, lambda: None, LoopTimeBudget(FairScheduler()), "rtc_1")
     for ssrc in range(1000):
         router.route_rtp(RtpPacket(payload_type=96, ssrc=ssrc))
     assert len(router.ssrc_table) == MAX_SOURCES

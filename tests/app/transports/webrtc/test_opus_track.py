@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from aiortc.mediastreams import MediaStreamError
 
-from app.transports.webrtc.opus import FRAME, FRAME_TICKS, Decoder, Encoder
+from app.transports.webrtc.opus import FRAME, FRAME_TICKS, OpusDecoder, OpusEncoder
 from app.transports.webrtc.opus_track import MOST_WAITING, SILENT_PACKETS, OpusTrack
 from tests.app.rig import tone
 
@@ -58,7 +58,7 @@ async def test_where_the_loop_was_held_up_what_is_said_late_comes_before_any_sil
     time.sleep(0.1)  # noqa: ASYNC251 - the stall
     late = await waiting
     await pacing
-    heard = Decoder().decode(bytes(late))
+    heard = OpusDecoder().decode(bytes(late))
     assert np.abs(heard[len(heard) // 2 :]).max() > 1000, "a silent packet begins with what the codec still held"
     assert voice._silent == SILENT_PACKETS
 
@@ -118,19 +118,19 @@ async def test_a_stopped_track_ends() -> None:
 
 
 def decoded(packet: Any) -> float:
-    decoder = Decoder()
+    decoder = OpusDecoder()
     return float(np.abs(decoder.decode(bytes(packet))).max())
 
 
 class TestOpus:
     def test_speech_comes_back(self) -> None:
-        encoder, decoder, pcm = Encoder(), Decoder(), tone(1.0)
+        encoder, decoder, pcm = OpusEncoder(), OpusDecoder(), tone(1.0)
         heard = np.concatenate([decoder.decode(encoder.encode(pcm[at : at + FRAME])) for at in range(0, 24_000, FRAME)])
         assert len(heard) == pytest.approx(16_000, abs=32)
         assert np.sqrt((heard[1600:].astype(float) ** 2).mean()) == pytest.approx(8000 / 2**0.5, rel=0.1)
 
     def test_a_loss_fades_the_sound_before_it(self) -> None:
-        encoder, decoder, pcm = Encoder(), Decoder(), tone(0.2)
+        encoder, decoder, pcm = OpusEncoder(), OpusDecoder(), tone(0.2)
         for at in range(0, len(pcm), FRAME):
             decoder.decode(encoder.encode(pcm[at : at + FRAME]))
         peaks = [int(np.abs(decoder.decode(None)).max()) for _ in range(5)]
@@ -140,4 +140,4 @@ class TestOpus:
 
     @pytest.mark.parametrize("payload", [b"", b"\xff" * 12, bytes(1500), b"\x00"])
     def test_garbage_is_a_loss(self, payload: bytes) -> None:
-        assert len(Decoder().decode(payload)) <= 16_000 * 0.12
+        assert len(OpusDecoder().decode(payload)) <= 16_000 * 0.12

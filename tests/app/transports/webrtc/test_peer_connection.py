@@ -10,8 +10,8 @@ import aioice.ice
 import pytest
 from aiortc import RTCConfiguration, RTCPeerConnection
 
-from app.limits.fair_scheduler import LoopTime, Slices
-from app.limits.rate_limiter import Pace
+from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
+from app.limits.rate_limiter import RateLimiter
 from app.settings import Settings
 from app.transports.inbox import Inbox
 from app.transports.webrtc.peer_connection import PeerConnection
@@ -33,7 +33,7 @@ async def offered() -> AsyncGenerator[tuple[PeerConnection, str]]:
     peer.addTransceiver("audio")
     await peer.setLocalDescription(await peer.createOffer())
     try:
-        inbox, loop_time = Inbox(Pace(100, 1e6)), LoopTime(Slices())
+        inbox, loop_time = Inbox(RateLimiter(100, 1e6)), LoopTimeBudget(FairScheduler())
         yield PeerConnection("rtc_1", Settings(), inbox, loop_time, CameraFeed()), peer.localDescription.sdp
     finally:
         await peer.close()

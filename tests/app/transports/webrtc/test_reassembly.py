@@ -18,9 +18,9 @@ from app.transports.webrtc.reassembly import (
     MAX_MESSAGE_BYTES,
     MAX_WAITING_BYTES,
     UNORDERED,
+    QueuedBytes,
     Reassembly,
     TooLarge,
-    Waiting,
 )
 
 START = 0xFFFFFFF0
@@ -60,7 +60,7 @@ SENT = st.lists(st.tuples(st.integers(1, 6), st.booleans()), max_size=8)
 @given(SENT.flatmap(lambda messages: st.permutations(fragments(messages))))
 def test_in_any_order_they_make_what_aiortc_makes_of_them(chunks: list[Any]) -> None:
     """But that a whole message that needs no order waits for no half one, as it does there."""
-    waiting = Waiting()
+    waiting = QueuedBytes()
     ours, theirs = heard(Reassembly(waiting), chunks), heard(InboundStream(), chunks)
     assert sorted(ours) == sorted(theirs)
     firsts = {chunk.user_data for chunk in chunks if not chunk.flags & UNORDERED}
@@ -78,7 +78,7 @@ def _take_all(stream: Reassembly, chunks: Iterator[Any], taken: list[int]) -> No
 def test_fragments_that_never_end_are_refused_before_they_are_much(flags: int) -> None:
     """A single one that never ends, or each a beginning; tiny ones count for the room that they take."""
     for size in (1, 1000):
-        waiting, taken = Waiting(), list[int]()
+        waiting, taken = QueuedBytes(), list[int]()
         chunks = (fragment(n, flags if n == 0 else flags & ~FIRST, bytes(size), n) for n in range(10_000_000))
         with pytest.raises(TooLarge):
             _take_all(Reassembly(waiting), chunks, taken)
@@ -88,7 +88,7 @@ def test_fragments_that_never_end_are_refused_before_they_are_much(flags: int) -
 
 def test_messages_whose_turn_never_comes_are_bounded() -> None:
     """The first one in order is missing, the others are whole."""
-    stream = Reassembly(Waiting())
+    stream = Reassembly(QueuedBytes())
     with pytest.raises(TooLarge):
         _take_all(stream, (fragment(n, FIRST | LAST, bytes(100), n + 1) for n in range(30_000)), [])
     assert not list(stream.pop_messages())
@@ -96,7 +96,7 @@ def test_messages_whose_turn_never_comes_are_bounded() -> None:
 
 def test_the_largest_message_passes_beside_another_one_that_waits() -> None:
     """In fragments of what fits into a datagram, the last one first."""
-    stream, size = Reassembly(Waiting()), 1160
+    stream, size = Reassembly(QueuedBytes()), 1160
     count = MAX_MESSAGE_BYTES // size
     stream.add_chunk(fragment(-9, FIRST, bytes(size)))
     for n in reversed(range(count)):
@@ -108,16 +108,16 @@ def test_the_largest_message_passes_beside_another_one_that_waits() -> None:
 def joins(make: Callable[[int], list[Any]], count: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many fragments were moved from one run to another, for so many that came."""
     moved = 0
-    joined = reassembly.Run.joined
+    joined = reassembly.FragmentRun.joined
 
-    def counted(self: reassembly.Run, other: reassembly.Run) -> reassembly.Run:
+    def counted(self: reassembly.FragmentRun, other: reassembly.FragmentRun) -> reassembly.FragmentRun:
         nonlocal moved
         moved += min(len(self.fragments), len(other.fragments))
         return joined(self, other)
 
     with monkeypatch.context() as patch:
-        patch.setattr(reassembly.Run, "joined", counted)
-        stream = Reassembly(Waiting(10**9))
+        patch.setattr(reassembly.FragmentRun, "joined", counted)
+        stream = Reassembly(QueuedBytes(10**9))
         for chunk in make(count):
             stream.add_chunk(chunk)
             assert not list(stream.pop_messages())
@@ -136,7 +136,7 @@ def test_each_fragment_costs_the_same(order: str, monkeypatch: pytest.MonkeyPatc
 @given(st.integers(1, 5), st.integers(0, 8), st.booleans())
 def test_what_the_sender_gives_up_is_forgotten(count: int, given_up: int, ordered: bool) -> None:
     """Half of a message came; nothing up to a number comes any more. One that may still go on is kept."""
-    waiting = Waiting()
+    waiting = QueuedBytes()
     stream = Reassembly(waiting)
     for n in range(count):
         stream.add_chunk(fragment(START + n, FIRST * (n == 0) | UNORDERED * (not ordered)))
@@ -148,7 +148,7 @@ def test_what_the_sender_gives_up_is_forgotten(count: int, given_up: int, ordere
 
 
 def test_messages_behind_one_that_was_given_up_are_told() -> None:
-    stream = Reassembly(Waiting())
+    stream = Reassembly(QueuedBytes())
     for n in (1, 3):
         stream.add_chunk(fragment(n, FIRST | LAST, bytes([n]), n))
     assert not list(stream.pop_messages())

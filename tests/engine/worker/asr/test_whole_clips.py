@@ -11,7 +11,7 @@ from engine.chunk import Chunk, Transcript
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.worker.asr.transcribing import ears_info
 from engine.worker.asr.whole_clips import SHORTEST_S, WholeClips
-from engine.worker.asr.word_times import Spoken
+from engine.worker.asr.word_times import WordTimes
 from engine.worker.pace import OneFrame
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -31,17 +31,17 @@ class Counting(WholeClips):
         super().__init__(config, clock=lambda: 0.0)
         self.batches: list[list[int]] = []
 
-    def transcribe(self, clips: Sequence[Pcm]) -> Sequence[Spoken]:
+    def transcribe(self, clips: Sequence[Pcm]) -> Sequence[WordTimes]:
         self.batches.append([len(clip) for clip in clips])
-        return [Spoken(f"{len(clip) * 10 // MIC_RATE_HZ}") for clip in clips]
+        return [WordTimes(f"{len(clip) * 10 // MIC_RATE_HZ}") for clip in clips]
 
 
 class Inventing(Counting):
     invents = True
 
-    def transcribe(self, clips: Sequence[Pcm]) -> Sequence[Spoken]:
+    def transcribe(self, clips: Sequence[Pcm]) -> Sequence[WordTimes]:
         super().transcribe(clips)
-        return [Spoken("[MUSIC]") for _ in clips]
+        return [WordTimes("[MUSIC]") for _ in clips]
 
 
 def noise(seconds: float) -> Pcm:

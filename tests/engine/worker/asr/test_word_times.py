@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.chunk import Word
-from engine.worker.asr.word_times import NOTHING, Spoken, joined, words_of
+from engine.worker.asr.word_times import NOTHING, WordTimes, joined, words_of
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_words_make_up_the_text_or_there_are_none(tokens: list[str]) -> None:
 
 
 def test_parts_of_a_clip_are_joined_with_the_times_of_the_whole() -> None:
-    first, second = Spoken("hello", (Word("hello", 1, 2, -1.0),)), Spoken("you", (Word("you", 0.5, 0.75),))
-    assert second.after(first, 20) == Spoken("hello you", (Word("hello", 1, 2, -1.0), Word("you", 20.5, 20.75)))
+    first, second = WordTimes("hello", (Word("hello", 1, 2, -1.0),)), WordTimes("you", (Word("you", 0.5, 0.75),))
+    assert second.after(first, 20) == WordTimes("hello you", (Word("hello", 1, 2, -1.0), Word("you", 20.5, 20.75)))
     assert second.after(NOTHING, 20).words == (Word("you", 20.5, 20.75),)
     assert NOTHING.after(first, 20) == first
-    assert Spoken("it").after(first, 20) == Spoken("hello it"), "where one part has no times, the whole has none"
+    assert WordTimes("it").after(first, 20) == WordTimes("hello it"), "where one part has no times, the whole has none"
 
 
 def test_texts_are_joined_as_their_languages_are_written() -> None:

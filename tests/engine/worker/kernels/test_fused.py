@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.worker.kernels.loading import Kernels
 from engine.worker.nn import moe
-from engine.worker.nn.decoder import Decoder, rms_norm
+from engine.worker.nn.decoder import TransformerDecoder, rms_norm
 from engine.worker.nn.predictor import Predictor
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.sampling_params import BatchSamplingParams, SamplingParams
@@ -175,7 +175,7 @@ def made(kernels: Kernels | None) -> Any:
 def test_a_step_of_a_stack(name: str, in_place: bool, kernels: Kernels) -> None:
     """Two steps one behind the other: the second sees what the first wrote."""
     found = list[Tensor]()
-    for decoder in (Decoder(made(one), SimpleNamespace(**STACKS[name])) for one in (None, kernels)):
+    for decoder in (TransformerDecoder(made(one), SimpleNamespace(**STACKS[name])) for one in (None, kernels)):
         cache = decoder.cache(4, 20)
         for step in range(2):
             starts = [9 + step, step]
@@ -205,7 +205,10 @@ def test_a_frame_of_the_code_predictor(kernels: Kernels) -> None:
 
 
 def test_without_kernels_a_step_is_what_a_forward_is() -> None:
-    decoder, cache = Decoder(made(None), SimpleNamespace(**SPARSE)), KvSlots(2, 2, 2, 8, 16, CPU, torch.float32)
+    decoder, cache = (
+        TransformerDecoder(made(None), SimpleNamespace(**SPARSE)),
+        KvSlots(2, 2, 2, 8, 16, CPU, torch.float32),
+    )
     angles = decoder.rope(torch.zeros(2, 1), torch.float32)
     where = CachePositions.of(cache, [0, 1], [0, 0], 1)
     one, other = (

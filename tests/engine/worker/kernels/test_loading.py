@@ -13,7 +13,7 @@ import torch
 from engine.errors import ConfigError
 from engine.worker.kernels import loading
 from engine.worker.kernels.loading import Kernels, chosen, load
-from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
 from engine.worker.stage import StageConfig
 from tests.engine.worker.models.qwen3_omni.cases import Folder
 
@@ -44,7 +44,7 @@ def test_a_device_that_cannot_run_them_is_told(monkeypatch: pytest.MonkeyPatch, 
 
 def test_the_option_is_on_where_a_gpu_of_nvidias_has_them(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoint("plain")
-    assert Source(StageConfig(folder)).kernels is None, "a CPU has none, also where they may be interpreted"
+    assert Qwen3OmniSource(StageConfig(folder)).kernels is None, "a CPU has none, also where they may be interpreted"
     monkeypatch.setattr(loading, "load", lambda device: "loaded")
     monkeypatch.setattr(loading, "find_spec", lambda name: name)
     monkeypatch.setenv("CC", "cc")
@@ -56,10 +56,10 @@ def test_the_option_is_on_where_a_gpu_of_nvidias_has_them(checkpoint: Folder, mo
     assert chosen("auto", GPU) is None, "without Triton"
     monkeypatch.undo()
     with pytest.raises(ConfigError, match=r"options\.kernels: 'yes' is none of auto, on, off"):
-        Source(StageConfig(folder, options={"kernels": "yes"}))
+        Qwen3OmniSource(StageConfig(folder, options={"kernels": "yes"}))
     monkeypatch.setattr(loading, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"options\.kernels: the package triton is not installed"):
-        Source(StageConfig(folder, options={"kernels": True}))
+        Qwen3OmniSource(StageConfig(folder, options={"kernels": True}))
 
 
 @pytest.mark.triton

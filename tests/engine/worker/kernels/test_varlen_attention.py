@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.worker.kernels.loading import Kernels
 from engine.worker.nn import prefills
-from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.decoder import TransformerDecoder
 from engine.worker.nn.slots import Batch, KvSlots, PiecesInPlace, VarlenBatch
 from tests.engine.worker.kernels.figures import differing
 from tests.engine.worker.kernels.test_decode_attention import CLOSE
@@ -109,7 +109,7 @@ def test_a_prefill_of_a_stack(kernels: Kernels, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(type(kernels), "varlen", counted)
     found = list[Tensor]()
     for one in (None, kernels):
-        decoder = Decoder(made(one), SimpleNamespace(**SPARSE | ROPE))
+        decoder = TransformerDecoder(made(one), SimpleNamespace(**SPARSE | ROPE))
         cache, batch = decoder.cache(3, 20), Batch()
         for slot, start, count in ((2, 0, 3), (0, 0, 5)):
             positions = np.tile(np.arange(start, start + count, dtype=np.float32), (3, 1))
@@ -130,7 +130,7 @@ def test_prompts_that_are_filled_up_to_a_graphs_size_are_those_that_are_not(
     monkeypatch.setattr(prefills, "MOST", 16)
     found = list[Tensor]()
     for static in (False, True):
-        decoder = Decoder(made(kernels), SimpleNamespace(**SPARSE | ROPE))
+        decoder = TransformerDecoder(made(kernels), SimpleNamespace(**SPARSE | ROPE))
         cache = decoder.cache(4, 20, positions)
         for slot in range(3 if positions else 0):
             assert cache.resize(slot, 12)

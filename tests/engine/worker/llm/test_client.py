@@ -28,8 +28,8 @@ from engine.errors import (
     Stalled,
 )
 from engine.worker.llm import client as module
-from engine.worker.llm.client import Client
-from engine.worker.llm.deltas import Delta, Thought
+from engine.worker.llm.client import ChatClient
+from engine.worker.llm.deltas import Delta, ReasoningDelta
 from engine.worker.llm.options import options_of
 from tests.engine.worker.llm.scripted import (
     STREAM_HEAD,
@@ -54,15 +54,15 @@ ANSWER = [Text("Good ", 0), Text("day", 5), Usage()]
 
 
 @asynccontextmanager
-async def asking(server: Scripted, **options: Any) -> AsyncGenerator[Client]:
-    client = Client(options_of({"url": server.url, "model": "m", **options}))
+async def asking(server: Scripted, **options: Any) -> AsyncGenerator[ChatClient]:
+    client = ChatClient(options_of({"url": server.url, "model": "m", **options}))
     try:
         yield client
     finally:
         await client.aclose()
 
 
-async def answered(client: Client, body: dict[str, Any] = BODY) -> list[Delta]:
+async def answered(client: ChatClient, body: dict[str, Any] = BODY) -> list[Delta]:
     return [one async for one in client.answer(body, "r")]
 
 
@@ -288,11 +288,11 @@ async def test_a_model_that_thinks_for_18_s_is_alive_and_its_thoughts_are_told_a
 
     async with scripted(stream(*steps, *words("Yes."))) as server:
         options = options_of({"url": server.url, "model": "m", "first_token_s": 5, "stall_s": 5})
-        client = Client(options, clock)
+        client = ChatClient(options, clock)
         told: list[Delta] = []
         async for one in client.answer(BODY, "r"):
             told.append(one)
-            now_s += isinstance(one, Thought)  # each took a second
+            now_s += isinstance(one, ReasoningDelta)  # each took a second
         await client.aclose()
     assert now_s == 18
     assert told[18:] == [Text("Yes.", 0), Usage()]
@@ -301,7 +301,7 @@ async def test_a_model_that_thinks_for_18_s_is_alive_and_its_thoughts_are_told_a
 async def test_the_time_that_a_reader_takes_is_not_the_servers() -> None:
     now_s = 0.0
     async with scripted(GOOD) as server:
-        client = Client(options_of({"url": server.url, "model": "m", "stall_s": 5}), lambda: now_s)
+        client = ChatClient(options_of({"url": server.url, "model": "m", "stall_s": 5}), lambda: now_s)
         async for _ in client.answer(BODY, "r"):
             now_s += 60
         await client.aclose()

@@ -9,7 +9,7 @@ import pytest
 
 from engine.chunk import Text, ToolCall, Usage, texts
 from engine.worker.llm.continuing import continued, goes_on, rest
-from engine.worker.llm.deltas import Delta, Thought
+from engine.worker.llm.deltas import Delta, ReasoningDelta
 
 BODY: dict[str, Any] = {
     "model": "m",
@@ -102,5 +102,5 @@ async def test_space_that_was_written_does_not_come_twice() -> None:
 
 
 async def test_calls_and_thoughts_behind_it_stay_as_they_are() -> None:
-    others: tuple[Delta, ...] = (Thought("hm"), ToolCall("c", "look", "{}"))
+    others: tuple[Delta, ...] = (ReasoningDelta("hm"), ToolCall("c", "look", "{}"))
     assert await placed(written("One"), *others) == list(others)

@@ -8,14 +8,14 @@ import pytest
 from engine.chunk import Finish, Text, ToolCall, ToolCallDelta, Usage
 from engine.errors import StageFailed
 from engine.worker.llm import decoder as module
-from engine.worker.llm.decoder import DONE, Decoder
-from engine.worker.llm.deltas import Delta, Thought
-from engine.worker.remote.refusals import Refusal
+from engine.worker.llm.decoder import DONE, ChatStreamDecoder
+from engine.worker.llm.deltas import Delta, ReasoningDelta
+from engine.worker.remote.refusals import ServerRefusal
 from tests.engine.worker.llm.scripted import call, delta, text
 
 
 def decoded(*events: Any) -> list[Delta]:
-    decoder = Decoder("r")
+    decoder = ChatStreamDecoder("r")
     fed = [one for event in events for one in decoder.feed(event if isinstance(event, str) else json.dumps(event))]
     return fed + decoder.end()
 
@@ -37,7 +37,7 @@ def test_an_answer_is_its_text_then_its_usage_then_its_finish() -> None:
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_thoughts_come_in_fields_of_their_own_too(field: str) -> None:
-    assert decoded(delta(**{field: "Hm."}), text("Yes", "stop")) == [*(Thought("Hm."), Text("Yes", 0), Usage())]
+    assert decoded(delta(**{field: "Hm."}), text("Yes", "stop")) == [*(ReasoningDelta("Hm."), Text("Yes", 0), Usage())]
 
 
 def test_usage_with_every_event_is_told_once_the_last_one() -> None:
@@ -177,6 +177,6 @@ def test_an_answer_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_an_error_in_the_stream_is_a_refusal(event: Any, status: int, said: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ServerRefusal) as caught:
         decoded(text("a"), event)
     assert (caught.value.status, caught.value.said) == (status, said)

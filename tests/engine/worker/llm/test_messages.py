@@ -21,21 +21,26 @@ from engine.core import (
     Request,
     Sampling,
     TextPart,
-    Tool,
     ToolCallPart,
+    ToolDefinition,
     ToolResultPart,
     VideoPart,
 )
 from engine.errors import RequestError
 from engine.worker.llm.messages import body_of
-from engine.worker.llm.options import SPOKEN, Options, options_of
+from engine.worker.llm.options import SPOKEN, ChatServerOptions, options_of
 
 
-def options(**fields: Any) -> Options:
+def options(**fields: Any) -> ChatServerOptions:
     return options_of({"url": "http://127.0.0.1", "model": "m", "instructions_suffix": "", **fields})
 
 
-def body(*messages: Message, said: TextPart | AudioPart | None = None, options_: Options | None = None, **fields: Any):
+def body(
+    *messages: Message,
+    said: TextPart | AudioPart | None = None,
+    options_: ChatServerOptions | None = None,
+    **fields: Any,
+):
     return body_of(Request(id="r", session="s", messages=messages, **fields), options_ or options(), said)
 
 
@@ -114,7 +119,11 @@ def test_how_tokens_are_drawn_is_said_where_somebody_says_it(sampling: Sampling,
     ],
 )
 def test_tools_are_always_told_and_the_choice_with_them(choice: str, asked: Any) -> None:
-    found = body(user("a"), tools=(Tool("timer", "Sets it.", {"type": "object"}), Tool("bare")), tool_choice=choice)
+    found = body(
+        user("a"),
+        tools=(ToolDefinition("timer", "Sets it.", {"type": "object"}), ToolDefinition("bare")),
+        tool_choice=choice,
+    )
     assert found["tools"][0] == {
         "type": "function",
         "function": {"name": "timer", "description": "Sets it.", "parameters": {"type": "object"}},

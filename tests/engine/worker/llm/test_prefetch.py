@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from engine.worker.llm.prefetch import Ahead
+from engine.worker.llm.prefetch import Prefetcher
 from tests.engine.fakes import turns
 
 
@@ -32,7 +32,7 @@ class Counting:
 @pytest.mark.parametrize("most", [1, 2, 100])
 async def test_all_comes_in_order_and_is_read_no_further_ahead_than_allowed(most: int) -> None:
     source = Counting(5)
-    ahead = Ahead(source.items(), most, "test")
+    ahead = Prefetcher(source.items(), most, "test")
     assert not ahead.begun.is_set()
     for n in range(5):
         await turns()
@@ -46,7 +46,7 @@ async def test_all_comes_in_order_and_is_read_no_further_ahead_than_allowed(most
 
 
 async def test_an_error_comes_behind_what_came_before_it_and_again() -> None:
-    ahead = Ahead(Counting(2, ValueError("x")).items(), 10, "test")
+    ahead = Prefetcher(Counting(2, ValueError("x")).items(), 10, "test")
     await turns()
     assert [await anext(ahead), await anext(ahead)] == [0, 1]
     for _ in range(2):
@@ -56,7 +56,7 @@ async def test_an_error_comes_behind_what_came_before_it_and_again() -> None:
 
 
 async def test_an_end_without_an_item_has_begun_as_well() -> None:
-    ahead = Ahead(Counting(0).items(), 1, "test")
+    ahead = Prefetcher(Counting(0).items(), 1, "test")
     await asyncio.wait_for(ahead.begun.wait(), 20)
     assert [n async for n in ahead] == []
     await ahead.aclose()
@@ -64,7 +64,7 @@ async def test_an_end_without_an_item_has_begun_as_well() -> None:
 
 async def test_to_close_it_closes_the_generator_wherever_it_is() -> None:
     source = Counting(5)
-    ahead = Ahead(source.items(), 1, "test")
+    ahead = Prefetcher(source.items(), 1, "test")
     assert await anext(ahead) == 0
     await turns()
     await ahead.aclose()

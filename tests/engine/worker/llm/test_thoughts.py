@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.worker.llm.deltas import Thought
-from engine.worker.llm.thoughts import Thoughts
+from engine.worker.llm.deltas import ReasoningDelta
+from engine.worker.llm.thoughts import ReasoningFilter
 
 
 def split(*pieces: str) -> tuple[str, str]:
     """(thoughts, text)."""
-    thoughts = Thoughts()
+    thoughts = ReasoningFilter()
     deltas = [one for piece in pieces for one in thoughts.feed(piece)] + thoughts.flush()
-    thought = "".join(one.text for one in deltas if isinstance(one, Thought))
+    thought = "".join(one.text for one in deltas if isinstance(one, ReasoningDelta))
     return thought, "".join(one for one in deltas if isinstance(one, str))
 
 

@@ -11,7 +11,7 @@ from engine.chunk import Audio, Checkpoint, Chunk, Codes, Counts, Text, kinds
 from engine.core import StageInfo
 from engine.delivered import RecoveryLog, count
 from engine.ipc import messages
-from engine.worker.loop.recovery import Recovery
+from engine.worker.loop.recovery import RunRecovery
 from engine.worker.pace import OneFrame
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import Desk, FakeStage, Result, data_of, opened, request, until, working
@@ -103,7 +103,7 @@ def test_what_a_state_covers_is_not_left_out_a_second_time() -> None:
     """Sound that a state covers is not made again: what comes next is new."""
     info = StageInfo(name="v", order=0, emits=kinds(Audio))
     state = Checkpoint({}, "v", {"audio": 24_000})
-    recovery = Recovery(messages.Resume({"audio": 30_000, "text": 4}, {}, 1.0, (state,)))
+    recovery = RunRecovery(messages.Resume({"audio": 30_000, "text": 4}, {}, 1.0, (state,)))
     req = StageRequest(request(), 0, OneFrame(), info=info, kept=recovery.kept(info))
     recovery.begin(req)
     assert (req.made, recovery.covered_s) == ({"audio": 24_000}, 1.0)
@@ -113,7 +113,7 @@ def test_what_a_state_covers_is_not_left_out_a_second_time() -> None:
 
 
 def test_what_stages_leave_goes_once() -> None:
-    recovery = Recovery()
+    recovery = RunRecovery()
     req = StageRequest(request(), 0, OneFrame(), info=StageInfo(name="t", checkpoints=kinds(Text)))
     assert recovery.made(req, Text("a", 0)) == Text("a", 0)
     assert [len(recovery.take_checkpoints()), len(recovery.take_checkpoints())] == [1, 0]

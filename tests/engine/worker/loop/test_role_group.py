@@ -11,7 +11,7 @@ import pytest
 from engine.chunk import Bundle, Chunk
 from engine.ipc import messages
 from engine.worker.loop.listener import Listener
-from engine.worker.loop.role_group import Group
+from engine.worker.loop.role_group import RoleGroup
 from engine.worker.loop.run import Run
 from engine.worker.pace import OneFrame
 from engine.worker.stage_request import StageRequest
@@ -22,7 +22,7 @@ NOTHING = frozenset[str]()
 THREE = ("main", "negative", "empty")
 
 
-def group(kind: str, *roles: str) -> Group:
+def group(kind: str, *roles: str) -> RoleGroup:
     """A request at a stage in these roles; each has given its own name."""
     stage = FakeStage(group=kind)
     reqs = [
@@ -30,7 +30,7 @@ def group(kind: str, *roles: str) -> Group:
     ]
     for req in reqs:
         req.given.append(x(req.role))
-    return Group(stage, reqs)
+    return RoleGroup(stage, reqs)
 
 
 @pytest.mark.seed("A0.2", "A0.3")
@@ -73,7 +73,7 @@ def test_one_role_is_complete_by_itself_and_no_bundle(kind: str) -> None:
     assert alone.bundle() is None
 
 
-def sent_by(roles: Sequence[str]) -> tuple[Run, Group, list[messages.Message]]:
+def sent_by(roles: Sequence[str]) -> tuple[Run, RoleGroup, list[messages.Message]]:
     """A run at one joined stage, and what it sends."""
     sent: list[messages.Message] = []
     stage = FakeStage(group="joined", emits=NOTHING)

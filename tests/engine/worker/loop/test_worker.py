@@ -85,7 +85,7 @@ async def test_closed_at_any_turn_a_run_leaves_nothing(after: int) -> None:
         await turns()
         await settled(desk)
         said = len(desk.sent)
-        desk.put(*fed("r", 1), messages.Grant("r", 1), messages.Playout("r", "playing"), messages.End("r"))
+        desk.put(*fed("r", 1), messages.Grant("r", 1), messages.PlayoutUpdate("r", "playing"), messages.End("r"))
         await turns()
         assert len(desk.sent) == said
 
@@ -453,19 +453,19 @@ async def test_a_held_answer_is_made_as_far_ahead_as_it_may_and_plays_once_it_is
     now_s = 100.0
     stage = FakeStage(act=speak, emits=frozenset({"audio"}))
     async with working(stage, clock=lambda: now_s) as desk:
-        desk.put(opened("r", lead_s=1.0), messages.Playout("r", "held"), *fed("r", *range(40)))
+        desk.put(opened("r", lead_s=1.0), messages.PlayoutUpdate("r", "held"), *fed("r", *range(40)))
         await turns(200)
         held = len(desk.of(messages.Emit, "r"))
         assert held == 11  # nobody hears it, so time does not make room
         now_s += 30
         await turns(200)
         assert len(desk.of(messages.Emit, "r")) == held
-        desk.put(messages.Playout("r", "due"), messages.Playout("r", "playing"))
+        desk.put(messages.PlayoutUpdate("r", "due"), messages.PlayoutUpdate("r", "playing"))
         now_s += 0.95
-        desk.put(messages.Playout("r", "playing"))  # as any report it wakes the loop
+        desk.put(messages.PlayoutUpdate("r", "playing"))  # as any report it wakes the loop
         await turns(200)
         assert len(desk.of(messages.Emit, "r")) == held
-        desk.put(messages.Playout("r", "playing", skipped_s=0.25))
+        desk.put(messages.PlayoutUpdate("r", "playing", skipped_s=0.25))
         await turns(200)
         assert len(desk.of(messages.Emit, "r")) == held + 2, "what is not played is nothing that he still has to hear"
         desk.put(messages.Close("r"))
@@ -494,7 +494,7 @@ async def test_a_listener_who_comes_due_while_the_loop_looks_is_not_forgotten() 
 async def test_who_is_held_waits_for_whoever_is_heard() -> None:
     stage = FakeStage()
     async with working(stage, max_batch=1) as desk:
-        desk.put(opened("held"), messages.Playout("held", "held"), opened("due"))
+        desk.put(opened("held"), messages.PlayoutUpdate("held", "held"), opened("due"))
         desk.put(*fed("held", 1, 2, 3), *fed("due", 1, 2, 3), messages.End("held"), messages.End("due"))
         await desk.ended("held", "due")
     assert [batch[0] for batch in stage.batches] == ["due"] * 4 + ["held"] * 4

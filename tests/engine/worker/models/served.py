@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.commands.server import Address, Server
+from app.commands.server import Address, RemoteServer
 from benchmarks.loads import Kind, Plan, loads
 from benchmarks.serve import Report
 from engine import Message, Request, Sampling, TextPart
@@ -27,7 +27,7 @@ def questions(texts: Sequence[str], tokens: int, seed: int = 0) -> tuple[Request
 async def sounds(url: str, requests: tuple[Request, ...], **plan: Any) -> Sequence[np.ndarray]:
     """The sound of each answer, float32 at 24 kHz; under load each has to be that one, whole, and nobody else's."""
     report = Report()
-    async with Server(Address(url)) as asked:
+    async with RemoteServer(Address(url)) as asked:
         report.loads = await loads(asked, Plan(**plan), Kind("answers", requests))
     assert [figure.value for figure in report.figures(exact=True)] == [0.0] * 4
     return report.loads[0].alone

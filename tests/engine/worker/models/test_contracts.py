@@ -21,12 +21,12 @@ from engine.deployment.config import ChunkSpec, HeartbeatSpec
 from engine.worker.models.qwen2_5_omni.talker import Talker as Qwen25Talker
 from engine.worker.models.qwen3_omni.talker import Talker as Qwen3Talker
 from engine.worker.models.qwen3_tts.talker import Talker as TtsTalker
-from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.decoder import TransformerDecoder
 from engine.worker.nn.slots import Batch
-from engine.worker.omni.thinker import Thinker
+from engine.worker.omni.thinker import OmniThinker
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import stage
-from engine.worker.text.chat_encoder import Chat, Pieces
+from engine.worker.text.chat_encoder import Chat, TextPieces
 from tests.engine.fakes import lose, until
 from tests.engine.held import held_per_request
 from tests.oracles import tiny_qwen2_5_omni, tiny_qwen3_omni, tiny_qwen3_tts
@@ -279,7 +279,7 @@ async def test_a_lost_thinkers_successor_writes_on_and_all_of_it_is_spoken(
     chat = Chat(weights(kind[0]))
     assert said.text == chat.text(said.ids), "the characters of one answer"
     assert len(said.ids) > after
-    pieces = Pieces(chat)
+    pieces = TextPieces(chat)
     written = np.cumsum([len(pieces.feed(id)[0]) for id in said.ids]).tolist()
     assert heard["r"] == written[: len(heard["r"])], "the voice was given each of its tokens, and each once"
     assert len(heard["r"]) > after
@@ -289,13 +289,13 @@ async def test_a_lost_thinkers_successor_writes_on_and_all_of_it_is_spoken(
 
 def another_thought(patch: pytest.MonkeyPatch) -> None:
     """Each thinker draws by a seed of its own, as a batch of another size does in bfloat16, only surely."""
-    opened, seeds = Thinker.open, iter(range(100, 10_000))
+    opened, seeds = OmniThinker.open, iter(range(100, 10_000))
 
     def open_(self: Any, req: StageRequest) -> None:
         opened(self, req)
         req.state.params = replace(req.state.params, seed=next(seeds))
 
-    patch.setattr(Thinker, "open", open_)
+    patch.setattr(OmniThinker, "open", open_)
 
 
 def text_ends(talker: type[Any], patch: pytest.MonkeyPatch) -> dict[str, list[int]]:
@@ -325,13 +325,13 @@ async def test_a_sessions_next_turn_computes_only_what_is_new(
     kind: tuple[str, str], engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In float32 it says what it says in a session that has nothing of it."""
-    computed, append = [0], Decoder.append
+    computed, append = [0], TransformerDecoder.append
 
-    def counting(self: Decoder, batch: Batch, *more: Any) -> Any:
+    def counting(self: TransformerDecoder, batch: Batch, *more: Any) -> Any:
         computed[0] += sum(batch.counts)
         return append(self, batch, *more)
 
-    monkeypatch.setattr(Decoder, "append", counting)
+    monkeypatch.setattr(TransformerDecoder, "append", counting)
     turns = [Message("user", (TextPart("How far is it to the next town along the river? " * 6),))]
     fields: dict[str, Any] = {"say": None, "max_text_tokens": 6, "max_audio_s": 0.4}
     first = await answer(engine, told("first", session="s", messages=tuple(turns), **fields))

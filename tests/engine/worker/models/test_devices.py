@@ -24,7 +24,7 @@ from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import answers, check, has_graphs, nvidia_capability
 from engine.worker.nn.moe import has_grouped
 from engine.worker.nn.sampling_params import SamplingParams
-from engine.worker.omni.source import Source
+from engine.worker.omni.source import OmniSource
 from engine.worker.process import stage_loader
 from engine.worker.stage import StageConfig
 from tests.engine.worker.models.qwen3_omni.cases import Folder
@@ -120,7 +120,7 @@ def test_another_process_that_takes_the_memory_meanwhile_is_one_sentence(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\nSee documentation")
 
     if when == "loading":
-        monkeypatch.setattr(Source, "reader", full)
+        monkeypatch.setattr(OmniSource, "reader", full)
     else:
         monkeypatch.setattr("engine.worker.talker.code2wav.WARM_S", 60.0)
         capturing(monkeypatch, full)
@@ -194,8 +194,8 @@ def test_graphs_are_for_nvidias_devices_alone(checkpoint: Folder, monkeypatch: p
     monkeypatch.setattr(torch.version, "hip", None)
     assert [has_graphs(torch.device(device)) for device in ("cuda:1", "cpu", "mps")] == [True, False, False]
     folder, plain = checkpoint("plain"), {"kernels": "off"}
-    assert source.Source(StageConfig(folder, "cuda:0", options=plain)).static
+    assert source.Qwen3OmniSource(StageConfig(folder, "cuda:0", options=plain)).static
     monkeypatch.setattr(torch.version, "hip", "6.4")
     assert not has_graphs(torch.device("cuda:0"))
-    assert not source.Source(StageConfig(folder, "cuda:0", options=plain)).static
-    assert source.Source(StageConfig(folder, "cuda:0", options=plain | {"graphs": "on"})).static
+    assert not source.Qwen3OmniSource(StageConfig(folder, "cuda:0", options=plain)).static
+    assert source.Qwen3OmniSource(StageConfig(folder, "cuda:0", options=plain | {"graphs": "on"})).static

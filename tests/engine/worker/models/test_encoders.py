@@ -14,9 +14,9 @@ from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as qwen3
 
 from engine.errors import WeightsError
 from engine.worker.models.qwen2_5_omni import encoders as ours2_5
-from engine.worker.models.qwen2_5_omni.source import Source as Source2_5
+from engine.worker.models.qwen2_5_omni.source import Qwen2_5OmniSource as Source2_5
 from engine.worker.models.qwen3_omni import encoders as ours3
-from engine.worker.models.qwen3_omni.source import Source as Source3
+from engine.worker.models.qwen3_omni.source import Qwen3OmniSource as Source3
 from engine.worker.nn.encoder import activation
 from engine.worker.stage import StageConfig
 from tests.oracles import tiny_qwen2_5_omni, tiny_qwen3_omni

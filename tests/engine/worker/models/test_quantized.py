@@ -20,15 +20,15 @@ from engine.ipc import messages
 from engine.quantize import quantize
 from engine.worker import quantize as quantizing
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
-from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn import memory as planning
-from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.decoder import TransformerDecoder
 from engine.worker.nn.memory import WORK, check_room, memory_of, plan
 from engine.worker.nn.quantized import QuantizedWeight, dense
 from engine.worker.nn.slots import Batch
-from engine.worker.nn.weights import Checkpoint, Reader
+from engine.worker.nn.weights import SafetensorsCheckpoint, WeightReader
 from engine.worker.process import stage_loader
 from engine.worker.stage import StageConfig
 from tests.engine.worker.nn.test_quantized import AWQ_ORDER, plain, words
@@ -60,7 +60,7 @@ def written_out(small: Path, original: Path, out: Path) -> Path:
     for file in original.iterdir():
         if file.suffix != ".safetensors":
             (out / file.name).write_bytes(file.read_bytes())
-    read = Reader(Checkpoint(small, ARCHITECTURE), "", torch.device("cpu"), torch.float32)
+    read = WeightReader(SafetensorsCheckpoint(small, ARCHITECTURE), "", torch.device("cpu"), torch.float32)
     tensors = load_file(original / "model.safetensors")
     for name, tensor in tensors.items():
         if f"{name.removesuffix('.weight')}.weight_packed" in read:
@@ -156,7 +156,7 @@ def test_a_checkpoint_in_shards_stays_in_shards(checkpoint: Folder, tmp_path: Pa
     done = quantize(original, tmp_path / "out", 8, 16, silent)
     assert done.layers > 0
     assert done.after < done.before
-    found = Checkpoint(tmp_path / "out", ARCHITECTURE)
+    found = SafetensorsCheckpoint(tmp_path / "out", ARCHITECTURE)
     for name in ("thinker.model.layers.0.self_attn.q_proj.weight_packed", "thinker.model.embed_tokens.weight"):
         assert found.tensor(name).numel()
     assert {file.name for file in (tmp_path / "out").iterdir()} == {file.name for file in original.iterdir()}
@@ -233,9 +233,11 @@ def test_a_weight_that_is_rounded_in_pieces_is_the_same(bits: int, monkeypatch: 
 
 def test_what_a_step_writes_out_is_forgotten_at_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One weight after the other: never two experts, and none behind the step."""
-    read = Reader(Checkpoint(small, ARCHITECTURE), "thinker.model.", torch.device("cpu"), torch.float32)
-    config = Source(StageConfig(weights=small)).text
-    decoder = Decoder(read, config)
+    read = WeightReader(
+        SafetensorsCheckpoint(small, ARCHITECTURE), "thinker.model.", torch.device("cpu"), torch.float32
+    )
+    config = Qwen3OmniSource(StageConfig(weights=small)).text
+    decoder = TransformerDecoder(read, config)
     write_out, written = QuantizedWeight.dense, list[weakref.ref[Tensor]]()
     most = 0
 

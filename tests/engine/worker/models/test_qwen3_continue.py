@@ -13,7 +13,7 @@ import pytest
 
 from engine import Engine, EngineSpec, Sampling, WorkerSpec
 from engine.chunk import Codes, Text, ToolCall, Usage
-from engine.core import IN_WRITING, Tool
+from engine.core import IN_WRITING, ToolDefinition
 from engine.deployment.config import HeartbeatSpec
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.stage import StageConfig
@@ -170,7 +170,7 @@ async def test_a_call_that_silenced_the_voice_goes_on(
         monkeypatch.setattr(StageRequest, "checkpoint", None)
     spoken = spied(monkeypatch)
     async with Engine(spec(checkpoint("plain"))) as engine:
-        found, _ = await given(engine, None, tools=(Tool("city", "", {}),))
+        found, _ = await given(engine, None, tools=(ToolDefinition("city", "", {}),))
     calls = [one.arguments for one in found.others if isinstance(one, ToolCall)]
     assert len(lives) == 2
     assert (found.text == "One moment." and calls == ["{}"]) == kept

@@ -16,14 +16,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from engine.errors import WeightsError
-from engine.worker.nn.conv import CausalConv, CausalTransposedConv, Piece
-from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.conv import CausalConv, CausalTransposedConv, ConvBatch
+from engine.worker.nn.decoder import TransformerDecoder
 from engine.worker.nn.moe import _walked, gathered, grouped, moe, route
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.sampler import draw, penalised
 from engine.worker.nn.sampling_params import FAILED, BatchSamplingParams, SamplingParams, uniforms
 from engine.worker.nn.slots import Batch, CachePositions, KvSlots
-from engine.worker.nn.weights import Checkpoint, Reader, find
+from engine.worker.nn.weights import SafetensorsCheckpoint, WeightReader, find
 from engine.worker.randomness import uniform
 
 CPU = torch.device("cpu")
@@ -52,7 +52,7 @@ class Made:
         return self("", sum(sizes), width)
 
 
-def reader(seed: int = 0) -> Reader:
+def reader(seed: int = 0) -> WeightReader:
     return Made(seed)  # type: ignore[return-value]
 
 
@@ -204,7 +204,7 @@ CONFIG = SimpleNamespace(
 
 
 def test_a_batch_of_slots_at_their_own_places_is_each_alone() -> None:
-    decoder = Decoder(reader(), CONFIG)
+    decoder = TransformerDecoder(reader(), CONFIG)
     lengths, slots = (5, 1, 9), (3, 0, 2)
     rows = {slot: torch.randn(1, n + 1, 32) for slot, n in zip(slots, lengths, strict=True)}
 
@@ -247,7 +247,7 @@ def rows_of(*spans: tuple[int, int, int]) -> Batch:
 @pytest.mark.parametrize("spans", [((3, 0, 5), (0, 0, 1), (3, 5, 9), (1, 0, 7)), ((4, 0, 6), (2, 0, 6)), ((1, 0, 4),)])
 def test_rows_of_several_slots_in_one_batch_are_each_alone(spans: Any) -> None:
     """Also where one slot comes twice, and what its later rows see goes in with the same batch."""
-    decoder = Decoder(reader(), THREE_AXES)
+    decoder = TransformerDecoder(reader(), THREE_AXES)
     batch = rows_of(*spans)
     hidden, tapped = decoder.append(batch, decoder.cache(5, 20), tap=1)
     assert hidden.shape == tapped.shape == (sum(batch.counts), 32)
@@ -263,7 +263,7 @@ def test_rows_of_several_slots_in_one_batch_are_each_alone(spans: Any) -> None:
 
 def test_in_another_order_rows_of_a_slot_would_not_see_each_other() -> None:
     """The negative control of the test above."""
-    decoder = Decoder(reader(), THREE_AXES)
+    decoder = TransformerDecoder(reader(), THREE_AXES)
     right, _ = decoder.append(rows_of((3, 0, 5), (3, 5, 9)), decoder.cache(5, 20))
     wrong, _ = decoder.append(rows_of((3, 5, 9), (3, 0, 5)), decoder.cache(5, 20))
     assert not torch.allclose(right[5:], wrong[:4], atol=1e-3)
@@ -315,10 +315,10 @@ def pieces(conv: Any, x: Tensor, cuts: list[int]) -> Tensor:
     """Two signals in slots 2 and 0, which have had others before, fed cut by cut; a third slot is disturbed
     meanwhile."""
     out = []
-    conv(torch.randn(2, x.shape[1], 5), Piece(torch.tensor([2, 0]), True))
+    conv(torch.randn(2, x.shape[1], 5), ConvBatch(torch.tensor([2, 0]), True))
     for i, part in enumerate(x.split(cuts, -1)):
-        out.append(conv(part, Piece(torch.tensor([2, 0]), i == 0)))
-        conv(torch.randn(1, x.shape[1], 3), Piece(torch.tensor([1]), False))
+        out.append(conv(part, ConvBatch(torch.tensor([2, 0]), i == 0)))
+        conv(torch.randn(1, x.shape[1], 3), ConvBatch(torch.tensor([1]), False))
     return torch.cat(out, -1)
 
 
@@ -335,29 +335,29 @@ def checkpoint(at: Path) -> Path:
 
 
 def test_weights_come_in_the_stages_dtype_and_only_as_wanted(tmp_path: Path) -> None:
-    found = Checkpoint(checkpoint(tmp_path), "Tiny")
-    read = Reader(found, "a.", CPU, torch.bfloat16)
+    found = SafetensorsCheckpoint(checkpoint(tmp_path), "Tiny")
+    read = WeightReader(found, "a.", CPU, torch.bfloat16)
     assert read("weight", 2, 3).dtype == torch.bfloat16
     assert sorted(found.names("b.")) == ["b.bias", "b.weight"]
-    joined = Reader(found, "", CPU, torch.float32).joined(("b.weight", "b.bias"), (3, 3))
+    joined = WeightReader(found, "", CPU, torch.float32).joined(("b.weight", "b.bias"), (3, 3))
     assert joined.tolist() == [1, 1, 1, 0, 0, 0]
 
 
 def test_every_fault_of_a_checkpoint_is_one_sentence(tmp_path: Path) -> None:
     good = checkpoint(tmp_path)
-    found = Checkpoint(good, "Tiny")
+    found = SafetensorsCheckpoint(good, "Tiny")
     for words, fault in {
         "has the shape \\[2, 3\\], where config.json wants \\[3, 2\\]": lambda: found.tensor("a.weight", (3, 2)),
         "has no tensor c": lambda: found.tensor("c"),
-        "describes Tiny, not Huge": lambda: Checkpoint(good, "Huge"),
+        "describes Tiny, not Huge": lambda: SafetensorsCheckpoint(good, "Huge"),
         "there is no such folder": lambda: find(tmp_path / "nowhere"),
         "neither a folder nor in the hub's cache": lambda: find(Path("someone/something")),
         "name a checkpoint's folder": lambda: find(None),
-        "config.json: missing": lambda: Checkpoint(good / "..", "Tiny"),
+        "config.json: missing": lambda: SafetensorsCheckpoint(good / "..", "Tiny"),
     }.items():
         with pytest.raises(WeightsError, match=words) as error:
             fault()
         assert "\n" not in str(error.value)
     (good / "config.json").write_text("[1, 2")
     with pytest.raises(WeightsError, match="not valid JSON"):
-        Checkpoint(good, "Tiny")
+        SafetensorsCheckpoint(good, "Tiny")

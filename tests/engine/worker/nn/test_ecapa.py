@@ -11,7 +11,7 @@ from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5O
 from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import ECAPA_TimeDelayNet
 
 from engine.worker.nn.ecapa import Ecapa
-from engine.worker.nn.weights import Checkpoint, Reader
+from engine.worker.nn.weights import SafetensorsCheckpoint, WeightReader
 
 
 @pytest.mark.parametrize("frames", [3, 60, 201])
@@ -27,7 +27,7 @@ def test_embeddings_are_those_of_the_reference(tmp_path: Path, frames: int, scal
         {f"a.{name}": one.contiguous() for name, one in theirs.state_dict().items()}, tmp_path / "model.safetensors"
     )
     (tmp_path / "config.json").write_text('{"architectures": ["Tiny"]}')
-    read = Reader(Checkpoint(tmp_path, "Tiny"), "a.", torch.device("cpu"), torch.float32)
+    read = WeightReader(SafetensorsCheckpoint(tmp_path, "Tiny"), "a.", torch.device("cpu"), torch.float32)
     mel = torch.randn(2, frames, 20)
     found = Ecapa(read, config)(mel.transpose(1, 2))
     assert found.shape == (2, 12)

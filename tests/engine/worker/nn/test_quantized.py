@@ -26,7 +26,7 @@ from engine.errors import WeightsError
 from engine.worker.nn import quantized
 from engine.worker.nn.moe import gathered, grouped, moe, route
 from engine.worker.nn.quantized import MOST_PACKED, PACKED_GROUPS, PackedWeight, QuantizedWeight, dense, linear
-from engine.worker.nn.weights import Checkpoint, Reader
+from engine.worker.nn.weights import SafetensorsCheckpoint, WeightReader
 from engine.worker.quantize import packed, rounded
 from tests.engine.worker.kernels.weights import KINDS, Kind
 from tests.engine.worker.kernels.weights import weight as random_weight
@@ -39,11 +39,13 @@ AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """The column of each place in a word of AWQ."""
 
 
-def reader(folder: Path, tensors: Mapping[str, Tensor], how: Mapping[str, Any] | None, dtype: Any = None) -> Reader:
+def reader(
+    folder: Path, tensors: Mapping[str, Tensor], how: Mapping[str, Any] | None, dtype: Any = None
+) -> WeightReader:
     config = {"architectures": ["Any"]} | ({"quantization_config": how} if how is not None else {})
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     save_file(dict(tensors), folder / "model.safetensors")
-    return Reader(Checkpoint(folder, "Any"), "", CPU, dtype or torch.float32)
+    return WeightReader(SafetensorsCheckpoint(folder, "Any"), "", CPU, dtype or torch.float32)
 
 
 def layer(found: Mapping[str, Tensor], name: str = "up") -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.worker.nn.slots import KvSlots
-from engine.worker.omni.room import AHEAD, Room
+from engine.worker.omni.room import AHEAD, KvCacheAdmission
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import request
 from tests.engine.worker.models.qwen3_omni.driven import Frames
@@ -22,7 +22,7 @@ class Place:
     def __init__(self, positions: int | None = SIZE, slots: int = 6) -> None:
         self.cache = KvSlots(1, slots, 1, 500, 2, CPU, torch.float32, positions)
         self.gave_up: list[int] = []
-        self.room = Room(self.cache, lambda req: self.gave_up.append(req.slot))
+        self.room = KvCacheAdmission(self.cache, lambda req: self.gave_up.append(req.slot))
         self.reqs = [StageRequest(request(), slot, Frames()) for slot in range(slots)]
 
     def take(self, slot: int, need: int, whole: bool = True) -> bool:
@@ -122,7 +122,7 @@ def test_room_ahead_grows_by_steps_up_to_a_context() -> None:
 
 def test_one_of_32_000_beside_63_short_ones_and_a_second_that_waits() -> None:
     cache = KvSlots(1, 65, 1, 32_768, 1, torch.device("meta"), torch.float32, 48_000)
-    room = Room(cache, lambda req: None)
+    room = KvCacheAdmission(cache, lambda req: None)
     reqs = [StageRequest(request(), slot, Frames()) for slot in range(65)]
     assert room.take(reqs[0], 32_000, whole=True)
     assert all(room.take(req, 200, whole=True) for req in reqs[1:64])

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from engine.worker.omni.thread_limiter import FewThreads
+from engine.worker.omni.thread_limiter import ThreadLimiter
 
 
 async def test_few_work_at_once_in_the_order_in_which_they_came_also_while_the_loop_stands_still() -> None:
-    few, at_once, most, order, lock = FewThreads(2), [0], [0], list[int](), threading.Lock()
+    few, at_once, most, order, lock = ThreadLimiter(2), [0], [0], list[int](), threading.Lock()
     over = threading.Event()
 
     def work(number: int) -> int:
@@ -38,7 +38,7 @@ async def test_few_work_at_once_in_the_order_in_which_they_came_also_while_the_l
 
 
 async def test_an_error_is_met_by_who_waits_for_it_and_who_is_cancelled_has_no_turn() -> None:
-    few, gate, done = FewThreads(1), threading.Event(), list[str]()
+    few, gate, done = ThreadLimiter(1), threading.Event(), list[str]()
     first = asyncio.create_task(few.do(lambda: gate.wait(10)))
     wrong = asyncio.create_task(few.do(lambda: 1 // 0))
     left = asyncio.create_task(few.do(lambda: done.append("left")))

@@ -11,7 +11,7 @@ import pytest
 
 from engine.ipc import messages
 from engine.worker.process import watchdog
-from engine.worker.process.watchdog import GRACE_S, LastResort
+from engine.worker.process.watchdog import GRACE_S, Watchdog
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def alarms(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_an_alarm_is_behind_the_last_deadline_and_gone_with_the_last_step(alarms: list[float]) -> None:
     now_s = 100.0
-    watch = LastResort(lambda: now_s)
+    watch = Watchdog(lambda: now_s)
     watch.note(messages.Blocking("ears", 5.0))
     now_s = 102.0
     watch.note(messages.Blocking("voice", 1.0))

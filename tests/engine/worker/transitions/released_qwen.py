@@ -18,8 +18,8 @@ from engine import stream
 from engine.chunk import Codes, Usage
 from engine.core import Request
 from engine.errors import ConfigError, StageFailed
-from engine.worker.codec_frames import Books
-from engine.worker.models.qwen3_omni.feed import Feed
+from engine.worker.codec_frames import Codec
+from engine.worker.models.qwen3_omni.feed import Qwen3TalkerFeed
 from engine.worker.models.qwen3_omni.talker_net import LEAD
 from engine.worker.omni.prompt import TalkerRows
 from engine.worker.stage_request import StageRequest
@@ -83,7 +83,7 @@ def qwen3_omni_thought(rng: Rng) -> Case:
 def _user_turns(ids: list[int]) -> tuple[list[int], int]:
     """The rows of a prompt that our talker takes, and where its own turn begins."""
     marks = SimpleNamespace(turn=TURN, user=USER)
-    return Feed._user_turns(cast(Any, SimpleNamespace(marks=marks)), ids)
+    return Qwen3TalkerFeed._user_turns(cast(Any, SimpleNamespace(marks=marks)), ids)
 
 
 def qwen3_omni_thoughts(rng: Rng) -> Case:
@@ -136,7 +136,7 @@ def _windows(frames: Ids, first: int, size: int) -> list[Ids]:
     req = StageRequest(Request(id="r", session="s", messages=()), 0, Cut(first, size))
 
     async def gathered() -> list[Ids]:
-        return [window.codes async for window in Books(16, 2_048, 1_920).windows(req, stream.of(chunks))]
+        return [window.codes async for window in Codec(16, 2_048, 1_920).windows(req, stream.of(chunks))]
 
     return asyncio.run(gathered())
 
@@ -245,12 +245,12 @@ def qwen2_5_thought(rng: Rng) -> Case:
         hidden = hidden[:0]
 
     def check(theirs: Any) -> str:
-        steps: list[msgspec.Struct] = [qwen2_5_omni.Thought(prompt_ids=prompt_ids)]
-        steps += [qwen2_5_omni.Thought(hidden=piece) for piece in pieces(rng, hidden)]
-        steps += [qwen2_5_omni.Thought(drawn_ids=piece) for piece in pieces(rng, drawn_ids)]
+        steps: list[msgspec.Struct] = [qwen2_5_omni.ThinkerStep(prompt_ids=prompt_ids)]
+        steps += [qwen2_5_omni.ThinkerStep(hidden=piece) for piece in pieces(rng, hidden)]
+        steps += [qwen2_5_omni.ThinkerStep(drawn_ids=piece) for piece in pieces(rng, drawn_ids)]
         steps += [Usage(finish="stop" if finish == "FINISHED_STOPPED" else "length")] if isinstance(finish, str) else []
         try:
-            (ours,) = given(qwen2_5_omni.Thoughts(stops), steps)
+            (ours,) = given(qwen2_5_omni.TalkerConditioning(stops), steps)
         except StageFailed:
             assert theirs is None or not len(hidden)
             return "fewer hidden rows than the prompt has ids, or none: refused here, no payload there"
@@ -268,7 +268,7 @@ def qwen2_5_codes(rng: Rng) -> Case:
     ids = rng.integers(8_280, 8_296, int(rng.integers(0, 12)))
     ids[rng.random(len(ids)) < 0.1] = -1
     ids = np.concatenate([ids, chosen(rng, [], [8_294], [-1] * int(rng.integers(1, 4)))]).astype(np.int64)
-    steps = [qwen2_5_omni.Drawn(piece) for piece in pieces(rng, ids)]
+    steps = [qwen2_5_omni.TalkerStep(piece) for piece in pieces(rng, ids)]
 
     def check(theirs: Any) -> str:
         (ours,) = given(qwen2_5_omni.codes(), steps)
@@ -373,7 +373,7 @@ def qwen3_tts_stream(rng: Rng) -> Case:
             return ""
         chunk, left, initial, most = sizes or (25, 25, 0, 0)
         first = override if override in (0, 2) and override else first or initial or chunk
-        stream = qwen3_tts.Stream(min(first, chunk), chunk, left, most or left)
+        stream = qwen3_tts.Qwen3TtsStream(min(first, chunk), chunk, left, most or left)
         said = [qwen3_tts.Frames(reference=known), *(qwen3_tts.Frames(piece) for piece in pieces(rng, frames))]
         ours = [(one.codes, one.context, one.finished) for one in given(stream, said)]
         tail = frames[:0] if known is None else known[-(most or left) :]
@@ -386,7 +386,7 @@ def qwen3_tts_stream(rng: Rng) -> Case:
 
 
 def _no_frames(first: int, chunk: int, left: int) -> None:
-    given(qwen3_tts.Stream(first, chunk, left), [qwen3_tts.Frames(np.ones((1, 1), np.int64))])
+    given(qwen3_tts.Qwen3TtsStream(first, chunk, left), [qwen3_tts.Frames(np.ones((1, 1), np.int64))])
 
 
 def _restored(window: Any, reference: Ids) -> Ids:

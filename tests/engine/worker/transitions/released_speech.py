@@ -35,7 +35,7 @@ def covo_whole(rng: Rng) -> Case:
         ids = ids[ids < covo_audio.FIRST_ID]
     if one_in(rng, 10) and len(ids):
         ids[0] = covo_audio.FIRST_ID + covo_audio.BOOK + int(rng.integers(2))
-    steps = [covo_audio.Tokens(piece) for piece in pieces(rng, ids)]
+    steps = [covo_audio.CovoTokens(piece) for piece in pieces(rng, ids)]
 
     def check(theirs: Any) -> str:
         try:
@@ -113,7 +113,7 @@ def mimo_stream(rng: Rng) -> Case:
 
     def check(theirs: Any) -> str:
         try:
-            stream = mimo_audio.Stream(*(sizes or ()))
+            stream = mimo_audio.MimoStream(*(sizes or ()))
         except ConfigError:
             return "windows that are too small: refused here, replaced by the default there"
         ours = [
@@ -150,7 +150,7 @@ def _voice(rng: Rng) -> dict[str, Any]:
     }
 
 
-def _same_voice(ours: cosyvoice3.Voice | None, theirs: Any) -> None:
+def _same_voice(ours: cosyvoice3.CosyVoiceVoice | None, theirs: Any) -> None:
     assert (ours is None) == (theirs is None)
     for name, part in (theirs or {}).items():
         equal(getattr(ours, name), part)
@@ -173,9 +173,9 @@ def cosyvoice_whole(rng: Rng) -> Case:
     whole = shape in ("flat", "nested", "unfinished")
 
     def check(theirs: Any) -> str:
-        steps = [cosyvoice3.Tokens(piece) for piece in pieces(rng, ids)]
+        steps = [cosyvoice3.CosyVoiceTokens(piece) for piece in pieces(rng, ids)]
         if whole:
-            steps.insert(0, cosyvoice3.Tokens(None, cosyvoice3.Voice(**voice), prompt_ids))
+            steps.insert(0, cosyvoice3.CosyVoiceTokens(None, cosyvoice3.CosyVoiceVoice(**voice), prompt_ids))
         try:
             *before, ours = given(cosyvoice3.whole(), steps)
         except StageFailed:
@@ -208,12 +208,12 @@ def cosyvoice_stream(rng: Rng) -> Case:
         steps = [ids[:0]]
     source = chosen(rng, "request", "request alone", "output", "bare")
 
-    def stream() -> cosyvoice3.Stream:
-        return cosyvoice3.Stream(*(sizes[0], sizes[1], sizes[3], sizes[2]) if sizes else ())
+    def stream() -> cosyvoice3.CosyVoiceStream:
+        return cosyvoice3.CosyVoiceStream(*(sizes[0], sizes[1], sizes[3], sizes[2]) if sizes else ())
 
     def check(theirs: Any) -> str:
-        first = [cosyvoice3.Tokens(voice=cosyvoice3.Voice(**voice))] if voice else []
-        sent = [*first, *(cosyvoice3.Tokens(piece) for piece in steps)]
+        first = [cosyvoice3.CosyVoiceTokens(voice=cosyvoice3.CosyVoiceVoice(**voice))] if voice else []
+        sent = [*first, *(cosyvoice3.CosyVoiceTokens(piece) for piece in steps)]
         try:
             ours = given(stream(), sent)
         except ConfigError:
@@ -360,7 +360,9 @@ def ming_whole(rng: Rng) -> Case:
     def check(theirs: Any) -> str:
         payload, told = theirs
         assert payload is None, "no tensor crosses"
-        transition = ming_flash_omni.Spoken(ming_flash_omni.Voice(**{MING[name]: part for name, part in known.items()}))
+        transition = ming_flash_omni.MingText(
+            ming_flash_omni.MingVoice(**{MING[name]: part for name, part in known.items()})
+        )
         (line,) = given(transition, [Text(step, 0) for step in steps])
         assert (told.pop("text"), told.pop("ming_task")) == (line.text, "omni")
         for name, part in told.items():

@@ -23,18 +23,18 @@ from engine.chunk import Chunk, Tensors, Usage
 from engine.chunk import Codes as CodeFrames
 from engine.core import Request, Sampling
 from engine.errors import EngineError, StageFailed
-from engine.worker.codec_frames import Books
+from engine.worker.codec_frames import Codec
 from engine.worker.models.qwen2_5_omni import code2wav as native_codes
-from engine.worker.models.qwen2_5_omni.feed import Feed, PromptEnd, PromptRows, ReplyRow, read
+from engine.worker.models.qwen2_5_omni.feed import PromptEnd, PromptRows, Qwen2_5TalkerFeed, ReplyRow, read
 from engine.worker.models.qwen2_5_omni.talker import Talker
 from engine.worker.models.qwen2_5_omni.thinker import Thinker
 from engine.worker.models.qwen3_tts import code2wav as native_frames
 from engine.worker.models.qwen3_tts.talker import Recording
 from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni.answer_writer import AnswerWriter
-from engine.worker.omni.marks import Marks
+from engine.worker.omni.marks import SpecialTokens
 from engine.worker.omni.prompt import Prompt, TalkerRows
-from engine.worker.omni.thought import Thought
+from engine.worker.omni.thought import ThinkerState
 from engine.worker.stage_request import StageRequest
 from engine.worker.transitions import qwen2_5_omni, qwen3_tts
 from tests.engine.worker.transitions.released import Ids, Rng, chosen, given, one_in, pieces
@@ -98,12 +98,12 @@ def thought(rng: Rng, prompt_ids: Ids, drawn: Sequence[int], rows: NDArray[np.fl
     prompt = Prompt(prompt_ids, np.zeros((3, count), np.float32), prompt_ids, talker)
     thinker: Any = object.__new__(Thinker)
     thinker.net = Net(drawn[1:], rows[count:])
-    thinker.feed = Feed(Marks(audio=-2, image=-2, video=-2, audio_start=-2, audio_end=-2), True)
+    thinker.feed = Qwen2_5TalkerFeed(SpecialTokens(audio=-2, image=-2, video=-2, audio_start=-2, audio_end=-2), True)
     thinker.writer = AnswerWriter(cast(Any, SimpleNamespace(added={})), thinker.feed, {STOP}, resumes=False)
     thinker.source = SimpleNamespace(voices={"one": None}, device=torch.device("cpu"))
     thinker.cache = SimpleNamespace(remember=lambda req: None)
     req = StageRequest(request(), 0, cast(Any, None))
-    req.state = Thought(len(drawn), SamplingParams(0, True, 1.0, 1, 1.0), cast(Any, Pieces(rng)), prompt)
+    req.state = ThinkerState(len(drawn), SamplingParams(0, True, 1.0, 1, 1.0), cast(Any, Pieces(rng)), prompt)
     chunks: list[Chunk] = []
     cuts = np.unique([0, *rng.integers(0, count + 1, int(rng.integers(4))), count])
     for start, end in pairwise(cuts.tolist()):
@@ -126,10 +126,10 @@ def test_what_qwen2_5_s_talker_gets_of_its_thinker_is_the_rule_s_conditioning() 
         found = [read(one) for one in chunks if isinstance(one, Tensors)]
         (usage,) = [one for one in chunks if isinstance(one, Usage)]
         finishes.add(usage.finish)
-        steps = [qwen2_5_omni.Thought(prompt_ids=prompt_ids)]
-        steps += [qwen2_5_omni.Thought(hidden=piece) for piece in pieces(rng, rows)]
-        steps += [qwen2_5_omni.Thought(drawn_ids=piece) for piece in pieces(rng, drawn)]
-        (ours,) = given(qwen2_5_omni.Thoughts(), [*steps, usage])
+        steps = [qwen2_5_omni.ThinkerStep(prompt_ids=prompt_ids)]
+        steps += [qwen2_5_omni.ThinkerStep(hidden=piece) for piece in pieces(rng, rows)]
+        steps += [qwen2_5_omni.ThinkerStep(drawn_ids=piece) for piece in pieces(rng, drawn)]
+        (ours,) = given(qwen2_5_omni.TalkerConditioning(), [*steps, usage])
         prompt = together([one.hidden for one in found if isinstance(one, PromptRows)], WIDTH)
         reply = [one.hidden[None] for one in found if isinstance(one, ReplyRow)]
         assert prompt.tolist() == ours.prompt.tolist()
@@ -145,7 +145,10 @@ def test_fewer_rows_than_the_prompt_has_are_refused_by_both() -> None:
     with pytest.raises(StageFailed, match="has 1 rows of a prompt of 2"):
         Talker.lead(cast(Any, None), req, PromptEnd(2, 0.0))
     with pytest.raises(StageFailed, match="1 hidden rows for a prompt of 2"):
-        given(qwen2_5_omni.Thoughts(), [qwen2_5_omni.Thought(np.ones((1, 4), np.float32), None, np.array([1, 2]))])
+        given(
+            qwen2_5_omni.TalkerConditioning(),
+            [qwen2_5_omni.ThinkerStep(np.ones((1, 4), np.float32), None, np.array([1, 2]))],
+        )
 
 
 # --- Qwen2.5-Omni: from the talker to code2wav
@@ -168,7 +171,7 @@ def test_the_codes_that_qwen2_5_s_code2wav_takes_are_the_rule_s() -> None:
         ids = rng.integers(8_286, 8_295, int(rng.integers(0, 12)))
         ids[rng.random(len(ids)) < 0.1] = qwen2_5_omni.PLACEHOLDER
         ids = np.concatenate([ids, chosen(rng, [], [8_294], [-1] * int(rng.integers(1, 4)))]).astype(np.int64)
-        (ours,) = given(qwen2_5_omni.codes(), [qwen2_5_omni.Drawn(piece) for piece in pieces(rng, ids)])
+        (ours,) = given(qwen2_5_omni.codes(), [qwen2_5_omni.TalkerStep(piece) for piece in pieces(rng, ids)])
         assert coded(pieces(rng, ids)).tolist() == ours.codes.tolist()
         reached.add(len(ours.codes) > int(np.count_nonzero((ids >= 0) & (ids < qwen2_5_omni.PAD_ID))))
     assert reached == {True, False}, "placeholders at the end, and none"
@@ -194,7 +197,7 @@ class Cut:
 
 def decoded(reference: Ids | None, frames: Ids, size: int) -> tuple[Ids, int]:
     """The frames that code2wav decodes, and of how many the sound is left out: a reference alone is not voiced."""
-    stage: Any = SimpleNamespace(books=Books(qwen3_tts.BOOKS, qwen3_tts.BOOK, 1_920))
+    stage: Any = SimpleNamespace(books=Codec(qwen3_tts.BOOKS, qwen3_tts.BOOK, 1_920))
     stage._recording = lambda chunk: native_frames.Code2Wav._recording(stage, chunk)
     chunks: list[Chunk] = [CodeFrames(frame[None].astype(np.int16), n) for n, frame in enumerate(frames)]
     if reference is not None:

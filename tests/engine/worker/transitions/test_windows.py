@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.worker.transitions.windows import ALL, Window, Windows
+from engine.worker.transitions.windows import ALL, PayloadWindow, Windows
 
 
-def cut(frames: int, sizes: list[int], left: int, ahead: int, pieces: list[int]) -> list[Window]:
+def cut(frames: int, sizes: list[int], left: int, ahead: int, pieces: list[int]) -> list[PayloadWindow]:
     """The windows of so many frames, which come in pieces."""
     windows = Windows(np.zeros((0, 2), np.int64), lambda n: sizes[min(n, len(sizes) - 1)], left, ahead)
     rows = np.arange(2 * frames).reshape(-1, 2)
-    found: list[Window] = []
+    found: list[PayloadWindow] = []
     while len(rows):
         n = pieces[len(rows) % len(pieces)]
         found += windows.add(rows[:n])

@@ -15,7 +15,7 @@ from engine.chunk import Chunk, Text, Usage, VoiceText, texts
 from engine.deployment.config import ChunkSpec
 from engine.stream import of
 from engine.worker.stage_request import StageRequest
-from engine.worker.tts.clauses import AT_ONCE, LONGEST, WORD_LETTERS, WORDS, Clause, Clauses, Resume, clauses
+from engine.worker.tts.clauses import AT_ONCE, LONGEST, WORD_LETTERS, WORDS, Clause, Clauses, ResumePoint, clauses
 from tests.engine.fakes import request
 
 PIECES = (
@@ -189,7 +189,7 @@ def test_another_replica_says_the_same_clauses_from_the_one_that_was_begun(
     whole = cut([text])
     lost = lost % len(whole)
     said_ = whole[lost - 1].end if lost else 0
-    resume = Resume(said_, lost, whole[lost].end)
+    resume = ResumePoint(said_, lost, whole[lost].end)
     chunks = [VoiceText(text[at : at + size], at) for at in range(0, len(text), size)]
 
     async def again() -> list[Clause]:
@@ -203,7 +203,7 @@ def test_another_replica_says_the_same_clauses_from_the_one_that_was_begun(
 async def test_a_clause_that_was_cut_short_elsewhere_is_cut_there_again() -> None:
     """Also where the listener runs dry meanwhile."""
     words = [*texts(f"word{i} " for i in range(20))]
-    resume = Resume(said=42, count=1, until=71)
+    resume = ResumePoint(said=42, count=1, until=71)
     rows = clauses(StageRequest(request(), 0, Listener(0)), of(words), resume=resume)
     first = await anext(rows)
     assert (first.sources[0], first.end) == (42, 71)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from engine.chunk import Chunk, Text, ToolCall, Usage
-from engine.core import Message, Request, TextPart, Tool
+from engine.core import Message, Request, TextPart, ToolDefinition
 from engine.worker.models.nano.sayings import NO_TOOL
 from engine.worker.models.nano.skills import CANNOT_TELL
 from engine.worker.models.nano.thinker import Sensed, Thinker
@@ -16,8 +16,8 @@ from engine.worker.models.nano.tokens import END, call_ids
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
-TIMER = Tool("set_timer", parameters={"properties": {"minutes": {"type": "number"}}, "required": ["minutes"]})
-VALVE = Tool("open_valve", parameters={"properties": {"pressure": {"type": "number"}}})
+TIMER = ToolDefinition("set_timer", parameters={"properties": {"minutes": {"type": "number"}}, "required": ["minutes"]})
+VALVE = ToolDefinition("open_valve", parameters={"properties": {"pressure": {"type": "number"}}})
 ASKED = "Set a timer for ten minutes, please!"
 DRAWN = [*call_ids("timer time= \ue004 \ue005"), END]
 

@@ -28,7 +28,7 @@ from engine.worker.models.nano import ears as nano_ears
 from engine.worker.models.nano import hush as nano_hush
 from engine.worker.models.nano import utterance as nano_utterance
 from engine.worker.models.nano.ears import PIECE, ROW, Ears
-from engine.worker.models.nano.utterance import FIRST, MEAN_REACH, Utterance
+from engine.worker.models.nano.utterance import FIRST, MEAN_REACH, NanoUtterance
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import only
@@ -229,7 +229,7 @@ def test_no_search_starts_over_between_the_last_word_and_the_answer(
     """It takes a tenth of what was said. In noise it is worth that, and is under way when the answer is begun."""
     rng, late_ms = np.random.default_rng(0), list[float]()
     for recording in recordings[::20]:
-        utterance, begun = Utterance(), 0
+        utterance, begun = NanoUtterance(), 0
         pcm = np.concatenate([np.zeros(4_800), recording.pcm, np.zeros(8_000)]) + rng.normal(
             0, noise, 12_800 + len(recording.pcm)
         )

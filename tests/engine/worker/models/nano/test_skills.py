@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from engine.core import Tool
+from engine.core import ToolDefinition
 from engine.worker.models.nano.skills import SKILLS, arguments, declared, parse, seconds, skill_of
 from engine.worker.models.nano.tokens import tools_ids
 
 
-def tool(name: str, required: tuple[str, ...] = (), **properties: Any) -> Tool:
-    return Tool(name, parameters={"type": "object", "properties": properties, "required": list(required)})
+def tool(name: str, required: tuple[str, ...] = (), **properties: Any) -> ToolDefinition:
+    return ToolDefinition(name, parameters={"type": "object", "properties": properties, "required": list(required)})
 
 
 NUMBER, INTEGER, TEXT, TRUTH = ({"type": kind} for kind in ("number", "integer", "string", "boolean"))
@@ -35,10 +35,10 @@ NUMBER, INTEGER, TEXT, TRUTH = ({"type": kind} for kind in ("number", "integer",
         (tool("get_weather", ("city", "api_key"), city=TEXT, api_key=TEXT), []),
         (tool("set_timer"), []),
         (tool("transfer_money", amount=NUMBER), []),
-        (Tool("set_timer", parameters={"properties": ["minutes"], "required": "minutes"}), []),
+        (ToolDefinition("set_timer", parameters={"properties": ["minutes"], "required": "minutes"}), []),
     ],
 )
-def test_a_tool_is_of_a_skill_by_its_name_and_what_it_takes(offered: Tool, skills: list[str]) -> None:
+def test_a_tool_is_of_a_skill_by_its_name_and_what_it_takes(offered: ToolDefinition, skills: list[str]) -> None:
     assert list(declared((offered,))) == skills
 
 
@@ -83,7 +83,9 @@ def test_skills_stand_in_one_order_however_they_are_declared() -> None:
         ("timer mood=good", tool("set_timer", minutes=NUMBER), None),
     ],
 )  # fmt: skip
-def test_a_call_is_filled_whole_or_not_made(called: str, offered: Tool, filled: dict[str, Any] | None) -> None:
+def test_a_call_is_filled_whole_or_not_made(
+    called: str, offered: ToolDefinition, filled: dict[str, Any] | None
+) -> None:
     name, values = parse(called)
     assert arguments(name, offered, values) == filled
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from engine.chunk import Chunk, Text, ToolCall, Usage
-from engine.core import Message, Request, Sampling, TextPart, TokenIds, Tool, ToolCallPart, ToolResultPart
+from engine.core import Message, Request, Sampling, TextPart, TokenIds, ToolCallPart, ToolDefinition, ToolResultPart
 from engine.errors import ContextOverflow, RequestError, WeightsError
 from engine.stream import of
 from engine.training.nano.eval_thinker import serve
@@ -259,7 +259,7 @@ def test_the_built_in_clock_answers(stage: Thinker) -> None:
 
 
 def test_a_declared_tool_is_called_and_its_result_answered(stage: Thinker) -> None:
-    chunks = answer(stage, asked("What time is it?", tools=(Tool("get_time"),)))
+    chunks = answer(stage, asked("What time is it?", tools=(ToolDefinition("get_time"),)))
     call, usage = chunks
     assert isinstance(call, ToolCall)
     assert (call.name, call.arguments) == ("get_time", "{}")
@@ -274,13 +274,13 @@ def test_a_declared_tool_is_called_and_its_result_answered(stage: Thinker) -> No
 
 
 def test_a_tool_that_may_not_be_called_is_not(stage: Thinker) -> None:
-    chunks = answer(stage, asked("What time is it?", tools=(Tool("get_time"),), tool_choice="none"))
+    chunks = answer(stage, asked("What time is it?", tools=(ToolDefinition("get_time"),), tool_choice="none"))
     assert text_of(chunks) == "It is 10:42."
 
 
-TIMER = Tool("set_timer", parameters={"properties": {"minutes": {"type": "number"}}, "required": ["minutes"]})
-WEATHER = Tool("get_weather", parameters={"properties": {"city": {"type": "string"}}, "required": ["city"]})
-VALVE = Tool("open_valve", parameters={"properties": {"pressure": {"type": "number"}}})
+TIMER = ToolDefinition("set_timer", parameters={"properties": {"minutes": {"type": "number"}}, "required": ["minutes"]})
+WEATHER = ToolDefinition("get_weather", parameters={"properties": {"city": {"type": "string"}}, "required": ["city"]})
+VALVE = ToolDefinition("open_valve", parameters={"properties": {"pressure": {"type": "number"}}})
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ VALVE = Tool("open_valve", parameters={"properties": {"pressure": {"type": "numb
     ],
 )
 def test_a_tool_that_must_be_called_is(question: str, choice: str, called: dict[str, str], stage: Thinker) -> None:
-    tools = (VALVE, TIMER, WEATHER, Tool("get_time"))
+    tools = (VALVE, TIMER, WEATHER, ToolDefinition("get_time"))
     call, usage = answer(stage, asked(question, tools=tools, tool_choice=choice))
     assert isinstance(call, ToolCall)
     assert {"name": call.name, "arguments": call.arguments} == called

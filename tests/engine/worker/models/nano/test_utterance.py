@@ -11,13 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.core import MIC_RATE_HZ, Pcm
-from engine.worker.models.nano.utterance import AFTER, AHEAD, BEFORE, FRAME, GAP, GAP_AFTER, LASTS, LONGEST, Utterance
+from engine.worker.models.nano.utterance import (
+    AFTER,
+    AHEAD,
+    BEFORE,
+    FRAME,
+    GAP,
+    GAP_AFTER,
+    LASTS,
+    LONGEST,
+    NanoUtterance,
+)
 
 MARGIN = (BEFORE + AFTER + 2 * LASTS) * FRAME
 
 
-def said(*parts: Pcm) -> Utterance:
-    utterance = Utterance()
+def said(*parts: Pcm) -> NanoUtterance:
+    utterance = NanoUtterance()
     for part in parts:
         utterance.push(part)
     utterance.end()
@@ -121,7 +131,7 @@ def test_whatever_follows_whatever_only_the_samples_count(parts: list[tuple[int,
 @pytest.mark.parametrize("rms", [90, 300])
 def test_noise_ahead_is_left_out_once_somebody_speaks(rms: float) -> None:
     swelling = noise(5, rms, np.abs(np.sin(np.arange(5 * MIC_RATE_HZ) / MIC_RATE_HZ * 2)))
-    before = Utterance()
+    before = NanoUtterance()
     before.push(swelling)
     assert len(before) > 2 * MIC_RATE_HZ, "it could have been a voice"
     before.push(voice(1))
@@ -154,7 +164,7 @@ def test_half_a_minute_counts_from_the_voice() -> None:
     """Not from the first sample, nor from a breath that might have been a voice."""
     assert not said(quiet(100), voice(2)).too_long
     breath = noise(1, 200, np.abs(np.sin(np.arange(MIC_RATE_HZ) / MIC_RATE_HZ * np.pi)))
-    breathed = Utterance()
+    breathed = NanoUtterance()
     for _ in range(40):
         breathed.push(breath)
     assert breathed.too_long

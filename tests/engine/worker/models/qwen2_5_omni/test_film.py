@@ -12,7 +12,7 @@ from msgspec import structs
 from engine import Engine, Message, RequestError, VideoPart
 from engine.chunk import Chunk, VideoFrame
 from engine.core import MIC_RATE_HZ
-from engine.worker.models.qwen2_5_omni.source import Source
+from engine.worker.models.qwen2_5_omni.source import Qwen2_5OmniSource
 from engine.worker.omni.film import CAMERA, StreamingFilm
 from engine.worker.omni.prompter import Prompter
 from engine.worker.stage import StageConfig
@@ -28,7 +28,7 @@ SECONDS = 4.5
 
 
 def film(folder: Path) -> StreamingFilm:
-    return Prompter(Source(StageConfig(folder))).media_processor.watch()
+    return Prompter(Qwen2_5OmniSource(StageConfig(folder))).media_processor.watch()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_frame_at_the_very_end_is_seen(checkpoint: Folder) -> None:
     assert [block.sounds > 0 for block in turn.windows()] == [True]
     turn.add_frame(VideoFrame(FRAMES[1], 2.0))
     turn.push(pcm[int(2.013 * MIC_RATE_HZ) :])
-    prompter = Prompter(Source(StageConfig(checkpoint("plain"))))
+    prompter = Prompter(Qwen2_5OmniSource(StageConfig(checkpoint("plain"))))
     live = prompter.prompt(prompter.draft(request("_", [SYSTEM], live=True, camera=True)), turn.whole())
     asked = structs.replace(request("_", [SYSTEM]), messages=filmed([0.0, 2.0], pcm))
     whole = prompter.prompt(prompter.draft(asked))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine import Engine
-from engine.worker.models.qwen2_5_omni.feed import Feed
+from engine.worker.models.qwen2_5_omni.feed import Qwen2_5TalkerFeed
 from engine.worker.models.qwen2_5_omni.positions import PairedPositions
 from engine.worker.omni.positions import RopePositions
 from tests.engine.worker.models.qwen2_5_omni.cases import (
@@ -82,7 +82,7 @@ async def test_small_mistakes_would_show(
         patched.setattr(PairedPositions, "text", RopePositions.text)
         assert min(await off("a video with its sound")) > 1e-3
     with monkeypatch.context() as patched:
-        patched.setattr(Feed, "hidden", lambda _self, pieces, hidden, _tapped: hidden + torch.cat(
+        patched.setattr(Qwen2_5TalkerFeed, "hidden", lambda _self, pieces, hidden, _tapped: hidden + torch.cat(
             [one.req.state.embeddings[one.span] for one in pieces]))  # fmt: skip
         thinker, talker = await off("audio and image")
         assert thinker <= 1e-4 < 1e-3 < talker

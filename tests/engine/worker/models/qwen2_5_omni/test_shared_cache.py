@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine import Engine, Sampling
-from engine.worker.models.qwen2_5_omni.source import Source
-from engine.worker.omni.room import Room
+from engine.worker.models.qwen2_5_omni.source import Qwen2_5OmniSource
+from engine.worker.omni.room import KvCacheAdmission
 from tests.engine.worker.models.qwen2_5_omni.cases import PROMPTS, Folder, request, spec
 from tests.oracles.talk import ask
 
@@ -25,15 +25,15 @@ async def test_four_say_in_the_room_of_one_context_what_each_says_alone(
             for i, title in enumerate(titles)
         ]
 
-    refused, take = list[str](), Room.take
+    refused, take = list[str](), KvCacheAdmission.take
 
-    def taking(room: Room, req: Any, need: int, whole: bool) -> bool:
+    def taking(room: KvCacheAdmission, req: Any, need: int, whole: bool) -> bool:
         found = take(room, req, need, whole)
         refused.extend([] if found else [req.info.name])
         return found
 
-    monkeypatch.setattr(Room, "take", taking)
-    monkeypatch.setattr(Source, "shared", lambda self, length: self.cache_tokens and 120)  # a talker's
+    monkeypatch.setattr(KvCacheAdmission, "take", taking)
+    monkeypatch.setattr(Qwen2_5OmniSource, "shared", lambda self, length: self.cache_tokens and 120)  # a talker's
     options: dict[str, Any] = {"slots": 4, "context": 160, "graphs": graphs}
     async with Engine(spec(checkpoint("plain"), **options)) as engine:
         alone = [await ask(engine, one) for one in asked("a")]

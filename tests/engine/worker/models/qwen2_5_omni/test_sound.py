@@ -15,7 +15,7 @@ from engine import Sampling, stream
 from engine.chunk import Codes
 from engine.errors import StageFailed
 from engine.worker.models.qwen2_5_omni import code2wav
-from engine.worker.models.qwen2_5_omni.code2wav import LOOK_AHEAD, LOOK_BACK, Code2Wav, Pieces, known, normal
+from engine.worker.models.qwen2_5_omni.code2wav import LOOK_AHEAD, LOOK_BACK, Code2Wav, CodePieces, known, normal
 from engine.worker.models.qwen2_5_omni.vocoder import Vocoder
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -57,7 +57,7 @@ def streamed(stage: Code2Wav, cuts: list[list[int]], codes: np.ndarray = CODES) 
     while not all(req.done for req in reqs):
         for req, own in zip(reqs, left, strict=True):
             if own:
-                req.pending.append(Pieces(own.pop(0), 0))
+                req.pending.append(CodePieces(own.pop(0), 0))
             req.ended = not own
         ready = [req for req in reqs if req.ready]
         for req, chunks in zip(ready, stage.step(ready), strict=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.decoder import TransformerDecoder
 from engine.worker.omni import thinker
 from engine.worker.stage import StageConfig
 
@@ -18,7 +18,7 @@ class Counted:
         self.rows = self.encoded = self.looked = self.thought = 0
         """``thought`` are the rows of thinkers alone."""
         self.stages: list[Any] = []
-        made, forward = thinker.Thinker.__init__, Decoder.forward
+        made, forward = thinker.OmniThinker.__init__, TransformerDecoder.forward
 
         def counted(decoder: Any, x: Any, *more: Any) -> Any:
             self.rows += x.shape[0] * x.shape[1]
@@ -38,8 +38,8 @@ class Counted:
             encoders.ears, encoders.eyes = counting(encoders.ears, False), counting(encoders.eyes, True)
             self.stages.append(stage)
 
-        monkeypatch.setattr(Decoder, "forward", counted)
-        monkeypatch.setattr(thinker.Thinker, "__init__", making)
+        monkeypatch.setattr(TransformerDecoder, "forward", counted)
+        monkeypatch.setattr(thinker.OmniThinker, "__init__", making)
 
     def taken(self) -> tuple[int, int]:
         """Rows and encodings since the last call."""

@@ -24,18 +24,18 @@ class Settled:
         """Chunks that the prompter took, and the prompts that it is to make of them."""
         self.made: list[Prompt] = []
         self.req: StageRequest | None = None
-        prompt, opened = Prompter.prompt, thinker.Thinker.open
+        prompt, opened = Prompter.prompt, thinker.OmniThinker.open
 
         def making(prompter: Prompter, *given: Any, **named: Any) -> Prompt:
             self.made.append(prompt(prompter, *given, **named))
             return self.made[-1]
 
-        def opening(stage: thinker.Thinker, req: StageRequest) -> None:
+        def opening(stage: thinker.OmniThinker, req: StageRequest) -> None:
             self.req = req
             opened(stage, req)
 
         monkeypatch.setattr(Prompter, "prompt", making)
-        monkeypatch.setattr(thinker.Thinker, "open", opening)
+        monkeypatch.setattr(thinker.OmniThinker, "open", opening)
         for name in ("push", "add_frame"):
             monkeypatch.setattr(StreamingFilm, name, self._counting(getattr(StreamingFilm, name)))
 

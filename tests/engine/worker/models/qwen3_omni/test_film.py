@@ -18,7 +18,7 @@ from engine import Engine, Message, RequestError, VideoPart, WorkerSpec
 from engine.chunk import Chunk, Speech, VideoFrame
 from engine.core import MIC_RATE_HZ, Pcm
 from engine.worker.loop.prefix import Prefixes
-from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
 from engine.worker.omni import talker, thought
 from engine.worker.omni.film import CAMERA, StreamingFilm
 from engine.worker.omni.prompter import Prompter
@@ -124,7 +124,7 @@ async def test_the_reference_says_the_same(
 def test_stretches_are_laid_out_like_the_whole(seconds: float, checkpoint: Folder) -> None:
     """Rows and positions, the talker's too, in stretches of a second and in one."""
     asked = structs.replace(request("_", [SYSTEM]), messages=filmed(EVENLY, speech(seconds)))
-    made = [Prompter(Source(StageConfig(checkpoint("plain"), options={"window_s": s}))) for s in (1, 8)]
+    made = [Prompter(Qwen3OmniSource(StageConfig(checkpoint("plain"), options={"window_s": s}))) for s in (1, 8)]
     cut, whole = (one.prompt(one.draft(asked)) for one in made)
     assert len(cut.blocks) > len(whole.blocks) == 1
     assert cut.ids.tolist() == whole.ids.tolist()
@@ -293,7 +293,7 @@ async def test_a_lost_thinker_is_shown_the_same_again(checkpoint: Folder, monkey
 
 
 def film(folder: Path) -> StreamingFilm:
-    source = Source(StageConfig(folder, options={"window_s": 1}))
+    source = Qwen3OmniSource(StageConfig(folder, options={"window_s": 1}))
     return Prompter(source).media_processor.watch()
 
 

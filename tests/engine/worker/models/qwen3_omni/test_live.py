@@ -18,7 +18,7 @@ from app.media.audio import decode_audio
 from engine import AudioPart, Engine, Message, TokenIds, WeightsError, WorkerSpec
 from engine.chunk import Chunk, Speech
 from engine.core import Pcm
-from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
 from engine.worker.models.qwen3_omni.speakable import UserTurns
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.nn.slots import Batch
@@ -224,7 +224,7 @@ async def test_a_talker_that_takes_everything_for_new_says_something_else(
 
 
 def frontend(folder: Path, window_s: float | None) -> MelFrontend:
-    return Prompter(Source(StageConfig(folder, options={"window_s": window_s}))).media_processor.frontend
+    return Prompter(Qwen3OmniSource(StageConfig(folder, options={"window_s": window_s}))).media_processor.frontend
 
 
 @pytest.mark.parametrize("window_s", [1, 4, None])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine import AudioPart
-from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
 from engine.worker.omni import media
 from engine.worker.omni.block import Block
 from engine.worker.omni.prompter import Prompter
@@ -19,7 +19,7 @@ from tests.engine.worker.models.qwen3_omni.cases import TONE, Folder, Reference
 def test_a_sounds_features_are_those_it_has_beside_longer_ones(
     shorter: int, checkpoint: Folder, oracle: Reference
 ) -> None:
-    media_processor = Prompter(Source(StageConfig(checkpoint("plain")))).media_processor
+    media_processor = Prompter(Qwen3OmniSource(StageConfig(checkpoint("plain")))).media_processor
     sounds = [TONE, TONE[: len(TONE) - shorter], TONE[:7000]]
     expected = oracle("plain").inputs([("user", sounds)])
     for _ in range(2):
@@ -30,7 +30,7 @@ def test_a_sounds_features_are_those_it_has_beside_longer_ones(
 
 
 def test_features_that_are_kept_stay_within_their_bytes(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    media_processor = Prompter(Source(StageConfig(checkpoint("plain")))).media_processor
+    media_processor = Prompter(Qwen3OmniSource(StageConfig(checkpoint("plain")))).media_processor
     monkeypatch.setattr(media, "KNOWN_BYTES", 300_000)
     for i in range(10):
         media_processor.blocks([AudioPart(TONE + np.int16(i))])
@@ -49,7 +49,7 @@ def test_features_that_are_kept_stay_within_their_bytes(checkpoint: Folder, monk
 def test_positions_go_on_from_the_part_of_a_video_that_comes_last(
     checkpoint: Folder, block: Block, behind: int, as_the_talker_counts: int
 ) -> None:
-    source = Source(StageConfig(checkpoint("plain")))
+    source = Qwen3OmniSource(StageConfig(checkpoint("plain")))
     rows = [source.marks.video if at < block.cells else source.marks.audio for at in block.order.tolist()]
     for positions, expected in ((source.positions, behind), (source.talker_feed.positions, as_the_talker_counts)):
         found = positions([1, *rows, 2], [block])

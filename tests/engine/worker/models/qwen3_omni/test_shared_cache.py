@@ -12,13 +12,13 @@ import pytest
 from engine import ConfigError, ContextOverflow, Engine, Sampling
 from engine.chunk import Chunk, Speech
 from engine.stream import Stream
-from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn.memory import plan
 from engine.worker.omni import talker
-from engine.worker.omni.room import Room
-from engine.worker.omni.thought import Thought
+from engine.worker.omni.room import KvCacheAdmission
+from engine.worker.omni.thought import ThinkerState
 from engine.worker.stage import Stage, StageConfig
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import until
@@ -35,14 +35,14 @@ class Taken:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.had, self.waited, self.gave_up = list[str](), list[str](), list[str]()
-        take, give_up, forget = Room.take, Thought.give_up, talker._give_up
+        take, give_up, forget = KvCacheAdmission.take, ThinkerState.give_up, talker._give_up
 
-        def taking(room: Room, req: StageRequest, need: int, whole: bool) -> bool:
+        def taking(room: KvCacheAdmission, req: StageRequest, need: int, whole: bool) -> bool:
             found = take(room, req, need, whole)
             (self.had if found else self.waited).append(f"{req.info.name}:{req.request.id}")
             return found
 
-        def giving_up(thought: Thought) -> None:
+        def giving_up(thought: ThinkerState) -> None:
             self.gave_up.append("thinker")
             give_up(thought)
 
@@ -50,10 +50,10 @@ class Taken:
             self.gave_up.append("talker")
             forget(req)
 
-        monkeypatch.setattr(Room, "take", taking)
-        monkeypatch.setattr(Thought, "give_up", giving_up)
+        monkeypatch.setattr(KvCacheAdmission, "take", taking)
+        monkeypatch.setattr(ThinkerState, "give_up", giving_up)
         monkeypatch.setattr(talker, "_give_up", forgetting)
-        monkeypatch.setattr(Source, "shared", lambda self, length: self.cache_tokens and 160)  # a talker's
+        monkeypatch.setattr(Qwen3OmniSource, "shared", lambda self, length: self.cache_tokens and 160)  # a talker's
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ async def test_who_is_next_in_line_has_no_part_in_the_step_before_its_own(
     name: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two wait; the later one ranks before the other when room is free. It would write to rows that are others'."""
-    monkeypatch.setattr(Source, "shared", lambda self, length: self.cache_tokens)
+    monkeypatch.setattr(Qwen3OmniSource, "shared", lambda self, length: self.cache_tokens)
     thinker, speaker, _ = stages(checkpoint("plain"), "cpu", slots=3, context=SHARED, cache_tokens=SHARED)
     answered, chunks = await begun(thinker, 0, []), list[Chunk]()
     while not answered.done:
@@ -162,7 +162,7 @@ async def test_what_was_taken_in_ahead_gives_way_and_says_the_same(
 ) -> None:
     """Two users speak; a typed question takes the room of what a stage computed of their turns."""
     if small == "thinker":
-        monkeypatch.setattr(Source, "shared", lambda self, length: None)
+        monkeypatch.setattr(Qwen3OmniSource, "shared", lambda self, length: None)
     typed = [SYSTEM, ("user", ["Tell me all."])]
 
     async def spoken(over: Callable[[], bool]) -> AsyncIterator[Chunk]:

@@ -11,7 +11,7 @@ import pytest
 
 from engine import Engine, Sampling
 from engine.core import IN_WRITING
-from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.decoder import TransformerDecoder
 from engine.worker.nn.slots import Batch
 from tests.engine.held import held_per_request
 from tests.engine.worker.models.qwen3_omni.cases import PROMPTS, Folder
@@ -42,14 +42,14 @@ async def test_sixteen_interleaved_answers_are_those_they_would_be_alone(checkpo
 
 async def test_what_came_together_is_prefilled_together(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts of several requests are one forward of the thinker and one of the talker."""
-    batches: dict[Decoder, list[list[int]]] = {}
-    append = Decoder.append
+    batches: dict[TransformerDecoder, list[list[int]]] = {}
+    append = TransformerDecoder.append
 
-    def noting(decoder: Decoder, batch: Batch, *more: Any) -> Any:
+    def noting(decoder: TransformerDecoder, batch: Batch, *more: Any) -> Any:
         batches.setdefault(decoder, []).append(batch.counts)
         return append(decoder, batch, *more)
 
-    monkeypatch.setattr(Decoder, "append", noting)
+    monkeypatch.setattr(TransformerDecoder, "append", noting)
     turns = [PROMPTS[title] for title in ("text", "bare", "history", "text")]
     async with Engine(spec(checkpoint("plain"), slots=4)) as engine:
         await asyncio.gather(*(ask(engine, request(f"{i}", one, 2, 2)) for i, one in enumerate(turns)))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.realtime.conversation.conversation import prompt
-from app.realtime.protocol.items import MessageItem, Text
+from app.realtime.protocol.items import MessageItem, MessageText
 from engine import Engine, Message, Request, TextPart, TokenIds, describe
 from engine.chunk import Text as TextChunk
 from engine.chunk import Usage
@@ -93,5 +93,5 @@ def test_another_vocabulary_has_another_name_and_another_template_has_not(tmp_pa
 
 
 def test_a_conversation_keeps_whose_ids_they_are() -> None:
-    [message] = prompt("", (MessageItem(id="a", role="assistant", content=(Text("hi"),), token_ids=STRANGE),))
+    [message] = prompt("", (MessageItem(id="a", role="assistant", content=(MessageText("hi"),), token_ids=STRANGE),))
     assert message.token_ids == STRANGE

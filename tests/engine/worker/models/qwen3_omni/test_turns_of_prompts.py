@@ -12,7 +12,7 @@ import pytest
 
 from engine import AudioPart, Message, Request
 from engine.chunk import Chunk
-from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
 from engine.worker.omni.prompter import FEW, SHORT_S, Prompter
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import until
@@ -32,7 +32,7 @@ async def nothing() -> AsyncIterator[Chunk]:
 async def test_few_short_prompts_are_made_at_once_and_a_long_one_waits_for_none(
     checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prompter = Prompter(Source(StageConfig(checkpoint("plain"))))
+    prompter = Prompter(Qwen3OmniSource(StageConfig(checkpoint("plain"))))
     going, begun, lock = threading.Event(), list[str](), threading.Lock()
 
     def draft(request: Request) -> Any:

@@ -15,7 +15,7 @@ import torch
 from engine.chunk import Audio, Codes
 from engine.worker.codec_frames import Window
 from engine.worker.models.qwen3_tts.talker import Begin
-from engine.worker.models.qwen3_tts.text import TextToken
+from engine.worker.models.qwen3_tts.text import TtsTextToken
 from engine.worker.nn.sampling_params import BatchSamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.stage_request import StageRequest
@@ -58,7 +58,7 @@ def begun(talker: Any) -> StageRequest:
 
 
 def spoken(talker: Any, code2wav: Any, one: StageRequest, other: StageRequest) -> None:
-    one.pending.append(TextToken(100, 1))
+    one.pending.append(TtsTextToken(100, 1))
     ((codes,),) = talker.step([one])
     assert isinstance(codes, Codes)
     other.pending.append(Window(codes.frames))

@@ -15,7 +15,7 @@ from transformers import MimiConfig, MimiModel
 
 from engine.errors import WeightsError
 from engine.worker.models.qwen3_tts.mimi import DEFAULTS, MimiEncoder
-from engine.worker.nn.weights import Checkpoint, Reader
+from engine.worker.nn.weights import SafetensorsCheckpoint, WeightReader
 from tests.oracles.tiny_qwen3_tts import _weights
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -48,8 +48,8 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
     return theirs, MimiEncoder(reader(tmp_path), json.loads(json.dumps(config)), 5)
 
 
-def reader(folder: Path) -> Reader:
-    return Reader(Checkpoint(folder, "Tiny"), "encoder.", torch.device("cpu"), torch.float32)
+def reader(folder: Path) -> WeightReader:
+    return WeightReader(SafetensorsCheckpoint(folder, "Tiny"), "encoder.", torch.device("cpu"), torch.float32)
 
 
 @pytest.mark.parametrize("samples", [1, 1919, 1920, 1921, 24_000, 48_123])

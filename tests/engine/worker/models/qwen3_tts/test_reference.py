@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from engine.worker.models.qwen3_tts.recording import Recordings
-from engine.worker.models.qwen3_tts.source import Source
+from engine.worker.models.qwen3_tts.source import Qwen3TtsSource
 from engine.worker.stage import StageConfig
 from tests.engine.worker.models.qwen3_tts.driven import asked, letters, say, stages
 from tests.oracles.qwen3_tts import BASE, CASES, ENVIRONMENT, Case, ask
@@ -54,6 +54,6 @@ def test_a_recording_becomes_the_frames_and_the_embedding_of_qwen_tts(
 ) -> None:
     theirs, wave = vendors(BASE), np.asarray(soundfile.read(recording, dtype="float32")[0], np.float32)
     clones = CASES[-1].ours(recording)["clones"]
-    encoders = Recordings(Source(StageConfig(checkpoint(BASE), options={"clones": clones})))
+    encoders = Recordings(Qwen3TtsSource(StageConfig(checkpoint(BASE), options={"clones": clones})))
     assert encoders.frames(wave).tolist() == theirs[f"{CASES[-1].name}.reference"].tolist()
     np.testing.assert_allclose(encoders.speaker(wave), theirs[f"{CASES[-1].name}.speaker"], rtol=0, atol=1e-5)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.worker.models.qwen3_tts.text import LONGEST, StreamingText, TextIds, TextToken
+from engine.worker.models.qwen3_tts.text import LONGEST, StreamingText, TextIds, TtsTextToken
 from tests.oracles.qwen3_tts import BIG, CHINESE, TEXT
 from tests.oracles.tiny_qwen3_tts import Sizes
 
@@ -21,8 +21,8 @@ def ids(checkpoint: Callable[[Sizes], Path]) -> TextIds:
     return TextIds(checkpoint(BIG))
 
 
-def tokens(ids: TextIds, pieces: list[str]) -> list[TextToken]:
-    text, at, found = StreamingText(ids), 0, list[TextToken]()
+def tokens(ids: TextIds, pieces: list[str]) -> list[TtsTextToken]:
+    text, at, found = StreamingText(ids), 0, list[TtsTextToken]()
     for piece in pieces:
         found += text.feed(piece, at)
         at += len(piece)

@@ -174,9 +174,9 @@ class Lines:
 
 
 def test_words_have_times_where_the_library_tells_them_of_all_lines() -> None:
-    from engine.worker.stages.asr.moonshine import Hearing
+    from engine.worker.stages.asr.moonshine import MoonshineUtterance
 
-    hearing, timing = Hearing(), sys.modules["moonshine_voice.moonshine_api"].WordTiming
+    hearing, timing = MoonshineUtterance(), sys.modules["moonshine_voice.moonshine_api"].WordTiming
     hearing.read(Lines(Line("Hello  there.", [timing("Hello", 0.1, 0.5, 0.9), timing("there.", 0.5, 0.8, 0.9)])))
     hearing.line = 2 * MIC_RATE_HZ
     hearing.settle()

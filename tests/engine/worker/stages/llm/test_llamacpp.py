@@ -20,7 +20,7 @@ import pytest
 
 from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart, WorkerSpec
 from engine.chunk import Audio, Chunk, Output, Text, ToolCall, ToolCallDelta, Usage, VoiceText
-from engine.core import IN_WRITING, ImagePart, Sampling, Tool
+from engine.core import IN_WRITING, ImagePart, Sampling, ToolDefinition
 from engine.errors import ConfigError, ContextOverflow, EngineError, RequestError, Stalled, WeightsError
 from engine.stream import of
 from engine.worker.llm import llama
@@ -29,7 +29,7 @@ from engine.worker.pace import OneFrame
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.stages.llm import llamacpp
-from engine.worker.stages.llm.llamacpp import Thinker
+from engine.worker.stages.llm.llamacpp import LlamaCppStage
 from tests.engine.fakes import lose, only, request, until
 from tests.engine.worker.llm.gguf_files import (
     COUNTING,
@@ -68,7 +68,7 @@ For each call return a JSON object within <tool_call></tool_call>:
 {%- else %}<|{{ message.role }}|>{{ message.content }}<|end|>
 {%- endif %}{%- endfor %}
 {%- if add_generation_prompt %}<|assistant|>{% endif %}"""
-TIMER = Tool("timer", "Sets a timer.", {"type": "object", "properties": {"minutes": {"type": "integer"}}})
+TIMER = ToolDefinition("timer", "Sets a timer.", {"type": "object", "properties": {"minutes": {"type": "integer"}}})
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LONG = "hello " * 300
 """1800 tokens: several batches."""
@@ -87,8 +87,8 @@ def model(tmp_path: Path) -> Make:
     return make
 
 
-def thinking(weights: Path, slots: int = 2, **options: Any) -> AbstractAsyncContextManager[Thinker]:
-    return loaded(Thinker, config(weights, slots, **options))
+def thinking(weights: Path, slots: int = 2, **options: Any) -> AbstractAsyncContextManager[LlamaCppStage]:
+    return loaded(LlamaCppStage, config(weights, slots, **options))
 
 
 def usage(chunks: Sequence[Chunk | Output]) -> Usage:
@@ -112,7 +112,7 @@ class TestAnswers:
         assert (usage(chunks).finish, usage(chunks).output_tokens) == ("length", 3)
 
     async def test_a_seed_gives_the_same_words_again_and_another_gives_others(self, model: Make) -> None:
-        async def said(stage: Thinker, **sampling: Any) -> str:
+        async def said(stage: LlamaCppStage, **sampling: Any) -> str:
             return written(await read(stage, request(max_text_tokens=30, sampling=Sampling(**sampling))))
 
         async with thinking(model(rolling()), temperature=1.0) as stage:
@@ -166,7 +166,7 @@ class TestAnswers:
 
 class TestSight:
     async def test_a_model_with_its_projector_is_shown_pictures(self, model: Make, tmp_path: Path) -> None:
-        async def asked(stage: Thinker, *parts: Any) -> Usage:
+        async def asked(stage: LlamaCppStage, *parts: Any) -> Usage:
             chunks = await read(stage, Request(id="r", session="s", messages=(Message("user", parts),)))
             assert written(chunks) == "I see it."
             return usage(chunks)
@@ -190,7 +190,7 @@ class TestSight:
     def test_a_projector_that_cannot_be_loaded_is_told(self, model: Make, tmp_path: Path) -> None:
         eyes = write_projector(tmp_path / "mmproj.gguf")
         with pytest.raises(WeightsError, match=r"model\.gguf, or its projector: llama\.cpp cannot load it"):
-            Thinker(config(model(saying("Yes.")), mmproj=str(eyes)))
+            LlamaCppStage(config(model(saying("Yes.")), mmproj=str(eyes)))
 
 
 class TestKept:
@@ -343,7 +343,7 @@ class TestTogether:
 
 class TestFiles:
     def test_a_file_says_what_it_is_before_it_is_loaded_and_llama_cpp_is_not_imported(self, model: Make) -> None:
-        info = Thinker.describe(config(model(saying("Yes."), context=1000)))
+        info = LlamaCppStage.describe(config(model(saying("Yes."), context=1000)))
         assert (info.facets.model, info.facets.context, info.facets.leaving) == ("Script", 1000, "")
         code = (
             "import sys; from pathlib import Path; from engine.worker.stage import StageConfig; "
@@ -356,7 +356,7 @@ class TestFiles:
         assert found.returncode == 0, found.stderr
 
     def test_a_conversation_is_no_longer_than_asked_for(self, model: Make) -> None:
-        info = Thinker.describe(config(model(saying("Yes.")), context=512, model="mine"))
+        info = LlamaCppStage.describe(config(model(saying("Yes.")), context=512, model="mine"))
         assert (info.facets.model, info.facets.context) == ("mine", 512)
 
     @pytest.mark.parametrize(
@@ -374,38 +374,38 @@ class TestFiles:
     )
     def test_what_cannot_be_is_told(self, model: Make, options: dict[str, Any], said: str) -> None:
         with pytest.raises(EngineError, match=said):
-            Thinker(config(model(saying("Yes.")), **options))
+            LlamaCppStage(config(model(saying("Yes.")), **options))
 
     def test_without_a_file_there_is_no_model(self) -> None:
         with pytest.raises(ConfigError, match="weights: must name the model's file, a GGUF"):
-            Thinker.describe(StageConfig())
+            LlamaCppStage.describe(StageConfig())
 
     def test_models_and_projectors_are_not_taken_for_each_other(self, model: Make, tmp_path: Path) -> None:
         projector = write_projector(tmp_path / "mmproj.gguf")
         with pytest.raises(WeightsError, match="is a projector, not a language model"):
-            Thinker.describe(config(projector))
+            LlamaCppStage.describe(config(projector))
         weights = model(saying("Yes."))
         with pytest.raises(WeightsError, match="is not a projector, but a model of llama"):
-            Thinker.describe(config(weights, mmproj=str(weights)))
-        assert Thinker.describe(config(weights, mmproj=str(projector))).facets.sees == {"image"}
+            LlamaCppStage.describe(config(weights, mmproj=str(weights)))
+        assert LlamaCppStage.describe(config(weights, mmproj=str(projector))).facets.sees == {"image"}
 
     def test_a_folder_stands_for_the_only_model_in_it_and_the_projector_beside(
         self, model: Make, tmp_path: Path
     ) -> None:
         with pytest.raises(WeightsError, match=r"holds no models \(files that end with \.gguf\)"):
-            Thinker.describe(config(tmp_path))
+            LlamaCppStage.describe(config(tmp_path))
         first = model(saying("Yes."))
-        info = Thinker.describe(config(tmp_path))
+        info = LlamaCppStage.describe(config(tmp_path))
         assert (info.facets.model, info.facets.sees) == ("Script", frozenset())
         write_projector(tmp_path / "mmproj-f16.gguf")
-        assert Thinker.describe(config(tmp_path)).facets.sees == {"image"}
+        assert LlamaCppStage.describe(config(tmp_path)).facets.sees == {"image"}
         first.with_name("other.gguf").write_bytes(first.read_bytes())
         with pytest.raises(WeightsError, match=r"holds 2 models .*: model\.gguf, other\.gguf; name one"):
-            Thinker.describe(config(tmp_path))
+            LlamaCppStage.describe(config(tmp_path))
 
     def test_a_model_without_a_template_is_told_what_to_do(self, model: Make) -> None:
         with pytest.raises(WeightsError, match=r"has no chat template.*Give one as options\.template"):
-            Thinker.describe(config(model(saying("Yes."), template=None)))
+            LlamaCppStage.describe(config(model(saying("Yes."), template=None)))
 
     async def test_a_template_of_the_users_own_takes_the_place_of_the_files(self, model: Make, tmp_path: Path) -> None:
         (tmp_path / "own.jinja").write_text("xy" + TEMPLATE)
@@ -421,7 +421,7 @@ class TestFiles:
         weights = model(saying("Yes."))
         weights.write_bytes(weights.read_bytes()[:-64])
         with pytest.raises(WeightsError, match=r"model\.gguf: llama\.cpp cannot load it\. It is damaged"):
-            Thinker(config(weights))
+            LlamaCppStage(config(weights))
 
     def test_a_model_larger_than_memory_is_refused_before_it_is_loaded(
         self, model: Make, monkeypatch: pytest.MonkeyPatch
@@ -433,15 +433,15 @@ class TestFiles:
         with pytest.raises(
             WeightsError, match=r"needs 0\.0 GB of memory .* for 2 conversations of 2048 tokens.*smaller"
         ):
-            Thinker(config(weights))
+            LlamaCppStage(config(weights))
         room += 2 * read_header(weights).cache_bytes(2048, 2.0)
         with pytest.raises(pytest.fail.Exception, match="it is loaded"):
-            Thinker(config(weights))
+            LlamaCppStage(config(weights))
 
     def test_without_the_package_the_command_is_named(self, model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "xllamacpp", None)
         with pytest.raises(ConfigError, match=r"pip install 'parley\[local\]'"):
-            Thinker(config(model(saying("Yes."))))
+            LlamaCppStage(config(model(saying("Yes."))))
 
 
 class TestProcess:
@@ -512,8 +512,8 @@ class TestPipeline:
         assert all(end == start for (_, end), (start, _) in pairwise(starts)), "nothing twice, and no gap"
 
     async def test_an_answer_that_thinks_is_not_gone_on_with(self, model: Make) -> None:
-        assert Thinker.describe(config(model(saying("Yes.")))).replay == "continue"
-        assert Thinker.describe(config(model(saying("Yes.")), thinking=True)).replay == "never"
+        assert LlamaCppStage.describe(config(model(saying("Yes.")))).replay == "continue"
+        assert LlamaCppStage.describe(config(model(saying("Yes.")), thinking=True)).replay == "never"
 
     async def test_a_killed_worker_comes_back_and_answers(self, model: Make) -> None:
         async with Engine(spec(model(saying(*ANSWER)), launcher="local")) as rig:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from engine import Engine, EngineSpec, ReplicaLost, Request, StageFailed, StageSpec, WorkerSpec
 from engine.chunk import Audio, Output, Speech, Text, ToolCall, Transcript, Usage, VoiceText
-from engine.core import IN_WRITING, Message, Pcm, Sampling, TextPart, Tool
+from engine.core import IN_WRITING, Message, Pcm, Sampling, TextPart, ToolDefinition
 from engine.stream import of
 from engine.training.nano.eval_ears import SPOKEN
 from engine.training.nano.eval_ears import read as recordings
@@ -22,7 +22,7 @@ from engine.worker.pace import OneFrame
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.stages.llm import openai
-from engine.worker.stages.llm.openai import Thinker
+from engine.worker.stages.llm.openai import OpenAiLlmStage
 from tests.conformance import tiny_llm
 from tests.engine.fakes import lose, only, request, turns, until
 from tests.engine.worker.llm.scripted import (
@@ -42,8 +42,8 @@ SAID = "**Good** day to you, [friend](http://x.example/)."
 ALOUD = "Good day to you, friend."
 
 
-def thinker(server: Scripted) -> Thinker:
-    return Thinker(StageConfig(options={"url": server.url, "model": "m"}))
+def thinker(server: Scripted) -> OpenAiLlmStage:
+    return OpenAiLlmStage(StageConfig(options={"url": server.url, "model": "m"}))
 
 
 def spec(server: Scripted, copies: int = 1) -> EngineSpec:
@@ -230,8 +230,8 @@ async def test_what_a_server_would_not_go_on_with_is_not_stored(owner: str, stor
 
 def test_a_model_that_thinks_first_is_not_asked_again() -> None:
     options = {"url": "http://127.0.0.1:1/v1", "model": "m"}
-    assert Thinker.describe(StageConfig(options=options)).replay == "continue"
-    assert Thinker.describe(StageConfig(options=options | {"thinking": True})).replay == "never"
+    assert OpenAiLlmStage.describe(StageConfig(options=options)).replay == "continue"
+    assert OpenAiLlmStage.describe(StageConfig(options=options | {"thinking": True})).replay == "never"
 
 
 async def test_an_answer_that_was_whole_is_not_asked_for_again() -> None:
@@ -255,7 +255,7 @@ def conversation(*said: str, **fields: Any) -> Request:
 
 
 @pytest.fixture
-async def preparing() -> AsyncGenerator[tuple[Scripted, Thinker, asyncio.Task[None]]]:
+async def preparing() -> AsyncGenerator[tuple[Scripted, OpenAiLlmStage, asyncio.Task[None]]]:
     """A thinker whose server still reads the prompt of a conversation, while its next turn is being spoken."""
     async with scripted(stalled(), stream(*words("yes")), models=answer(200, {"data": []})) as server:
         stage = thinker(server)
@@ -288,7 +288,7 @@ async def test_an_answer_waits_for_its_own_prompt_and_asks_behind_it(preparing: 
 
 async def test_what_is_read_of_another_prompt_is_dropped(preparing: Any) -> None:
     server, stage, task = preparing
-    chunks = stage.answer(conversation("Hello.", "Good day.", "And?", tools=(Tool("look"),)), of(()))
+    chunks = stage.answer(conversation("Hello.", "Good day.", "And?", tools=(ToolDefinition("look"),)), of(()))
     assert await anext(chunks) == Text("yes", 0)
     await chunks.aclose()
     assert task.cancelled()
@@ -325,7 +325,7 @@ def test_only_servers_on_this_machine_read_ahead_unless_it_is_wanted(
     url: str, wanted: bool | None, prepares: bool
 ) -> None:
     options = {"url": url, "model": "m", "prepare": wanted}
-    assert Thinker.describe(StageConfig(options=options)).prepares is prepares
+    assert OpenAiLlmStage.describe(StageConfig(options=options)).prepares is prepares
 
 
 @pytest.mark.conformance
@@ -333,7 +333,7 @@ def test_only_servers_on_this_machine_read_ahead_unless_it_is_wanted(
 async def test_llamacpp_has_read_what_was_prepared() -> None:
     said = conversation("hello", "Good day. " * 60, "tell me a joke", sampling=Sampling(greedy=True))
     with tiny_llm.served(tiny_llm.model_file()) as address:
-        stage = Thinker(StageConfig(options={"url": address, "model": "tiny"}))
+        stage = OpenAiLlmStage(StageConfig(options={"url": address, "model": "tiny"}))
         await stage.prepare(replace(said, live=True))
         [usage] = only(Usage, [chunk async for chunk in stage.answer(said, of(()))])
         await stage.aclose()

@@ -20,19 +20,19 @@ import pytest
 
 from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart, WorkerSpec
 from engine.chunk import Text, Usage, VoiceText
-from engine.core import IN_WRITING, Sampling, Tool
+from engine.core import IN_WRITING, Sampling, ToolDefinition
 from engine.errors import ConfigError, ContextOverflow, EngineError, RequestError, Stalled, WeightsError
 from engine.stream import of
 from engine.worker.llm import vllm_engine
 from engine.worker.process import process_group
 from engine.worker.stage import StageConfig
-from engine.worker.stages.llm.vllm import Thinker
+from engine.worker.stages.llm.vllm import VllmStage
 from engine.worker.streamed import Broken
 from tests.engine.fakes import only, request, until
 from tests.engine.worker.llm.fake_vllm import write_checkpoint, write_vllm
 from tests.engine.worker.stages.llm.answering import config, loaded, read, written
 
-TIMER = Tool("timer", "Sets a timer.", {"type": "object", "properties": {}})
+TIMER = ToolDefinition("timer", "Sets a timer.", {"type": "object", "properties": {}})
 HERMES = "{% if tools %}<tool_call>{% endif %}{{ messages }}"
 
 
@@ -61,8 +61,8 @@ def checkpoint(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path / "tiny")
 
 
-def thinking(weights: Path, slots: int = 2, **options: Any) -> AbstractAsyncContextManager[Thinker]:
-    return loaded(Thinker, config(weights, slots, **options))
+def thinking(weights: Path, slots: int = 2, **options: Any) -> AbstractAsyncContextManager[VllmStage]:
+    return loaded(VllmStage, config(weights, slots, **options))
 
 
 class TestAnswers:
@@ -153,7 +153,7 @@ class TestFunctions:
         self, library: Any, checkpoint: Path
     ) -> None:
         with pytest.raises(ConfigError, match=r"options\.tool_parser: vLLM has no 'hermse'.* hermes, mistral"):
-            Thinker(config(checkpoint, tool_parser="hermse"))
+            VllmStage(config(checkpoint, tool_parser="hermse"))
         assert library.AsyncLLM.made[-1].closed, "its processes have ended"
 
 
@@ -251,7 +251,7 @@ class TestLoading:
         self, library: Any, checkpoint: Path, said: str, meant: str
     ) -> None:
         library.current_platform.device_type = "cuda"
-        stage = Thinker(StageConfig(weights=checkpoint, device="cuda:0", dtype=said))
+        stage = VllmStage(StageConfig(weights=checkpoint, device="cuda:0", dtype=said))
         made = library.AsyncLLM.made[-1].arguments
         assert (made.dtype, made.kv_cache_memory_bytes, made.enforce_eager) == (meant, None, False)
         await stage.aclose()
@@ -280,16 +280,16 @@ class TestLoading:
         self, library: Any, checkpoint: Path, options: dict[str, Any], error: type[EngineError], said: str
     ) -> None:
         with pytest.raises(error, match=said):
-            Thinker(config(checkpoint, **options))
+            VllmStage(config(checkpoint, **options))
 
     async def test_a_device_that_this_vllm_does_not_compute_on_is_told(self, library: Any, checkpoint: Path) -> None:
         with pytest.raises(
             ConfigError, match="computes on cpu, but the worker's device is cuda: let the worker compute on the"
         ):
-            Thinker(config(checkpoint, device="cuda:0"))
+            VllmStage(config(checkpoint, device="cuda:0"))
         library.current_platform.device_type = "cuda"
         with pytest.raises(ConfigError, match=r"computes on cuda, but the worker's device is cpu: give it a device"):
-            Thinker(config(checkpoint))
+            VllmStage(config(checkpoint))
 
     async def test_a_model_that_is_larger_than_memory_is_told_before_it_is_loaded(
         self, library: Any, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
@@ -297,17 +297,17 @@ class TestLoading:
         library.current_platform.device_type = "cuda"
         (checkpoint / "model.safetensors").write_bytes(bytes(950))
         with pytest.raises(WeightsError, match=r"the weights take .* vLLM takes 90%\. Take a smaller or quantized"):
-            Thinker(config(checkpoint, device="cuda:0"))
+            VllmStage(config(checkpoint, device="cuda:0"))
         monkeypatch.setattr(psutil, "virtual_memory", lambda: type("", (), {"available": 900}))
         with pytest.raises(
             WeightsError, match=r"tiny: needs .* GB of memory .* are free\. Take a smaller or quantized"
         ):
-            Thinker(config(checkpoint))
+            VllmStage(config(checkpoint))
         assert not library.AsyncLLM.made
 
     async def test_without_vllm_the_next_step_is_told(self, checkpoint: Path) -> None:
         with pytest.raises(ConfigError, match=r"`make vllm` makes one, and `python: \.vllm/bin/python` in workers"):
-            Thinker(config(checkpoint))
+            VllmStage(config(checkpoint))
 
     async def test_another_version_that_does_not_fit_is_told(
         self, library: Any, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
@@ -316,13 +316,13 @@ class TestLoading:
         sys.modules.pop("vllm.entrypoints.openai.models.serving", None)
         monkeypatch.setattr(sys.modules["vllm"], "__version__", "0.40.1")
         with pytest.raises(ConfigError, match=r"knows vLLM 0\.32, and this worker's environment has 0\.40\.1, which"):
-            Thinker(config(checkpoint))
+            VllmStage(config(checkpoint))
         assert library.AsyncLLM.made[-1].closed
 
 
 class TestFolder:
     def test_a_folder_says_what_it_is_before_it_is_loaded_and_vllm_is_not_imported(self, checkpoint: Path) -> None:
-        info = Thinker.describe(config(checkpoint, context=4096))
+        info = VllmStage.describe(config(checkpoint, context=4096))
         assert (info.facets.model, info.facets.context, info.facets.leaving) == ("tiny", 2048, "")
         code = (
             "import sys; from pathlib import Path; from engine.worker.stage import StageConfig; "
@@ -334,18 +334,18 @@ class TestFolder:
         assert found.returncode == 0, found.stderr
 
     def test_a_model_that_sees_is_shown_pictures(self, tmp_path: Path) -> None:
-        assert Thinker.describe(config(write_checkpoint(tmp_path / "a", vision_config={}))).facets.sees == {"image"}
-        assert Thinker.describe(config(write_checkpoint(tmp_path / "b"))).facets.sees == frozenset()
+        assert VllmStage.describe(config(write_checkpoint(tmp_path / "a", vision_config={}))).facets.sees == {"image"}
+        assert VllmStage.describe(config(write_checkpoint(tmp_path / "b"))).facets.sees == frozenset()
 
     def test_without_a_folder_there_is_no_model(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="weights: must name the checkpoint's folder"):
-            Thinker.describe(StageConfig())
+            VllmStage.describe(StageConfig())
         with pytest.raises(WeightsError, match="the folder does not exist"):
-            Thinker.describe(config(tmp_path / os.urandom(4).hex()))
+            VllmStage.describe(config(tmp_path / os.urandom(4).hex()))
 
     def test_a_template_of_the_users_stands_in_for_one_that_is_missing(self, tmp_path: Path) -> None:
         folder = write_checkpoint(tmp_path / "m", template="")
         with pytest.raises(WeightsError, match=r"has no chat template.* Give one as options\.template"):
-            Thinker.describe(config(folder))
+            VllmStage.describe(config(folder))
         (tmp_path / "own.jinja").write_text("{{ messages }}")
-        assert Thinker.describe(config(folder, template=str(tmp_path / "own.jinja"))).facets.model == "m"
+        assert VllmStage.describe(config(folder, template=str(tmp_path / "own.jinja"))).facets.model == "m"
