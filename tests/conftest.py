@@ -37,7 +37,8 @@ FIRST = ("tests/web/", "tests/engine/worker/models/", "tests/engine/worker/nn/",
 wants one. Beside other processes they come first: what is shared out at the end is short, and wants little."""
 SLOW = (
     "tests/engine/worker/models/qwen", "tests/engine/worker/models/test_", "tests/web/", "tests/contracts/",
-    "tests/engine/worker/models/nano/test_ears.py", "tests/chaos/", "tests/deploy/test_haproxy.py", "tests/soak/", "tests/app/bench/", "tests/app/test_surroundings.py",
+    "tests/engine/worker/models/nano/test_ears.py", "tests/chaos/", "tests/deploy/test_haproxy.py", "tests/soak/",
+    "tests/app/bench/", "tests/app/test_surroundings.py",
     "tests/app/transports/test_pace_over_the_wire.py", "tests/app/transports/webrtc/test_resume.py",
 )  # fmt: skip
 """Where tests take long, by themselves or together: models beside their references, real processes, the page in a

@@ -24,7 +24,6 @@ from app.realtime.conversation import (
 )
 from app.realtime.input import InputAudioBuffer, TurnEvent, turn_events
 from app.realtime.item_edits import Edit, edit
-from app.realtime.misplaced import misplaced
 from app.realtime.output import OutputEvent, Responses, output_events
 from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import (
@@ -36,6 +35,7 @@ from app.realtime.protocol import (
     server_events,
     session_options,
 )
+from app.realtime.refusals import wrong_transport
 from app.realtime.session_context import SessionContext
 from app.realtime.session_settings import log_mapped, log_opening, opening_options, session_view
 from app.refusal import Refusal, ServerFault
@@ -218,7 +218,7 @@ class Session:
             case client_events.PlayoutDelay(delay_s) if self._profile.plays:
                 self._profile.set_delay(delay_s)
             case _:
-                raise misplaced(event)
+                raise wrong_transport(event)
 
     async def _edit(self, event: Edit) -> None:
         format, hosted = self._options.audio.input.format, self._responses.hosted

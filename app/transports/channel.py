@@ -1,7 +1,7 @@
 """One connection of a client, whatever carries it: events out by one writer, messages in, and a goodbye.
 
-What differs between a socket, a call and a telephone bridge is a ``Transport``, and a ``PlayedAudio`` where the server itself
-plays. ``connection`` has the life of a session over one channel after the other. Knows no session.
+A socket, a call and a telephone bridge differ in their ``Transport``, and in a ``PlayedAudio`` where the server itself
+plays. ``connection`` has the life of a session over one channel after the other.
 """
 
 from __future__ import annotations

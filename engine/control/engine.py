@@ -30,7 +30,7 @@ class Engine:
         if spec.launcher != "ray" and spec.cluster.listen is None:  # otherwise they may be on other machines
             check_here(stage.weights for stage in spec.stages if stage.weights)
         self.spec = spec = written_out(spec)
-        self._launcher: Launcher = load("engine.control.launchers", spec.launcher, "Launcher")(spec.cluster)
+        self._launcher: Launcher = load("engine.control.launchers", spec.launcher, "LAUNCHER")(spec.cluster)
         self._orchestrator = Orchestrator([], spec.stall_s)
         self._started: Fleet | None = None
         self._changing: Changes | None = None

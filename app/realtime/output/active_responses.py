@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Callable
 
 from app.realtime.output import output_events
-from app.realtime.output.one_at_a_time import none_active, second_voice
 from app.realtime.output.output_events import OutputEvent
 from app.realtime.output.response_factory import ResponseFactory
 from app.realtime.output.response_runner import ResponseRunner
 from app.realtime.output.response_task import ResponseTask
 from app.realtime.protocol import ResponseOptions, ServerEvent, server_events
+from app.realtime.refusals import no_active_response, voice_active
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from app.telemetry import log
@@ -101,7 +101,7 @@ class ActiveResponses:
             if task is not None and task.active and response_id in (None, task.response.id):
                 self._stop(task, "client_cancelled")
                 return
-        raise none_active(response_id)
+        raise no_active_response(response_id)
 
     def interrupt(self, reason: server_events.Reason = "turn_detected") -> None:
         """Stop the conversation's response, or the rest of its playback.
@@ -178,7 +178,7 @@ class ActiveResponses:
         task.leave()
         if task.utterance is not None:
             self._runner.transcripts.transcribe(task.utterance)
-        raise second_voice()
+        raise voice_active()
 
     def _stop(self, task: ResponseTask, reason: server_events.Reason) -> None:
         task.stop(reason)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from app.realtime.conversation import Conversation, Utterance, check_settings, functions_only, report_tool_servers
 from app.realtime.output.active_responses import ActiveResponses
 from app.realtime.output.hosted_tools import HostedTools
-from app.realtime.output.one_at_a_time import second_answer, too_many
 from app.realtime.output.output_events import OutputEvent
 from app.realtime.output.preparation import Preparation
 from app.realtime.output.response_factory import ResponseFactory
@@ -22,6 +21,7 @@ from app.realtime.output.response_task import ResponseTask
 from app.realtime.output.transcripts import Transcripts
 from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol import CreateResponse, ServerEvent, SessionOptions, listed, response_options
+from app.realtime.refusals import response_active, too_many_responses
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from app.telemetry import log
@@ -75,13 +75,13 @@ class Responses:
             log("response.unknown_fields", session=self._session_id, fields=listed(unknown))
         current = self.active.current
         if event.kept and current is not None and current.active:
-            raise second_answer(current.response.id)
+            raise response_active(current.response.id)
         whole, own_tools = event.kept and event.inputs is None, "tools" in event.patch  # in the session's place
         task = self.preparation.take_committed(options) if whole and not own_tools else None
         if task is None:
             out_of_band = len(self.active.out_of_band)
             if out_of_band >= self._context.limits.responses:
-                raise too_many(out_of_band)
+                raise too_many_responses(out_of_band)
             items, size = await inputs_of(event, self._conversation, session.audio.input.format, self._context)
             servers = offer.servers if own_tools else None
             spec = ResponseSpec(

@@ -67,3 +67,6 @@ class InlineLauncher:
         if serving is not None:
             serving.cancel()
             await asyncio.wait([serving])
+
+
+LAUNCHER = InlineLauncher

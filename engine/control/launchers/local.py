@@ -110,3 +110,6 @@ class LocalLauncher:
                 with suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
+
+
+LAUNCHER = LocalLauncher

@@ -117,3 +117,6 @@ def _place() -> type:
             return self._process.pid
 
     return Place
+
+
+LAUNCHER = RayLauncher

@@ -111,9 +111,9 @@ def test_chunks_grow_from_the_first_to_the_steady_size(first: int, growth: float
 
 def test_a_name_selects_a_file() -> None:
     assert {"inline", "local"} <= set(names("engine.control.launchers"))
-    assert load("engine.control.launchers", "inline", "Launcher").__module__ == "engine.control.launchers.inline"
+    assert load("engine.control.launchers", "inline", "LAUNCHER").__module__ == "engine.control.launchers.inline"
     with pytest.raises(ConfigError, match="did you mean 'inline'"):
-        load("engine.control.launchers", "inlin", "Launcher")
+        load("engine.control.launchers", "inlin", "LAUNCHER")
     with pytest.raises(ConfigError, match="exports no Nothing"):
         load("engine.control.launchers", "inline", "Nothing")
     assert names("engine.nowhere") == []
@@ -123,7 +123,7 @@ def test_a_package_that_is_missing_is_said_to_be_an_extra(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "engine.control.launchers.ray", raising=False)
     with pytest.raises(ConfigError, match=r"ray.*; the README says which extra"):
-        load("engine.control.launchers", "ray", "Launcher")
+        load("engine.control.launchers", "ray", "LAUNCHER")
 
 
 def test_a_stage_has_a_name_a_source_and_settings_of_its_own(tmp_path: Path) -> None:

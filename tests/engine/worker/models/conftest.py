@@ -38,7 +38,7 @@ def no_config_is_written_out() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_voice_is_warmed() -> Iterator[None]:
-    """Skip the warm-up of voices, which takes as long as a test's answers. tests/engine/worker/talker tests the warm-up."""
+    """Skip the warm-up of voices: it takes as long as a test's answers. tests/engine/worker/talker tests it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("engine.worker.talker.code2wav.WARM_S", 0.0)
         yield

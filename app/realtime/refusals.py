@@ -1,0 +1,44 @@
+"""Refusals of a session: events that its transport cannot obey, and responses that it cannot start or stop."""
+
+from __future__ import annotations
+
+from app.realtime.protocol import client_events
+from app.refusal import Refusal
+
+_ACTIVE = "conversation_already_has_active_response"
+
+
+def wrong_transport(
+    event: client_events.AppendAudio | client_events.ClearOutputAudio | client_events.PlayoutDelay,
+) -> Refusal:
+    """Return the refusal of an event that the session's transport carries in another way."""
+    match event:
+        case client_events.AppendAudio():
+            message = "The microphone's track is heard on this transport; audio can't be appended as well."
+        case client_events.PlayoutDelay():
+            message = "Here the client plays, and knows what was heard: truncate the item."
+        case client_events.ClearOutputAudio():
+            message = "output_audio_buffer.clear is for transports on which the server plays: cancel the response."
+    return Refusal("invalid_event_for_transport", message, "type")
+
+
+def response_active(id: str) -> Refusal:
+    """Return the refusal of a response while the conversation's response ``id`` is in progress."""
+    message = f"Conversation already has an active response in progress: {id}. Wait until it is finished."
+    return Refusal(_ACTIVE, message)
+
+
+def voice_active() -> Refusal:
+    """Return the refusal of a second spoken response where the server plays: two voices would be mixed."""
+    return Refusal(_ACTIVE, "A spoken response is being played: ask for text only, or wait until it has ended.")
+
+
+def too_many_responses(count: int) -> Refusal:
+    """Return the refusal of one more out-of-band response."""
+    return Refusal("too_many_responses", f"{count} responses are in progress; wait until one has ended.")
+
+
+def no_active_response(id: str | None) -> Refusal:
+    """Return the refusal of a cancellation: response ``id``, or any response, is not in progress."""
+    message = "Cancellation failed: no active response found"
+    return Refusal("response_cancel_not_active", message, None if id is None else "response_id")
