@@ -13,9 +13,9 @@ import typer
 from typer.core import TyperGroup
 
 from app.commands import flags
+from app.commands.cli_errors import cli_errors
 from app.commands.deployment import deployment, with_server, written
 from app.commands.moved_options import MOVED_FROM_BENCH, moved_options
-from app.commands.plainly import cli_errors
 from engine import Request, Sampling
 
 _DEFAULT = Request(id="", session="", messages=())

@@ -36,8 +36,8 @@ from rich.table import Table
 from app.live.config import started
 from app.live.sound import OVERLAP_MS
 from app.realtime.input import InputAudioBuffer, TurnEvent
+from app.realtime.input.backchannel import is_back_channel
 from app.realtime.input.endpointing import Sentences
-from app.realtime.input.overlap import is_back_channel
 from app.realtime.input.turn_detector import Silero
 from app.realtime.input.turn_events import OverlapStarted, TurnDropped, TurnPaused, TurnStarted
 from app.realtime.protocol.options import SessionOptions, session_options

@@ -22,7 +22,7 @@ from engine.delivered import RecoveryLog
 from engine.deployment.config import ChunkSpec
 from engine.errors import ReplicaLost
 from engine.stream import ReplayBuffer
-from engine.worker.codec_frames import STATE_FRAMES
+from engine.worker.codec import STATE_FRAMES
 from engine.worker.stage_request import StageRequest
 from engine.worker.uses import stage_type
 from tests.engine.fakes import lose, until, whole

@@ -12,7 +12,7 @@ from app.bench.engines import TEXTS
 from app.commands.deployment import deployment
 from engine import Engine, Request
 from engine.chunk import Audio
-from engine.worker.talker.speech import estimated
+from engine.worker.talker.talker_state import estimated
 
 ASSISTANT = Path(__file__).parents[2] / "engine" / "training" / "nano" / "eval" / "assistant.txt"
 FRAME_S = 0.04

@@ -34,7 +34,7 @@ from engine.training.nano.export import blank_codec, export, graphs, halve, load
 from engine.training.nano.features import log_mel
 from engine.training.nano.speak import Steady, Voice, drive, sound
 from engine.training.nano.talker import Block, Talker, TalkerStep, places_of
-from engine.worker.codec_frames import Window
+from engine.worker.codec import Window
 from engine.worker.models.nano import source as nano_source
 from engine.worker.models.nano import talker as nano_talker
 from engine.worker.models.nano import voice as nano_voice

@@ -6,9 +6,9 @@ import numpy as np
 
 from app.realtime.conversation import Utterance
 from app.realtime.input import turn_events
+from app.realtime.input.backchannel import PATIENCE_MS, Backchannel
 from app.realtime.input.endpointing import prosody_fall
 from app.realtime.input.open_turn import OpenTurn
-from app.realtime.input.overlap import PATIENCE_MS, Backchannel
 from app.realtime.input.speculation import Speculation
 from app.realtime.input.turn_config import turn_config
 from app.realtime.input.turn_detector import (

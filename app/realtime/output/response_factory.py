@@ -8,7 +8,7 @@ from app.realtime.conversation import Conversation, Utterance
 from app.realtime.output.hosted_tools import HostedTools
 from app.realtime.output.prompt_version import PromptVersion
 from app.realtime.output.request_builder import RequestBuilder, last_untranscribed
-from app.realtime.output.response import ResponseEmitter
+from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.output.response_spec import ResponseSpec
 from app.realtime.output.response_task import ResponseTask
 from app.realtime.ports import PlayoutProfile

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from app.realtime.conversation import Utterance
 from app.realtime.output.playout import Packet, Playout
 from app.realtime.output.prompt_version import PromptVersion
-from app.realtime.output.response import ResponseEmitter
+from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.output.timing import Timing
 from app.realtime.ports import EnginePort
 from app.realtime.protocol import server_events

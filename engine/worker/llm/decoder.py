@@ -15,7 +15,7 @@ from engine.chunk import Finish, Text, Usage
 from engine.errors import StageFailed
 from engine.worker.llm.calls import ToolCallAssembler
 from engine.worker.llm.deltas import Delta, ReasoningDelta
-from engine.worker.llm.thoughts import ReasoningFilter
+from engine.worker.llm.reasoning_filter import ReasoningFilter
 from engine.worker.remote.refusals import ServerRefusal, kind_of, said_by
 
 DONE = "[DONE]"

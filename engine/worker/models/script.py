@@ -65,7 +65,7 @@ from engine.core import (
 )
 from engine.errors import EngineError, RequestError, StageFailed
 from engine.worker.asr.transcribing import pcm_of
-from engine.worker.codec_frames import Codec, Window, frames_of, state_due
+from engine.worker.codec import Codec, Window, frames_of, state_due
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 

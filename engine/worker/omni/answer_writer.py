@@ -10,7 +10,7 @@ from collections.abc import Set
 
 from engine.chunk import Checkpoint, Chunk, Tensors, Text, ToolCall, Usage
 from engine.worker.omni.talker_feed import TalkerFeed, TextEnd
-from engine.worker.omni.thought import ThinkerState
+from engine.worker.omni.thinker_state import ThinkerState
 from engine.worker.stage_request import StageRequest
 from engine.worker.text.chat_encoder import Chat
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.worker.omni.block import Block
-from engine.worker.omni.marks import SpecialTokens
+from engine.worker.omni.special_tokens import SpecialTokens
 
 Positions = NDArray[np.float32]
 

@@ -12,7 +12,7 @@ from engine.worker.loop.prefix import Prefixes
 from engine.worker.nn.slots import KvSlots
 from engine.worker.omni.prompt import Prompt
 from engine.worker.omni.talker_feed import TalkerFeed
-from engine.worker.omni.thought import PrefixKV, ThinkerState
+from engine.worker.omni.thinker_state import PrefixKV, ThinkerState
 from engine.worker.stage_request import StageRequest
 
 

@@ -13,9 +13,9 @@ from engine.core import Request
 from engine.errors import ConfigError, RequestError
 from engine.worker.nn.checkpoint_source import CheckpointSource
 from engine.worker.nn.settings import settings_of
-from engine.worker.omni.marks import SpecialTokens
 from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import AudioLayout
+from engine.worker.omni.special_tokens import SpecialTokens
 from engine.worker.omni.talker_feed import TalkerFeed
 from engine.worker.stage import StageConfig
 

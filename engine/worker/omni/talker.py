@@ -17,17 +17,18 @@ from torch import Tensor
 from engine.chunk import Chunk, Codes, Usage, kinds
 from engine.core import Facets, StageInfo, Voice
 from engine.errors import EngineError, WeightsError
-from engine.worker.codec_frames import frames_of
+from engine.worker.codec import frames_of
 from engine.worker.loop.prefix import Prefixes, shared
 from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.nn.slots import Batch
-from engine.worker.omni.room import KvCacheAdmission
+from engine.worker.omni.kv_cache_admission import KvCacheAdmission
 from engine.worker.omni.source import OmniSource
 from engine.worker.omni.talker_feed import TextEnd, read
-from engine.worker.omni.thought import PrefixKV
+from engine.worker.omni.thinker_state import PrefixKV
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
-from engine.worker.talker import speech, stage
+from engine.worker.talker import stage
+from engine.worker.talker import talker_state as speech
 from engine.worker.talker.pending import MAX_PENDING, replay_of, to_keep
 from engine.worker.talker.stage import Net
 

@@ -15,7 +15,7 @@ from engine.chunk import Chunk, Kind, Tensors, Usage
 from engine.errors import StageFailed
 from engine.worker.omni.block import Block
 from engine.worker.omni.prompt import Prompt, TalkerRows
-from engine.worker.omni.thought import PromptPiece
+from engine.worker.omni.thinker_state import PromptPiece
 
 S = TypeVar("S", bound=msgspec.Struct)
 

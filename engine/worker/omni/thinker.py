@@ -23,14 +23,14 @@ from engine.worker.nn.slots import Batch
 from engine.worker.omni.answer_writer import AnswerWriter
 from engine.worker.omni.encoders import Encoders
 from engine.worker.omni.film import CAMERA
+from engine.worker.omni.kv_cache_admission import KvCacheAdmission
 from engine.worker.omni.prompt import Prompt
 from engine.worker.omni.prompt_cache import PromptCache
 from engine.worker.omni.prompter import Prompter
-from engine.worker.omni.room import KvCacheAdmission
 from engine.worker.omni.source import OmniSource
 from engine.worker.omni.talker_feed import TextEnd
 from engine.worker.omni.thinker_net import ThinkerNet
-from engine.worker.omni.thought import PrefixKV, PromptPiece, ThinkerState, deep
+from engine.worker.omni.thinker_state import PrefixKV, PromptPiece, ThinkerState, deep
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.pending import MAX_PENDING, by_slot, replay_of, room_of, to_keep

@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.chunk import Audio, Chunk, Codes, Kind, kinds
 from engine.core import Facets, StageInfo
 from engine.errors import ConfigError, EngineError
-from engine.worker.codec_frames import Codec, Window
+from engine.worker.codec import Codec, Window
 from engine.worker.nn.captured import Captured
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import ConvBatch
@@ -24,7 +24,7 @@ from engine.worker.nn.cuda_graph_runner import doubled
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.pending import MAX_PENDING
-from engine.worker.talker.speech import FRAME_S, FRAME_SAMPLES
+from engine.worker.talker.talker_state import FRAME_S, FRAME_SAMPLES
 
 WARM_S = 2.0  # seconds of a start, at most
 WARM_GPU_S = 30.0  # the same where every shape is planned anew, which takes 30 to 100 ms of whoever asks for it first

@@ -24,7 +24,7 @@ from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.net import TalkerNet
 from engine.worker.talker.pending import by_slot, room_of
-from engine.worker.talker.speech import TalkerState
+from engine.worker.talker.talker_state import TalkerState
 
 Net = TypeVar("Net", bound=TalkerNet)
 Results = dict[int, list[Chunk] | EngineError]

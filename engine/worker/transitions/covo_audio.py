@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.worker.codec_frames import within
+from engine.worker.codec import within
 from engine.worker.transitions.accumulator import Ids
 from engine.worker.transitions.transition import FullPayload
 

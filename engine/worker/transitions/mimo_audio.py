@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from engine.chunk import Chunk
 from engine.errors import ConfigError, StageFailed
-from engine.worker.codec_frames import within
+from engine.worker.codec import within
 from engine.worker.transitions.accumulator import Ids
 from engine.worker.transitions.transition import FullPayload, step_of
 from engine.worker.transitions.windows import PayloadWindow, Windows

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from app.live import LiveDialect, OutputTimeline, started
-from app.realtime.output.response import ResponseEmitter
+from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.protocol.options import SessionOptions, response_options
 from app.realtime.protocol.server_events import ErrorEvent, SessionUpdatedEvent
 from app.refusal import Refusal
 from tests.app.live.caller import RESPONSES
-from tests.app.realtime.output.test_response import MODEL
+from tests.app.realtime.output.test_response_emitter import MODEL
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import numpy as np
 from engine.chunk import Audio, Checkpoint, Chunk, Codes, kinds
 from engine.core import Facets, StageInfo
 from engine.errors import EngineError
-from engine.worker.codec_frames import Codec, Window, state_due
+from engine.worker.codec import Codec, Window, state_due
 from engine.worker.models.nano.inference import run
 from engine.worker.models.nano.source import ExcitationSource
 from engine.worker.models.nano.voice import BOOKS, FRAME_S, FRAME_SAMPLES, SIZE, Floats, session, voice_of

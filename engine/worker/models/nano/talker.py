@@ -18,7 +18,7 @@ from engine.core import Facets, Request, StageInfo, Voice
 from engine.english.numbers import grammar
 from engine.english.speller import Said, Speller
 from engine.errors import EngineError, RequestError
-from engine.worker.codec_frames import frames_of, state_due
+from engine.worker.codec import frames_of, state_due
 from engine.worker.models.nano.inference import run
 from engine.worker.models.nano.voice import FRAME_S, LATENT, VOICES, WHO, Floats, session, voice_of
 from engine.worker.stage import StageConfig, guarded, warm_up

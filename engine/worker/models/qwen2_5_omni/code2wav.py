@@ -18,7 +18,7 @@ from torch import Tensor
 from engine.chunk import Audio, Chunk, Codes, kinds
 from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo
 from engine.errors import EngineError, StageFailed, WeightsError
-from engine.worker.codec_frames import within
+from engine.worker.codec import within
 from engine.worker.models.qwen2_5_omni.dit import Dit
 from engine.worker.models.qwen2_5_omni.source import CODE_S, Qwen2_5OmniSource, TalkerVoice
 from engine.worker.models.qwen2_5_omni.vocoder import Vocoder

@@ -13,10 +13,10 @@ from torch import Tensor
 from engine.chunk import Chunk, Tensors, kinds
 from engine.worker.nn.device import to_device
 from engine.worker.omni.block import Block
-from engine.worker.omni.marks import SpecialTokens
 from engine.worker.omni.prompt import Prompt, TalkerRows
+from engine.worker.omni.special_tokens import SpecialTokens
 from engine.worker.omni.talker_feed import TalkerFeed
-from engine.worker.omni.thought import PromptPiece
+from engine.worker.omni.thinker_state import PromptPiece
 
 
 class PromptRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.prompt_rows"):

@@ -17,8 +17,8 @@ from engine.worker.models.qwen2_5_omni.feed import Qwen2_5TalkerFeed
 from engine.worker.models.qwen2_5_omni.positions import PairedPositions
 from engine.worker.nn.weights import read_json
 from engine.worker.omni import source
-from engine.worker.omni.marks import SpecialTokens
 from engine.worker.omni.sound import AudioLayout
+from engine.worker.omni.special_tokens import SpecialTokens
 from engine.worker.stage import StageConfig
 
 CODE_S = 0.02

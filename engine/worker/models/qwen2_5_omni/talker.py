@@ -15,7 +15,7 @@ from engine.worker.models.qwen2_5_omni.source import CODE_S, Qwen2_5OmniSource
 from engine.worker.models.qwen2_5_omni.talker_net import END, LEAD, PAD, Qwen2_5TalkerNet
 from engine.worker.omni import talker
 from engine.worker.stage_request import StageRequest
-from engine.worker.talker.speech import estimated
+from engine.worker.talker.talker_state import estimated
 
 
 @dataclass(slots=True, kw_only=True)

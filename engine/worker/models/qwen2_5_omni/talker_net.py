@@ -20,7 +20,7 @@ from engine.worker.nn.device import to_device
 from engine.worker.nn.sampling_params import BatchSamplingParams
 from engine.worker.talker import net
 from engine.worker.talker.net import TalkerShape
-from engine.worker.talker.speech import ANSWER_FRAMES
+from engine.worker.talker.talker_state import ANSWER_FRAMES
 
 END, PAD, FIRST = range(3)
 """Texts of every step: the text's end, what comes behind it, and the first one that is a row of the thinker's."""

@@ -18,7 +18,7 @@ from engine.worker.nn.device import to_device
 from engine.worker.nn.slots import Batch, CachePositions, OneRow
 from engine.worker.nn.weights import WeightReader
 from engine.worker.omni import source, thinker, thinker_net
-from engine.worker.omni.thought import ThinkerState
+from engine.worker.omni.thinker_state import ThinkerState
 from engine.worker.stage_request import StageRequest
 
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.chunk import Chunk, Tensors, kinds
-from engine.worker.models.qwen3_omni.marks import Qwen3SpecialTokens
 from engine.worker.models.qwen3_omni.speakable import Lead, TextToken, UserTurns
+from engine.worker.models.qwen3_omni.special_tokens import Qwen3SpecialTokens
 from engine.worker.omni.block import Block
 from engine.worker.omni.positions import Positions, RopePositions, counted
 from engine.worker.omni.prompt import Prompt, TalkerRows
 from engine.worker.omni.talker_feed import TalkerFeed
-from engine.worker.omni.thought import PromptPiece
+from engine.worker.omni.thinker_state import PromptPiece
 
 
 class Qwen3TalkerFeed(TalkerFeed):

@@ -8,7 +8,7 @@ from functools import cached_property
 from engine.errors import WeightsError
 from engine.worker.models.qwen3_omni.defaults import DEFAULTS
 from engine.worker.models.qwen3_omni.feed import Qwen3TalkerFeed
-from engine.worker.models.qwen3_omni.marks import Qwen3SpecialTokens
+from engine.worker.models.qwen3_omni.special_tokens import Qwen3SpecialTokens
 from engine.worker.omni import source
 from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import FRAMES_PER_S, AudioLayout

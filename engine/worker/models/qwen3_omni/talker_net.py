@@ -13,7 +13,7 @@ from engine.worker.nn.device import to_device
 from engine.worker.nn.projection import Projection
 from engine.worker.talker import rvq_net
 from engine.worker.talker.rvq_net import RvqTalkerShape
-from engine.worker.talker.speech import ANSWER_FRAMES
+from engine.worker.talker.talker_state import ANSWER_FRAMES
 
 LEAD = 9
 """Rows with which the talker's own turn begins."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.chunk import Chunk, Codes, Tensors, Text, VoiceText, kinds
 from engine.core import Facets, StageInfo
 from engine.errors import EngineError, RequestError
-from engine.worker.codec_frames import frames_of
+from engine.worker.codec import frames_of
 from engine.worker.models.qwen3_tts.source import Qwen3TtsSource
 from engine.worker.models.qwen3_tts.text import StreamingText, TextIds, TtsTextToken
 from engine.worker.models.qwen3_tts.voices import VoicePrompt, VoicePrompts
@@ -24,10 +24,11 @@ from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
-from engine.worker.talker import speech, stage
+from engine.worker.talker import stage
+from engine.worker.talker import talker_state as speech
 from engine.worker.talker.pending import MAX_PENDING, replay_of
 from engine.worker.talker.rvq_net import RvqTalkerNet, RvqTalkerShape
-from engine.worker.talker.speech import FRAME_S
+from engine.worker.talker.talker_state import FRAME_S
 from engine.worker.tts.voices import asked_voice
 
 AT_ONCE = 1024  # characters of a long text that become tokens without a pause: some milliseconds

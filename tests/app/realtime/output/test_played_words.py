@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.realtime.conversation.conversation import Conversation, prompt
 from app.realtime.output.prompt_version import PromptVersion
-from app.realtime.output.response import ResponseEmitter
+from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.output.response_task import ResponseTask
 from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol.items import AssistantAudio, MessageItem

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from engine import ConfigError, Request
-from engine.worker.codec_frames import Window
+from engine.worker.codec import Window
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.nn.memory import plan
 from engine.worker.pace import OneFrame

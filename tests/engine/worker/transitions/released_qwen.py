@@ -18,7 +18,7 @@ from engine import stream
 from engine.chunk import Codes, Usage
 from engine.core import Request
 from engine.errors import ConfigError, StageFailed
-from engine.worker.codec_frames import Codec
+from engine.worker.codec import Codec
 from engine.worker.models.qwen3_omni.feed import Qwen3TalkerFeed
 from engine.worker.models.qwen3_omni.talker_net import LEAD
 from engine.worker.omni.prompt import TalkerRows

@@ -23,7 +23,7 @@ from engine.chunk import Chunk, Tensors, Usage
 from engine.chunk import Codes as CodeFrames
 from engine.core import Request, Sampling
 from engine.errors import EngineError, StageFailed
-from engine.worker.codec_frames import Codec
+from engine.worker.codec import Codec
 from engine.worker.models.qwen2_5_omni import code2wav as native_codes
 from engine.worker.models.qwen2_5_omni.feed import PromptEnd, PromptRows, Qwen2_5TalkerFeed, ReplyRow, read
 from engine.worker.models.qwen2_5_omni.talker import Talker
@@ -32,9 +32,9 @@ from engine.worker.models.qwen3_tts import code2wav as native_frames
 from engine.worker.models.qwen3_tts.talker import Recording
 from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni.answer_writer import AnswerWriter
-from engine.worker.omni.marks import SpecialTokens
 from engine.worker.omni.prompt import Prompt, TalkerRows
-from engine.worker.omni.thought import ThinkerState
+from engine.worker.omni.special_tokens import SpecialTokens
+from engine.worker.omni.thinker_state import ThinkerState
 from engine.worker.stage_request import StageRequest
 from engine.worker.transitions import qwen2_5_omni, qwen3_tts
 from tests.engine.worker.transitions.released import Ids, Rng, chosen, given, one_in, pieces

@@ -9,7 +9,7 @@ import pytest
 
 from engine import Engine, Sampling
 from engine.worker.models.qwen2_5_omni.source import Qwen2_5OmniSource
-from engine.worker.omni.room import KvCacheAdmission
+from engine.worker.omni.kv_cache_admission import KvCacheAdmission
 from tests.engine.worker.models.qwen2_5_omni.cases import PROMPTS, Folder, request, spec
 from tests.oracles.talk import ask
 

@@ -19,7 +19,7 @@ from engine.chunk import Chunk, Speech, VideoFrame
 from engine.core import MIC_RATE_HZ, Pcm
 from engine.worker.loop.prefix import Prefixes
 from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
-from engine.worker.omni import talker, thought
+from engine.worker.omni import talker, thinker_state
 from engine.worker.omni.film import CAMERA, StreamingFilm
 from engine.worker.omni.prompter import Prompter
 from engine.worker.stage import StageConfig
@@ -226,7 +226,7 @@ async def test_what_is_kept_of_a_turn_that_was_shown_is_what_is_kept_of_the_whol
             await ask(engine, structs.replace(asked, messages=messages), turn)
     assert len(found) == 4
     assert copies.count("live") - copies.count("whole") == 1 + int(SECONDS), "of the thinker, one a window"
-    for stage in (thought.__name__, talker.__name__):
+    for stage in (thinker_state.__name__, talker.__name__):
         (ids, held, one), (others, other_held, other) = found["whole", stage], found["live", stage]
         assert (others, other_held) == (ids, held)
         for part in type(one).__slots__:

@@ -17,8 +17,8 @@ from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn.memory import plan
 from engine.worker.omni import talker
-from engine.worker.omni.room import KvCacheAdmission
-from engine.worker.omni.thought import ThinkerState
+from engine.worker.omni.kv_cache_admission import KvCacheAdmission
+from engine.worker.omni.thinker_state import ThinkerState
 from engine.worker.stage import Stage, StageConfig
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.worker.codec_frames import Window
+from engine.worker.codec import Window
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest

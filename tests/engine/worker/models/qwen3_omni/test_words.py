@@ -20,7 +20,7 @@ from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni.answer_writer import AnswerWriter
 from engine.worker.omni.prompter import Prompter
 from engine.worker.omni.thinker_net import ThinkerNet
-from engine.worker.omni.thought import ThinkerState
+from engine.worker.omni.thinker_state import ThinkerState
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.text.chat_encoder import Chat, TextPieces

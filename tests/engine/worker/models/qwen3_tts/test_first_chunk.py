@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from engine.chunk import Audio, Codes
-from engine.worker.codec_frames import Window
+from engine.worker.codec import Window
 from engine.worker.models.qwen3_tts.talker import Begin
 from engine.worker.models.qwen3_tts.text import TtsTextToken
 from engine.worker.nn.sampling_params import BatchSamplingParams

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from app.realtime.conversation.conversation import Conversation, prompt
 from app.realtime.output.playout import Packet
-from app.realtime.output.response import ResponseEmitter
+from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import server_events
 from app.realtime.protocol.items import AssistantAudio, CallItem, MessageItem, MessageText

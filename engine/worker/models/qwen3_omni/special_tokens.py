@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.worker.omni import marks
+from engine.worker.omni import special_tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Qwen3SpecialTokens(marks.SpecialTokens):
+class Qwen3SpecialTokens(special_tokens.SpecialTokens):
     """The ids of turns as well, and how the talker's text begins, ends and goes on."""
 
     turn: int

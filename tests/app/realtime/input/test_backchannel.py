@@ -9,7 +9,7 @@ import pytest
 
 from app.realtime.conversation import Utterance
 from app.realtime.input import InputAudioBuffer
-from app.realtime.input.overlap import LONGEST_MS, PATIENCE_MS, SHORT_MS, Backchannel, is_back_channel
+from app.realtime.input.backchannel import LONGEST_MS, PATIENCE_MS, SHORT_MS, Backchannel, is_back_channel
 from app.realtime.input.turn_events import (
     OverlapStarted,
     TurnCommitted,

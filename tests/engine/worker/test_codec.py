@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.chunk import Chunk, Codes
 from engine.errors import StageFailed
 from engine.stream import of
-from engine.worker.codec_frames import STATE_FRAMES, Codec, state_due
+from engine.worker.codec import STATE_FRAMES, Codec, state_due
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import request
 

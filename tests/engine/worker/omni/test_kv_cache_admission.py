@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.worker.nn.slots import KvSlots
-from engine.worker.omni.room import AHEAD, KvCacheAdmission
+from engine.worker.omni.kv_cache_admission import AHEAD, KvCacheAdmission
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import request
 from tests.engine.worker.models.qwen3_omni.driven import Frames

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.worker.llm.deltas import ReasoningDelta
-from engine.worker.llm.thoughts import ReasoningFilter
+from engine.worker.llm.reasoning_filter import ReasoningFilter
 
 
 def split(*pieces: str) -> tuple[str, str]:
