@@ -27,7 +27,7 @@ from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.nn.slots import Batch
-from engine.worker.process.device_faults import out_of_memory
+from engine.worker.out_of_memory import out_of_memory
 
 REPEATS = 20
 

@@ -5,28 +5,48 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+
+from prometheus_client import Counter, Gauge
 
 from app.limits.admission_queue import AdmissionQueue, QueueFull, Waiter
 from app.limits.http_slots import HttpSlotLimiter
+from app.limits.memory_budget import MemoryReservation
 from app.limits.principal import Principal
 from app.limits.quotas import Kind, QuotaExceeded, Quotas
-from app.realtime.session_context import SessionContext
 from app.refusal import Closed
 from app.settings import Limits
-from app.telemetry import Metrics
 from engine import Request
 
 
-class MakeContext(Protocol):
+class AdmissionMetrics(Protocol):
+    """The metrics that admission updates."""
+
+    sessions: Gauge
+    http_waiting: Gauge
+    sessions_refused: Counter
+
+
+class HasRoom(Protocol):
+    """A context that reserves memory for its session or request."""
+
+    @property
+    def room(self) -> MemoryReservation: ...
+
+
+Context = TypeVar("Context", bound=HasRoom)
+MadeContext = TypeVar("MadeContext", bound=HasRoom, covariant=True)
+
+
+class MakeContext(Protocol[MadeContext]):
     """Make the context of one session or request. Raises Closed while the engine cannot answer."""
 
     def __call__(
         self, caller: Principal | None = None, *, while_draining: bool = False, while_unavailable: bool = False
-    ) -> SessionContext: ...
+    ) -> MadeContext: ...
 
 
-class Admission:
+class Admission(Generic[Context]):
     """Counts the open sessions and answers of one server, and decides whether another one may begin.
 
     ``slots`` returns, for each stage that a request passes, how many requests like it the stage can run.
@@ -35,9 +55,9 @@ class Admission:
     def __init__(
         self,
         limits: Limits,
-        metrics: Metrics,
+        metrics: AdmissionMetrics,
         shares: Quotas,
-        context: MakeContext,
+        context: MakeContext[Context],
         slots: Callable[[Request], Mapping[str, int]],
     ) -> None:
         self.shares = shares
@@ -60,7 +80,7 @@ class Admission:
         return self.sessions + self._queue.given >= self._limits.sessions
 
     @contextmanager
-    def admit(self, caller: Principal | None = None, waiter: Waiter | None = None) -> Generator[SessionContext]:
+    def admit(self, caller: Principal | None = None, waiter: Waiter | None = None) -> Generator[Context]:
         """Hold one session slot while the block lasts. A ``waiter`` takes the slot reserved for it. Raises Closed."""
         if waiter is not None:
             self._queue.leave(waiter)
@@ -123,7 +143,7 @@ class Admission:
             self._left()
 
     @asynccontextmanager
-    async def place(self, request: Request, patient: bool = False) -> AsyncGenerator[SessionContext]:
+    async def place(self, request: Request, patient: bool = False) -> AsyncGenerator[Context]:
         """Hold a slot at every stage that an admitted HTTP request passes, once HTTP may use one.
 
         A ``patient`` request waits as long as necessary, also while a stage is unavailable. Raises Closed; after

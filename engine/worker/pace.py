@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.deployment.config import ChunkSpec
-from engine.worker.loop.listener import Listener
+from engine.worker.listener import Listener
 
 
 class Pace(Protocol):

@@ -16,8 +16,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, runtime_check
 from engine.chunk import Chunk
 from engine.core import AudioPart, Message, Part, Request, StageInfo, TextPart, ToolCallPart, ToolResultPart
 from engine.errors import ConfigError, ContextOverflow, EngineError, StageFailed
+from engine.worker.out_of_memory import begins_again, out_of_memory
 from engine.worker.pace import OneFrame
-from engine.worker.process.device_faults import begins_again, out_of_memory
 from engine.worker.stage_request import StageRequest
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 from engine.chunk import Checkpoint, Chunk, Counts
 from engine.core import Request, StageInfo
 from engine.stream import Stream
-from engine.worker.loop.listener import Listener
+from engine.worker.listener import Listener
 from engine.worker.pace import Pace
 
 BETWEEN_STAGES = 64  # chunks between two stages: some seconds of codec frames, a few sentences of text

@@ -72,7 +72,7 @@ async def test_those_that_have_room_go_on_together_and_who_came_last_is_told(
 
 async def test_an_answer_that_memory_is_short_for_again_and_again_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Something always gives way, and it never helps."""
-    monkeypatch.setattr("engine.worker.process.device_faults._gave_way", lambda *_: True)
+    monkeypatch.setattr("engine.worker.loop.memory_shortage._gave_way", lambda *_: True)
     monkeypatch.setattr("tests.contracts.test_short_memory.ROOM", 0)
     async with Engine(batched("script")) as engine:
         Small(monkeypatch, stage_of("script", "thinker"))

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.worker.kernels.loading import Kernels
+from engine.worker.nn.kernel_loading import Kernels
 from tests.engine.worker.kernels.conftest import figures
 from tests.engine.worker.kernels.test_decode_attention import (
     test_a_decode_step_in_place_is_the_one_that_gathers,

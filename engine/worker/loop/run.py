@@ -16,7 +16,7 @@ from engine.core import SPEAKER_RATE_HZ, Request, seconds
 from engine.errors import EngineError, StageFailed, Stalled, plain
 from engine.ipc import messages
 from engine.stream import Stream
-from engine.worker.loop.listener import Listener
+from engine.worker.listener import Listener
 from engine.worker.loop.recovery import RunRecovery
 from engine.worker.loop.role_group import RoleGroup
 from engine.worker.stage import Stage

@@ -14,9 +14,10 @@ import msgspec
 
 from engine.chunk import Chunk
 from engine.errors import BatchLost, EngineError, OutOfMemory, StageFailed
+from engine.worker.loop.memory_shortage import ran_out
 from engine.worker.loop.role_group import RoleGroup
 from engine.worker.loop.run import Run
-from engine.worker.process.device_faults import out_of_memory, ran_out
+from engine.worker.out_of_memory import out_of_memory
 from engine.worker.stage import Stage, failed
 from engine.worker.stage_request import StageRequest
 

@@ -19,8 +19,8 @@ from engine.chunk import Chunk
 from engine.deployment.config import ChunkSpec, Schedule
 from engine.errors import EngineError
 from engine.ipc import messages
+from engine.worker.listener import Listener
 from engine.worker.loop.free_slots import FreeSlots
-from engine.worker.loop.listener import Listener
 from engine.worker.loop.prefix import Prefixes
 from engine.worker.loop.prewarm import Preparing
 from engine.worker.loop.recovery import RunRecovery

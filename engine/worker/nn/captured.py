@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.worker.nn.device import to_device
-from engine.worker.process.device_faults import out_of_memory
+from engine.worker.out_of_memory import out_of_memory
 
 log = logging.getLogger(__name__)
 

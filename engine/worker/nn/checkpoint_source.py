@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from engine.errors import WeightsError
-from engine.worker.kernels.loading import chosen
 from engine.worker.nn.device import has_graphs, settle
+from engine.worker.nn.kernel_loading import chosen
 from engine.worker.nn.weights import SafetensorsCheckpoint, WeightReader, find, read_json
 from engine.worker.stage import StageConfig, switched
 

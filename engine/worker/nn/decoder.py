@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.kernels.loading import Kernels
 from engine.worker.nn.device import to_device
+from engine.worker.nn.kernel_loading import Kernels
 from engine.worker.nn.moe import Gate, moe, route, swiglu
 from engine.worker.nn.quantized import Weight, linear
 from engine.worker.nn.rope import Rope, rotate

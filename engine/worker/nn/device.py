@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.errors import ConfigError
-from engine.worker.process.device_faults import out_of_memory
+from engine.worker.out_of_memory import out_of_memory
 
 
 def to_device(values: Sequence[Any] | NDArray[Any], device: torch.device) -> Tensor:

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.kernels.loading import Kernels
 from engine.worker.nn.device import to_device
 from engine.worker.nn.extents import Extents, Move
+from engine.worker.nn.kernel_loading import Kernels
 
 BLOCK = 512  # positions that are moved at once, of all layers: a copy of them is the memory that it takes
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.errors import WeightsError
-from engine.worker.kernels.loading import Kernels
+from engine.worker.nn.kernel_loading import Kernels
 from engine.worker.nn.quantization import MARKS, Quantization, quantization_of
 from engine.worker.nn.quantized import QuantizedWeight, Weight, joined, packed, stacked
 

@@ -20,7 +20,7 @@ from engine.errors import ConfigError, WeightsError
 from engine.ipc import messages
 from engine.worker.loop.run import Send
 from engine.worker.loop.worker import Worker
-from engine.worker.process.device_faults import out_of_memory
+from engine.worker.out_of_memory import out_of_memory
 from engine.worker.process.heartbeat import beats
 from engine.worker.stage import Stage, StageConfig
 from engine.worker.uses import stage_type

@@ -17,7 +17,7 @@ from app.transports.telephone.media_stream import LEAD_S
 from app.transports.telephone.telephones import RESERVE_S
 from engine import SPEAKER_RATE_HZ
 from engine.deployment.config import ChunkSpec
-from engine.worker.loop.listener import Listener
+from engine.worker.listener import Listener
 from engine.worker.loop.scheduler import Scheduler
 from engine.worker.pace import ListenerPace
 

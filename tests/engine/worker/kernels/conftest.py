@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 import pytest
 
-from engine.worker.kernels.loading import Kernels
+from engine.worker.nn.kernel_loading import Kernels
 from tests.engine.worker.kernels.figures import LARGEST
 from tests.engine.worker.models.conftest import checkpoint
 

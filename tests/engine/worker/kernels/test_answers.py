@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from engine.quantize import quantize
-from engine.worker.kernels.loading import Kernels
 from engine.worker.nn import cuda_graph_runner
+from engine.worker.nn.kernel_loading import Kernels
 from tests.engine.worker.models.qwen3_omni.cases import Folder
 from tests.engine.worker.models.qwen3_omni.driven import asked, drive, stages
 

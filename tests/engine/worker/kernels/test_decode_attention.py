@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.kernels.loading import Kernels
+from engine.worker.nn.kernel_loading import Kernels
 from engine.worker.nn.slots import DecodeSlots, KvSlots, SlotsInPlace
 from tests.engine.worker.kernels.figures import differing
 from tests.engine.worker.nn.test_blocks import CPU

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.worker.kernels.loading import Kernels
+from engine.worker.nn.kernel_loading import Kernels
 from engine.worker.nn.sampler import draw, number_line
 from engine.worker.nn.sampling_params import FAILED, BatchSamplingParams, SamplingParams
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.worker.kernels.loading import Kernels
 from engine.worker.nn import moe
 from engine.worker.nn.decoder import TransformerDecoder, rms_norm
+from engine.worker.nn.kernel_loading import Kernels
 from engine.worker.nn.predictor import Predictor
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.sampling_params import BatchSamplingParams, SamplingParams

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.worker.kernels.loading import Kernels
+from engine.worker.nn.kernel_loading import Kernels
 from engine.worker.nn.moe import moe, route
 from engine.worker.nn.quantized import QuantizedWeight
 from tests.engine.worker.kernels.figures import differing

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.kernels.loading import Kernels
 from engine.worker.nn import prefills
 from engine.worker.nn.decoder import TransformerDecoder
+from engine.worker.nn.kernel_loading import Kernels
 from engine.worker.nn.slots import Batch, KvSlots, PiecesInPlace, VarlenBatch
 from tests.engine.worker.kernels.figures import differing
 from tests.engine.worker.kernels.test_decode_attention import CLOSE

@@ -10,7 +10,7 @@ import pytest
 
 from engine.chunk import Bundle, Chunk
 from engine.ipc import messages
-from engine.worker.loop.listener import Listener
+from engine.worker.listener import Listener
 from engine.worker.loop.role_group import RoleGroup
 from engine.worker.loop.run import Run
 from engine.worker.pace import OneFrame

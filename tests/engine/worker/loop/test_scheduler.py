@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.core import StageInfo
 from engine.deployment.config import ChunkSpec
-from engine.worker.loop.listener import Listener
+from engine.worker.listener import Listener
 from engine.worker.loop.scheduler import Scheduler, Urgency
 from engine.worker.pace import ListenerPace, OneFrame
 from engine.worker.stage_request import StageRequest

@@ -13,12 +13,12 @@ from engine.core import Request, StageInfo
 from engine.deployment.config import ChunkSpec
 from engine.errors import BatchLost, OutOfMemory, StageFailed
 from engine.ipc import messages
-from engine.worker.loop.listener import Listener
+from engine.worker.listener import Listener
 from engine.worker.loop.prefix import Prefixes
 from engine.worker.loop.step import compute
 from engine.worker.loop.worker import Worker
+from engine.worker.out_of_memory import out_of_memory
 from engine.worker.pace import OneFrame
-from engine.worker.process.device_faults import out_of_memory
 from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import FakeStage, fed, opened, turns

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from engine.errors import ConfigError
-from engine.worker.kernels import loading
-from engine.worker.kernels.loading import Kernels, chosen, load
 from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
+from engine.worker.nn import kernel_loading
+from engine.worker.nn.kernel_loading import Kernels, chosen, load
 from engine.worker.stage import StageConfig
 from tests.engine.worker.models.qwen3_omni.cases import Folder
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def test_without_triton_one_sentence_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    monkeypatch.setattr(kernel_loading, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"options\.kernels: the package triton is not installed; .* or leave the op"):
         load(GPU)
 
@@ -45,19 +45,19 @@ def test_a_device_that_cannot_run_them_is_told(monkeypatch: pytest.MonkeyPatch, 
 def test_the_option_is_on_where_a_gpu_of_nvidias_has_them(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoint("plain")
     assert Qwen3OmniSource(StageConfig(folder)).kernels is None, "a CPU has none, also where they may be interpreted"
-    monkeypatch.setattr(loading, "load", lambda device: "loaded")
-    monkeypatch.setattr(loading, "find_spec", lambda name: name)
+    monkeypatch.setattr(kernel_loading, "load", lambda device: "loaded")
+    monkeypatch.setattr(kernel_loading, "find_spec", lambda name: name)
     monkeypatch.setenv("CC", "cc")
     for capability, wanted, found in ((9, "auto", "loaded"), (8, "off", None), (7, "auto", None), (0, "on", "loaded")):
-        monkeypatch.setattr(loading, "nvidia_capability", lambda device, capability=capability: capability)
+        monkeypatch.setattr(kernel_loading, "nvidia_capability", lambda device, capability=capability: capability)
         assert chosen(wanted, GPU) == found
-    monkeypatch.setattr(loading, "nvidia_capability", lambda device: 9)
-    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    monkeypatch.setattr(kernel_loading, "nvidia_capability", lambda device: 9)
+    monkeypatch.setattr(kernel_loading, "find_spec", lambda name: None)
     assert chosen("auto", GPU) is None, "without Triton"
     monkeypatch.undo()
     with pytest.raises(ConfigError, match=r"options\.kernels: 'yes' is none of auto, on, off"):
         Qwen3OmniSource(StageConfig(folder, options={"kernels": "yes"}))
-    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    monkeypatch.setattr(kernel_loading, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"options\.kernels: the package triton is not installed"):
         Qwen3OmniSource(StageConfig(folder, options={"kernels": True}))
 
@@ -68,15 +68,15 @@ def test_where_no_compiler_is_they_are_left_out_or_one_sentence_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As in an image of Python's alone: Triton would fail at a request's first step."""
-    monkeypatch.setattr(loading, "nvidia_capability", lambda device: 9)
+    monkeypatch.setattr(kernel_loading, "nvidia_capability", lambda device: 9)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(loading.shutil, "which", lambda name: None)
+    monkeypatch.setattr(kernel_loading.shutil, "which", lambda name: None)
     assert chosen("auto", GPU) is None
     assert "neither gcc nor clang is here" in caplog.text
     with pytest.raises(ConfigError, match=r"options\.kernels: neither gcc nor clang is here"):
         chosen("on", GPU)
-    monkeypatch.setattr(loading.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(kernel_loading.shutil, "which", lambda name: f"/usr/bin/{name}")
     assert chosen("auto", GPU) is not None
 
 
