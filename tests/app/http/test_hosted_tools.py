@@ -361,7 +361,9 @@ async def test_an_answer_whose_tool_ran_waits_for_a_stage_that_comes_back(monkey
     states = list[str]()
 
     async def work() -> None:
-        monkeypatch.setattr(type(server.service), "state", property(lambda self: states.append("") or "unavailable"))
+        monkeypatch.setattr(
+            type(server.service.engine_host), "state", property(lambda self: states.append("") or "unavailable")
+        )
 
     async with liar(working(work)) as one, serving([{"url": one.url, "private": True}]) as server:
         assert text(await whole(server, tools=[at(one)])) == "The tool says: done"

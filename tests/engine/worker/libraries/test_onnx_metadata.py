@@ -50,5 +50,5 @@ def test_whatever_a_file_holds_it_is_read_or_refused(tmp_path_factory: pytest.Te
 def test_a_file_that_was_cut_in_its_network_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.onnx"
     path.write_bytes(network(a="b")[:6000])
-    with pytest.raises(WeightsError, match="cut: fetch it again"):
+    with pytest.raises(WeightsError, match="is incomplete: fetch it again"):
         metadata_of(path)

@@ -385,7 +385,7 @@ class TestFiles:
         with pytest.raises(WeightsError, match="is a projector, not a language model"):
             LlamaCppStage.describe(config(projector))
         weights = model(saying("Yes."))
-        with pytest.raises(WeightsError, match="is not a projector, but a model of llama"):
+        with pytest.raises(WeightsError, match="is not a projector, but a model of the architecture llama"):
             LlamaCppStage.describe(config(weights, mmproj=str(weights)))
         assert LlamaCppStage.describe(config(weights, mmproj=str(projector))).facets.sees == {"image"}
 

@@ -315,7 +315,9 @@ class TestLoading:
         del library.OpenAIServingModels
         sys.modules.pop("vllm.entrypoints.openai.models.serving", None)
         monkeypatch.setattr(sys.modules["vllm"], "__version__", "0.40.1")
-        with pytest.raises(ConfigError, match=r"knows vLLM 0\.32, and this worker's environment has 0\.40\.1, which"):
+        with pytest.raises(
+            ConfigError, match=r"supports vLLM 0\.32, and this worker's environment has 0\.40\.1, which"
+        ):
             VllmStage(config(checkpoint))
         assert library.AsyncLLM.made[-1].closed
 
