@@ -131,7 +131,7 @@ class Judged(Service):
         self, caller: Principal | None = None, *, while_draining: bool = False, while_unavailable: bool = False
     ) -> SessionContext:
         context = super().context(caller, while_draining=while_draining, while_unavailable=while_unavailable)
-        return replace(context, judge=self.judge)
+        return replace(context, end_of_turn=self.judge)
 
     @property
     def in_vain(self) -> int:
