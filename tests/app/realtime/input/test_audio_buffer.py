@@ -37,7 +37,9 @@ class Listening:
 
     def __init__(self, noise_reduction: Any = None, engine: Any = None, **detection: Any) -> None:
         self.end_of_turn, self.events = Judge(), list[TurnEvent]()
-        context: SessionContext = dataclasses.replace(Talk(engine or FakeEngine()).session._context, end_of_turn=self.end_of_turn)
+        context: SessionContext = dataclasses.replace(
+            Talk(engine or FakeEngine()).session._context, end_of_turn=self.end_of_turn
+        )
         input = {"turn_detection": detection or None, "noise_reduction": noise_reduction}
         options, _ = session_options(SessionOptions(), {"audio": {"input": input}})
         self.buffer = InputAudioBuffer(context, options, self.events.append)
@@ -64,7 +66,7 @@ async def test_a_voice_is_not_judged_where_the_silence_alone_ends_the_turn(monke
         fallen.append(pcm)
         return 1.0
 
-    monkeypatch.setattr("app.realtime.input.voice_turns.fall", fall)
+    monkeypatch.setattr("app.realtime.input.voice_turns.prosody_fall", fall)
     listening = Listening(type="server_vad")
     await listening.append(tone(0.5), silence(0.4))
     assert isinstance(listening.events[-1], TurnPaused)
