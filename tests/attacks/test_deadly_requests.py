@@ -42,7 +42,7 @@ UNGUARDED = """
 from engine.worker.models.nano import thinker
 thinker.guarded = lambda stage, request, work, *args: work(request, *args)
 from engine.errors import StageFailed
-from engine.worker import step
+from engine.worker.loop import step
 step.BatchLost = StageFailed
 """
 
@@ -163,8 +163,8 @@ async def test_where_http_may_take_every_slot_who_talks_hears_nothing(tmp_path: 
 
 KEYS = {"alice": "sk-alice-0123456789", "bob": "sk-bob-0123456789ab"}
 OWNED_BY_NOBODY = """
-from app.telemetry import Asked
-Asked.owner = property(lambda self: "")
+from app.telemetry import RequestContext
+RequestContext.owner = property(lambda self: "")
 """
 
 
