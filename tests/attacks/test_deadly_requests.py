@@ -54,10 +54,10 @@ def workers(guard: str = "") -> str:
 
 
 BLAMELESS = """
-from engine.control.recovery import Recovery
+from engine.control.recovery import RequestRecovery
 async def nobody(self, host):
     return "nobody"
-Recovery._blame = nobody
+RequestRecovery._blame = nobody
 """
 
 

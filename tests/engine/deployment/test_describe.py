@@ -27,7 +27,7 @@ def test_nano_s_description_loads_nothing_that_takes_long() -> None:
     """Neither its networks nor the rules for its numbers."""
     code = (
         "import sys, engine\n"
-        f"info = engine.deployment.describe(engine.load_config({str(CONFIGS / 'nano.yaml')!r}))\n"
+        f"info = engine.describe(engine.load_config({str(CONFIGS / 'nano.yaml')!r}))\n"
         "assert 'slt' in str(info.voices)\n"
         "print('inflect' in sys.modules)\n"
     )

@@ -451,7 +451,8 @@ class TestProcess:
         code = (
             "import asyncio, sys; from pathlib import Path; from engine.worker.stage import StageConfig; "
             "from engine.worker.stages.llm.llamacpp import LlamaCppStage; "
-            "[asyncio.run(LlamaCppStage(StageConfig(weights=Path(sys.argv[1]))).aclose()) for _ in range(int(sys.argv[2]))]"
+            "config = StageConfig(weights=Path(sys.argv[1])); "
+            "[asyncio.run(LlamaCppStage(config).aclose()) for _ in range(int(sys.argv[2]))]"
         )
         subprocess.run([sys.executable, "-c", code, str(model(saying("Yes."))), str(times)], check=True, timeout=110)
 
