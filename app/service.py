@@ -124,7 +124,7 @@ class EngineHost:
         log("engine.failed", code=error.code)
         self.on_failure()
 
-    async def drain(self, admission: Admission, within_s: float) -> None:
+    async def drain(self, admission: Admission[SessionContext], within_s: float) -> None:
         """Admit no more sessions, and wait until the open ones and the answers over HTTP have ended."""
         self.draining.set()
         log("server.draining", sessions=admission.sessions, answers=admission.answers)
