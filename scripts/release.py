@@ -212,7 +212,7 @@ def report(packages: Iterable[dict[str, str]], extras: Mapping[str, str]) -> str
         "",
     ]
     lines += ["| Model | MB | Licence | From |", "|---|---|---|---|"]
-    models = yaml.safe_load((ROOT / "engine" / "models.yaml").read_text(encoding="utf-8"))
+    models = yaml.safe_load((ROOT / "engine" / "deployment" / "models.yaml").read_text(encoding="utf-8"))
     lines += [
         f"| {name} | {one['size_mb']} | {one['licence']} | {one.get('repository', '')} |"
         for name, one in models.items()

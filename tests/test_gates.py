@@ -165,7 +165,12 @@ def test_where_processes_share_the_tests_out_the_longest_come_first(request: pyt
     plugins = request.config.pluginmanager.get_plugins()
     (shared,) = [one for one in plugins if getattr(one, "__file__", "") == str(Path(__file__).with_name("conftest.py"))]
     assert all((Path(__file__).parents[1] / folder).is_dir() for folder in shared.FIRST)
-    names = ["tests/app/test_a.py::b", "tests/worker/test_c.py::d", "tests/web/test_e.py::f", "tests/test_g.py::h"]
+    names = [
+        "tests/app/test_a.py::b",
+        "tests/engine/worker/nn/test_c.py::d",
+        "tests/web/test_e.py::f",
+        "tests/test_g.py::h",
+    ]
     items: list[Any] = [SimpleNamespace(nodeid=name) for name in names]
     config: Any = SimpleNamespace(workerinput={}, option=SimpleNamespace(markexpr="not soak"), args=[])
     shared.pytest_collection_modifyitems(config, items)

@@ -39,15 +39,19 @@ def within(kind: Any) -> Iterator[str]:
 def built() -> Iterator[str]:
     """The dataclasses that stages build of their options, by their paths."""
     for path in (reference.ROOT / OPTIONS).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            match node:
-                case ast.Call(
-                    func=ast.Name(id="build"), args=[ast.Name(id=name), ast.Call(func=ast.Name(id="dict")), _]
-                ):
-                    module = ".".join(path.relative_to(reference.ROOT).with_suffix("").parts)
-                    yield f"{module}.{'Options' if name == 'cls' else name}"
-                case _:
-                    pass
+        module = ".".join(path.relative_to(reference.ROOT).with_suffix("").parts)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        yield from (f"{module}.{name}" for name in _built_in(tree, ""))
+
+
+def _built_in(node: ast.AST, owner: str) -> Iterator[str]:
+    """The names of the dataclasses; ``cls`` is the class ``owner`` around the call."""
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.Call(func=ast.Name(id="build"), args=[ast.Name(id=name), ast.Call(func=ast.Name(id="dict")), _]):
+                yield owner if name == "cls" else name
+            case _:
+                yield from _built_in(child, child.name if isinstance(child, ast.ClassDef) else owner)
 
 
 def test_the_pages_are_what_the_code_says() -> None:

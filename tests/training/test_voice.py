@@ -35,6 +35,7 @@ from engine.training.nano.features import log_mel
 from engine.training.nano.speak import Steady, Voice, drive, sound
 from engine.training.nano.talker import Block, Talker, TalkerStep, places_of
 from engine.worker.codec import Window
+from engine.worker.models.nano import inference
 from engine.worker.models.nano import source as nano_source
 from engine.worker.models.nano import talker as nano_talker
 from engine.worker.models.nano import voice as nano_voice
@@ -193,7 +194,7 @@ class TestExport:
 def engine_controls(voice: Voice, codes: NDArray[np.int64], speaker: int = 0) -> NDArray[np.float32]:
     stage = voice.code2wav
     tails = {"slow": np.zeros_like(stage._slow[:1]), "fast": np.zeros_like(stage._fast[:1])}
-    return nano_voice.run(stage._net, ("controls",), {"codes": codes, "voice": np.array([speaker])} | tails)[0]
+    return inference.run(stage._net, ("controls",), {"codes": codes, "voice": np.array([speaker])} | tails)[0]
 
 
 def mel_distance(rendered: NDArray[np.float32], controls: NDArray[np.float32]) -> float:

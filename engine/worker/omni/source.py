@@ -50,7 +50,8 @@ class OmniSource(CheckpointSource, ABC):
     """
 
     def __init__(self, config: StageConfig) -> None:
-        graphs, kernels = (config.options.get(name, "auto") for name in ("graphs", "kernels"))
+        graphs = config.options.get("graphs", "auto")
+        kernels = config.options.get("kernels", "auto")
         super().__init__(config, self.architecture, graphs, kernels, self.files)
         self.config: Any = settings_of(self.checkpoint.config, self.defaults)
         if unknown := sorted(config.options.keys() - self.options):

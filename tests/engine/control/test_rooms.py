@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-CONTROL = Path(__file__).parents[3] / "engine" / "control"
+ROOT = Path(__file__).parents[3]
+CONTROL = ROOT / "engine" / "control"
 
 MAY_KNOW = {
     "membership": {  # no socket, task or pool
@@ -35,8 +36,8 @@ def known(path: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
-            case ast.ImportFrom(module="engine", names=names):
-                found |= {f"engine.{name.name}" for name in names}
+            case ast.ImportFrom(module=str(module), names=names) if (ROOT / module.replace(".", "/")).is_dir():
+                found |= {f"{module}.{name.name}" for name in names if module.startswith("engine")}
             case ast.ImportFrom(module=str(module)) if module.startswith("engine."):
                 found.add(module)
             case _:

@@ -30,8 +30,12 @@ class Qwen2_5TalkerState(talker.OmniTalkerState):
 class Talker(talker.OmniTalker[Qwen2_5TalkerNet]):
     """The stage: it hears the prompt, and says what its thinker writes."""
 
-    source_class, net_class, speech_class = Qwen2_5OmniSource, Qwen2_5TalkerNet, Qwen2_5TalkerState
-    prompt_class, lead_class, text_class = PromptRows, PromptEnd, ReplyRow
+    source_class = Qwen2_5OmniSource
+    net_class = Qwen2_5TalkerNet
+    speech_class = Qwen2_5TalkerState
+    prompt_class = PromptRows
+    lead_class = PromptEnd
+    text_class = ReplyRow
     frame_s, num_lead = CODE_S, LEAD
     end, pad = END, PAD
     top_p = 0.8

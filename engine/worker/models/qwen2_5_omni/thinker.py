@@ -42,7 +42,8 @@ class Qwen2_5ThinkerNet(thinker_net.ThinkerNet):
 class Thinker(thinker.OmniThinker):
     """Text out, token by token; a token goes to the talker as a row, once it was eaten."""
 
-    source_class, net_class = Qwen2_5OmniSource, Qwen2_5ThinkerNet
+    source_class = Qwen2_5OmniSource
+    net_class = Qwen2_5ThinkerNet
     ears, eyes = Qwen2_5OmniAudioEncoder, Qwen2_5OmniVisionEncoder
     net: Qwen2_5ThinkerNet
 

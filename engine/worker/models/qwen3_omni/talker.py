@@ -28,8 +28,12 @@ class Qwen3OmniTalkerState(talker.OmniTalkerState):
 class Talker(talker.OmniTalker[Qwen3TalkerNet]):
     """The stage: it hears the user's turns, and says what its thinker writes."""
 
-    source_class, net_class, speech_class = Qwen3OmniSource, Qwen3TalkerNet, Qwen3OmniTalkerState
-    prompt_class, lead_class, text_class = UserTurns, Lead, TextToken
+    source_class = Qwen3OmniSource
+    net_class = Qwen3TalkerNet
+    speech_class = Qwen3OmniTalkerState
+    prompt_class = UserTurns
+    lead_class = Lead
+    text_class = TextToken
     frame_s, num_lead = FRAME_S, LEAD
     top_p = 1.0
 

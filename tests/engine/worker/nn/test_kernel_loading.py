@@ -15,7 +15,10 @@ from engine.worker.models.qwen3_omni.source import Qwen3OmniSource
 from engine.worker.nn import kernel_loading
 from engine.worker.nn.kernel_loading import Kernels, chosen, load
 from engine.worker.stage import StageConfig
+from tests.engine.worker.models.conftest import checkpoint
 from tests.engine.worker.models.qwen3_omni.cases import Folder
+
+__all__ = ["checkpoint"]
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
 ROOT = Path(__file__).parents[4]

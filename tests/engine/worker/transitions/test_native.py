@@ -25,7 +25,7 @@ from engine.core import Request, Sampling
 from engine.errors import EngineError, StageFailed
 from engine.worker.codec import Codec
 from engine.worker.models.qwen2_5_omni import code2wav as native_codes
-from engine.worker.models.qwen2_5_omni.feed import PromptEnd, PromptRows, Qwen2_5TalkerFeed, ReplyRow, read
+from engine.worker.models.qwen2_5_omni.feed import PromptEnd, PromptRows, Qwen2_5TalkerFeed, ReplyRow
 from engine.worker.models.qwen2_5_omni.talker import Talker
 from engine.worker.models.qwen2_5_omni.thinker import Thinker
 from engine.worker.models.qwen3_tts import code2wav as native_frames
@@ -34,6 +34,7 @@ from engine.worker.nn.sampling_params import SamplingParams
 from engine.worker.omni.answer_writer import AnswerWriter
 from engine.worker.omni.prompt import Prompt, TalkerRows
 from engine.worker.omni.special_tokens import SpecialTokens
+from engine.worker.omni.talker_feed import read
 from engine.worker.omni.thinker_state import ThinkerState
 from engine.worker.stage_request import StageRequest
 from engine.worker.transitions import qwen2_5_omni, qwen3_tts
@@ -123,7 +124,7 @@ def test_what_qwen2_5_s_talker_gets_of_its_thinker_is_the_rule_s_conditioning() 
         drawn[-1] = chosen(rng, STOP, drawn[-1])
         rows = rng.random((len(prompt_ids) + len(drawn) - 1, WIDTH), np.float32)
         chunks = thought(rng, prompt_ids, drawn.tolist(), rows)
-        found = [read(one) for one in chunks if isinstance(one, Tensors)]
+        found = [read(one, Talker.structs()) for one in chunks if isinstance(one, Tensors)]
         (usage,) = [one for one in chunks if isinstance(one, Usage)]
         finishes.add(usage.finish)
         steps = [qwen2_5_omni.ThinkerStep(prompt_ids=prompt_ids)]
