@@ -48,11 +48,11 @@ def deployment(
 
     A model brings a configuration of its own along, since its stages are not another's.
     """
-    spec = load_config(path_of(config or _own(model) or DEFAULT))
-    changes = {"model": model, "weights": weights}
+    spec = load_config(path_of(config or _own(model) or DEFAULT), weights)
     if weights is not None and spec.stages:
         raise ConfigError("--weights: belongs to a model; the configuration names stages, each with its own weights")
-    spec = dataclasses.replace(spec, **{name: value for name, value in changes.items() if value is not None})
+    if model is not None:
+        spec = dataclasses.replace(spec, model=model)
     return spec if parts is None else _with(spec, parts)
 
 

@@ -143,19 +143,17 @@ def manifest_of(folder: Path) -> Manifest | None:
 
 
 def located(weights: str) -> Path:
-    """Return the folder that a configuration's ``weights`` mean: a model of the catalogue by its name, or a path as it
-    stands.
+    """Return the path that ``weights`` mean: the folder of a catalogue model, or the path unchanged.
 
-    Raises WeightsError, with the command that gets it, for a model that is not here.
+    Raises WeightsError, with the command that fetches it, for a catalogue model that is not on this machine.
     """
     check_here([weights])
-    path = Path(weights)
-    return path if path.exists() or weights not in catalogue() else models_folder() / weights
+    return models_folder() / weights if weights in catalogue() else Path(weights)
 
 
 def check_here(weights: Iterable[str]) -> None:
-    """Raises WeightsError, with the command that gets them, where models of the catalogue are missing here."""
-    named = [name for name in dict.fromkeys(weights) if name in catalogue() and not Path(name).exists()]
+    """Raise WeightsError, with the command that fetches them, if models of the catalogue are not on this machine."""
+    named = [name for name in dict.fromkeys(weights) if name in catalogue()]
     missing = [catalogue()[name] for name in named if manifest_of(models_folder() / name) is None]
     if missing:
         names = [model.name for model in missing]
