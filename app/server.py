@@ -155,9 +155,9 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
 
 def _sockets_of(service: Service) -> Any:
     """Return what uvicorn makes a WebSocket's protocol with: a class to it, each at its client's own pace."""
-    own, slices, timeout_s = service.own_address, service.slices, service.settings.limits.send_timeout_s
+    own, scheduler, timeout_s = service.own_address, service.scheduler, service.settings.limits.send_timeout_s
     return lambda *args, **kwargs: SocketProtocol(
-        *args, pace=service.pace(), slices=slices, own=own, send_timeout_s=timeout_s, **kwargs
+        *args, pace=service.pace(), scheduler=scheduler, own=own, send_timeout_s=timeout_s, **kwargs
     )
 
 
@@ -201,7 +201,7 @@ class Server(uvicorn.Server):
                 app_state=self.lifespan.state,
                 connection=connection,
                 pace=self._service.pace(),
-                shared=self._service.slices,
+                shared=self._service.scheduler,
                 own=self._service.own_address,
             )
 
@@ -249,7 +249,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
         metrics_keys=service.metrics_keys,
         secrets=service.secrets,
         throttle=service.throttle,
-        shares=service.admission.shares,
+        quotas=service.admission.quotas,
         budgets=service.budgets,
         open_paths=OPEN_PATHS | page_paths(),
     )

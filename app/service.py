@@ -22,7 +22,7 @@ from app.limits.quotas import Quotas
 from app.limits.rate_limiter import RateLimiter
 from app.mcp import ToolServers
 from app.media.decode_thread import Decoding
-from app.realtime.input.endpointing import Sentences
+from app.realtime.input.endpointing import SentenceEndOfTurn
 from app.realtime.input.turn_detector import Silero
 from app.realtime.ports import EnginePort, Vad
 from app.realtime.session_context import SessionContext
@@ -124,7 +124,7 @@ class EngineHost:
         log("engine.failed", code=error.code)
         self.on_failure()
 
-    async def drain(self, admission: Admission, within_s: float) -> None:
+    async def drain(self, admission: Admission[SessionContext], within_s: float) -> None:
         """Admit no more sessions, and wait until the open ones and the answers over HTTP have ended."""
         self.draining.set()
         log("server.draining", sessions=admission.sessions, answers=admission.answers)
@@ -166,16 +166,16 @@ class Service:
         self.metrics_keys = ApiKeys.of_file(self.settings.metrics_key_file, "server.metrics_key_file")
         self.engine_host = EngineHost(spec, make_engine, vad)
         self.budgets = BandwidthLimits(limits)
-        shares = Quotas(limits, lambda: len(self.keys) > 1)
-        self.metrics = Metrics(self._stats, self._replicas, shares, self.budgets)
-        self.admission = Admission(limits, self.metrics, shares, self.context, self._slots)
-        self.memory = MemoryBudget(int(limits.held_mb * 1e6), shares)
-        self.secrets = ClientSecrets(limits.secrets, shares=shares, server=self.settings.name)
+        quotas = Quotas(limits, lambda: len(self.keys) > 1)
+        self.metrics = Metrics(self._stats, self._replicas, quotas, self.budgets)
+        self.admission = Admission(limits, self.metrics, quotas, self.context, self._slots)
+        self.memory = MemoryBudget(int(limits.held_mb * 1e6), quotas)
+        self.secrets = ClientSecrets(limits.secrets, quotas=quotas, server=self.settings.name)
         self.kept = ResponseStore(limits, self.settings.name)
         self.tool_servers = ToolServers(self.settings.mcp)
         self.throttle = AuthThrottle()
         self.decoding = Decoding()
-        self.slices = FairScheduler()
+        self.scheduler = FairScheduler()
         self.lateness = TimerLatenessEstimator()
         self.own_address = own_address(self.settings.trusted_proxies)
         self.keys.withdrawn = self._withdraw_key
@@ -223,7 +223,7 @@ class Service:
             settings.limits,
             settings.turns,
             self._vad,
-            Sentences(),
+            SentenceEndOfTurn(),
             settings.camera_every_s,
             loop_time=self.loop_time(caller or Principal()),
             room=MemoryReservation(self.memory, caller),
@@ -241,12 +241,12 @@ class Service:
 
     def loop_time(self, caller: Principal, pace: RateLimiter | None = None) -> LoopTimeBudget:
         """Return the caller's share of the event loop's time. A socket's caller has one already."""
-        return caller.loop_time or LoopTimeBudget(self.slices, caller.address, pace)
+        return caller.loop_time or LoopTimeBudget(self.scheduler, caller.address, pace)
 
     def withdraw_secrets(self, caller: Principal, value: str | None) -> int:
         """End one client secret of the caller, or all of them, and the sessions opened with them. Returns the count."""
         gone = self.secrets.withdraw(caller, value)
-        self.admission.shares.withdraw(lambda one: one.secret in gone)
+        self.admission.quotas.withdraw(lambda one: one.secret in gone)
         audit("client_secret.withdrawn", count=len(gone))
         return len(gone)
 
@@ -254,7 +254,7 @@ class Service:
         """End everything that belongs to a key that was removed from its file."""
         self.secrets.withdraw(Principal(owner))
         self.kept.withdraw(owner)
-        self.admission.shares.withdraw(lambda one: one.owner == owner)
+        self.admission.quotas.withdraw(lambda one: one.owner == owner)
 
     def _stats(self) -> Stats:
         engine = self.engine_host.engine

@@ -55,7 +55,7 @@ class Metrics:
         self,
         stats: Callable[[], Stats] = dict,
         replicas: Callable[[], Replicas] = tuple,
-        shares: HeldCollector | None = None,
+        quotas: HeldCollector | None = None,
         budgets: ReceivedCollector | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
@@ -79,8 +79,8 @@ class Metrics:
         self.underruns = counter("parley_underruns", "Times that a listener ran dry")
         self.underrun_s = counter("parley_underrun_seconds", "Time that listeners were dry")
         self.registry.register(_Scraped(partial(_engine_report, stats, replicas)))
-        if shares is not None:
-            self.registry.register(_Scraped(partial(_quota_report, shares)))
+        if quotas is not None:
+            self.registry.register(_Scraped(partial(_quota_report, quotas)))
         if budgets is not None:
             self.registry.register(_Scraped(partial(_bandwidth_report, budgets)))
 
@@ -156,12 +156,12 @@ def _engine_report(stats: Callable[[], Stats], replicas: Callable[[], Replicas])
     yield from _table(_PREFIX_COLUMNS, ["stage", "replica"], prefixes)
 
 
-def _quota_report(shares: HeldCollector) -> Iterator[Metric]:
+def _quota_report(quotas: HeldCollector) -> Iterator[Metric]:
     """Yield the places that each key holds, and how often it was refused one."""
     labels = ["kind", "key"]
     held = GaugeMetricFamily("parley_share_held", "Places that a key holds, by the key's name", labels=labels)
     refused = CounterMetricFamily("parley_share_refused", "Places refused for the share's sake", labels=labels)
-    for family, figures in ((held, shares.held()), (refused, shares.refused())):
+    for family, figures in ((held, quotas.held()), (refused, quotas.refused())):
         for kind, owner, count in figures:
             family.add_metric([kind, owner], count)
         yield family

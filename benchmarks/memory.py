@@ -37,12 +37,11 @@ from engine.deployment.config import load_config
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
-from engine.worker.nn import moe
+from engine.worker.nn import checkpoint_source, moe
 from engine.worker.nn.memory import WORK, MemoryPlan, plan
 from engine.worker.nn.quantized import QuantizedWeight
 from engine.worker.nn.slots import Batch
 from engine.worker.nn.weights import WeightReader
-from engine.worker.omni import source
 from engine.worker.quantize import HEADS, LAYERS
 from engine.worker.stage import StageConfig
 from engine.worker.talker.code2wav import MOST_FRAMES, RAMP
@@ -149,12 +148,12 @@ class Peak(TorchDispatchMode):
 @contextmanager
 def reading(kind: type[Shapes]) -> Generator[None]:
     """Have the family read such a checkpoint."""
-    before = source.Checkpoint
-    source.Checkpoint = kind  # type: ignore[misc]
+    before = checkpoint_source.SafetensorsCheckpoint
+    checkpoint_source.SafetensorsCheckpoint = kind  # type: ignore[misc]
     try:
         yield
     finally:
-        source.Checkpoint = before  # type: ignore[misc]
+        checkpoint_source.SafetensorsCheckpoint = before  # type: ignore[misc]
 
 
 def plans(folder: Path, kind: str, place: StageConfig, stages: Sequence[str] = tuple(STAGES)) -> dict[str, MemoryPlan]:

@@ -37,7 +37,7 @@ from app.live.config import started
 from app.live.sound import OVERLAP_MS
 from app.realtime.input import InputAudioBuffer, TurnEvent
 from app.realtime.input.backchannel import is_back_channel
-from app.realtime.input.endpointing import Sentences
+from app.realtime.input.endpointing import SentenceEndOfTurn
 from app.realtime.input.turn_detector import Silero
 from app.realtime.input.turn_events import OverlapStarted, TurnDropped, TurnPaused, TurnStarted
 from app.realtime.protocol.options import SessionOptions, session_options
@@ -140,7 +140,7 @@ async def outcome(ears: Ears | None, text: str, voice: str, pcm: Pcm) -> Outcome
     """Say a recording over an answer, and return what the input buffer makes of it. Without ears it is told the
     words."""
     events = list[TurnEvent]()
-    context = SessionContext(Model(), Metrics(), Limits(), TurnSettings(), Silero, Sentences())
+    context = SessionContext(Model(), Metrics(), Limits(), TurnSettings(), Silero, SentenceEndOfTurn())
     buffer = InputAudioBuffer(context, live_options(), events.append, OVERLAP_MS)
     buffer.voice.playing(np.zeros(10 * SPEAKER_RATE_HZ, np.float32))
     began, due, said = None, None, None

@@ -41,8 +41,8 @@ from app.bench.figures import percentile
 from app.client import Client, ClientError, Response, SpeechStopped, connect
 from app.limits.principal import Principal
 from app.realtime.conversation.utterance import Utterance
-from app.realtime.input.endpointing import Sentences, prosody_fall
-from app.realtime.ports import Eagerness, Judge, Moment
+from app.realtime.input.endpointing import SentenceEndOfTurn, prosody_fall
+from app.realtime.ports import Eagerness, EndOfTurnModel, EndpointingContext
 from app.realtime.session_context import SessionContext
 from app.server import Server, config_of
 from app.service import Service
@@ -72,7 +72,7 @@ class Row:
 
     detection: dict[str, Any] | None
     """None: push to talk."""
-    hides: Callable[[Moment], Moment] = lambda moment: moment
+    hides: Callable[[EndpointingContext], EndpointingContext] = lambda moment: moment
     lead_s: float = LEAD_S
     """Silence ahead of the first word."""
 
@@ -87,9 +87,9 @@ ROWS = {
     "medium": Row(semantic("medium")),
     "low": Row(semantic("low")),
     "auto": Row(semantic("auto")),
-    "words alone": Row(semantic("auto"), lambda moment: Moment(moment.words, listening=moment.listening)),
-    "voice alone": Row(semantic("auto"), lambda moment: Moment(falling=moment.falling)),
-    "nothing": Row(semantic("auto"), lambda moment: Moment()),
+    "words alone": Row(semantic("auto"), lambda moment: EndpointingContext(moment.words, listening=moment.listening)),
+    "voice alone": Row(semantic("auto"), lambda moment: EndpointingContext(falling=moment.falling)),
+    "nothing": Row(semantic("auto"), lambda moment: EndpointingContext()),
     "held": Row(None, lead_s=0.0),
     "held late": Row(None, lead_s=4.0),
 }
@@ -113,10 +113,10 @@ class Blindfolded:
     """A judge that does not see all of the moment."""
 
     def __init__(self) -> None:
-        self.hides: Callable[[Moment], Moment] = lambda moment: moment
-        self._judge: Judge = Sentences()
+        self.hides: Callable[[EndpointingContext], EndpointingContext] = lambda moment: moment
+        self._judge: EndOfTurnModel = SentenceEndOfTurn()
 
-    def silence_ms(self, moment: Moment, eagerness: Eagerness) -> int:
+    def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
         return self._judge.silence_ms(self.hides(moment), eagerness)
 
 
@@ -131,7 +131,7 @@ class Judged(Service):
         self, caller: Principal | None = None, *, while_draining: bool = False, while_unavailable: bool = False
     ) -> SessionContext:
         context = super().context(caller, while_draining=while_draining, while_unavailable=while_unavailable)
-        return replace(context, judge=self.judge)
+        return replace(context, end_of_turn=self.judge)
 
     @property
     def in_vain(self) -> int:
@@ -294,7 +294,7 @@ class Silence:
 
     script: Any
     is_end: bool
-    moment: Moment
+    moment: EndpointingContext
     finished: float = 0.5
 
     @property
@@ -326,21 +326,21 @@ def judged(recordings: Sequence[tuple[Any, Pcm]], smart_turn: Path | None) -> No
 
 
 def _waits(with_smart_turn: bool) -> dict[str, Wait]:
-    judge = Sentences()
+    judge = SentenceEndOfTurn()
 
-    def by(eagerness: Eagerness, sees: Callable[[Silence], Moment]) -> Wait:
+    def by(eagerness: Eagerness, sees: Callable[[Silence], EndpointingContext]) -> Wait:
         return lambda one: max(GUESS_MS, judge.silence_ms(sees(one), eagerness))
 
     waits: dict[str, Wait] = {"fixed": lambda one: 500}
     waits |= {name: by(name, lambda one: one.moment) for name in ("high", "medium", "low")}
     waits["words and voice, no verdict of the ears"] = by("medium", lambda one: replace(one.moment, whole=None))
-    waits["words alone"] = by("medium", lambda one: Moment(one.moment.words))
-    waits["voice alone"] = by("medium", lambda one: Moment(falling=one.moment.falling))
-    waits["nothing"] = by("medium", lambda one: Moment())
+    waits["words alone"] = by("medium", lambda one: EndpointingContext(one.moment.words))
+    waits["voice alone"] = by("medium", lambda one: EndpointingContext(falling=one.moment.falling))
+    waits["nothing"] = by("medium", lambda one: EndpointingContext())
     if with_smart_turn:
         waits["Smart Turn for the voice"] = by("medium", lambda one: replace(one.moment, falling=one.sounds))
-        waits["Smart Turn for the voice, no words"] = by("medium", lambda one: Moment(falling=one.sounds))
-        waits["Smart Turn alone, believed"] = by("medium", lambda one: Moment(falling=one.sounds / VOICE))
+        waits["Smart Turn for the voice, no words"] = by("medium", lambda one: EndpointingContext(falling=one.sounds))
+        waits["Smart Turn alone, believed"] = by("medium", lambda one: EndpointingContext(falling=one.sounds / VOICE))
     return waits
 
 
@@ -351,7 +351,7 @@ def _silence(ears: Ears, finished: Callable[[Pcm], float] | None, script: Any, p
     turn = Utterance(len(pcm) * 2)
     for chunk in hear(ears, np.concatenate([room[:split], said, room[split:]]))[0]:
         turn.understand(chunk.text, chunk.final, chunk.complete)
-    moment = Moment(turn.words, prosody_fall(said), turn.whole)
+    moment = EndpointingContext(turn.words, prosody_fall(said), turn.whole)
     sure = 0.5 if finished is None else finished(np.concatenate([said, quiet]))
     return Silence(script, at == "end_s", moment, sure)
 

@@ -82,7 +82,7 @@ class Gate:
         metrics_keys: ApiKeys,
         secrets: ClientSecrets,
         throttle: AuthThrottle,
-        shares: Quotas,
+        quotas: Quotas,
         budgets: BandwidthLimits,
         open_paths: frozenset[str],
     ) -> None:
@@ -91,7 +91,7 @@ class Gate:
         self._open_paths = open_paths
         self._secrets = secrets
         self._throttle = throttle
-        self._shares = shares
+        self._shares = quotas
         self._budgets = budgets
         self._hosts = {name.lower() for name in ("localhost", settings.host, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}

@@ -41,12 +41,12 @@ class ClientSecrets:
         self,
         limit: int,
         now: Callable[[], float] = time.monotonic,
-        shares: Quotas | None = None,
+        quotas: Quotas | None = None,
         server: str | None = None,
     ) -> None:
         self._limit = limit
         self._now = now
-        self._shares = shares or Quotas()
+        self._shares = quotas or Quotas()
         self._prefix = prefix(KIND, server)
         # By digest: the time of a look-up tells something about digests, and nothing about the keys.
         self._alive: dict[bytes, Secret] = {}

@@ -101,7 +101,7 @@ class _Bounded(Request):
     async def json(self) -> Any:
         decode = partial(strict_json.decode, await self.body())
         try:
-            return await self._service.slices.read(decode, self._size)
+            return await self._service.scheduler.read(decode, self._size)
         except strict_json.BadJson as error:
             raise json.JSONDecodeError(str(error), "", 0) from None
 

@@ -49,7 +49,7 @@ def transcriptions(service: Service) -> APIRouter:
         names = names_of_model(service, model)
         asked = tuple(granularities or ())
         _check(service.context().engine.model, response_format, asked, include)
-        recording = await service.slices.aside(file.file.read)
+        recording = await service.scheduler.in_thread(file.file.read)
         await file.close()  # or it would be held twice
         try:
             if stream:

@@ -56,11 +56,11 @@ class Admission(Generic[Context]):
         self,
         limits: Limits,
         metrics: AdmissionMetrics,
-        shares: Quotas,
+        quotas: Quotas,
         context: MakeContext[Context],
         slots: Callable[[Request], Mapping[str, int]],
     ) -> None:
-        self.shares = shares
+        self.quotas = quotas
         self.sessions = 0
         """Number of open sessions."""
         self.answers = 0
@@ -123,7 +123,7 @@ class Admission(Generic[Context]):
         """Count one place of this kind towards the caller's quota while the block lasts. Raises Closed."""
         with ExitStack() as held:
             try:
-                held.enter_context(self.shares.hold(kind, caller))
+                held.enter_context(self.quotas.hold(kind, caller))
             except QuotaExceeded as taken:
                 self._count_refusal(taken.code)
                 raise

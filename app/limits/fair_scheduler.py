@@ -87,9 +87,9 @@ class FairScheduler:
 
     async def read(self, work: Callable[[], T], size: int) -> T:
         """Run work on ``size`` bytes of a client: here, or ``aside`` if there are many."""
-        return await self.aside(work) if size > LONG_BYTES else work()
+        return await self.in_thread(work) if size > LONG_BYTES else work()
 
-    async def aside(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], T]) -> T:
         """Run long work in a thread, one piece at a time for all clients.
 
         Cancelling does not stop the work; the next piece waits until it is done.
@@ -145,13 +145,13 @@ class LoopTimeBudget:
     flooding client from a user who speaks on a slow machine.
     """
 
-    def __init__(self, slices: FairScheduler, address: str = "", pace: RateLimiter | None = None) -> None:
-        self.slices = slices
+    def __init__(self, scheduler: FairScheduler, address: str = "", pace: RateLimiter | None = None) -> None:
+        self.scheduler = scheduler
         self._pace = pace
         self._mine = TokenBucket(FREE, AT_ONCE_S)
         self._ours = TokenBucket(1.0, 1.0)
         self.belong(address)
-        self._come_s = slices.now()
+        self._come_s = scheduler.now()
         self._begun_s: float | None = None
         self._slice_s = 0.0  # the rest of the granted slice
         self._waiting = list[Callable[[], None]]()  # at most one for each task of the connection
@@ -159,22 +159,22 @@ class LoopTimeBudget:
     def belong(self, address: str) -> None:
         """Count this connection towards an address. An empty address is unknown and changes nothing."""
         if address:
-            self._ours = self.slices.together(address)
+            self._ours = self.scheduler.together(address)
 
     def begin(self) -> None:
         """Start to measure work for the client."""
-        self._begun_s = self.slices.worked()
+        self._begun_s = self.scheduler.worked()
 
     def count(self) -> None:
         """Stop measuring, and charge the work. May be called twice."""
         if self._begun_s is None:
             return
-        work_s = self.slices.worked() - self._begun_s
+        work_s = self.scheduler.worked() - self._begun_s
         self._begun_s = None
-        now_s = self.slices.now()
+        now_s = self.scheduler.now()
         self._mine.take(work_s, now_s)
         if self._slice_s > 0:
-            self.slices.work(work_s)
+            self.scheduler.work(work_s)
         self._ours.take(work_s, now_s)
         self._slice_s -= work_s
 
@@ -183,7 +183,7 @@ class LoopTimeBudget:
         """Whether the next piece of work must wait for a slice."""
         if self._slice_s > 0:
             return False
-        now_s = self.slices.now()
+        now_s = self.scheduler.now()
         if self._mine.wait_s(now_s) > 0 or self._ours.wait_s(now_s) > 0:
             return True
         return self._pace is not None and self._pace.ahead_s(now_s) > AHEAD_S
@@ -192,10 +192,10 @@ class LoopTimeBudget:
         """Call ``go`` once, when this client is granted a slice. The client queues only once."""
         self._waiting.append(go)
         if len(self._waiting) == 1:
-            now_s = self.slices.now()
+            now_s = self.scheduler.now()
             ahead_s = self._pace.ahead_s(now_s) - JUST_S if self._pace is not None else 0.0
             owes = self._mine.wait_s(now_s) > JUST_S
-            self.slices.join(self._granted, max(0.0, ahead_s), owes, max(now_s, self._come_s + NEW_S))
+            self.scheduler.join(self._granted, max(0.0, ahead_s), owes, max(now_s, self._come_s + NEW_S))
 
     def _granted(self) -> None:
         self._slice_s = SLICE_S
@@ -207,7 +207,7 @@ class LoopTimeBudget:
     @property
     def now(self) -> Callable[[], float]:
         """The clock of the scheduler."""
-        return self.slices.now
+        return self.scheduler.now
 
     async def turn(self) -> None:
         """Wait for a slice if this client has used up its share. Call it outside ``begin`` and ``count``."""
@@ -225,7 +225,7 @@ class LoopTimeBudget:
     async def read(self, work: Callable[[], T], size: int) -> T:
         """Run work on a message of ``size`` bytes, here or in a thread, and then wait for a slice if necessary."""
         if size > LONG_BYTES:
-            done = await metered(self.slices.aside(work), self)
+            done = await metered(self.scheduler.in_thread(work), self)
         else:
             self.begin()
             try:

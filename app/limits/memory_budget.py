@@ -38,11 +38,11 @@ class MemoryBudget:
     """
 
     def __init__(
-        self, most: int = 1 << 62, shares: Quotas | None = None, trim: Callable[[], object] | None = None
+        self, most: int = 1 << 62, quotas: Quotas | None = None, trim: Callable[[], object] | None = None
     ) -> None:
         self.most = most
         self.held = 0
-        self._shares = shares or Quotas()
+        self._shares = quotas or Quotas()
         self._trim = trim or malloc_trim()
         self._freed = 0  # bytes freed since the last trim
         self._timer: asyncio.TimerHandle | None = None

@@ -35,7 +35,7 @@ class Vad(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class EndpointingContext:
     """A pause of the user. ``words`` are what was understood so far, "" if nothing is known.
 
     ``listening`` says that ears are about to emit all of them: until then, they and the voice may show that the user
@@ -52,10 +52,10 @@ class Moment:
     listening: bool = False
 
 
-class Judge(Protocol):
+class EndOfTurnModel(Protocol):
     """The judge of when a turn is over."""
 
-    def silence_ms(self, moment: Moment, eagerness: Eagerness) -> int:
+    def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
         """The silence after which the turn is over, unless the user goes on or more is understood meanwhile."""
         ...
 

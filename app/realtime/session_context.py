@@ -13,7 +13,7 @@ from app.limits.memory_budget import MemoryReservation
 from app.mcp import ToolServers
 from app.media.decode_thread import Decoding
 from app.media.videos import Video, video_of_url
-from app.realtime.ports import EnginePort, Judge, Vad
+from app.realtime.ports import EndOfTurnModel, EnginePort, Vad
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
 from engine import CameraFeed
@@ -28,7 +28,7 @@ class SessionContext:
     limits: Limits
     turns: TurnSettings
     vad: Callable[[], Vad]
-    judge: Judge
+    end_of_turn: EndOfTurnModel
     camera_every_s: float = 0.5
     loop_time: LoopTimeBudget = field(default_factory=lambda: LoopTimeBudget(FairScheduler()))
     """The session's part of the event loop's time."""
@@ -52,15 +52,15 @@ class SessionContext:
 
         Raises MediaError, and Overloaded where too many recordings wait for it.
         """
-        recording = await self.slices.aside(lambda: video_of_url(url))
+        recording = await self.scheduler.in_thread(lambda: video_of_url(url))
         model = self.engine.model
         video = await self.decoding.video(recording, self.limits.audio_s, model.camera)
         return video.taken(model.abilities, written)
 
     @property
-    def slices(self) -> FairScheduler:
+    def scheduler(self) -> FairScheduler:
         """Return the event loop's time, shared between all sessions."""
-        return self.loop_time.slices
+        return self.loop_time.scheduler
 
     def voice(self, asked: str) -> str:
         """The loaded voice for a name that a client asked for: itself, however capitalised, or the first there is.

@@ -49,7 +49,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self,
         *args: Any,
         pace: RateLimiter,
-        slices: FairScheduler,
+        scheduler: FairScheduler,
         own: Callable[[str], str] = plain,
         send_timeout_s: float | None = None,
         **kwargs: Any,
@@ -59,7 +59,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._parsed = 0
         self._pongs = b""
         self._silence: asyncio.TimerHandle | None = None
-        self._loop_time = LoopTimeBudget(slices, pace=pace)
+        self._loop_time = LoopTimeBudget(scheduler, pace=pace)
         self._own = own
         self._pace = pace
         self._intake = Intake(self._parse, self._ready, self._resume_reading, self._cut_off, pace, self._loop_time)

@@ -70,11 +70,11 @@ def test_what_a_control_takes_away_is_there(name: str) -> None:
 
 
 def test_what_is_named_where_it_is_used_is_found() -> None:
-    source = 'async with attacked(before="from app import places; places.SHARE = 1.0"): pass'
-    assert [missing(tree) for _, tree in controls(source)] == [["places.SHARE"]]
+    source = 'async with attacked(before="from app.limits import http_slots; http_slots.SHARE = 1.0"): pass'
+    assert [missing(tree) for _, tree in controls(source)] == [["http_slots.SHARE"]]
 
 
 def test_a_guard_that_has_moved_is_found() -> None:
-    moved = "from app.realtime import answers\nfrom app import images\n"
+    moved = "from app.realtime import answers\nfrom app.media import images\n"
     moved += "images.nobody = images.UnweighedImage.none = images._only_picture = 1\n"
     assert missing(ast.parse(moved)) == ["app.realtime.answers", "images.nobody", "images.UnweighedImage.none"]

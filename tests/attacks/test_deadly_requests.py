@@ -42,7 +42,7 @@ UNGUARDED = """
 from engine.worker.models.nano import thinker
 thinker.guarded = lambda stage, request, work, *args: work(request, *args)
 from engine.errors import StageFailed
-from engine.worker import step
+from engine.worker.loop import step
 step.BatchLost = StageFailed
 """
 
@@ -54,10 +54,10 @@ def workers(guard: str = "") -> str:
 
 
 BLAMELESS = """
-from engine.control.recovery import Recovery
+from engine.control.recovery import RequestRecovery
 async def nobody(self, host):
     return "nobody"
-Recovery._blame = nobody
+RequestRecovery._blame = nobody
 """
 
 
@@ -163,8 +163,8 @@ async def test_where_http_may_take_every_slot_who_talks_hears_nothing(tmp_path: 
 
 KEYS = {"alice": "sk-alice-0123456789", "bob": "sk-bob-0123456789ab"}
 OWNED_BY_NOBODY = """
-from app.telemetry import Asked
-Asked.owner = property(lambda self: "")
+from app.telemetry import RequestContext
+RequestContext.owner = property(lambda self: "")
 """
 
 

@@ -59,12 +59,12 @@ def keep(self, transport):
 TcpConnection.carry = keep
 """
 IN_ASCII = """
-from app.access.security_headers import Heads
-call = Heads.__call__
+from app.access.security_headers import SecurityHeadersMiddleware
+call = SecurityHeadersMiddleware.__call__
 async def read(self, scope, receive, send):
     [value.decode("ascii") for _, value in scope.get("headers", ())]
     await call(self, scope, receive, send)
-Heads.__call__ = read
+SecurityHeadersMiddleware.__call__ = read
 """
 """What reads a header's bytes as if they could only be ASCII."""
 NO_ROOM = NO_DEADLINES + "; tcp_connections.TcpConnections.cut_oldest = lambda self, whose=None: True"

@@ -13,10 +13,10 @@ from tests.attacks.target import Bystander, Target, Waits, attacked, elsewhere, 
 pytestmark = pytest.mark.attacks
 
 UNGUARDED = """
-from app.limits.rate_limiter import Bucket, Pace
+from app.limits.rate_limiter import RateLimiter, TokenBucket
 from app.transports import intake
 intake.PIECE_BYTES = 1 << 20
-Bucket.wait_s = Pace.ahead_s = lambda self, now_s: 0.0
+TokenBucket.wait_s = RateLimiter.ahead_s = lambda self, now_s: 0.0
 """
 """Everything in one read of the socket is parsed and obeyed at once, as often as it comes."""
 

@@ -15,10 +15,11 @@ from tests.attacks.target import Target, attacked
 pytestmark = pytest.mark.attacks
 
 UNGUARDED = """
-from app import images, slices
+from app.limits import fair_scheduler
+from app.media import images
 async def here(self, work, size):
     return work()
-slices.Slices.read = here
+fair_scheduler.FairScheduler.read = here
 images._MOST_MARKERS = 1 << 30
 """
 FILLED = "data:image/jpeg;base64," + base64.b64encode(b"\xff\xd8" + b"\xff" * 10_000_000).decode()

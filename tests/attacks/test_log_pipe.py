@@ -20,9 +20,10 @@ UNGUARDED = (
     UNREAD
     + """
 import logging, sys
-from app import lines, telemetry
+from app import telemetry
+from app.limits import log_rate_limiter
 telemetry.LineWriter = lambda: logging.StreamHandler(sys.stderr)
-lines.Lines.admit = lambda self, event, subject, now_s: 0
+log_rate_limiter.LogRateLimiter.admit = lambda self, event, subject, now_s: 0
 """
 )
 REFUSED = b"GET /v1/models HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"

@@ -18,7 +18,7 @@ from tests.attacks.test_sizes import picture, showing
 
 pytestmark = pytest.mark.attacks
 
-KEPT = "from app import memory; memory.malloc_trim = lambda: None"
+KEPT = "from app.limits import memory_budget; memory_budget.malloc_trim = lambda: None"
 SESSIONS, PICTURES = 6, 20
 WITHIN_S = 15.0
 

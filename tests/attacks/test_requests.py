@@ -25,11 +25,11 @@ FLOODS = {
     "forms": FORM + b"Content-Length: 20000000\r\n\r\n" + BOUNDARY + b"\r\n-" * 200_000,
 }
 UNGUARDED = """
-from app import slices
-from app.limits.rate_limiter import Bucket
+from app.limits import fair_scheduler
+from app.limits.rate_limiter import TokenBucket
 from app.transports import http_protocol
-Bucket.wait_s = lambda self, now_s: 0.0
-slices.LoopTime.used_up = property(lambda self: False)
+TokenBucket.wait_s = lambda self, now_s: 0.0
+fair_scheduler.LoopTimeBudget.used_up = property(lambda self: False)
 http_protocol.intake.PIECE_BYTES = http_protocol.PIECE_BYTES
 """
 

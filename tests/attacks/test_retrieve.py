@@ -15,10 +15,10 @@ from tests.attacks.target import Target, attacked
 pytestmark = pytest.mark.attacks
 
 UNGUARDED = """
-from app import slices
+from app.limits import fair_scheduler
 async def here(self, work):
     return work()
-slices.Slices.aside = here
+fair_scheduler.FairScheduler.in_thread = here
 """
 TIMES = 6
 

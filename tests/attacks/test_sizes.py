@@ -32,7 +32,7 @@ READ = (  # at neither door: the server's nor the worker's
     "from app.http import question; question.check_texts = lambda *texts, **sizes: None\n"
     f"import engine.ipc.spawn as spawn; spawn.worker = lambda python=None: (*spawn.PYTHON, '-c', {READER!r})\n"
 )
-WHOLE_FILES = "from app import images; images._only_picture = lambda image: image.data\n"
+WHOLE_FILES = "from app.media import images; images._only_picture = lambda image: image.data\n"
 UNCOUNTED_NAMES = (
     "from app.realtime import item_edits\n"
     "from app.realtime.conversation import conversation\n"

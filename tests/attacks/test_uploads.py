@@ -16,13 +16,13 @@ from tests.attacks.target import Target, attacked
 pytestmark = pytest.mark.attacks
 
 UNBOUNDED = """
-from app import media
-media._SAMPLES_S = 1 << 40
-mixed = media._mixed
+from app.media import audio
+audio._SAMPLES_S = 1 << 40
+mixed = audio._mixed
 def kept(frame, channels, all=[]):
     all.append(frame.to_ndarray())
     return mixed(frame, channels)
-media._mixed = kept
+audio._mixed = kept
 """
 """However many samples it has, all of them at once, as before they were read in blocks."""
 

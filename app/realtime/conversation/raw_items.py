@@ -49,12 +49,12 @@ async def finished(
     known once it is, so it is asked again behind each, before the next. Raises MediaError, Overloaded.
     """
     weigh = partial(_weighed, items, format, context.limits.audio_s)
-    weighed = await context.slices.read(weigh, sum(one.size for one in items if isinstance(one, RawMessage)))
+    weighed = await context.scheduler.read(weigh, sum(one.size for one in items if isinstance(one, RawMessage)))
     for video in [video for item in weighed if isinstance(item, _Weighed) for video in item.videos]:
         with reserve(_size(weighed)):
             await video.decode(context)
     with reserve(_size(weighed)):
-        return tuple([await one.finished(context.slices) if isinstance(one, _Weighed) else one for one in weighed])
+        return tuple([await one.finished(context.scheduler) if isinstance(one, _Weighed) else one for one in weighed])
 
 
 def _size(weighed: Sequence[_Weighed | Item]) -> int:
@@ -155,8 +155,10 @@ class _Weighed:
     def size(self) -> int:
         return size_of(self.bare) + sum(part.size for part in self.parts if not isinstance(part, MessageText))
 
-    async def finished(self, slices: FairScheduler) -> Item:
-        content = [part if isinstance(part, MessageText) else await slices.aside(part.content) for part in self.parts]
+    async def finished(self, scheduler: FairScheduler) -> Item:
+        content = [
+            part if isinstance(part, MessageText) else await scheduler.in_thread(part.content) for part in self.parts
+        ]
         return MessageItem(id=self.bare.id, role=self.bare.role, content=tuple(content))
 
 

@@ -27,12 +27,12 @@ class _Waiting:
     position: int
 
 
-async def frame_of(url: str, slices: FairScheduler, side: int) -> CameraFrame:
+async def frame_of(url: str, scheduler: FairScheduler, side: int) -> CameraFrame:
     """A picture from a data URI, scaled to the model's side. Raises MediaError."""
-    image = await slices.read(partial(image_of_url, url), len(url))
+    image = await scheduler.read(partial(image_of_url, url), len(url))
     if image.size > MAX_FRAME_BYTES:
         raise MediaError(f"a camera's picture has at most {MAX_FRAME_BYTES // 3_000_000} million pixels")
-    return CameraFrame(await slices.aside(lambda: scaled(image.decode(), side)), url)
+    return CameraFrame(await scheduler.in_thread(lambda: scaled(image.decode(), side)), url)
 
 
 class CameraBuffer:

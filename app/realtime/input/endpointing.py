@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from app.realtime.ports import Eagerness, Moment
+from app.realtime.ports import Eagerness, EndpointingContext
 from engine.core import MIC_RATE_HZ, Pcm
 
 WAITS_MS: dict[Eagerness, tuple[int, int, int]] = {
@@ -24,18 +24,18 @@ NO_REQUEST = -0.45
 """Words that are no request yet: half of one, and then more comes within a second; or what the ears do not know."""
 
 
-class Sentences:
+class SentenceEndOfTurn:
     """A judge that knows whole requests by the ears, English sentences by their last words, and voices by their
     fall."""
 
-    def silence_ms(self, moment: Moment, eagerness: Eagerness) -> int:
+    def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
         short, middle, longest = WAITS_MS[eagerness]
         certainty = _certainty(moment)
         end = short if certainty > 0 else longest
         return round(middle * (end / middle) ** abs(certainty))
 
 
-def _certainty(moment: Moment) -> float:
+def _certainty(moment: EndpointingContext) -> float:
     """Return how certain it is that the turn is over: 1; that it will go on: -1."""
     match moment.whole:
         case True:

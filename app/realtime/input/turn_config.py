@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.realtime.input.noise_reduction import MARGIN_DB
 from app.realtime.input.speculation import Speculation
 from app.realtime.input.turn_detector import TurnConfig
-from app.realtime.ports import Moment
+from app.realtime.ports import EndpointingContext
 from app.realtime.protocol import SemanticVad, ServerVad, SessionOptions
 from app.realtime.session_context import SessionContext
 from app.settings import TurnSettings
@@ -22,7 +22,7 @@ def turn_config(
     options: SessionOptions,
     context: SessionContext,
     speculation: Speculation,
-    moment: Moment,
+    moment: EndpointingContext,
     overlap_ms: int,
 ) -> TurnConfig:
     """Return the detector's settings at ``moment``; speech shorter than ``overlap_ms`` begins no turn."""
@@ -30,7 +30,7 @@ def turn_config(
         case ServerVad(silence_duration_ms=silence_ms):
             pass
         case SemanticVad():
-            silence_ms = context.judge.silence_ms(moment, detection.waits)
+            silence_ms = context.end_of_turn.silence_ms(moment, detection.waits)
     noise_reduction = options.audio.input.noise_reduction
     return TurnConfig(
         threshold=detection.threshold,

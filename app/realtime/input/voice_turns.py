@@ -21,7 +21,7 @@ from app.realtime.input.turn_detector import (
     to_ms,
     to_samples,
 )
-from app.realtime.ports import Moment
+from app.realtime.ports import EndpointingContext
 from app.realtime.protocol import SemanticVad, SessionOptions
 from app.realtime.session_context import SessionContext
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
@@ -127,7 +127,11 @@ class VoiceTurns:
         detection, said = self._options.audio.input.turn_detection, self._turn.utterance
         if detection is None:
             return
-        moment = Moment() if said is None else Moment(said.so_far, self._falling, said.whole, said.listening)
+        moment = (
+            EndpointingContext()
+            if said is None
+            else EndpointingContext(said.so_far, self._falling, said.whole, said.listening)
+        )
         overlap_ms = self._overlap_ms if self._answer_plays else 0  # a listener says "mm-hm"
         self._detector.config = turn_config(
             detection, self._options, self._context, self._speculation, moment, overlap_ms

@@ -29,8 +29,8 @@ class InlineLauncher:
         """Build a worker for a task; it says hello on the worker's link. Raises ConfigError."""
         if task.worker.python is not None:
             raise ConfigError("workers[].python: a worker in the server's own process has the server's interpreter")
-        build = load("engine.worker", "host", "build")
-        serve = load("engine.worker", "host", "serve")
+        build = load("engine.worker.process", "stage_loader", "build")
+        serve = load("engine.worker.process", "stage_loader", "serve")
         inner: list[Any] = []
         gone = asyncio.Event()
 

@@ -369,8 +369,8 @@ def _step_s(config: StageConfig) -> float:
 
 
 STAGES = {
-    "ears": f"{__name__}:Ears",
-    "thinker": f"{__name__}:Thinker",
-    "talker": f"{__name__}:Talker",
-    "code2wav": f"{__name__}:Code2Wav",
+    "ears": f"{__name__}:ScriptEars",
+    "thinker": f"{__name__}:ScriptThinker",
+    "talker": f"{__name__}:ScriptTalker",
+    "code2wav": f"{__name__}:ScriptCode2Wav",
 }

@@ -165,4 +165,4 @@ async def test_a_withdrawn_key_ends_what_it_opened_and_what_its_secrets_opened(t
             await his.alive()
             async with talking(server, additional_headers={"Authorization": "Bearer sk-carol-0123456789"}) as carol:
                 await carol.alive()
-        await eventually(lambda: not list(server.service.admission.shares.held()))
+        await eventually(lambda: not list(server.service.admission.quotas.held()))

@@ -285,7 +285,7 @@ async def test_what_takes_long_is_done_in_a_thread_one_at_a_time() -> None:
         return n
 
     async with asyncio.TaskGroup() as tasks:
-        done = [tasks.create_task(one.aside(partial(work, n))) for n in range(5)]
+        done = [tasks.create_task(one.in_thread(partial(work, n))) for n in range(5)]
         await asyncio.to_thread(began.wait, 10)
         go_on.set()  # the loop went on meanwhile
     assert [task.result() for task in done] == list(range(5))
@@ -313,11 +313,11 @@ async def test_the_work_of_one_who_left_holds_the_next_one_up() -> None:
         under_way.remove("slow")
         raise ValueError("nobody hears of it")
 
-    gone = asyncio.create_task(one.aside(slow))
+    gone = asyncio.create_task(one.in_thread(slow))
     await asyncio.to_thread(began.wait, 10)
     gone.cancel()
     await asyncio.wait([gone])
-    after = asyncio.create_task(one.aside(lambda: list(under_way)))
+    after = asyncio.create_task(one.in_thread(lambda: list(under_way)))
     for _ in range(100):
         await asyncio.sleep(0)
     assert not after.done()

@@ -48,8 +48,8 @@ def url_of(width: int, height: int) -> str:
 
 
 def memory_of(most_mb: float = 10, several: bool = True) -> tuple[MemoryBudget, Quotas]:
-    shares = Quotas(Limits(held_mb=most_mb), lambda: several)
-    return MemoryBudget(int(most_mb * 1e6), shares), shares
+    quotas = Quotas(Limits(held_mb=most_mb), lambda: several)
+    return MemoryBudget(int(most_mb * 1e6), quotas), quotas
 
 
 def test_no_more_is_held_than_may_be() -> None:
@@ -65,15 +65,15 @@ def test_no_more_is_held_than_may_be() -> None:
 
 
 def test_a_key_leaves_some_for_others() -> None:
-    memory, shares = memory_of()
+    memory, quotas = memory_of()
     rooms = [MemoryReservation(memory, ALICE), MemoryReservation(memory, ALICE)]
     rooms[0].take(3_000_000)
     with pytest.raises(QuotaExceeded, match="5 MB"):
         rooms[1].take(2_000_001)
     rooms[1].take(2_000_000)
     MemoryReservation(memory, BOB).take(5_000_000)
-    assert sorted(shares.held()) == [("bytes", "alice", 5_000_000), ("bytes", "bob", 5_000_000)]
-    assert list(shares.refused()) == [("bytes", "alice", 1)]
+    assert sorted(quotas.held()) == [("bytes", "alice", 5_000_000), ("bytes", "bob", 5_000_000)]
+    assert list(quotas.refused()) == [("bytes", "alice", 1)]
 
 
 def test_an_address_leaves_some_for_others_and_this_machine_need_not() -> None:
@@ -85,7 +85,7 @@ def test_an_address_leaves_some_for_others_and_this_machine_need_not() -> None:
 
 
 async def test_what_grows_without_asking_is_counted_and_all_of_it_is_given_back_once() -> None:
-    memory, shares = memory_of()
+    memory, quotas = memory_of()
     room = MemoryReservation(memory, ALICE)
     room.count(20_000_000)
     with pytest.raises(MemoryFull):
@@ -94,7 +94,7 @@ async def test_what_grows_without_asking_is_counted_and_all_of_it_is_given_back_
     room.close()
     room.close()
     room.count(-5_000_000)
-    assert (memory.held, list(shares.held())) == (0, [])
+    assert (memory.held, list(quotas.held())) == (0, [])
 
 
 @pytest.fixture

@@ -29,45 +29,45 @@ def shares_of(several: bool = True, **limits: Any) -> Quotas:
     return Quotas(Limits(**limits), lambda: several)
 
 
-def taken(shares: Quotas, caller: Principal, kind: Any = "sessions") -> int:
+def taken(quotas: Quotas, caller: Principal, kind: Any = "sessions") -> int:
     """How many more this caller gets."""
     for count in range(1000):
         try:
-            shares.take(kind, caller)
+            quotas.take(kind, caller)
         except QuotaExceeded:
             return count
     raise AssertionError("no end")
 
 
 def test_one_of_several_keys_leaves_some_for_the_others() -> None:
-    shares = shares_of(sessions=8)
-    assert taken(shares, Principal("alice")) == 4
-    assert taken(shares, Principal("bob")) == 4
-    shares.give("sessions", Principal("alice"))
-    assert taken(shares, Principal("alice")) == 1
-    assert taken(shares, Principal("alice"), "calls") == 8
+    quotas = shares_of(sessions=8)
+    assert taken(quotas, Principal("alice")) == 4
+    assert taken(quotas, Principal("bob")) == 4
+    quotas.give("sessions", Principal("alice"))
+    assert taken(quotas, Principal("alice")) == 1
+    assert taken(quotas, Principal("alice"), "calls") == 8
 
 
 def test_the_only_key_may_have_all_and_so_may_everybody_without_keys() -> None:
-    shares = shares_of(several=False, sessions=8)
+    quotas = shares_of(several=False, sessions=8)
     for _ in range(8):
-        shares.take("sessions", Principal("alice", address="127.0.0.1"))
+        quotas.take("sessions", Principal("alice", address="127.0.0.1"))
 
 
 def test_an_address_leaves_some_for_the_others_whatever_its_keys() -> None:
-    shares = shares_of(sessions=8)
-    assert taken(shares, Principal("alice", address="10.0.0.1")) == 4
-    assert taken(shares, Principal("bob", address="10.0.0.1")) == 2
-    assert taken(shares, Principal("bob", address="2001:db8:1:2::1")) == 2
+    quotas = shares_of(sessions=8)
+    assert taken(quotas, Principal("alice", address="10.0.0.1")) == 4
+    assert taken(quotas, Principal("bob", address="10.0.0.1")) == 2
+    assert taken(quotas, Principal("bob", address="2001:db8:1:2::1")) == 2
 
 
 def test_an_ipv6_network_is_one_address_and_this_machine_is_not_bounded() -> None:
-    shares = shares_of(several=False, sessions=8)
-    assert taken(shares, Principal(address="2001:db8:1:2::1")) == 6
-    assert taken(shares, Principal(address="2001:db8:1:2::2")) == 0
-    assert taken(shares, Principal(address="2001:db8:1:3::1")) == 6
+    quotas = shares_of(several=False, sessions=8)
+    assert taken(quotas, Principal(address="2001:db8:1:2::1")) == 6
+    assert taken(quotas, Principal(address="2001:db8:1:2::2")) == 0
+    assert taken(quotas, Principal(address="2001:db8:1:3::1")) == 6
     for _ in range(20):
-        shares.take("sessions", Principal(address="::1"))
+        quotas.take("sessions", Principal(address="::1"))
 
 
 def test_a_share_is_one_place_at_least_and_may_be_all() -> None:
@@ -77,31 +77,31 @@ def test_a_share_is_one_place_at_least_and_may_be_all() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["10.0.0.1", "10.0.0.2", "::1"]), st.booleans())))
 def test_what_is_given_back_is_there_again_and_nothing_is_kept(steps: list[tuple[str, str, bool]]) -> None:
-    shares, held = shares_of(sessions=6), list[Principal]()
+    quotas, held = shares_of(sessions=6), list[Principal]()
     for owner, address, takes in steps:
         if takes:
             caller = Principal(owner, address=address)
             try:
-                shares.take("sessions", caller)
+                quotas.take("sessions", caller)
             except QuotaExceeded:
                 continue
             held.append(caller)
         elif held:
-            shares.give("sessions", held.pop())
-        assert sum(count for _, _, count in shares.held()) == len(held)
+            quotas.give("sessions", held.pop())
+        assert sum(count for _, _, count in quotas.held()) == len(held)
         assert all(sum(one.owner == owner for one in held) <= 3 for owner in "ab")
     for caller in held:
-        shares.give("sessions", caller)
-    assert not shares._keys
-    assert not shares._addresses
+        quotas.give("sessions", caller)
+    assert not quotas._keys
+    assert not quotas._addresses
 
 
 def test_a_refusal_names_the_key_and_how_many_it_has() -> None:
-    shares = shares_of(secrets=2)
-    shares.take("secrets", Principal("alice"))
+    quotas = shares_of(secrets=2)
+    quotas.take("secrets", Principal("alice"))
     with pytest.raises(QuotaExceeded, match="The key 'alice' has its share of this server, 1 client secrets"):
-        shares.take("secrets", Principal("alice"))
-    assert list(shares.refused()) == [("secrets", "alice", 1)]
+        quotas.take("secrets", Principal("alice"))
+    assert list(quotas.refused()) == [("secrets", "alice", 1)]
 
 
 def test_secrets_that_expire_or_are_withdrawn_make_room_in_their_maker_s_share() -> None:

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
 from app.media.images import Image
 from app.realtime.conversation.utterance import Utterance
-from app.realtime.input.endpointing import Sentences
-from app.realtime.ports import Moment
+from app.realtime.input.endpointing import SentenceEndOfTurn
+from app.realtime.ports import EndpointingContext
 from app.realtime.protocol.audio_formats import sounds_of
 from app.realtime.protocol.from_wire import decode
 from app.realtime.protocol.items import MessageItem, UserAudio
@@ -157,7 +157,7 @@ class Talk:
             limits or Limits(),
             turns or TurnSettings(),
             LoudnessVad,
-            Sentences(),
+            SentenceEndOfTurn(),
             now=lambda: self.now_s,
             loop_time=LoopTimeBudget(FairScheduler(self._worked, self._worked)),
         )
@@ -366,7 +366,7 @@ async def test_what_was_understood_decides_how_long_a_pause_is_waited_for() -> N
     for words in ("hello", "and"):
         turn = Utterance(16_000)
         turn.understand(words, True, None)
-        waits.append(Sentences().silence_ms(Moment(turn.words), "low"))
+        waits.append(SentenceEndOfTurn().silence_ms(EndpointingContext(turn.words), "low"))
         turn.resume()
         assert turn.words == ""
     assert waits[0] < 900 < waits[1]

@@ -119,7 +119,7 @@ class Rig:
 @asynccontextmanager
 async def serving(app: ASGIApp = small_app, tls: ssl.SSLContext | None = None, **server: Any) -> AsyncGenerator[Rig]:
     service = Service(script_spec(**server))
-    service.slices.now = asyncio.get_running_loop().time  # one clock: deadlines would pass before a turn came
+    service.scheduler.now = asyncio.get_running_loop().time  # one clock: deadlines would pass before a turn came
     config = config_of(service)
     config.app, config.lifespan = app, "off"
     config.load()

@@ -53,7 +53,7 @@ async def test_who_waits_is_told_his_place_and_gets_his_turn(full: Any) -> None:
                 await third.until("session.created")
                 await third.alive()
                 waiting = [
-                    count for kind, _, count in server.service.admission.shares.held() if kind == "waiting" and count
+                    count for kind, _, count in server.service.admission.quotas.held() if kind == "waiting" and count
                 ]
                 assert waiting == [], "who is served waits no more"
         await server.empty()

@@ -8,7 +8,10 @@ import sys
 
 from engine.aio import event_loop
 
-WITHOUT = "import sys; sys.modules['uvloop'] = None; from engine import loop; print(loop.run(loop.asyncio.sleep(0, 7)))"
+WITHOUT = (
+    "import sys; sys.modules['uvloop'] = None; import asyncio; from engine.aio import event_loop; "
+    "print(event_loop.run(asyncio.sleep(0, 7)))"
+)
 
 
 async def kind() -> str:

@@ -115,7 +115,7 @@ async def test_without_knowing_whose_fault_it_was_the_good_are_lost_with_it(monk
     async def nobody(self: object, host: object) -> str:
         return "nobody"
 
-    monkeypatch.setattr("engine.control.recovery.Recovery._blame", nobody)
+    monkeypatch.setattr("engine.control.recovery.RequestRecovery._blame", nobody)
     results, seen = await lost_with(3, hung=True, crashed=True)
     assert isinstance(results["good"], ReplicaLost)
     assert "bad" in seen[1]

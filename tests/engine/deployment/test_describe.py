@@ -27,7 +27,7 @@ def test_nano_s_description_loads_nothing_that_takes_long() -> None:
     """Neither its networks nor the rules for its numbers."""
     code = (
         "import sys, engine\n"
-        f"info = engine.deployment.describe(engine.load_config({str(CONFIGS / 'nano.yaml')!r}))\n"
+        f"info = engine.describe(engine.load_config({str(CONFIGS / 'nano.yaml')!r}))\n"
         "assert 'slt' in str(info.voices)\n"
         "print('inflect' in sys.modules)\n"
     )
@@ -57,12 +57,12 @@ def test_without_workers_ears_are_alone_and_the_others_together() -> None:
 def test_without_workers_a_blocking_stage_is_alone_too(tmp_path: Path) -> None:
     """It may be given up for a step that hangs, and takes a processor of its own."""
     (tmp_path / "slow.py").write_text(
-        "from engine.worker.models.script import Talker\n"
+        "from engine.worker.models.script import ScriptTalker\n"
         "import msgspec\n"
-        "class STAGE(Talker):\n"
+        "class STAGE(ScriptTalker):\n"
         "    @classmethod\n"
         "    def describe(cls, config):\n"
-        "        return msgspec.structs.replace(Talker.describe(config), blocking=True)\n"
+        "        return msgspec.structs.replace(ScriptTalker.describe(config), blocking=True)\n"
     )
     stages = "[{use: script.ears}, {use: script.thinker}, {use: ./slow.py}, {use: script.code2wav}]"
     whole = written_out(parse_config(f"stages: {stages}", tmp_path))

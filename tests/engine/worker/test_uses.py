@@ -52,7 +52,7 @@ def test_a_folder_whose_name_looks_like_a_file_s_is_none(tmp_path: Path) -> None
 
 
 def test_what_another_package_offers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("theirs", "engine.worker.models.script:Ears", uses.GROUP)
+    point = EntryPoint("theirs", "engine.worker.models.script:ScriptEars", uses.GROUP)
     offered = lambda **which: [one for one in [point] if which.get("name", one.name) == one.name]  # noqa: E731
     monkeypatch.setattr(uses, "entry_points", offered)
     assert stage_type("theirs") is ScriptEars

@@ -15,7 +15,7 @@ from app.media.images import Image
 from app.realtime.conversation.conversation import Conversation
 from app.realtime.conversation.raw_items import finished
 from app.realtime.conversation.sizes import size_of
-from app.realtime.input.endpointing import Sentences
+from app.realtime.input.endpointing import SentenceEndOfTurn
 from app.realtime.protocol.client_events import RawAudio, RawImage, RawMessage
 from app.realtime.protocol.items import Item, MessageImage, MessageItem, MessageText, UserAudio
 from app.realtime.protocol.options import PcmFormat, PcmuFormat
@@ -52,7 +52,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def context() -> SessionContext:
-    return SessionContext(FakeEngine(), Metrics(), Limits(audio_s=300.0), TurnSettings(), LoudnessVad, Sentences())
+    return SessionContext(
+        FakeEngine(), Metrics(), Limits(audio_s=300.0), TurnSettings(), LoudnessVad, SentenceEndOfTurn()
+    )
 
 
 async def taken(*items: Any, room: int = 64_000_000) -> tuple[int, Sequence[Item]]:

@@ -11,7 +11,7 @@ import pytest
 
 from app.realtime.input import InputAudioBuffer, TurnEvent
 from app.realtime.input.turn_events import TurnCommitted, TurnPaused, TurnResumed, TurnStarted, TurnStopped
-from app.realtime.ports import Eagerness, Moment
+from app.realtime.ports import Eagerness, EndpointingContext
 from app.realtime.protocol.options import SessionOptions, session_options
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
@@ -25,9 +25,9 @@ class Judge:
     """Waits two seconds, whatever was said, and keeps what it was asked."""
 
     def __init__(self) -> None:
-        self.moments: list[Moment] = []
+        self.moments: list[EndpointingContext] = []
 
-    def silence_ms(self, moment: Moment, eagerness: Eagerness) -> int:
+    def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
         self.moments.append(moment)
         return 2_000
 
@@ -36,8 +36,10 @@ class Listening:
     """A buffer with the context of a session, whose events are kept."""
 
     def __init__(self, noise_reduction: Any = None, engine: Any = None, **detection: Any) -> None:
-        self.judge, self.events = Judge(), list[TurnEvent]()
-        context: SessionContext = dataclasses.replace(Talk(engine or FakeEngine()).session._context, judge=self.judge)
+        self.end_of_turn, self.events = Judge(), list[TurnEvent]()
+        context: SessionContext = dataclasses.replace(
+            Talk(engine or FakeEngine()).session._context, end_of_turn=self.end_of_turn
+        )
         input = {"turn_detection": detection or None, "noise_reduction": noise_reduction}
         options, _ = session_options(SessionOptions(), {"audio": {"input": input}})
         self.buffer = InputAudioBuffer(context, options, self.events.append)
@@ -51,10 +53,10 @@ async def test_how_a_voice_fell_is_judged_in_its_pause_and_forgotten_once_it_goe
     listening = Listening(**SEMANTIC)
     await listening.append(tone(1.0), silence(0.4))
     assert [type(event) for event in listening.events] == [TurnStarted, TurnPaused]
-    assert listening.judge.moments[-1].falling != 0
+    assert listening.end_of_turn.moments[-1].falling != 0
     await listening.append(tone(0.3))
     assert isinstance(listening.events[-1], TurnResumed)
-    assert listening.judge.moments[-1].falling == 0
+    assert listening.end_of_turn.moments[-1].falling == 0
 
 
 async def test_a_voice_is_not_judged_where_the_silence_alone_ends_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +66,7 @@ async def test_a_voice_is_not_judged_where_the_silence_alone_ends_the_turn(monke
         fallen.append(pcm)
         return 1.0
 
-    monkeypatch.setattr("app.realtime.input.voice_turns.fall", fall)
+    monkeypatch.setattr("app.realtime.input.voice_turns.prosody_fall", fall)
     listening = Listening(type="server_vad")
     await listening.append(tone(0.5), silence(0.4))
     assert isinstance(listening.events[-1], TurnPaused)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.realtime.input.endpointing import WAITS_MS, Sentences, completeness, prosody_fall
-from app.realtime.ports import Moment
+from app.realtime.input.endpointing import WAITS_MS, SentenceEndOfTurn, completeness, prosody_fall
+from app.realtime.ports import EndpointingContext
 
-JUDGE = Sentences()
+JUDGE = SentenceEndOfTurn()
 FIXED_MS = 500
 """What server_vad waits, whatever was said."""
 
@@ -53,7 +53,7 @@ def figures(wait_ms: Any) -> tuple[int, float]:
 
 
 def judged(eagerness: Any) -> tuple[int, float]:
-    return figures(lambda words, falling: JUDGE.silence_ms(Moment(words, falling), eagerness))
+    return figures(lambda words, falling: JUDGE.silence_ms(EndpointingContext(words, falling), eagerness))
 
 
 def test_fewer_are_cut_off_and_those_who_finished_wait_less() -> None:
@@ -68,7 +68,7 @@ def test_fewer_are_cut_off_and_those_who_finished_wait_less() -> None:
 
 def test_without_words_and_voice_the_judge_is_worth_no_more_than_a_fixed_silence() -> None:
     """The control: what it gains comes from what it reads."""
-    blind = figures(lambda words, falling: JUDGE.silence_ms(Moment(), "medium"))
+    blind = figures(lambda words, falling: JUDGE.silence_ms(EndpointingContext(), "medium"))
     assert blind[0] >= 10
 
 
@@ -76,35 +76,35 @@ def test_without_words_and_voice_the_judge_is_worth_no_more_than_a_fixed_silence
 def test_ears_that_know_what_can_be_asked_are_believed(eagerness: Any) -> None:
     """Whatever the words look like and the voice does: "tell me the time please" is over, "testing one" is not."""
     short, middle, longest = WAITS_MS[eagerness]
-    assert JUDGE.silence_ms(Moment("ten from twelve please", -1.0, whole=True), eagerness) == short
-    assert 1.5 * middle < JUDGE.silence_ms(Moment("testing one", 1.0, whole=False), eagerness) < longest / 2
-    assert JUDGE.silence_ms(Moment("testing one and", 1.0, whole=False), eagerness) == longest
+    assert JUDGE.silence_ms(EndpointingContext("ten from twelve please", -1.0, whole=True), eagerness) == short
+    assert 1.5 * middle < JUDGE.silence_ms(EndpointingContext("testing one", 1.0, whole=False), eagerness) < longest / 2
+    assert JUDGE.silence_ms(EndpointingContext("testing one and", 1.0, whole=False), eagerness) == longest
 
 
 @pytest.mark.parametrize("eagerness", ["low", "medium", "high"])
 def test_one_word_may_be_the_first_of_many_although_the_ears_know_it_as_a_request(eagerness: Any) -> None:
     short, middle, longest = WAITS_MS[eagerness]
-    assert short < JUDGE.silence_ms(Moment("stop", whole=True), eagerness) < middle
-    assert JUDGE.silence_ms(Moment("again", whole=True), eagerness) == middle
-    assert middle < JUDGE.silence_ms(Moment("what", whole=True), eagerness) < longest / 2
-    assert middle < JUDGE.silence_ms(Moment("please", whole=True), eagerness) < longest / 2
+    assert short < JUDGE.silence_ms(EndpointingContext("stop", whole=True), eagerness) < middle
+    assert JUDGE.silence_ms(EndpointingContext("again", whole=True), eagerness) == middle
+    assert middle < JUDGE.silence_ms(EndpointingContext("what", whole=True), eagerness) < longest / 2
+    assert middle < JUDGE.silence_ms(EndpointingContext("please", whole=True), eagerness) < longest / 2
 
 
 def test_a_voice_that_sinks_ends_nothing_while_the_ears_are_about_to_tell() -> None:
     """On a busy machine words come late: what is cut off by then can't be told from what is whole."""
     _, middle, _ = WAITS_MS["medium"]
-    assert JUDGE.silence_ms(Moment(falling=1.0), "medium") < 0.8 * middle
-    assert JUDGE.silence_ms(Moment(falling=1.0, listening=True), "medium") == middle
-    assert JUDGE.silence_ms(Moment(falling=-1.0, listening=True), "medium") > middle
+    assert JUDGE.silence_ms(EndpointingContext(falling=1.0), "medium") < 0.8 * middle
+    assert JUDGE.silence_ms(EndpointingContext(falling=1.0, listening=True), "medium") == middle
+    assert JUDGE.silence_ms(EndpointingContext(falling=-1.0, listening=True), "medium") > middle
 
 
 @pytest.mark.parametrize("eagerness", ["low", "medium", "high"])
 def test_a_wait_is_never_longer_than_the_protocol_s(eagerness: Any) -> None:
     short, middle, longest = WAITS_MS[eagerness]
     assert longest == {"low": 8000, "medium": 4000, "high": 2000}[eagerness]
-    assert JUDGE.silence_ms(Moment("and", -1.0), eagerness) == longest
-    assert JUDGE.silence_ms(Moment("What time is it?", 1.0), eagerness) == short
-    assert JUDGE.silence_ms(Moment(), eagerness) == middle
+    assert JUDGE.silence_ms(EndpointingContext("and", -1.0), eagerness) == longest
+    assert JUDGE.silence_ms(EndpointingContext("What time is it?", 1.0), eagerness) == short
+    assert JUDGE.silence_ms(EndpointingContext(), eagerness) == middle
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,15 @@ def test_a_spoken_answer() -> None:
     response.used(ResponseUsage(5, 3))
     response.close("completed")
     assert kinds(told) == [
-        *("ResponseCreated", "MessageCreated", "TextDelta", "AudioDelta", "TextDelta", "AudioDelta"),
-        *("MessageDone", "ResponseDone"),
+        *(
+            "ResponseCreatedEvent",
+            "MessageCreatedEvent",
+            "TextDeltaEvent",
+            "AudioDeltaEvent",
+            "TextDeltaEvent",
+            "AudioDeltaEvent",
+        ),
+        *("MessageDoneEvent", "ResponseDoneEvent"),
     ]
     item = conversation.items[0]
     assert isinstance(item, MessageItem)
@@ -82,7 +89,7 @@ def test_who_asked_is_told_how_far_the_voice_is_in_the_text() -> None:
     aligned = [notice for notice in told if isinstance(notice, server_events.AudioAlignmentEvent)]
     assert [notice.marks for notice in aligned] == [((60.0, 2), (100.0, 3)), ((180.167, 7),)]
     assert {notice.ref.item_id for notice in aligned} == {told[1].item.id}
-    assert kinds(told)[2:5] == ["TextDelta", "AudioAlignment", "AudioDelta"]
+    assert kinds(told)[2:5] == ["TextDeltaEvent", "AudioAlignmentEvent", "AudioDeltaEvent"]
 
 
 def test_a_letter_that_was_over_before_the_first_sound_counts_from_there() -> None:
@@ -95,7 +102,7 @@ def test_sound_may_come_before_its_words() -> None:
     response, _, told = opened()
     response.audio(packet(0.1))
     response.text("one", ())
-    assert kinds(told)[:3] == ["ResponseCreated", "MessageCreated", "AudioDelta"]
+    assert kinds(told)[:3] == ["ResponseCreatedEvent", "MessageCreatedEvent", "AudioDeltaEvent"]
 
 
 def test_a_call_beside_a_message_has_an_index_of_its_own() -> None:
@@ -104,14 +111,14 @@ def test_a_call_beside_a_message_has_an_index_of_its_own() -> None:
     response.call("look", "{}", "call_1")
     response.close("completed")
     places = {type(notice).__name__: notice.ref.index for notice in told if hasattr(notice, "ref")}
-    assert (places["MessageDone"], places["CallDone"]) == (0, 1)
+    assert (places["MessageDoneEvent"], places["CallDoneEvent"]) == (0, 1)
     assert [type(item) for item in conversation.items] == [MessageItem, CallItem]
 
 
 def test_an_answer_of_nothing_is_still_one() -> None:
     response, conversation, told = opened()
     response.close("completed")
-    assert kinds(told) == ["ResponseCreated", "ResponseDone"]
+    assert kinds(told) == ["ResponseCreatedEvent", "ResponseDoneEvent"]
     assert conversation.items == ()
 
 
@@ -156,12 +163,12 @@ def test_a_call_s_arguments_come_in_pieces_and_are_whole_at_its_end() -> None:
     response.call("listen", "{}", "call_2")
     response.close("completed")
     assert kinds(told)[1:-1] == [
-        "CallCreated",
-        *["CallDelta"] * 3,
-        "CallDone",
-        "CallCreated",
-        "CallDelta",
-        "CallDone",
+        "CallCreatedEvent",
+        *["CallDeltaEvent"] * 3,
+        "CallDoneEvent",
+        "CallCreatedEvent",
+        "CallDeltaEvent",
+        "CallDoneEvent",
     ]
     pieces = [notice.text for notice in told if isinstance(notice, server_events.CallDeltaEvent)]
     assert pieces == ['{"at":', " 1", "}", "{}"]
@@ -173,7 +180,7 @@ def test_a_call_that_is_broken_off_is_incomplete_and_in_no_prompt() -> None:
     response.text("I look.", ())
     response.call_piece("look", "call_1", '{"at":')
     response.close("cancelled", "client_cancelled")
-    assert kinds(told)[-3:] == ["CallDone", "MessageDone", "ResponseDone"]
+    assert kinds(told)[-3:] == ["CallDoneEvent", "MessageDoneEvent", "ResponseDoneEvent"]
     call = conversation.items[1]
     assert isinstance(call, CallItem)
     assert (call.status, call.arguments) == ("incomplete", '{"at":')
@@ -197,9 +204,9 @@ def test_whatever_comes_it_ends_once_and_nothing_follows(outcome: Any, steps: li
             case _:
                 response.close(outcome)
     names = kinds(told)
-    assert names.count("ResponseDone") == 1
-    assert names[-1] == "ResponseDone"
-    assert names.count("MessageCreated") == names.count("MessageDone") <= 1
+    assert names.count("ResponseDoneEvent") == 1
+    assert names[-1] == "ResponseDoneEvent"
+    assert names.count("MessageCreatedEvent") == names.count("MessageDoneEvent") <= 1
 
 
 CALL = PlayoutProfile(plays=True)

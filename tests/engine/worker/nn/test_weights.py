@@ -77,19 +77,19 @@ def test_a_terminal_is_shown_how_far_reading_is(
 MEASURE = """
 import sys, torch
 from pathlib import Path
-from engine.worker.nn.weights import Checkpoint, Reader
+from engine.worker.nn.weights import SafetensorsCheckpoint, WeightReader
 
 def own_mb():  # what no file backs
     return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1]) / 1024
 
-found = Checkpoint(Path(sys.argv[1]), "Tiny")
+found = SafetensorsCheckpoint(Path(sys.argv[1]), "Tiny")
 before = own_mb()
 kept = []
 for act in (
     lambda: found.tensor("other"),
-    lambda: Reader(found, "", torch.device("cpu"), torch.float32)("a", 2048, 4096),
-    lambda: Reader(found, "", torch.device("cpu"), torch.bfloat16)("a", 2048, 4096),
-    lambda: Reader(found, "", torch.device("cpu"), torch.float32).joined(("a", "b"), (2048, 2048), 4096),
+    lambda: WeightReader(found, "", torch.device("cpu"), torch.float32)("a", 2048, 4096),
+    lambda: WeightReader(found, "", torch.device("cpu"), torch.bfloat16)("a", 2048, 4096),
+    lambda: WeightReader(found, "", torch.device("cpu"), torch.float32).joined(("a", "b"), (2048, 2048), 4096),
 ):
     kept.append(act())
     kept[-1].sum()

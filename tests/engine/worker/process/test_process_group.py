@@ -18,7 +18,7 @@ END_S, STAYS_S = 20.0, 0.5
 WORKER = """
 import signal, subprocess, sys
 from multiprocessing.shared_memory import SharedMemory
-from engine.worker import process_group
+from engine.worker.process import process_group
 if sys.argv[1] == "leads":
     process_group.lead()
 child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], stdout=subprocess.DEVNULL)

@@ -39,15 +39,15 @@ def test_an_alarm_is_behind_the_last_deadline_and_gone_with_the_last_step(alarms
 
 CODE = """
 import ctypes
-from engine import wire
-from engine.worker import last_resort
+from engine.ipc import messages
 from engine.worker.libraries.stderr_filter import without_lines_of
+from engine.worker.process import watchdog
 
-last_resort.GRACE_S = 0.05
-watch, library = last_resort.LastResort(), ctypes.PyDLL(None)
+watchdog.GRACE_S = 0.05
+watch, library = watchdog.Watchdog(), ctypes.PyDLL(None)
 
 def never_returns():
-    watch.note(wire.Blocking('voice', 0.05))
+    watch.note(messages.Blocking('voice', 0.05))
     library.pause()
 
 def quietly():

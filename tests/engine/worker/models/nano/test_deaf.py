@@ -45,7 +45,7 @@ async def test_who_speaks_is_told_in_one_sentence_and_who_types_is_answered(
 def test_the_family_is_imported_without_it() -> None:
     code = (
         "import sys; sys.modules['pocketsphinx'] = None; import engine; "
-        f"nano = engine.deployment.describe(engine.load_config({str(ROOT / 'configs' / 'nano.yaml')!r})); "
+        f"nano = engine.describe(engine.load_config({str(ROOT / 'configs' / 'nano.yaml')!r})); "
         "sys.exit('audio' in nano.abilities)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -347,8 +347,8 @@ class TestFiles:
         assert (info.facets.model, info.facets.context, info.facets.leaving) == ("Script", 1000, "")
         code = (
             "import sys; from pathlib import Path; from engine.worker.stage import StageConfig; "
-            "from engine.worker.stages.llm.llamacpp import Thinker; "
-            "Thinker.describe(StageConfig(weights=Path(sys.argv[1]))); "
+            "from engine.worker.stages.llm.llamacpp import LlamaCppStage; "
+            "LlamaCppStage.describe(StageConfig(weights=Path(sys.argv[1]))); "
             "sys.exit(', '.join({'xllamacpp', 'torch', 'gguf'} & set(sys.modules)) or 0)"
         )
         path = str(model(saying("Yes.")))
@@ -450,8 +450,9 @@ class TestProcess:
         """llama.cpp's loop once missed that it was to end, one time in a hundred, and its worker hung."""
         code = (
             "import asyncio, sys; from pathlib import Path; from engine.worker.stage import StageConfig; "
-            "from engine.worker.stages.llm.llamacpp import Thinker; "
-            "[asyncio.run(Thinker(StageConfig(weights=Path(sys.argv[1]))).aclose()) for _ in range(int(sys.argv[2]))]"
+            "from engine.worker.stages.llm.llamacpp import LlamaCppStage; "
+            "config = StageConfig(weights=Path(sys.argv[1])); "
+            "[asyncio.run(LlamaCppStage(config).aclose()) for _ in range(int(sys.argv[2]))]"
         )
         subprocess.run([sys.executable, "-c", code, str(model(saying("Yes."))), str(times)], check=True, timeout=110)
 

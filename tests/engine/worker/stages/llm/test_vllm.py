@@ -328,8 +328,8 @@ class TestFolder:
         assert (info.facets.model, info.facets.context, info.facets.leaving) == ("tiny", 2048, "")
         code = (
             "import sys; from pathlib import Path; from engine.worker.stage import StageConfig; "
-            "from engine.worker.stages.llm.vllm import Thinker; "
-            "Thinker.describe(StageConfig(weights=Path(sys.argv[1]))); "
+            "from engine.worker.stages.llm.vllm import VllmStage; "
+            "VllmStage.describe(StageConfig(weights=Path(sys.argv[1]))); "
             "sys.exit(', '.join({'vllm', 'torch', 'transformers'} & set(sys.modules)) or 0)"
         )
         found = subprocess.run([sys.executable, "-c", code, str(checkpoint)], capture_output=True, text=True)
