@@ -38,7 +38,7 @@ def pull(name: str, source: Path | None, hub_url: str, token_file: Path | None, 
         terminal.say(f"{name} is here already: {folder} ({manifest.repository} at {manifest.revision[:8]})")
         return
     memory = f"{model.ram_mb} MB of memory, " if model.ram_mb else ""
-    terminal.say(f"{name}: {model.repository}, {model.size_mb} MB, {memory}licence {model.licence}")
+    terminal.say(f"{name}: {model.repository or 'from packages'}, {model.size_mb} MB, {memory}licence {model.licence}")
     _agree(model, agreed)
     if source is not None:
         with _bar(name, None) as progress:

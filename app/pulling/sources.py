@@ -108,10 +108,13 @@ class Sources:
 
     def _attempts(self, file: Expected) -> list[_Attempt]:
         """Return the sources of a file, in order."""
-        url = self._hub.address(self._repository, self._commit, file.path)
         target = self._folder / file.path
-        hub = _Attempt(httpx2.URL(self._hub.url).host, lambda tries: self._from_hub.fetch(url, file, target, tries))
-        return [hub, *(self._attempt(source, file, target) for source in self._sources.get(file.path, ()))]
+        others = [self._attempt(source, file, target) for source in self._sources.get(file.path, ())]
+        if not self._repository:
+            return others
+        url = self._hub.address(self._repository, self._commit, file.path)
+        host = httpx2.URL(self._hub.url).host
+        return [_Attempt(host, lambda tries: self._from_hub.fetch(url, file, target, tries)), *others]
 
     def _attempt(self, source: Source, file: Expected, target: Path) -> _Attempt:
         if source.url:

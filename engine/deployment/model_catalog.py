@@ -78,7 +78,7 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     use: str
     """The stage that loads it, or the family whose stages all do."""
     repository: str
-    """The repository on the hub: OWNER/NAME."""
+    """The repository on the hub: OWNER/NAME. Empty if no hub has these files; then every file needs sources."""
     revision: str
     """A commit; a branch, like main, is not pinned."""
     files: tuple[File, ...]
@@ -91,6 +91,10 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Conditions that the user has to confirm before a pull."""
     ram_mb: int | None = None
     """Measured memory of the worker that runs it, in 10^6 bytes. None: not measured."""
+
+    def __post_init__(self) -> None:
+        if not self.repository and not all(file.sources for file in self.files):
+            raise ValueError(f"{self.name}: without a repository every file needs sources")
 
     @property
     def pinned(self) -> bool:

