@@ -6,6 +6,7 @@ Knows no engine that runs; raises ConfigError with the nearest known name.
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, cast
 import yaml
 
 from engine import ConfigError, EngineSpec, StageSpec, WorkerSpec, load_config, nearest, thinker_of, written_out
-from engine.deployment.describe import stages_of
+from engine.deployment.describe import stages_of, use_of
 from engine.deployment.llm_urls import USE_FOLDER
 from engine.deployment.model_catalog import catalogue
 
@@ -27,6 +28,7 @@ DEVICES = Path("/dev")
 VLLM = Path(__file__).parents[2] / ".vllm" / "bin" / "python"
 """The interpreter of vLLM's own environment, which `make vllm` makes."""
 EARS, THINKER, VOICE = "ears", "thinker", "voice"
+_STAGE_AND_PATH = re.compile(r"(?P<use>[a-z]\w+(\.\w+)?):(?P<path>.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Parts:
     """A short form, as ``ollama:MODEL``, ``gguf:PATH`` or ``vllm:PATH``, or a model of the catalogue."""
     thinker_key_file: str | None = None
     ears: str | None = None
-    """A model of the catalogue, by its name; so ``voice``."""
+    """A model of the catalogue, a path, or ``STAGE:PATH``, as ``asr.sherpa:./folder``; so ``voice``."""
     voice: str | None = None
 
 
@@ -48,11 +50,11 @@ def deployment(
 
     A model brings a configuration of its own along, since its stages are not another's.
     """
-    spec = load_config(path_of(config or _own(model) or DEFAULT))
-    changes = {"model": model, "weights": weights}
+    spec = load_config(path_of(config or _own(model) or DEFAULT), weights)
     if weights is not None and spec.stages:
         raise ConfigError("--weights: belongs to a model; the configuration names stages, each with its own weights")
-    spec = dataclasses.replace(spec, **{name: value for name, value in changes.items() if value is not None})
+    if model is not None:
+        spec = dataclasses.replace(spec, model=model)
     return spec if parts is None else _with(spec, parts)
 
 
@@ -68,9 +70,9 @@ def _with(spec: EngineSpec, parts: Parts) -> EngineSpec:
         raise ConfigError(f"The configuration has no stage named {THINKER}, beside which other parts could be put.")
     at = names.index(THINKER)
     stages = (
-        *(whole.stages[:at] if parts.ears is None else _of_catalogue(parts.ears, EARS)),
+        *(whole.stages[:at] if parts.ears is None else _given(parts.ears, EARS)),
         whole.stages[at] if parts.thinker is None else _thinker(parts.thinker, parts.thinker_key_file),
-        *(whole.stages[at + 1 :] if parts.voice is None else _of_catalogue(parts.voice, VOICE)),
+        *(whole.stages[at + 1 :] if parts.voice is None else _given(parts.voice, VOICE)),
     )
     workers = _workers(whole.workers, stages)
     return dataclasses.replace(whole, model=None, weights=None, options={}, stages=stages, workers=workers)
@@ -89,19 +91,34 @@ def _thinker(form: str, key_file: str | None) -> StageSpec:
     )
 
 
+def _given(text: str, part: str) -> tuple[StageSpec, ...]:
+    """Return ears or a voice by a catalogue name, a path, or STAGE:PATH. Raises ConfigError and WeightsError."""
+    named = _STAGE_AND_PATH.fullmatch(text)
+    path = Path(named["path"] if named else text).expanduser().absolute()
+    if named is None and not (set(text) & {"/", "\\"} or text.startswith((".", "~"))):
+        return _of_catalogue(text, part)
+    if not path.exists():
+        raise ConfigError(f"--{part}: there is no file or folder {path}")
+    use = named["use"] if named else use_of("asr" if part == EARS else "tts", path)
+    return _stages(use, part, str(path), {})
+
+
 def _of_catalogue(name: str, part: str) -> tuple[StageSpec, ...]:
-    """Ears or a voice by the name of a model; some voices have several stages. Raises ConfigError, with the nearest
-    name."""
+    """Return the stages of a catalogue model. Raises ConfigError, with the nearest name, for an unknown one."""
     fitting = {model.name: model for model in catalogue().values() if model.part == part}
     if name not in fitting:
         no = "no ears are" if part == EARS else f"no {part} is"
         raise ConfigError(f"--{part}: {no} called {name!r} ({nearest(name, fitting)}; see `parley models`)")
     # Ears cannot tell from their files which languages they understand.
     options = {"languages": list(fitting[name].languages)} if part == EARS else {}
-    use = fitting[name].use
+    return _stages(fitting[name].use, part, name, options)
+
+
+def _stages(use: str, part: str, weights: str, options: Mapping[str, Any]) -> tuple[StageSpec, ...]:
+    """Return one stage, or all stages of a family."""
     if "." in use:
-        return (StageSpec(use=use, name=part, weights=name, options=options),)
-    return stages_of(use, name, options)
+        return (StageSpec(use=use, name=part, weights=weights, options=options),)
+    return stages_of(use, weights, options)
 
 
 def _workers(workers: tuple[WorkerSpec, ...], stages: Sequence[StageSpec]) -> tuple[WorkerSpec, ...]:

@@ -42,9 +42,20 @@ ThinkerKey = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="This file holds the API key of --thinker; nobody else may be able to read it."),
 ]
-Ears = Annotated[str | None, typer.Option(metavar="NAME", help="Hear with these ears; `parley models` lists them.")]
+Ears = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|PATH",
+        help="Hear with these ears: a name that `parley models` lists, a model's folder, or STAGE:PATH.",
+    ),
+]
 VoicePart = Annotated[
-    str | None, typer.Option("--voice", metavar="NAME", help="Speak with this voice; `parley models` lists them.")
+    str | None,
+    typer.Option(
+        "--voice",
+        metavar="NAME|PATH",
+        help="Speak with this voice: a name that `parley models` lists, a model's folder, or STAGE:PATH.",
+    ),
 ]
 LOCAL = "http://127.0.0.1:8000"
 Served = Annotated[

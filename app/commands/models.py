@@ -23,7 +23,7 @@ def models() -> None:
     """Print a line for each model of the catalogue."""
     table = Table(Column("name", no_wrap=True), "part", "size", "languages", "licence", "here", box=None)
     for model in catalogue().values():
-        licence = ", ".join((model.licence, *model.restrictions))
+        licence = ", ".join((model.licence, *model.restrictions, *(() if model.pinned else ("unverified",))))
         whole = manifest_of(models_folder() / model.name) is not None
         size = f"{model.size_mb} MB"
         table.add_row(model.name, model.part, size, " ".join(model.languages), licence, "yes" if whole else "")
@@ -37,7 +37,8 @@ def pull(name: str, source: Path | None, hub_url: str, token_file: Path | None, 
     if (manifest := manifest_of(folder)) is not None:
         terminal.say(f"{name} is here already: {folder} ({manifest.repository} at {manifest.revision[:8]})")
         return
-    terminal.say(f"{name}: {model.repository}, {model.size_mb} MB, licence {model.licence}")
+    memory = f"{model.ram_mb} MB of memory, " if model.ram_mb else ""
+    terminal.say(f"{name}: {model.repository or 'from packages'}, {model.size_mb} MB, {memory}licence {model.licence}")
     _agree(model, agreed)
     if source is not None:
         with _bar(name, None) as progress:
@@ -48,7 +49,7 @@ def pull(name: str, source: Path | None, hub_url: str, token_file: Path | None, 
         if not model.pinned:
             terminal.whisper(f"its files are not pinned: what {hub_url} has at {wanted.commit[:8]} is taken and noted")
         with _bar(name, wanted.size) as progress:
-            fetch(wanted, folder, hub, progress)
+            fetch(wanted, folder, hub, progress, terminal.whisper)
     terminal.say(f"{name} is here: {folder}")
 
 

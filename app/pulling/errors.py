@@ -9,6 +9,10 @@ class PullError(WeightsError):
     """A download failed, and another attempt would fail in the same way."""
 
 
+class DiskError(PullError):
+    """A file cannot be written here, so that no other source would help."""
+
+
 class TryAgain(PullError):
     """A download failed for a reason that may pass, such as a lost connection or a busy server."""
 

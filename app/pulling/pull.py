@@ -1,4 +1,4 @@
-"""Bring a model of the catalogue, from a hub or a folder, to the folder where the engine looks for it."""
+"""Bring a model of the catalogue, from its sources or a folder, to the folder where the engine looks for it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from app.pulling.download import Downloader, Expected, checked, pieces_of, writing
+from app.pulling.download import Expected, check_room, checked, pieces_of, writing
 from app.pulling.errors import PullError
 from app.pulling.hugging_face import HuggingFace
+from app.pulling.sources import ARCHIVES, Sources
 from engine.deployment.model_catalog import MANIFEST, CatalogModel, File, Manifest
 
 try:
     import fcntl
 except ImportError:  # Windows: two pulls of one model at once are then the user's to avoid
     fcntl = None
-
-ROOM = 64 << 20  # bytes that a disk keeps free beside a model
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +49,20 @@ def plan(model: CatalogModel, hub: HuggingFace) -> PullPlan:
     return PullPlan(model, commit, files)
 
 
-def fetch(plan: PullPlan, folder: Path, hub: HuggingFace, progress: Callable[[int], None]) -> Manifest:
-    """Download a model, resuming an earlier pull. Raises PullError."""
-    with locked(folder), Downloader(progress, hub.token) as downloader:
+def fetch(
+    plan: PullPlan,
+    folder: Path,
+    hub: HuggingFace,
+    progress: Callable[[int], None],
+    say: Callable[[str], None] = lambda _: None,
+) -> Manifest:
+    """Download a model, each file from the first source that has it, resuming an earlier pull.
+
+    ``say`` receives one sentence whenever a source fails and another one is tried. Raises PullError.
+    """
+    with locked(folder), Sources(plan.model, plan.commit, hub, folder, progress, say) as sources:
         _check_room(plan, folder)
-        hashes = dict[str, str]()
-        for file in plan.files:
-            url = hub.address(plan.model.repository, plan.commit, file.path)
-            present = _present(file, folder, progress)
-            hashes[file.path] = present or downloader.fetch(url, file, folder / file.path)
+        hashes = {file.path: _present(file, folder, progress) or sources.fetch(file) for file in plan.files}
         return _finished(plan, folder, hashes)
 
 
@@ -117,12 +121,7 @@ def _present(file: Expected, folder: Path, progress: Callable[[int], None]) -> s
 
 def _check_room(plan: PullPlan, folder: Path) -> None:
     here = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    free = shutil.disk_usage(folder).free
-    if (missing := plan.size - here + ROOM - free) > 0:
-        raise PullError(
-            f"{folder}: {plan.model.name} has {plan.size / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free; "
-            f"make room for {missing / 1e6:.0f} MB more"
-        )
+    check_room(folder, plan.size - here, plan.model.name)
 
 
 def _finished(plan: PullPlan, folder: Path, hashes: dict[str, str]) -> Manifest:
@@ -133,6 +132,7 @@ def _finished(plan: PullPlan, folder: Path, hashes: dict[str, str]) -> Manifest:
     with writing(part):
         part.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
         part.replace(folder / MANIFEST)
+    shutil.rmtree(folder / ARCHIVES, ignore_errors=True)
     for leftover in folder.rglob("*.part"):
         leftover.unlink()
     return manifest

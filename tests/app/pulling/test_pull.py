@@ -249,7 +249,7 @@ def test_too_little_room_is_said_before_anything_comes(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000})())
-    with pytest.raises(PullError, match=r"some has 0 MB, and 0 MB are free; make room for 67 MB more"):
+    with pytest.raises(PullError, match=r"some needs 0 MB, and 0 MB are free; make room for 67 MB more"):
         pulled(hub, tmp_path)
     assert not hub.starts
 

@@ -140,3 +140,49 @@ def test_a_stage_has_a_name_a_source_and_settings_of_its_own(tmp_path: Path) -> 
     assert (thinker.name, thinker.use, thinker.from_) == ("thinker", f"{tmp_path}/mine.py:Thinker", "ears")
     assert thinker.weights is None, "another's are not its own"
     assert (voice.name, voice.use, voice.dtype) == ("mouth", f"{tmp_path}/sub/voice.py", "bfloat16")
+
+
+def written(folder: Path, weights: str) -> Path:
+    """A configuration in a folder of its own."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "config.yaml"
+    path.write_text(f"stages: [{{use: script.ears, weights: {weights}}}]")
+    return path
+
+
+@pytest.mark.parametrize("weights", ["models/some", "./models/some", "../site/models/some", "models/some.gguf"])
+def test_relative_weights_count_from_the_configuration_s_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: str
+) -> None:
+    path = written(tmp_path / "site", weights)
+    (path.parent / weights).mkdir(parents=True)
+    (tmp_path / weights.removeprefix("../")).mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    assert load_config("site/config.yaml").stages[0].weights == str(path.parent / weights)
+    model = path.with_name("model.yaml")
+    model.write_text(f"model: script\nweights: {weights}")
+    assert load_config(model).weights == str(path.parent / weights)
+
+
+def test_weights_that_lie_in_the_working_directory_alone_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "site", "./models")
+    (tmp_path / "models").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"stages\[0\]\.weights: './models' is in the working directory, but"
+    ) as caught:
+        load_config(path)
+    assert str(caught.value).endswith(f"folder {path.parent}; write {tmp_path / 'models'}")
+    path.write_text("model: script\nweights: models")
+    with pytest.raises(ConfigError, match="weights: 'models' is in the working directory"):
+        load_config(path)
+    assert load_config(path, weights="models").weights == "models", "a command line's path counts from there"
+
+
+@pytest.mark.parametrize("weights", ["Qwen/Qwen2.5-Omni-7B", "'hub:a/b'", "zipformer-en", "/nowhere/at/all"])
+def test_names_and_hub_ids_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: str) -> None:
+    (tmp_path / "zipformer-en").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load_config(written(tmp_path / "site", weights)).stages[0].weights == weights.strip("'")

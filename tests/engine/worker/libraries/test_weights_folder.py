@@ -1,33 +1,67 @@
-"""The folder that a stage's `weights` name, and files that cannot be loaded."""
+"""A folder of another library's model is named for what it is, with the stage that loads it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from engine.errors import ConfigError, WeightsError
-from engine.worker.libraries.weights_folder import unloadable, weights_folder
+from engine.errors import WeightsError
+from engine.worker.asr.sherpa_offline import offline_ears
+from engine.worker.asr.sherpa_streaming import sherpa_ears
+from engine.worker.libraries import weights_folder as module
+from engine.worker.libraries.weights_folder import weights_folder
+
+CTRANSLATE2 = ("model.bin", "config.json", "tokenizer.json", "vocabulary.txt")
+SHERPA = ("base-encoder.int8.onnx", "base-decoder.int8.onnx", "base-tokens.txt")
+MOONSHINE = ("streaming_config.json", "tokenizer.bin", "encoder.ort")
 
 
-def test_the_folder_is_the_one_that_is_named(tmp_path: Path) -> None:
-    assert weights_folder(tmp_path, "tts.example", "a voice") == tmp_path
+def folder_of(folder: Path, files: tuple[str, ...]) -> Path:
+    for name in files:
+        (folder / name).touch()
+    return folder
 
 
-def test_without_a_folder_it_is_said_what_is_needed() -> None:
-    with pytest.raises(ConfigError, match=r"^tts\.example needs `weights`: the folder of a voice of Example$"):
-        weights_folder(None, "tts.example", "a voice of Example")
+@pytest.mark.parametrize("ears", [offline_ears, sherpa_ears])
+def test_sherpa_names_a_folder_of_ctranslate2(tmp_path: Path, ears: Callable[[Path], object]) -> None:
+    folder_of(tmp_path, CTRANSLATE2)
+    with pytest.raises(WeightsError, match=r"has a CTranslate2 model, which asr\.sherpa\S* cannot load; "):
+        ears(tmp_path)
 
 
-@pytest.mark.parametrize("file", [False, True])
-def test_a_folder_that_there_is_not_is_one_sentence(tmp_path: Path, file: bool) -> None:
-    path = tmp_path / "voice"
-    if file:
-        path.touch()
-    with pytest.raises(WeightsError, match=f"^There is no folder {path}: put a voice there, or correct `weights`.$"):
-        weights_folder(path, "tts.example", "a voice")
+@pytest.mark.parametrize(
+    ("files", "use", "message"),
+    [
+        (
+            CTRANSLATE2,
+            "asr.sherpa_offline",
+            "a CTranslate2 model, which asr.sherpa_offline cannot load; set use: asr.f",
+        ),
+        (CTRANSLATE2, "tts.sherpa", "a CTranslate2 model, which tts.sherpa cannot load; no tts stage of this version"),
+        (
+            SHERPA,
+            "asr.faster_whisper",
+            "a sherpa-onnx model, which asr.faster_whisper cannot load; set use: asr.sherpa or",
+        ),
+        (SHERPA, "tts.phonon", "a sherpa-onnx model, which tts.phonon cannot load; set use: tts.sherpa."),
+        (MOONSHINE, "asr.sherpa", "a streaming Moonshine model, which asr.sherpa cannot load; set use: asr.moonshine."),
+    ],
+)
+def test_the_stage_that_loads_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: tuple[str, ...], use: str, message: str
+) -> None:
+    ours = {"asr": ["faster_whisper", "moonshine", "sherpa", "sherpa_offline"], "tts": ["phonon", "sherpa"]}
+    monkeypatch.setattr(module, "names", lambda package: ours[package.rpartition(".")[2]])
+    with pytest.raises(WeightsError) as caught:
+        weights_folder(folder_of(tmp_path, files), use, "a model")
+    assert message in str(caught.value)
 
 
-def test_a_librarys_reason_is_told_on_one_line_and_not_at_any_length() -> None:
-    error = unloadable("The voice in /v", ValueError("bad\n  magic" + "!" * 1000))
-    assert str(error) == f"The voice in /v cannot be loaded (bad magic{'!' * 191}): fetch the files again."
+@pytest.mark.parametrize(
+    ("files", "use"),
+    [(CTRANSLATE2, "asr.faster_whisper"), (SHERPA, "asr.sherpa_offline"), (MOONSHINE, "asr.moonshine"), ((), "tts.x")],
+)
+def test_a_stage_s_own_model_is_not_refused(tmp_path: Path, files: tuple[str, ...], use: str) -> None:
+    assert weights_folder(folder_of(tmp_path, files), use, "a model") == tmp_path
