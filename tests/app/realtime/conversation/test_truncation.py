@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from app.realtime.conversation.token_counts import TokenCounts
 from app.realtime.conversation.truncation import Truncation
 from app.realtime.protocol.items import CallItem, CallOutputItem, Item, MessageItem, MessageText, UserAudio
 from app.realtime.protocol.options import ResponseOptions, RetentionRatio, SessionOptions, TokenLimits, response_options
@@ -128,10 +129,62 @@ def test_an_answer_about_something_else_moves_no_cut() -> None:
     assert cut.fit("auto", turns(4), options()) == newest, "the control"
 
 
-def test_what_the_model_found_too_long_is_taken_for_longer() -> None:
+def test_half_of_a_prompt_that_is_too_long_is_kept_from_then_on() -> None:
+    cut, items = Truncation(MODEL), turns(4)
+    kept = cut.halve("auto", items)
+    assert kept == items[4:]
+    assert cut.fit("auto", (*items, said(9)), options())[0].id == "user2"
+
+
+def test_what_is_about_something_else_is_halved_and_moves_no_cut() -> None:
     cut = Truncation(MODEL)
-    cut.overflowed()
-    assert len(cut.fit(ALL, turns(5), options())) == 8
+    assert cut.halve("auto", turns(4), remember=False) == turns(4)[4:]
+    assert cut.fit("auto", turns(4), options()) == turns(4)
+
+
+def test_messages_that_were_never_answered_are_left_out_before_the_newest() -> None:
+    """A turn that no model can read stayed in the conversation, and each later message became a part of it."""
+    cut, items = Truncation(MODEL), (said(0, length=1000), said(1), said(2))
+    assert cut.halve("auto", items) == items[1:]
+    assert cut.fit("auto", items, options()) == items[1:]
+    assert cut.halve("auto", items[2:]) is None
+    assert cut.halve("auto", items[2:], live=True) == (), "the words of a live turn follow"
+    assert cut.halve("disabled", items) is None
+
+
+def test_dense_text_counts_as_what_the_model_counted() -> None:
+    """Each emoji may be four tokens; the conversation was never cut for them."""
+    cut, answer = Truncation(MODEL), MessageItem(id="dense", role="assistant", content=(MessageText("😀" * 24),))
+    items = (said(0), answer, said(1))
+    assert cut.fit("auto", items, options()) == items
+    cut.counts.read((said(0),), 0, 10)
+    cut.counts.wrote((answer,), 90)
+    assert cut.fit("auto", items, options()) == items[2:]
+
+
+def test_thoughts_count_no_more_than_the_bytes_of_the_answer() -> None:
+    cut, items = Truncation(MODEL), turns(2)
+    cut.counts.wrote((items[1],), 5000)
+    assert cut.counts.of(items[1]) == 10
+
+
+def test_the_next_prompt_shows_what_each_new_part_took() -> None:
+    counts, [user, answer, more] = TokenCounts(MODEL), [said(0), said(0, "assistant"), said(1)]
+    counts.read((user,), 0, 30)
+    counts.wrote((answer,), 10)
+    counts.read((user, answer, more), 0, 30 + 80)
+    assert [counts.of(item) for item in (user, answer, more)] == [30, 40, 40]
+    counts.read((user, answer, more), 0, 5)
+    assert counts.of(more) == 40, "a server that leaves out what it had computed"
+    shorter = said(1, length=5)
+    assert counts.of(shorter) == 20, "it was truncated since"
+
+
+def test_what_a_template_adds_is_learned_apart_from_the_messages() -> None:
+    counts = TokenCounts(MODEL)
+    counts.read((said(0),), 10, 40)
+    assert (counts.head(10), counts.of(said(0))) == (20, 20)
+    assert counts.head(110) == 120
 
 
 def test_speech_counts_by_its_length() -> None:
