@@ -5,19 +5,23 @@ Nothing else has to run, and nothing leaves the machine. What was computed of a 
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 
 from engine.core import StageInfo
 from engine.deployment.config import build
 from engine.errors import ConfigError, WeightsError
+from engine.worker.llm.deltas import Delta
 from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
 from engine.worker.llm.llama import Llama, LlamaSettings
 from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.options import LocalOptions, check
+from engine.worker.llm.prompted_tools import parsed, prompted
 from engine.worker.llm.thinker import thinker_info
 from engine.worker.stage import StageConfig
 
@@ -68,7 +72,17 @@ class LlamaCppStage(LocalThinker):
         if settings.gpu_layers == 0:
             _check_memory(settings)
         self._llama = Llama(settings)
+        self._template_has_tools = "tools" in (settings.template or read_header(settings.weights).template)
         super().__init__(config, options, self._llama)
+
+    async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
+        if self._template_has_tools or not body.get("tools"):
+            deltas = super().ask(body, name, begun)
+        else:
+            deltas = parsed(super().ask(prompted(body), name, begun), body, name)
+        async with aclosing(deltas):
+            async for delta in deltas:
+                yield delta
 
     @property
     def processing(self) -> int:

@@ -132,6 +132,25 @@ class TestAnswers:
         assert usage(chunks).finish == "tool"
         assert not only(Text, chunks)
 
+    async def test_a_model_whose_template_has_no_tools_calls_them_in_its_text(self, model: Make) -> None:
+        async with thinking(model(saying(*CALL))) as stage:
+            chunks = await read(stage, request(tools=(TIMER,)))
+        [call] = only(ToolCall, chunks)
+        assert (call.name, call.arguments) == ("timer", '{"minutes":5}')
+        assert usage(chunks).finish == "tool"
+        assert not only(Text, chunks)
+
+    @pytest.mark.parametrize("choice", ["required", "timer"])
+    async def test_a_required_call_is_made_by_any_model(self, model: Make, choice: str) -> None:
+        """This one would count instead, for ever."""
+        arguments = {"type": "object", "properties": {"unit": {"const": "minutes"}}, "required": ["unit"]}
+        timer = ToolDefinition("timer", "Sets a timer.", arguments)
+        async with thinking(model(counting())) as stage:
+            chunks = await read(stage, request(tools=(timer,), tool_choice=choice, max_text_tokens=200))
+        [call] = only(ToolCall, chunks)
+        assert (call.name, call.arguments) == ("timer", '{"unit":"minutes"}')
+        assert not only(Text, chunks)
+
     @pytest.mark.parametrize(("thinking_", "tokens"), [(False, 8 + 3), (True, 8)])
     async def test_thinking_is_off_unless_it_is_asked_for(self, model: Make, thinking_: bool, tokens: int) -> None:
         """As templates of thinking models have it: an empty thought is written for them."""
