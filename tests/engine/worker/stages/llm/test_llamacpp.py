@@ -121,6 +121,20 @@ class TestAnswers:
         assert first == again != other
         assert certain[0] == certain[1]
 
+    def test_a_small_model_is_kept_from_loops_unless_somebody_says_how_it_draws(
+        self, model: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        weights = model(saying("Yes."))
+
+        def drawn(**options: Any) -> tuple[float | None, float | None]:
+            found = llamacpp.options_of(config(weights, **options))
+            return found.temperature, found.repeat_penalty
+
+        assert drawn() == (0.2, 1.1)
+        assert drawn(temperature=0.7, repeat_penalty=1.0) == (0.7, 1.0)
+        monkeypatch.setattr(llamacpp, "SMALL_BYTES", 1000)
+        assert drawn() == (None, None)
+
     async def test_a_call_comes_in_pieces_then_whole(self, model: Make) -> None:
         async with thinking(model(saying(*CALL), template=TOOLS)) as stage:
             chunks = await read(stage, request(tools=(TIMER,)))
