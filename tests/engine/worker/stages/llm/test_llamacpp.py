@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -467,9 +468,41 @@ class TestFiles:
             WeightsError, match=r"needs 0\.0 GB of memory .* for 2 conversations of 2048 tokens.*smaller"
         ):
             LlamaCppStage(config(weights))
-        room += 2 * read_header(weights).cache_bytes(2048, 2.0)
+        room += 2 * read_header(weights).cache_bytes(2048, 2.0) + (1 << 20)
+        with pytest.raises(WeightsError, match="and 2 MB of cache"):
+            LlamaCppStage(config(weights, cache_mb=2))
         with pytest.raises(pytest.fail.Exception, match="it is loaded"):
-            LlamaCppStage(config(weights))
+            LlamaCppStage(config(weights, cache_mb=0))
+
+    def test_without_max_batch_conversations_take_as_much_memory_as_the_weights(
+        self, model: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        weights = model(saying("Yes."))
+        each = read_header(weights).cache_bytes(256, 2.0)
+
+        def slots(**fields: Any) -> int:
+            asked = replace(config(weights, slots=16, context=256), **{"slots_fixed": False, **fields})
+            return LlamaCppStage.describe(asked).slots
+
+        assert slots() == min(16, max(4, weights.stat().st_size // each))
+        monkeypatch.setattr(llamacpp, "read_header", lambda path: replace(read_header(path), size=6 * each))
+        assert slots() == 6
+        assert slots(slots=3) == 3
+        assert slots(slots_fixed=True) == 16
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=12 * each))
+        assert slots() == 3
+        assert slots(device="cuda:0") == 6
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=0))
+        assert slots() == 1, "which the check of the memory then refuses"
+
+    def test_the_cache_takes_as_much_as_the_places(self, model: Make) -> None:
+        def cached(**options: Any) -> int:
+            asked = config(model(saying("Yes."), context=200_000), slots=2, context=200_000, **options)
+            return llamacpp.settings_of(asked, llamacpp.options_of(asked)).cache_mb
+
+        each = read_header(model(saying("Yes."))).cache_bytes(200_000, 2.0)
+        assert cached() == min(1024, 2 * each >> 20)
+        assert cached(cache_mb=7) == 7
 
     def test_without_the_package_the_command_is_named(self, model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "xllamacpp", None)
