@@ -28,6 +28,7 @@ from engine.worker.stage import StageConfig
 MEBIBYTE = 1 << 20
 CHATML = "chatml"
 """A template that llama.cpp has by name: many models without one of their own were trained on it."""
+CHATML_MARKERS = "<|im_start|> <|im_end|>"
 PROJECTORS = "*mmproj*.gguf"
 """The names that projectors have where they lie beside their model."""
 SMALL_BYTES = 1_000_000_000
@@ -90,10 +91,15 @@ class LlamaCppStage(LocalThinker):
         if settings.gpu_layers == 0:
             _check_memory(settings)
         self._llama = Llama(settings)
-        self._template_has_tools = "tools" in (settings.template or read_header(settings.weights).template)
+        header = read_header(settings.weights)
+        template = settings.template or header.template
+        self._template_has_tools = "tools" in template
+        self._foreign_markers = header.foreign_markers(CHATML_MARKERS if template == CHATML else template)
         super().__init__(config, options, self._llama)
 
     async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
+        if self._foreign_markers:  # where the model writes one, its answer is over
+            body = {**body, "stop": self._foreign_markers}
         if self._template_has_tools or not body.get("tools"):
             deltas = super().ask(body, name, begun)
         else:

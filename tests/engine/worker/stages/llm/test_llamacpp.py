@@ -451,6 +451,14 @@ class TestFiles:
         async with thinking(model(follows, template=None), template="chatml") as stage:
             assert written(await read(stage, request())) == "Yes."
 
+    async def test_a_marker_that_is_no_token_of_the_model_ends_its_answer(self, model: Make) -> None:
+        """The model wrote it as text: it was shown, and read aloud."""
+        follows = {"\n": ["Yes."], "Yes.": ["<|im"], "<|im": ["_end|>"], "_end|>": ["Yes."]}
+        async with thinking(model(follows, template=None), template="chatml") as stage:
+            chunks = await read(stage, request(max_text_tokens=40))
+        assert written(chunks) == "Yes."
+        assert usage(chunks).finish == "stop"
+
     def test_a_damaged_file_that_looks_whole_is_told(self, model: Make) -> None:
         weights = model(saying("Yes."))
         weights.write_bytes(weights.read_bytes()[:-64])
