@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
 from engine.core import Ability, Facets, Request, StageInfo, TextPart
-from engine.errors import EngineError, RequestError
+from engine.errors import EngineError, RequestError, StageFailed
 from engine.worker.llm.deltas import Delta, ReasoningDelta
 from engine.worker.llm.messages import beginning_of, body_of
 from engine.worker.llm.options import ModelOptions
@@ -22,6 +22,9 @@ from engine.worker.streamed import Streamed
 
 NOT_UNDERSTOOD = "Sorry, I did not understand that."
 """The answer where the ears made nothing of what the user said; the model is not asked."""
+
+LIVELIER = 0.7
+"""The least temperature of a second try: at a low one the model would give the same empty answer again."""
 
 
 class ChatThinker(Streamed):
@@ -111,9 +114,31 @@ class ChatThinker(Streamed):
             yield chunk
         if ends:
             return
-        async with aclosing(self.go_on(body, name, written) if written else self.ask(body, name)) as deltas:
+        async with aclosing(self.go_on(body, name, written) if written else self._answer(body, name)) as deltas:
             async for delta in deltas:
                 yield delta
+
+    async def _answer(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
+        """The model's answer. One without text and calls is asked for once more, at a higher temperature.
+
+        Small models now and then begin with the token that ends an answer. Raises StageFailed if they do so twice.
+        """
+        livelier = {"temperature": max(body["temperature"], LIVELIER)} if "temperature" in body else {}
+        for asked in (body, {**body, **livelier}):
+            blank = list[Text]()
+            begun = False
+            async with aclosing(self.ask(asked, name)) as deltas:
+                async for delta in deltas:
+                    if isinstance(delta, Text) and not begun and not delta.text.strip():
+                        blank.append(delta)
+                    elif not isinstance(delta, Usage) or begun or delta.finish != "stop":
+                        begun = begun or not isinstance(delta, ReasoningDelta)
+                        for one in (*blank, delta):
+                            yield one
+                        blank.clear()
+            if begun:
+                return
+        raise StageFailed(f"The language model {self._asked.model} wrote no text, twice. Ask it in other words.")
 
 
 def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = True, leaving: str = "") -> StageInfo:
