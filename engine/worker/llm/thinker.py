@@ -119,26 +119,32 @@ class ChatThinker(Streamed):
                 yield delta
 
     async def _answer(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
-        """The model's answer. One without text and calls is asked for once more, at a higher temperature.
+        """The model's answer. One that is empty, or without a required call, is asked for once more, at a higher
+        temperature.
 
-        Small models now and then begin with the token that ends an answer. Raises StageFailed if they do so twice.
+        Small models now and then begin with the token that ends an answer, and some servers ignore ``tool_choice``.
+        Raises StageFailed if that happens twice.
         """
+        must_call = bool(body.get("tools")) and body["tool_choice"] not in ("auto", "none")
         livelier = {"temperature": max(body["temperature"], LIVELIER)} if "temperature" in body else {}
         for asked in (body, {**body, **livelier}):
-            blank = list[Text]()
+            held = list[Text]()
             begun = False
             async with aclosing(self.ask(asked, name)) as deltas:
                 async for delta in deltas:
-                    if isinstance(delta, Text) and not begun and not delta.text.strip():
-                        blank.append(delta)
-                    elif not isinstance(delta, Usage) or begun or delta.finish != "stop":
+                    if isinstance(delta, Text) and not begun and (must_call or not delta.text.strip()):
+                        held.append(delta)
+                    elif isinstance(delta, Usage) and not begun and (delta.finish == "stop" or (must_call and held)):
+                        break
+                    else:
                         begun = begun or not isinstance(delta, ReasoningDelta)
-                        for one in (*blank, delta):
+                        for one in (*held, delta):
                             yield one
-                        blank.clear()
+                        held.clear()
             if begun:
                 return
-        raise StageFailed(f"The language model {self._asked.model} wrote no text, twice. Ask it in other words.")
+        failure = "made no call, which tool_choice requires" if must_call else "wrote no text, twice"
+        raise StageFailed(f"The language model {self._asked.model} {failure}. Ask it in other words.")
 
 
 def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = True, leaving: str = "") -> StageInfo:

@@ -132,6 +132,22 @@ async def test_a_model_that_has_no_text_twice_is_one_clear_error() -> None:
     assert len(server.asked) == 2
 
 
+@pytest.mark.parametrize("finish", ["stop", "length"])
+async def test_text_in_the_place_of_a_required_call_is_asked_for_again_and_never_said(finish: str) -> None:
+    """Not every server obeys ``tool_choice``."""
+    ignoring = stream(text("Sure!"), text("", finish))
+    asked = request(tools=(ToolDefinition("timer"),), tool_choice="required")
+    calling = stream(text("Sure! "), call("{}", index=0, id="a", name="timer"), delta("tool_calls"))
+    async with asking(ignoring, calling) as server, talking(server) as rig:
+        chunks = await read(rig, asked)
+    assert written(chunks) == "Sure! "
+    assert [one.name for one in only(ToolCall, chunks)] == ["timer"]
+    async with asking(ignoring) as server, talking(server) as rig:
+        with pytest.raises(StageFailed, match="made no call, which tool_choice requires"):
+            await read(rig, asked)
+        assert len(server.asked) == 2
+
+
 async def test_an_answer_that_is_cut_before_its_first_word_is_not_asked_for_again() -> None:
     async with asking(stream(text("", "length"))) as server, talking(server) as rig:
         [usage] = await read(rig, request())
