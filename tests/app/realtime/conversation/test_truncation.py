@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.realtime.conversation.token_counts import TokenCounts
 from app.realtime.conversation.truncation import Truncation
 from app.realtime.protocol.items import CallItem, CallOutputItem, Item, MessageItem, MessageText, UserAudio
 from app.realtime.protocol.options import ResponseOptions, RetentionRatio, SessionOptions, TokenLimits, response_options
@@ -160,31 +159,6 @@ def test_dense_text_counts_as_what_the_model_counted() -> None:
     cut.counts.read((said(0),), 0, 10)
     cut.counts.wrote((answer,), 90)
     assert cut.fit("auto", items, options()) == items[2:]
-
-
-def test_thoughts_count_no_more_than_the_bytes_of_the_answer() -> None:
-    cut, items = Truncation(MODEL), turns(2)
-    cut.counts.wrote((items[1],), 5000)
-    assert cut.counts.of(items[1]) == 10
-
-
-def test_the_next_prompt_shows_what_each_new_part_took() -> None:
-    counts, [user, answer, more] = TokenCounts(MODEL), [said(0), said(0, "assistant"), said(1)]
-    counts.read((user,), 0, 30)
-    counts.wrote((answer,), 10)
-    counts.read((user, answer, more), 0, 30 + 80)
-    assert [counts.of(item) for item in (user, answer, more)] == [30, 40, 40]
-    counts.read((user, answer, more), 0, 5)
-    assert counts.of(more) == 40, "a server that leaves out what it had computed"
-    shorter = said(1, length=5)
-    assert counts.of(shorter) == 20, "it was truncated since"
-
-
-def test_what_a_template_adds_is_learned_apart_from_the_messages() -> None:
-    counts = TokenCounts(MODEL)
-    counts.read((said(0),), 10, 40)
-    assert (counts.head(10), counts.of(said(0))) == (20, 20)
-    assert counts.head(110) == 120
 
 
 def test_speech_counts_by_its_length() -> None:
