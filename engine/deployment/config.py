@@ -74,7 +74,7 @@ class StageSpec:
     dtype: str | None = None
     """The type of its weights. None: the worker's ``dtype``."""
     max_batch: int | None = None
-    """Maximum requests per step, and per replica. None: the worker's ``max_batch``."""
+    """Maximum requests per step, and per replica. None: the worker's ``max_batch``, or fewer where memory is short."""
     from_: str | None = None
     """The stage that it reads from. None: the nearest one before it that feeds what it takes."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -44,7 +44,7 @@ CLOSE = 1e-3
 MOST_CLOSE = 0.01
 READY_S = 240.0
 """vLLM is imported in three processes, one after the other: most of a minute where nothing else runs."""
-OPTIONS = {"temperature": 0.0, "instructions_suffix": ""}
+OPTIONS = {"temperature": 0.0, "repeat_penalty": 1.0, "instructions_suffix": ""}
 """The model knows no instructions; llama.cpp would write them into what the user says."""
 
 Messages = Sequence[dict[str, str]]

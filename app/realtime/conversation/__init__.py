@@ -5,7 +5,7 @@ from app.realtime.conversation.model_context import check_items, check_settings
 from app.realtime.conversation.raw_items import finished
 from app.realtime.conversation.sizes import size_of
 from app.realtime.conversation.tools import OfferedTools, functions_only, report_tool_servers
-from app.realtime.conversation.truncation import Truncation
+from app.realtime.conversation.truncation import Truncation, head_chars
 from app.realtime.conversation.utterance import EARLY, Utterance
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "check_settings",
     "finished",
     "functions_only",
+    "head_chars",
     "prompt",
     "report_tool_servers",
     "size_of",

@@ -1,7 +1,7 @@
 """The choice of a conversation's items that go into the next prompt, so that it fits the model's context.
 
-The oldest turns are left out of the prompt, whole; the conversation keeps them. Tokens are estimated, rather too many
-than too few: only the model's family can count them. One per session; knows no wire format and no engine.
+The oldest turns are left out of the prompt, whole; the conversation keeps them. Tokens are estimated until the model
+has counted them (``token_counts``). One per session; knows no wire format and no engine.
 """
 
 from __future__ import annotations
@@ -9,27 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.realtime.conversation.model_context import json_size, tools_size
-from app.realtime.conversation.sizes import chars_of
-from app.realtime.protocol import (
-    ApprovalRequestItem,
-    ApprovalResponseItem,
-    AssistantAudio,
-    CallItem,
-    CallOutputItem,
-    Content,
-    HostedCallItem,
-    Item,
-    MessageImage,
-    MessageItem,
-    MessageText,
-    MessageVideo,
-    ResponseOptions,
-    RetentionRatio,
-    ToolListItem,
-    UserAudio,
-)
+from app.realtime.conversation.token_counts import TokenCounts
+from app.realtime.protocol import Item, MessageItem, ResponseOptions, RetentionRatio
 from app.refusal import Refusal
-from engine import MIC_RATE_HZ, ModelInfo, TokenIds, ToolDefinition
+from engine import ModelInfo, ToolDefinition
 
 Rule = str | RetentionRatio
 """The protocol's ``truncation``: ``auto``, ``disabled``, or how much to keep."""
@@ -37,17 +20,15 @@ Rule = str | RetentionRatio
 _KEPT = 2 / 3
 """The part of the room that is kept where the client does not say: with less, some turns pass before the prompt's
 beginning changes again. A prompt that begins anew is computed anew, which its next listener waits for."""
-_TIGHTER = 1.25
-"""The factor by which tokens are taken to be dearer after the model has found a prompt too long."""
 
 
 class Truncation:
     """The place where the prompt begins now; it moves on only when the conversation has outgrown the context again."""
 
     def __init__(self, model: ModelInfo) -> None:
-        self._model = model
+        self.counts = TokenCounts(model)
+        self._context = model.context
         self._first: str | None = None
-        self._dearness = 1.0
 
     def fit(
         self,
@@ -62,9 +43,8 @@ class Truncation:
         The last turn stays, however long: whether it can be answered is for the model to say. The place is not to be
         remembered where the items are not the conversation's own.
         """
-        turns, room = _turns(items), self._room(rule, options, json_size(hosted) if hosted else 0)
-        start = next((i for i, turn in enumerate(turns) if turn[0].id == self._first), 0)
-        kept = turns[start:]
+        start = next((i for i, item in enumerate(items) if item.id == self._first), 0)
+        kept, room = _turns(items[start:]), self._room(rule, options, hosted)
         costs = [self._tokens(turn) for turn in kept]
         if sum(costs) <= room or len(kept) < 2:
             return _joined(kept)
@@ -80,55 +60,43 @@ class Truncation:
             self._first = kept[first][0].id
         return _joined(kept[first:])
 
-    def overflowed(self) -> None:
-        """The model found the prompt too long after all: be stricter from now on."""
-        self._dearness *= _TIGHTER
+    def halve(
+        self, rule: Rule, items: tuple[Item, ...], live: bool = False, remember: bool = True
+    ) -> tuple[Item, ...] | None:
+        """Return the newest half of a prompt that the model found too long; None if nothing can be left out.
 
-    def _room(self, rule: Rule, options: ResponseOptions, hosted: int) -> float:
-        """Tokens for the conversation, beside the instructions, the tools and the answer. ``hosted`` is the size of
-        tools that the server runs."""
-        context, cost = self._model.context, self._model.cost
-        response = context // 3
+        The last message stays, unless a ``live`` turn follows the items. Messages of a turn that the model never
+        answered may be left out as well: otherwise they would make each later prompt too long.
+        """
+        cuts = [i for i, item in enumerate(items) if i and isinstance(item, MessageItem) and item.role == "user"]
+        cuts += [len(items)] if live and items else []
+        if rule == "disabled" or not cuts:
+            return None
+        room = self._tokens(items) / 2
+        cut = next((i for i in cuts if self._tokens(items[i:]) <= room), cuts[-1])
+        if remember and cut < len(items):
+            self._first = items[cut].id
+        return items[cut:]
+
+    def _room(self, rule: Rule, options: ResponseOptions, hosted: tuple[ToolDefinition, ...]) -> float:
+        """Tokens for the conversation, beside the instructions, the tools and the answer. ``hosted`` are tools that the
+        server runs."""
+        response = self._context // 3
         if options.max_output_tokens != "inf":
             response = min(response, options.max_output_tokens)
-        received = len(options.instructions) + tools_size(options) + hosted
-        room = context - response - cost.instruction * received * self._dearness
+        room = self._context - response - self.counts.head(head_chars(options, hosted))
         limits = rule.token_limits if isinstance(rule, RetentionRatio) else None
         if limits is not None and limits.post_instructions is not None:
             room = min(room, limits.post_instructions)
         return max(room, 0.0)
 
-    def _tokens(self, turn: tuple[Item, ...]) -> float:
-        return self._dearness * sum(map(self._cost, turn))
+    def _tokens(self, items: Sequence[Item]) -> float:
+        return sum(map(self.counts.of, items))
 
-    def _cost(self, item: Item) -> float:
-        cost = self._model.cost
-        match item:
-            case MessageItem(token_ids=TokenIds(tokenizer, ids)) if tokenizer == self._model.tokenizer:
-                return cost.message + len(ids)  # it comes back as they are
-            case MessageItem(content=content):
-                return cost.message + sum(map(self._content_cost, content))
-            case CallItem() | CallOutputItem():
-                return cost.message + cost.character * chars_of(item)
-            case HostedCallItem():
-                return 2 * cost.message + cost.character * chars_of(item)
-            case ToolListItem() | ApprovalRequestItem() | ApprovalResponseItem():
-                return 0.0
 
-    def _content_cost(self, content: Content) -> float:
-        cost = self._model.cost
-        match content:
-            case MessageText(text):
-                return cost.character * len(text)
-            case AssistantAudio():
-                return cost.character * len(content.played_text)
-            case UserAudio(pcm):
-                return cost.audio_s * len(pcm) / MIC_RATE_HZ
-            case MessageImage():
-                return cost.image
-            case MessageVideo(frames, pcm=pcm, apart=apart):
-                frame = cost.image if apart else cost.frame
-                return frame * len(frames) + cost.audio_s * (0 if pcm is None else len(pcm)) / MIC_RATE_HZ
+def head_chars(options: ResponseOptions, hosted: tuple[ToolDefinition, ...]) -> int:
+    """Characters of the instructions, and of all tools as JSON."""
+    return len(options.instructions) + tools_size(options) + (json_size(hosted) if hosted else 0)
 
 
 def _turns(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:

@@ -23,23 +23,26 @@ class RequestBuilder:
         self._context = context
         self.truncation = Truncation(context.engine.model)
 
-    def build(
-        self, id: str, spec: ResponseSpec, session: SessionOptions, hosted: tuple[ToolDefinition, ...]
-    ) -> Request:
-        """Return the request for a response; ``hosted`` are the tools that the server runs.
+    def fit(self, spec: ResponseSpec, session: SessionOptions, hosted: tuple[ToolDefinition, ...]) -> tuple[Item, ...]:
+        """Return the items that the prompt of a response is made of; ``hosted`` are the tools that the server runs.
 
         Raises Refusal if the session forbids truncation, or if the last turn alone exceeds the model's context.
         """
-        options, utterance = spec.options, spec.utterance
-        rule, remember = session.truncation, spec.whole_conversation
-        fitting = self.truncation.fit(rule, spec.items, options, hosted, remember)
+        fitting = self.truncation.fit(session.truncation, spec.items, spec.options, hosted, spec.whole_conversation)
         check_items(fitting, self._context.engine.model, None)
+        return fitting
+
+    def build(
+        self, id: str, spec: ResponseSpec, items: tuple[Item, ...], hosted: tuple[ToolDefinition, ...]
+    ) -> Request:
+        """Return the request for a response to these items."""
+        options, utterance = spec.options, spec.utterance
         limits, asked = self._context.limits, options.max_output_tokens
         return Request(
             id=id,
             session=self._session_id,
             owner=ASKED.get().owner,
-            messages=prompt(options.instructions, fitting),
+            messages=prompt(options.instructions, items),
             live=utterance is not None,
             camera=utterance is not None and utterance.watched,
             preemptible=spec.preemptible,

@@ -32,7 +32,7 @@ from app.realtime.protocol import (
     Status,
     server_events,
 )
-from engine import SPEAKER_RATE_HZ, Ledger, ModelInfo, TokenIds
+from engine import SPEAKER_RATE_HZ, Ledger, ModelInfo, TokenIds, Usage
 
 
 class ResponseEmitter:
@@ -78,6 +78,11 @@ class ResponseEmitter:
     def options(self, options: ResponseOptions) -> None:
         """Set what the client asks for in the end; before ``open``."""
         self.view = replace(self.view, options=options)
+
+    @property
+    def written(self) -> tuple[Item, ...]:
+        """Return its items so far, with all that the model has written of them."""
+        return tuple(map(self._with_text, self._output))
 
     def open(self, asked: bool = False) -> None:
         self.opened = True
@@ -136,9 +141,15 @@ class ResponseEmitter:
             self.call_piece(name, call_id, arguments.removeprefix(received))
             self._close_call("completed", arguments)
 
-    def used(self, usage: server_events.ResponseUsage) -> None:
+    def used(self, counted: Usage) -> None:
         """Note what the engine counted; the audio that was sent is counted here."""
-        self._usage = usage
+        self._usage = server_events.ResponseUsage(
+            input_tokens=counted.input_tokens,
+            text_tokens=counted.output_tokens,
+            audio_input_tokens=counted.audio_tokens,
+            image_tokens=counted.image_tokens,
+            cached_tokens=counted.cached_tokens,
+        )
 
     def timed(self, ledger: Ledger | None, ahead_ms: float, turn_ms: float | None) -> None:
         """Note where the time to first audio went."""
@@ -217,6 +228,15 @@ class ResponseEmitter:
             played = self._conversation.truncate(message.ref.item_id, 0, end_ms)
             self._emit(server_events.ItemTruncatedEvent(message.ref.item_id, 0, end_ms, played))
 
+    def _with_text(self, item: Item) -> Item:
+        message = self._message
+        if isinstance(item, MessageItem) and message is not None and item.id == message.ref.item_id:
+            return replace(item, content=(MessageText(message.text),), token_ids=self._ids_of(message))
+        return item
+
+    def _ids_of(self, message: _Message) -> TokenIds | None:
+        return TokenIds(self._model.tokenizer, message.ids) if message.ids and self._model.tokenizer else None
+
     def _message_open(self) -> _Message:
         if self._message is None:
             item = MessageItem(id=new_id("item"), role="assistant", content=(), status="in_progress")
@@ -288,7 +308,7 @@ class ResponseEmitter:
         spoken = AssistantAudio(message.text, tuple(self._marks), self._sent_samples, played_samples)
         content = spoken if message.ref.spoken else MessageText(message.text)
         whole = status == "completed" and played_samples is None
-        ids = TokenIds(self._model.tokenizer, message.ids) if whole and message.ids and self._model.tokenizer else None
+        ids = self._ids_of(message) if whole else None
         item = MessageItem(id=message.ref.item_id, role="assistant", content=(content,), status=status, token_ids=ids)
         self._output[message.ref.index] = item
         if self._conversation is not None:

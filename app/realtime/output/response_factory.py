@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.realtime.conversation import Conversation, Utterance
+from msgspec.structs import replace
+
+from app.realtime.conversation import Conversation, Utterance, head_chars, prompt
 from app.realtime.output.hosted_tools import HostedTools
 from app.realtime.output.prompt_version import PromptVersion
 from app.realtime.output.request_builder import RequestBuilder, last_untranscribed
@@ -14,6 +16,7 @@ from app.realtime.output.response_task import ResponseTask
 from app.realtime.ports import PlayoutProfile
 from app.realtime.protocol import ResponseOptions, ServerEvent, SessionOptions, response_options
 from app.realtime.session_context import SessionContext
+from engine import Usage
 
 
 class ResponseFactory:
@@ -37,7 +40,7 @@ class ResponseFactory:
         self._emit = emit
         self._hosted = hosted
         self._requests = RequestBuilder(session_id, context)
-        self.truncation = self._requests.truncation
+        self._truncation = self._requests.truncation
 
     @property
     def default_options(self) -> ResponseOptions:
@@ -57,13 +60,36 @@ class ResponseFactory:
         hosting = self._hosted.hosting([tool.name for tool in options.tools], labels)
         response = ResponseEmitter(options, conversation, self._context.engine.model, self._emit, self.profile, hosting)
         hosted = tuple(tool.tool for tool in hosting.functions.values())
-        request = self._requests.build(response.id, spec, self.options, hosted)
+        items = self._requests.fit(spec, self.options, hosted)
+        request = self._requests.build(response.id, spec, items, hosted)
         input_item_id = last_untranscribed(spec.items) if utterance is None else utterance.item_id
         version = self.prompt_version(utterance)
         task = ResponseTask(response, request, utterance, input_item_id, version, self._context.now)
         task.whole_conversation = spec.whole_conversation
         task.size = spec.size
+        task.history = items
+        task.head_chars = head_chars(options, hosted)
         return task
+
+    def shorten(self, task: ResponseTask) -> bool:
+        """Leave the older half of the history out of a task's request. Returns False if nothing can be left out."""
+        rule, live = self.options.truncation, task.request.live
+        items = self._truncation.halve(rule, task.history, live, task.whole_conversation)
+        if items is None:
+            return False
+        task.history = items
+        task.request = replace(task.request, messages=prompt(task.response.options.instructions, items))
+        return True
+
+    def count(self, task: ResponseTask, usage: Usage) -> None:
+        """Learn the sizes of the conversation's items from the token counts of a response to it."""
+        if not task.whole_conversation or not usage.input_tokens:
+            return
+        spoken = None if task.utterance is None else self._conversation.find(task.utterance.item_id)
+        counts = self._truncation.counts
+        if task.utterance is None or spoken is not None:
+            counts.read((*task.history, *([spoken] if spoken else [])), task.head_chars, usage.input_tokens)
+        counts.wrote(task.response.written, usage.output_tokens)
 
     def prompt_version(self, utterance: Utterance | None) -> PromptVersion:
         """Return the version of the prompt that a response made now would have."""

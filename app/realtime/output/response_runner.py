@@ -14,7 +14,7 @@ from app.realtime.output.transcripts import Transcripts
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from app.telemetry import log_failure
-from engine import ContextOverflow, EngineError
+from engine import EngineError, Usage
 
 
 class ResponseRunner:
@@ -62,13 +62,17 @@ class ResponseRunner:
         self.has_spoken = True
         self._notify(output_events.PacketSent(packet))
 
+    def on_overflow(self, task: ResponseTask) -> bool:
+        return self._factory.shorten(task)
+
+    def on_usage(self, task: ResponseTask, usage: Usage) -> None:
+        self._factory.count(task, usage)
+
     async def _root(self, task: ResponseTask) -> None:
         """The root of every response: any error becomes the end of this response and goes no further."""
         try:
             await task.run(self._context.engine, self)
         except (EngineError, Refusal) as error:
-            if error.code == ContextOverflow.code and task.whole_conversation and task.turns > 1:
-                self._factory.truncation.overflowed()
             task.fail(error.code, str(error))
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
             log_failure("response.bug", session=task.request.session, response=task.response.id)

@@ -18,7 +18,7 @@ from app.realtime.output.prompt_version import PromptVersion
 from app.realtime.output.response_emitter import ResponseEmitter
 from app.realtime.output.timing import Timing
 from app.realtime.ports import EnginePort
-from app.realtime.protocol import server_events
+from app.realtime.protocol import Item, server_events
 from app.refusal import Refusal
 from app.telemetry import Metrics, audit
 from engine import (
@@ -26,6 +26,7 @@ from engine import (
     Audio,
     Chunks,
     Codes,
+    ContextOverflow,
     EngineError,
     Output,
     Request,
@@ -59,6 +60,14 @@ class ResponseListener(Protocol):
         """These samples leave for the listener now."""
         ...
 
+    def on_overflow(self, task: ResponseTask) -> bool:
+        """The prompt is longer than the model's context. Returns whether the task's request is shorter now."""
+        ...
+
+    def on_usage(self, task: ResponseTask, usage: Usage) -> None:
+        """The model has counted the tokens of the prompt and of the text, which is complete."""
+        ...
+
 
 class ResponseTask:
     """An answer, the request that makes it, and its playout.
@@ -82,6 +91,10 @@ class ResponseTask:
         self.prompt_version = prompt_version
         self.whole_conversation = True
         """Whether its prompt is the unchanged conversation, which also stores it."""
+        self.history: tuple[Item, ...] = ()
+        """The items in its prompt."""
+        self.head_chars = 0
+        """Characters of its instructions and tools."""
         self.size = 0
         """Bytes of what it is about, where that is nothing of the conversation's."""
         profile = response.profile
@@ -202,11 +215,6 @@ class ResponseTask:
         """End it as failed, with what had been sent."""
         self.response.close("failed", error=(code, message), played_samples=self.playout.sent_samples)
 
-    @property
-    def turns(self) -> int:
-        """Return how many of the user's turns it is about."""
-        return sum(one.role == "user" for one in self.request.messages) + self.request.live
-
     def leave(self) -> None:
         """Drop the request without a word."""
         if self._task is not None:
@@ -215,6 +223,7 @@ class ResponseTask:
     def forget(self) -> None:
         """The request is over: what it was about is not needed any more. May be called twice."""
         self.request = replace(self.request, messages=())
+        self.history = ()
 
     def forget_turn(self) -> None:
         """Forget the turn that it answered, too: the conversation has what was said and shown. May be called twice."""
@@ -267,20 +276,15 @@ class ResponseTask:
             self.response.played()
 
     async def _pull(self, engine: EnginePort, listener: ResponseListener) -> EngineError | Refusal | None:
-        """Read the engine as fast as it makes things: what has to wait for the listener waits here, not on a slot."""
-        inputs = self.utterance.follow() if self.utterance is not None else None
+        """Read the answer; where its prompt is too long, the answer to a shorter one."""
         try:
-            async with engine.open(self.request, inputs) as chunks:
-                with self._reading(chunks):
-                    async for chunk in chunks:
-                        await self._present.wait()
-                        if isinstance(chunk, Transcript):
-                            self._hear(chunk, listener)
-                        if isinstance(chunk, Transcript) and chunk.final and self.utterance is not None:
-                            await self.utterance.over()  # a turn is silent before it is committed
-                        elif _is_shown(chunk):
-                            await self._opened.wait()
-                        self._take(chunk, listener)
+            while True:
+                try:
+                    await self._read(engine, listener)
+                    break
+                except ContextOverflow:
+                    if self.response.written or not listener.on_overflow(self):
+                        raise
         except (EngineError, Refusal) as error:  # a Refusal: the conversation has no room for the answer
             self.playout.flush()
             return error
@@ -288,6 +292,21 @@ class ResponseTask:
             self._news.set()
         self.playout.end()
         return None
+
+    async def _read(self, engine: EnginePort, listener: ResponseListener) -> None:
+        """Read the engine as fast as it makes things: what has to wait for the listener waits here, not on a slot."""
+        inputs = self.utterance.follow() if self.utterance is not None else None
+        async with engine.open(self.request, inputs) as chunks:
+            with self._reading(chunks):
+                async for chunk in chunks:
+                    await self._present.wait()
+                    if isinstance(chunk, Transcript):
+                        self._hear(chunk, listener)
+                    if isinstance(chunk, Transcript) and chunk.final and self.utterance is not None:
+                        await self.utterance.over()  # a turn is silent before it is committed
+                    elif _is_shown(chunk):
+                        await self._opened.wait()
+                    self._take(chunk, listener)
 
     @contextmanager
     def _reading(self, chunks: Chunks) -> Generator[None]:
@@ -329,7 +348,8 @@ class ResponseTask:
                     listener.on_transcript(self.input_item_id, text)
             case Usage():
                 self._finish = chunk.finish
-                response.used(_usage(chunk))
+                response.used(chunk)
+                listener.on_usage(self, chunk)
             case Codes():
                 pass  # it is asked for none
             case _:
@@ -376,13 +396,3 @@ class ResponseTask:
 def _is_shown(chunk: Output) -> bool:
     """Whether a client learns of it; guesses at what the user is saying stay here."""
     return not isinstance(chunk, Transcript) or chunk.final
-
-
-def _usage(counted: Usage) -> server_events.ResponseUsage:
-    return server_events.ResponseUsage(
-        input_tokens=counted.input_tokens,
-        text_tokens=counted.output_tokens,
-        audio_input_tokens=counted.audio_tokens,
-        image_tokens=counted.image_tokens,
-        cached_tokens=counted.cached_tokens,
-    )

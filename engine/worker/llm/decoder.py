@@ -114,9 +114,10 @@ class ChatStreamDecoder:
         rest: list[Delta] = [self._placed(piece) for piece in self._thoughts.flush()]
         reason = _REASONS.get(self._finish or "", "stop")
         calls = self._calls.whole(cut=reason == "length")
-        if not self._spoke and not self._calls:
-            only = "spent its whole answer on thinking: turn thinking off, or allow more tokens"
-            raise StageFailed(f"The language model {only if self._thought else 'ended its answer without any text'}.")
+        if self._thought and not self._spoke and not self._calls:
+            raise StageFailed(
+                "The language model spent its whole answer on thinking: turn thinking off, or allow more tokens."
+            )
         usage = _usage(self._usage or _Usage(), "tool" if calls and reason == "stop" else reason)
         return [*rest, *calls, usage]
 

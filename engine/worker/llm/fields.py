@@ -9,7 +9,10 @@ from typing import Any
 from engine.worker.llm.refusals import overflows
 from engine.worker.remote.refusals import ServerRefusal
 
-EXTRAS = frozenset({"reasoning_effort", "chat_template_kwargs", "stream_options", "keep_alive"})
+EXTRAS = frozenset({
+    "reasoning_effort", "chat_template_kwargs", "stream_options", "keep_alive", "top_k", "min_p", "repeat_penalty",
+    "repetition_penalty",
+})  # fmt: skip
 """Fields beyond the API's oldest form, or not of it: left out where a server refuses a request without saying why."""
 
 _PLAIN = frozenset({"temperature", "top_p", "seed", "parallel_tool_calls"})

@@ -23,7 +23,9 @@ PROJECTOR = "clip"
 _FIXED = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _LONGEST_ARRAY = 4096
-"""Longer arrays are vocabularies, and are passed over; those of one number for each layer are kept."""
+"""Longer arrays of numbers belong to vocabularies, and are passed over; those of one number for each layer are kept."""
+_MARKER = re.compile(r"<\|(?!\w*(?:tool|call|func|python|think))[^|<>\s]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]")
+"""A marker of a chat template that stands between turns, as "<|im_end|>"; not those of calls and thoughts."""
 _PART = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
@@ -49,6 +51,11 @@ class Header:
     def template(self) -> str:
         """The chat template, as Jinja; empty where the file has none."""
         return str(self.fields.get("tokenizer.chat_template", ""))
+
+    def foreign_markers(self, template: str) -> list[str]:
+        """Return the markers of a chat template that are no tokens of the model: it writes them as plain text."""
+        known = self.fields.get("tokenizer.ggml.tokens") or ()
+        return [marker for marker in dict.fromkeys(_MARKER.findall(template)) if marker not in known]
 
     @property
     def context(self) -> int:
@@ -116,7 +123,7 @@ def _sizes(path: Path, size: int) -> list[int]:
 
 
 def _fields(reader: _Reader) -> dict[str, Any]:
-    """Every key but vocabularies; the places of tensors are read to see whether the file has them."""
+    """Every key, and of vocabularies the markers; the places of tensors are read to see whether the file has them."""
     if reader.bytes(4) != MAGIC:
         raise WeightsError(f"{reader.path}: is not a GGUF file")
     version = reader.number("I")
@@ -161,7 +168,7 @@ class _Reader:
         return self.bytes(self.number("Q")).decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
-        """The value of a key; None for a vocabulary."""
+        """The value of a key; of a vocabulary, the markers in it."""
         if kind == _STRING:
             return self.string()
         if kind == _ARRAY:
@@ -172,9 +179,9 @@ class _Reader:
 
     def _array(self, kind: int, count: int) -> list[Any] | None:
         if kind == _STRING:
-            for _ in range(count):
-                self.bytes(self.number("Q"))
-            return None
+            words = (self.bytes(self.number("Q")) for _ in range(count))
+            marks = [word.decode("utf-8", "replace") for word in words if word[:1] in (b"<", b"[")]
+            return [mark for mark in marks if _MARKER.fullmatch(mark)]
         if kind not in _FIXED:
             raise self.cut()
         data = self.bytes(count * struct.calcsize(f"<{_FIXED[kind]}"))

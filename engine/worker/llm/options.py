@@ -39,6 +39,12 @@ class ModelOptions:
     """The temperature where a request names none; None leaves the model's own."""
     top_p: float | None = None
     """The share of likely tokens that are drawn from, where a request names none; None leaves the model's own."""
+    top_k: int | None = None
+    """The number of likely tokens that are drawn from; 0 is all. None leaves the model's own."""
+    min_p: float | None = None
+    """The least probability of a token, as a share of the likeliest one's; None leaves the model's own."""
+    repeat_penalty: float | None = None
+    """The penalty for tokens that were written lately; 1 is none, 1.1 ends most loops. None leaves the model's own."""
     instructions_suffix: str = SPOKEN
     """The text that stands behind the instructions of every conversation; empty for nothing."""
 
@@ -48,6 +54,13 @@ class ModelOptions:
 
     def extras(self) -> dict[str, Any]:
         """Fields of a request that not every server takes; a client leaves out what a server refuses."""
+        # llama.cpp and LM Studio know the penalty by the first name, vLLM and SGLang by the second.
+        penalties = dict.fromkeys(("repeat_penalty", "repetition_penalty"), self.repeat_penalty)
+        drawn = {"top_k": self.top_k, "min_p": self.min_p, **penalties}
+        return self.no_thinking() | {name: value for name, value in drawn.items() if value is not None}
+
+    def no_thinking(self) -> dict[str, Any]:
+        """Fields that turn thinking off, where it is not wanted."""
         if self.thinking:
             return {}
         # Ollama obeys the first only, llama.cpp, vLLM and SGLang the second.
@@ -63,8 +76,8 @@ class LocalOptions(ModelOptions):
     template: str | None = None
     """A file of Jinja with the model's chat template, where its files have none or a wrong one."""
 
-    def extras(self) -> dict[str, Any]:
-        return ModelOptions.extras(self) or {"chat_template_kwargs": {"enable_thinking": True}}
+    def no_thinking(self) -> dict[str, Any]:
+        return ModelOptions.no_thinking(self) or {"chat_template_kwargs": {"enable_thinking": True}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,5 +125,13 @@ def check(options: ModelOptions) -> None:
     check_times(options, ("first_token_s", "stall_s"))
     if options.context < 256:
         raise ConfigError("options.context: must be at least 256 tokens")
+    for name, fits, what in (
+        ("top_k", lambda value: value >= 0, "at least 0"),
+        ("min_p", lambda value: 0 <= value <= 1, "between 0 and 1"),
+        ("repeat_penalty", lambda value: 0 < value < 10, "above 0 and below 10"),
+    ):
+        value = getattr(options, name)
+        if value is not None and not fits(value):
+            raise ConfigError(f"options.{name}: must be {what} (got {value})")
     if not options.model:
         raise ConfigError("options.model: must be the name of a model")

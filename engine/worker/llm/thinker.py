@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
 from engine.core import Ability, Facets, Request, StageInfo, TextPart
-from engine.errors import EngineError, RequestError
+from engine.errors import EngineError, RequestError, StageFailed
 from engine.worker.llm.deltas import Delta, ReasoningDelta
 from engine.worker.llm.messages import beginning_of, body_of
 from engine.worker.llm.options import ModelOptions
@@ -22,6 +22,9 @@ from engine.worker.streamed import Streamed
 
 NOT_UNDERSTOOD = "Sorry, I did not understand that."
 """The answer where the ears made nothing of what the user said; the model is not asked."""
+
+LIVELIER = 0.7
+"""The least temperature of a second try: at a low one the model would give the same empty answer again."""
 
 
 class ChatThinker(Streamed):
@@ -111,9 +114,37 @@ class ChatThinker(Streamed):
             yield chunk
         if ends:
             return
-        async with aclosing(self.go_on(body, name, written) if written else self.ask(body, name)) as deltas:
+        async with aclosing(self.go_on(body, name, written) if written else self._answer(body, name)) as deltas:
             async for delta in deltas:
                 yield delta
+
+    async def _answer(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
+        """The model's answer. One that is empty, or without a required call, is asked for once more, at a higher
+        temperature.
+
+        Small models now and then begin with the token that ends an answer, and some servers ignore ``tool_choice``.
+        Raises StageFailed if that happens twice.
+        """
+        must_call = bool(body.get("tools")) and body["tool_choice"] not in ("auto", "none")
+        livelier = {"temperature": max(body["temperature"], LIVELIER)} if "temperature" in body else {}
+        for asked in (body, {**body, **livelier}):
+            held = list[Text]()
+            begun = False
+            async with aclosing(self.ask(asked, name)) as deltas:
+                async for delta in deltas:
+                    if isinstance(delta, Text) and not begun and (must_call or not delta.text.strip()):
+                        held.append(delta)
+                    elif isinstance(delta, Usage) and not begun and (delta.finish == "stop" or (must_call and held)):
+                        break
+                    else:
+                        begun = begun or not isinstance(delta, ReasoningDelta)
+                        for one in (*held, delta):
+                            yield one
+                        held.clear()
+            if begun:
+                return
+        failure = "made no call, which tool_choice requires" if must_call else "wrote no text, twice"
+        raise StageFailed(f"The language model {self._asked.model} {failure}. Ask it in other words.")
 
 
 def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = True, leaving: str = "") -> StageInfo:

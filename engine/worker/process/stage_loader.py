@@ -74,6 +74,7 @@ def _config(spec: StageSpec, task: messages.Task) -> StageConfig:
         dtype=spec.dtype or task.worker.dtype,
         threads=task.worker.threads,
         slots=_max_batch(spec, task),
+        slots_fixed=spec.max_batch is not None,
         options=spec.options,
     )
 

@@ -122,11 +122,17 @@ class FakeEngine:
         self.asked: list[FakeChunks] = []
         self.open_now = 0
         self.refuses: EngineError | None = None
+        self.longest = 1000
+        """The most messages that fit into the model's context."""
+        self.refused = 0
 
     @asynccontextmanager
     async def open(self, request: Request, inputs: Any = None) -> AsyncGenerator[Any]:
         if self.refuses is not None:
             raise self.refuses
+        if len(request.messages) > self.longest:
+            self.refused += 1
+            raise ContextOverflow("too long")
         chunks = FakeChunks(request, inputs)
         self.asked.append(chunks)
         self.open_now += 1
@@ -731,22 +737,56 @@ async def test_long_sound_is_made_ready_off_the_loop(
     assert (threading.get_ident() not in threads) is aside
 
 
-async def test_only_the_conversations_own_prompts_tell_how_long_it_may_be() -> None:
-    """Where a prompt is too long and nothing can be left out of it, or it is about something else, the next ones are
-    no shorter for it."""
-    async with talking() as talk:
-        truncation = talk.session._responses._factory.truncation
-        talk.engine.refuses = ContextOverflow("too long")
+class TestTooLongPrompts:
+    async def test_the_answer_is_asked_again_with_half_of_the_history_which_stays_away(self) -> None:
+        async with talking() as talk:
+            for text in ("one", "two", "three"):
+                await talk.typed(text)
+            talk.engine.longest = 4
+            await talk.typed("four")
+            assert talk.engine.refused == 1
+            assert talk.engine.requests[-1].messages[0].parts == (TextPart("three"),)
+            talk.engine.longest = 5
+            await talk.typed("five")
+            assert talk.engine.refused == 1
+            assert talk.statuses() == ["completed"] * 5
+
+    async def test_a_turn_that_no_model_can_read_does_not_spoil_the_next(self) -> None:
+        async with talking() as talk:
+            talk.engine.longest = 0
+            await talk.typed("something endless")
+            assert talk.statuses() == ["failed"]
+            assert talk.of("response.done")[0]["response"]["status_details"]["error"]["code"] == "context_overflow"
+            talk.engine.longest = 1
+            await talk.typed("hello")
+            assert talk.statuses() == ["failed", "completed"]
+            assert talk.engine.requests[-1].messages[0].parts[-1] == TextPart("hello")
+
+    async def test_a_spoken_turn_is_heard_again_without_the_history(self) -> None:
+        async with talking() as talk:
+            await talk.typed("hi")
+            talk.engine.longest = 1
+            talk.now_s += 10
+            await talk.hear(tone(0.3))
+            await talk.hear(silence(0.7))
+            assert talk.engine.refused
+            assert talk.statuses() == ["completed"] * 2
+
+    async def test_prompts_about_something_else_leave_the_conversation_whole(self) -> None:
         item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
-        await talk.typed("hi")
-        await talk.say("response.create", response={"conversation": "none", "input": [item, item]})
-        assert truncation._dearness == 1.0
-        talk.engine.refuses = None
-        await talk.typed("hi")
-        talk.engine.refuses = ContextOverflow("too long")
-        await talk.say("response.create", response={"conversation": "none", "input": [item, item]})
-        await talk.say("response.create", response={"input": [item, item]})
-        assert truncation._dearness == 1.0
-        await talk.typed("hi")
-        assert truncation._dearness > 1.0
-        assert talk.statuses().count("failed") == 5
+        async with talking() as talk:
+            await talk.typed("hi")
+            talk.engine.longest = 0
+            await talk.say("response.create", response={"conversation": "none", "input": [item, item]})
+            talk.engine.longest = 1000
+            await talk.typed("and now")
+            assert talk.engine.refused == 2
+            assert talk.engine.requests[-1].messages[0].parts == (TextPart("hi"),)
+
+    async def test_the_conversation_s_items_are_counted_as_the_model_counted_them(self) -> None:
+        async with talking() as talk:
+            await talk.typed("hello and good day")
+            counts = talk.session._responses._factory._truncation.counts
+            [asked, answer] = talk.session._conversation.items
+        assert counts.head(0) + counts.of(asked) == pytest.approx(3)
+        assert counts.of(answer) == talk.engine.model.cost.message + 2

@@ -13,7 +13,7 @@ import pytest
 
 from app.media import decode_thread
 from app.media.videos import decode_video
-from app.realtime.conversation.truncation import Truncation
+from app.realtime.conversation.token_counts import TokenCounts
 from app.realtime.protocol import MessageItem, MessageVideo
 from app.settings import Limits
 from engine import AudioPart, CameraFeed, ImagePart, TextPart, TokenCost, VideoPart
@@ -165,4 +165,4 @@ def test_a_video_that_is_taken_apart_costs_as_many_pictures() -> None:
     for apart, cost in ((False, 15.0), (True, 201.0)):
         seen = MessageVideo((np.zeros((2, 2, 3), np.uint8),) * 2, 1.0, pcm=pcm, apart=apart)
         item = MessageItem(id="seen", role="user", content=(seen,))
-        assert Truncation(model)._cost(item) == cost + model.cost.message
+        assert TokenCounts(model).of(item) == cost + model.cost.message

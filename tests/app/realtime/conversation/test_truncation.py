@@ -128,10 +128,37 @@ def test_an_answer_about_something_else_moves_no_cut() -> None:
     assert cut.fit("auto", turns(4), options()) == newest, "the control"
 
 
-def test_what_the_model_found_too_long_is_taken_for_longer() -> None:
+def test_half_of_a_prompt_that_is_too_long_is_kept_from_then_on() -> None:
+    cut, items = Truncation(MODEL), turns(4)
+    kept = cut.halve("auto", items)
+    assert kept == items[4:]
+    assert cut.fit("auto", (*items, said(9)), options())[0].id == "user2"
+
+
+def test_what_is_about_something_else_is_halved_and_moves_no_cut() -> None:
     cut = Truncation(MODEL)
-    cut.overflowed()
-    assert len(cut.fit(ALL, turns(5), options())) == 8
+    assert cut.halve("auto", turns(4), remember=False) == turns(4)[4:]
+    assert cut.fit("auto", turns(4), options()) == turns(4)
+
+
+def test_messages_that_were_never_answered_are_left_out_before_the_newest() -> None:
+    """A turn that no model can read stayed in the conversation, and each later message became a part of it."""
+    cut, items = Truncation(MODEL), (said(0, length=1000), said(1), said(2))
+    assert cut.halve("auto", items) == items[1:]
+    assert cut.fit("auto", items, options()) == items[1:]
+    assert cut.halve("auto", items[2:]) is None
+    assert cut.halve("auto", items[2:], live=True) == (), "the words of a live turn follow"
+    assert cut.halve("disabled", items) is None
+
+
+def test_dense_text_counts_as_what_the_model_counted() -> None:
+    """Each emoji may be four tokens; the conversation was never cut for them."""
+    cut, answer = Truncation(MODEL), MessageItem(id="dense", role="assistant", content=(MessageText("😀" * 24),))
+    items = (said(0), answer, said(1))
+    assert cut.fit("auto", items, options()) == items
+    cut.counts.read((said(0),), 0, 10)
+    cut.counts.wrote((answer,), 90)
+    assert cut.fit("auto", items, options()) == items[2:]
 
 
 def test_speech_counts_by_its_length() -> None:

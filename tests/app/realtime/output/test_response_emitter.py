@@ -18,7 +18,7 @@ from app.realtime.protocol import server_events
 from app.realtime.protocol.items import AssistantAudio, CallItem, MessageItem, MessageText
 from app.realtime.protocol.options import Extras, ResponseOptions, SessionOptions, response_options
 from app.realtime.protocol.server_events import ResponseUsage
-from engine import ModelInfo, TokenIds
+from engine import ModelInfo, TokenIds, Usage
 
 MODEL = ModelInfo(name="m", frame_s=0.04, tokenizer="words")
 
@@ -55,7 +55,7 @@ def test_a_spoken_answer() -> None:
     response.audio(packet(0.2))
     response.text("two", (8, 9))
     response.audio(packet(0.1))
-    response.used(ResponseUsage(5, 3))
+    response.used(Usage(5, 3))
     response.close("completed")
     assert kinds(told) == [
         *(

@@ -172,7 +172,6 @@ async def test_a_task_that_is_cancelled_ends_the_answer_at_the_server() -> None:
         (broken(text("Good")), StageFailed, "closed the connection"),
         (broken(), StageFailed, "closed the connection"),
         (broken(head=False), StageFailed, "closed the connection"),
-        (stream(), StageFailed, "without any text"),
     ],
 )  # fmt: skip
 async def test_each_failure_is_one_clear_error(reply: Reply, kind: type[EngineError], words_of_it: str) -> None:

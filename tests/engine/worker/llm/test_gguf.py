@@ -25,7 +25,9 @@ def test_a_header_tells_the_model_its_template_its_context_and_its_size(model: P
     assert (header.context, header.size) == (2048, model.stat().st_size)
     width = int(header.fields["llama.embedding_length"])
     assert header.cache_bytes(100, 2.0) == 100 * 1 * 2 * width * 2
-    assert header.fields["tokenizer.ggml.tokens"] is None, "vocabularies are not kept"
+    assert header.fields["tokenizer.ggml.tokens"] == ["<|end|>", "<|user|>", "<|assistant|>"], "the rest is not kept"
+    foreign = header.foreign_markers("[INST]<|user|><|tool_call|><|im_end|><start_of_turn>[INST] <| a |>")
+    assert foreign == ["[INST]", "<|im_end|>", "<start_of_turn>"]
 
 
 def test_a_file_without_a_name_of_its_own_is_called_as_it_is(tmp_path: Path) -> None:

@@ -109,6 +109,13 @@ def test_how_tokens_are_drawn_is_said_where_somebody_says_it(sampling: Sampling,
     assert {name: asked[name] for name in ("temperature", "top_p", "seed") if name in asked} == drawn
 
 
+def test_options_for_the_drawing_of_tokens_are_sent_by_each_name_that_servers_know() -> None:
+    asked = body(user("a"), options_=options(top_k=20, min_p=0.1, repeat_penalty=1.1))
+    assert (asked["top_k"], asked["min_p"]) == (20, 0.1)
+    assert asked["repeat_penalty"] == asked["repetition_penalty"] == 1.1
+    assert not {"top_k", "min_p", "repeat_penalty", "repetition_penalty"} & body(user("a")).keys()
+
+
 @pytest.mark.parametrize(
     ("choice", "asked"),
     [

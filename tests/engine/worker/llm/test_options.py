@@ -44,6 +44,9 @@ def test_an_address_may_be_given_in_any_of_its_forms(url: str, base: str) -> Non
         ({"stall_s": float("inf")}, "options.stall_s: must be a positive, finite number"),
         ({"modle": "m"}, r"options.modle: unknown key \(did you mean 'model'\?\)"),
         ({"images": "yes"}, "options.images"),
+        ({"top_k": -1}, r"options.top_k: must be at least 0 \(got -1\)"),
+        ({"min_p": 1.5}, r"options.min_p: must be between 0 and 1"),
+        ({"repeat_penalty": 0.0}, r"options.repeat_penalty: must be above 0"),
     ],
 )
 def test_what_means_nothing_is_one_clear_error(fields: dict[str, Any], error: str) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -121,6 +122,20 @@ class TestAnswers:
         assert first == again != other
         assert certain[0] == certain[1]
 
+    def test_a_small_model_is_kept_from_loops_unless_somebody_says_how_it_draws(
+        self, model: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        weights = model(saying("Yes."))
+
+        def drawn(**options: Any) -> tuple[float | None, float | None]:
+            found = llamacpp.options_of(config(weights, **options))
+            return found.temperature, found.repeat_penalty
+
+        assert drawn() == (0.2, 1.1)
+        assert drawn(temperature=0.7, repeat_penalty=1.0) == (0.7, 1.0)
+        monkeypatch.setattr(llamacpp, "SMALL_BYTES", 1000)
+        assert drawn() == (None, None)
+
     async def test_a_call_comes_in_pieces_then_whole(self, model: Make) -> None:
         async with thinking(model(saying(*CALL), template=TOOLS)) as stage:
             chunks = await read(stage, request(tools=(TIMER,)))
@@ -130,6 +145,25 @@ class TestAnswers:
         assert (call.name, call.arguments) == ("timer", '{"minutes": 5}')
         assert "".join(piece.arguments for piece in pieces) == call.arguments
         assert usage(chunks).finish == "tool"
+        assert not only(Text, chunks)
+
+    async def test_a_model_whose_template_has_no_tools_calls_them_in_its_text(self, model: Make) -> None:
+        async with thinking(model(saying(*CALL))) as stage:
+            chunks = await read(stage, request(tools=(TIMER,)))
+        [call] = only(ToolCall, chunks)
+        assert (call.name, call.arguments) == ("timer", '{"minutes":5}')
+        assert usage(chunks).finish == "tool"
+        assert not only(Text, chunks)
+
+    @pytest.mark.parametrize("choice", ["required", "timer"])
+    async def test_a_required_call_is_made_by_any_model(self, model: Make, choice: str) -> None:
+        """This one would count instead, for ever."""
+        arguments = {"type": "object", "properties": {"unit": {"const": "minutes"}}, "required": ["unit"]}
+        timer = ToolDefinition("timer", "Sets a timer.", arguments)
+        async with thinking(model(counting())) as stage:
+            chunks = await read(stage, request(tools=(timer,), tool_choice=choice, max_text_tokens=200))
+        [call] = only(ToolCall, chunks)
+        assert (call.name, call.arguments) == ("timer", '{"unit":"minutes"}')
         assert not only(Text, chunks)
 
     @pytest.mark.parametrize(("thinking_", "tokens"), [(False, 8 + 3), (True, 8)])
@@ -417,6 +451,14 @@ class TestFiles:
         async with thinking(model(follows, template=None), template="chatml") as stage:
             assert written(await read(stage, request())) == "Yes."
 
+    async def test_a_marker_that_is_no_token_of_the_model_ends_its_answer(self, model: Make) -> None:
+        """The model wrote it as text: it was shown, and read aloud."""
+        follows = {"\n": ["Yes."], "Yes.": ["<|im"], "<|im": ["_end|>"], "_end|>": ["Yes."]}
+        async with thinking(model(follows, template=None), template="chatml") as stage:
+            chunks = await read(stage, request(max_text_tokens=40))
+        assert written(chunks) == "Yes."
+        assert usage(chunks).finish == "stop"
+
     def test_a_damaged_file_that_looks_whole_is_told(self, model: Make) -> None:
         weights = model(saying("Yes."))
         weights.write_bytes(weights.read_bytes()[:-64])
@@ -434,9 +476,41 @@ class TestFiles:
             WeightsError, match=r"needs 0\.0 GB of memory .* for 2 conversations of 2048 tokens.*smaller"
         ):
             LlamaCppStage(config(weights))
-        room += 2 * read_header(weights).cache_bytes(2048, 2.0)
+        room += 2 * read_header(weights).cache_bytes(2048, 2.0) + (1 << 20)
+        with pytest.raises(WeightsError, match="and 2 MB of cache"):
+            LlamaCppStage(config(weights, cache_mb=2))
         with pytest.raises(pytest.fail.Exception, match="it is loaded"):
-            LlamaCppStage(config(weights))
+            LlamaCppStage(config(weights, cache_mb=0))
+
+    def test_without_max_batch_conversations_take_as_much_memory_as_the_weights(
+        self, model: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        weights = model(saying("Yes."))
+        each = read_header(weights).cache_bytes(256, 2.0)
+
+        def slots(**fields: Any) -> int:
+            asked = replace(config(weights, slots=16, context=256), **{"slots_fixed": False, **fields})
+            return LlamaCppStage.describe(asked).slots
+
+        assert slots() == min(16, max(4, weights.stat().st_size // each))
+        monkeypatch.setattr(llamacpp, "read_header", lambda path: replace(read_header(path), size=6 * each))
+        assert slots() == 6
+        assert slots(slots=3) == 3
+        assert slots(slots_fixed=True) == 16
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=12 * each))
+        assert slots() == 3
+        assert slots(device="cuda:0") == 6
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=0))
+        assert slots() == 1, "which the check of the memory then refuses"
+
+    def test_the_cache_takes_as_much_as_the_places(self, model: Make) -> None:
+        def cached(**options: Any) -> int:
+            asked = config(model(saying("Yes."), context=200_000), slots=2, context=200_000, **options)
+            return llamacpp.settings_of(asked, llamacpp.options_of(asked)).cache_mb
+
+        each = read_header(model(saying("Yes."))).cache_bytes(200_000, 2.0)
+        assert cached() == min(1024, 2 * each >> 20)
+        assert cached(cache_mb=7) == 7
 
     def test_without_the_package_the_command_is_named(self, model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "xllamacpp", None)

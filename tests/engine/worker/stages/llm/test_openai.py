@@ -116,6 +116,45 @@ async def test_what_the_ears_did_not_understand_is_not_asked_of_the_server() -> 
     assert (written(chunks), server.asked) == (NOT_UNDERSTOOD, [])
 
 
+async def test_an_answer_without_text_is_asked_for_once_more() -> None:
+    blank = stream(text(" \n"), text("", "stop"))
+    async with asking(blank, stream(*words("\n", "Yes."))) as server, talking(server) as rig:
+        chunks = await read(rig, request(sampling=Sampling(greedy=True)))
+    assert written(chunks) == "\nYes."
+    assert len(only(Usage, chunks)) == 1
+    assert [one.body["temperature"] for one in server.asked] == [0, 0.7]
+
+
+async def test_a_model_that_has_no_text_twice_is_one_clear_error() -> None:
+    async with asking(stream()) as server, talking(server) as rig:
+        with pytest.raises(StageFailed, match="The language model m wrote no text, twice"):
+            await read(rig, request())
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+async def test_text_in_the_place_of_a_required_call_is_asked_for_again_and_never_said(finish: str) -> None:
+    """Not every server obeys ``tool_choice``."""
+    ignoring = stream(text("Sure!"), text("", finish))
+    asked = request(tools=(ToolDefinition("timer"),), tool_choice="required")
+    calling = stream(text("Sure! "), call("{}", index=0, id="a", name="timer"), delta("tool_calls"))
+    async with asking(ignoring, calling) as server, talking(server) as rig:
+        chunks = await read(rig, asked)
+    assert written(chunks) == "Sure! "
+    assert [one.name for one in only(ToolCall, chunks)] == ["timer"]
+    async with asking(ignoring) as server, talking(server) as rig:
+        with pytest.raises(StageFailed, match="made no call, which tool_choice requires"):
+            await read(rig, asked)
+        assert len(server.asked) == 2
+
+
+async def test_an_answer_that_is_cut_before_its_first_word_is_not_asked_for_again() -> None:
+    async with asking(stream(text("", "length"))) as server, talking(server) as rig:
+        [usage] = await read(rig, request())
+    assert usage == Usage(finish="length")
+    assert len(server.asked) == 1
+
+
 async def test_a_text_that_stands_is_spoken_and_not_asked_of_the_server() -> None:
     async with asking(stream(*words("never"))) as server, talking(server) as rig:
         chunks = await read(rig, Request(id="r", session="s", messages=(), say="Good morning."))

@@ -1,0 +1,162 @@
+"""Function calls for a model whose chat template has no tools: they are offered and answered in plain text.
+
+The functions stand in the instructions, and a call stands between ``<tool_call>`` tags, in the form that Hermes models
+introduced and most open models have seen. A call that is required is enforced by a JSON schema. Knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from engine.chunk import Text, ToolCall, Usage
+from engine.worker.llm.deltas import Delta
+from engine.worker.llm.messages import Body
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+OFFER = """You may call functions. These are their descriptions as JSON, one on each line:
+<tools>
+{functions}
+</tools>
+To call one, answer with its name and its arguments as a JSON object within <tool_call></tool_call>:
+<tool_call>
+{{"name": "…", "arguments": {{…}}}}
+</tool_call>"""
+
+
+def prompted(body: Mapping[str, Any]) -> Body:
+    """Return the request with its functions, calls and results written as text, and without ``tools``."""
+    asked = {name: value for name, value in body.items() if name not in ("tools", "tool_choice")}
+    asked["messages"] = _messages(body["messages"], [tool["function"] for tool in body["tools"]])
+    required = required_functions(body)
+    return asked | ({"json_schema": {"anyOf": [_schema(function) for function in required]}} if required else {})
+
+
+def required_functions(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the functions of which the answer must call one; empty if it may be text."""
+    functions, choice = [tool["function"] for tool in body["tools"]], body["tool_choice"]
+    if isinstance(choice, dict):
+        return [function for function in functions if function["name"] == choice["function"]["name"]]
+    return functions if choice == "required" else []
+
+
+async def parsed(deltas: AsyncGenerator[Delta], body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
+    """The answer to a ``prompted`` request with its calls taken out of its text. ``name`` begins their ids."""
+    async with aclosing(deltas), aclosing(_parsed(deltas, body, name)) as found:
+        async for delta in found:
+            yield delta
+
+
+async def _parsed(deltas: AsyncIterator[Delta], body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
+    calls = CallParser(within=bool(required_functions(body)))
+    made = list[ToolCall]()
+    start = 0
+    async for delta in deltas:
+        match delta:
+            case Text(text):
+                texts, found = calls.feed(text)
+            case Usage():
+                texts, found = calls.end()
+            case _:
+                yield delta
+                continue
+        for text in texts:
+            yield Text(text, start)
+            start += len(text)
+        for function, arguments in found if body["tool_choice"] != "none" else ():
+            made.append(ToolCall(f"call_{name}_{len(made)}", function, arguments))
+            yield made[-1]
+        if isinstance(delta, Usage):
+            yield replace(delta, finish="tool") if made and delta.finish == "stop" else delta
+
+
+class CallParser:
+    """Separates the calls in a streamed text from the words. ``within``: the text begins inside a call. Sans I/O."""
+
+    def __init__(self, within: bool = False) -> None:
+        self._within = within
+        self._held = ""
+        self._blank = True  # nothing was said yet, or since the last call: leading space is dropped
+
+    def feed(self, text: str) -> tuple[list[str], list[tuple[str, str]]]:
+        """Return the words, and the calls as names and arguments, that are complete by now."""
+        self._held += text
+        words, calls = list[str](), list[tuple[str, str]]()
+        while (at := self._held.find(CLOSE if self._within else OPEN)) >= 0:
+            before = self._held[:at]
+            self._held = self._held[at + len(CLOSE if self._within else OPEN) :]
+            if self._within:
+                calls += _call(before)
+                self._blank = True
+            elif before.strip():
+                words.append(before)
+            self._within = not self._within
+        if not self._within:
+            self._held = self._held.lstrip() if self._blank else self._held
+            ready = self._held[: len(self._held) - _begun(self._held)]
+            self._held = self._held[len(ready) :]
+            words += [ready] if ready else []
+            self._blank = self._blank and not ready
+        return words, calls
+
+    def end(self) -> tuple[list[str], list[tuple[str, str]]]:
+        """Return the rest; a call that was cut off is dropped."""
+        rest, self._held = self._held, ""
+        return ([], _call(rest)) if self._within else ([rest] if rest else [], [])
+
+
+def _messages(messages: Sequence[Body], functions: Sequence[Any]) -> list[Body]:
+    offer = OFFER.format(functions="\n".join(msgspec.json.encode(one).decode() for one in functions))
+    system = [message for message in messages if message["role"] == "system"]
+    texts = [message["content"] for message in system] + [offer]
+    found: list[Body] = [{"role": "system", "content": "\n\n".join(texts)}]
+    for message in messages:
+        if message["role"] == "system":
+            continue
+        one = _as_text(message)
+        last = found[-1]
+        if last["role"] == one["role"] and isinstance(last["content"], str) and isinstance(one["content"], str):
+            found[-1] = {**last, "content": f"{last['content']}\n{one['content']}"}
+        else:
+            found.append(one)
+    return found
+
+
+def _as_text(message: Body) -> Body:
+    """A message of a call or of its result as text."""
+    if message["role"] == "tool":
+        return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
+    if not message.get("tool_calls"):
+        return message
+    calls = [call["function"] for call in message["tool_calls"]]
+    texts = [
+        f'{OPEN}\n{{"name": {msgspec.json.encode(one["name"]).decode()}, "arguments": {one["arguments"]}}}\n{CLOSE}'
+        for one in calls
+    ]
+    return {"role": "assistant", "content": "\n".join([message["content"] or "", *texts]).strip()}
+
+
+def _schema(function: Mapping[str, Any]) -> Body:
+    properties = {"name": {"const": function["name"]}, "arguments": function["parameters"]}
+    return {"type": "object", "properties": properties, "required": ["name", "arguments"]}
+
+
+def _call(text: str) -> list[tuple[str, str]]:
+    """The call that a text writes, as name and arguments; none where it is no whole call."""
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return []
+    name, arguments = (found.get("name"), found.get("arguments", {})) if isinstance(found, dict) else (None, None)
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return []
+    return [(name, msgspec.json.encode(arguments).decode())]
+
+
+def _begun(text: str) -> int:
+    """Characters at the end of a text that may be the beginning of a tag."""
+    return next((n for n in range(min(len(text), len(OPEN) - 1), 0, -1) if OPEN.startswith(text[-n:])), 0)
