@@ -105,7 +105,8 @@ class CallParser:
 
     def end(self) -> tuple[list[str], list[tuple[str, str]]]:
         """Return the rest; a call that was cut off is dropped."""
-        rest, self._held = self._held, ""
+        rest = self._held
+        self._held = ""
         return ([], _call(rest)) if self._within else ([rest] if rest else [], [])
 
 
