@@ -366,7 +366,7 @@ def test_the_automaton_takes_what_the_templates_say_and_nothing_else() -> None:
         assert request.expect in meanings(request.text)
         said = sample_heard(rng)
         assert automaton.accepts(said.split()), said
-    eval_folder = Path(nano_ears.__file__).parents[6] / "training" / "nano" / "eval"
+    eval_folder = Path(nano_ears.__file__).parents[3] / "training" / "nano" / "eval"
     for request in read_requests(eval_folder / "spoken_out_of_domain.txt"):
         assert not automaton.accepts(request.text.split())
         assert meanings(request.text) == []
