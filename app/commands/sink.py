@@ -11,6 +11,7 @@ import errno
 import importlib
 import os
 import sys
+import wave
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -120,7 +121,8 @@ def _sink(output: str | None, otherwise: str | None) -> Sink:
 
 def _file(path: str) -> Sink:
     check_file(path, tuple(FORMATS))
-    return SoundFile(path)
+    format = FORMATS[Path(path).suffix.lower()]
+    return WavFile(path) if format == "wav" else CompressedFile(path, format)
 
 
 @contextmanager
@@ -133,14 +135,41 @@ def _writing(path: str) -> Generator[None]:
         raise SinkError(f"cannot write {path}: {error.strerror or error}{step}") from None
 
 
-class SoundFile:
-    """A file in one of the FORMATS, written as the sound comes. Raises SinkError if it cannot be."""
+class WavFile:
+    """A mono 16-bit WAV file, written as the sound comes. Raises SinkError if it cannot be.
+
+    The standard library writes it: FFmpeg prints a traceback when the disk is full.
+    """
 
     def __init__(self, path: str) -> None:
         self.name = path
         with _writing(path):
+            self._handle = Path(path).expanduser().open("wb")
+        self._file = wave.open(self._handle, "wb")  # noqa: SIM115 - the sink is closed by the one that opened it
+        self._file.setnchannels(1)
+        self._file.setsampwidth(2)
+        self._file.setframerate(SPEAKER_RATE_HZ)
+
+    async def write(self, samples: Wave) -> None:
+        with _writing(self.name):
+            await asyncio.to_thread(self._file.writeframesraw, pcm16(samples))
+
+    async def close(self) -> None:
+        with _writing(self.name):
+            try:
+                await asyncio.to_thread(self._file.close)
+            finally:
+                await asyncio.to_thread(self._handle.close)
+
+
+class CompressedFile:
+    """An MP3, FLAC, Opus or AAC file, written as the sound comes. Raises SinkError if it cannot be."""
+
+    def __init__(self, path: str, format: FileFormat) -> None:
+        self.name = path
+        with _writing(path):
             self._file = Path(path).expanduser().open("wb")
-            self._encoder = file_encoder(self._file, FORMATS[Path(path).suffix.lower()])
+            self._encoder = file_encoder(self._file, format)
 
     async def write(self, samples: Wave) -> None:
         with _writing(self.name):
