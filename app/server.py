@@ -67,6 +67,9 @@ from engine.aio import event_loop
 
 VERSION = version("parley")
 
+ROUTERS = (client_secrets, chat, responses, speech, transcriptions, models, admin)
+"""Functions that make the routes of a service."""
+
 Extend = Callable[[FastAPI, Service], None]
 """Adds routes of its own to a server's, before those of the page."""
 
@@ -259,7 +262,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
     add_errors(app)
 
     _add_realtime(app, service, open_calls)
-    routers = [routes(service) for routes in (client_secrets, chat, responses, speech, transcriptions, models, admin)]
+    routers = [routes(service) for routes in ROUTERS]
     keys = [Depends(HTTPBearer(auto_error=False))] if service.keys else []  # the Gate asks for them, the pages say so
     for router in (*routers, calls_routes(service, calls, open_calls), live_routes(calls, open_calls)):
         app.include_router(router, dependencies=keys)

@@ -43,9 +43,8 @@ from engine import AudioPart, Engine, EngineError, EngineSpec, Message, Request,
 from engine.aio.event_loop import settle
 from engine.chunk import Audio
 from engine.worker.models import qwen3_omni
-from engine.worker.nn import cuda_graph_runner
+from engine.worker.nn import checkpoint_source, cuda_graph_runner
 from engine.worker.nn.memory import WORK, memory_of
-from engine.worker.omni import source
 from engine.worker.process import stage_loader
 from engine.worker.stage import StageConfig
 
@@ -111,7 +110,7 @@ def build(bench: Bench, folder: Path) -> dict[str, Any]:
     """The stages, by name; those for which there is too little memory are left out, and named."""
     Random.device = bench.device
     Random.dtype = bench.dtype
-    source.Checkpoint = Random  # type: ignore[misc]
+    checkpoint_source.SafetensorsCheckpoint = Random  # type: ignore[misc]
     config = place(bench, folder)
     stages: dict[str, Any] = {}
     for order, name in enumerate(qwen3_omni.STAGES):

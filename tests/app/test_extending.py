@@ -7,8 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Struct
 
+from app.realtime.protocol import client_events, from_wire, server_events, to_wire
 from app.service import Service
 from tests.app.rig import running, script_spec
 
@@ -19,12 +22,12 @@ NEW = {"app/http/echo.py", "tests/app/http/test_echo.py", "tests/app/transports/
 """Files that the reader writes."""
 NAMES = {
     "app/realtime/protocol/client_events.py": ("ClientEvent = ",),
-    "app/realtime/protocol/server_events.py": ("SessionEvent = ",),
-    "app/realtime/protocol/from_wire.py": ("_EVENTS",),
-    "app/realtime/protocol/to_wire.py": ("def _session_events",),
+    "app/realtime/protocol/server_events.py": ("PlainEvent = ",),
+    "app/realtime/protocol/from_wire.py": ("_EVENTS: ", "class _Encoded", "class _Delay"),
+    "app/realtime/protocol/to_wire.py": ("_PLAIN: ", "def _session_events"),
     "app/realtime/session.py": ("def _obey", "self._emit(server_events."),
     "app/http/body.py": ("class StrictRoute",),
-    "app/server.py": ("def app_of", "routers = "),
+    "app/server.py": ("ROUTERS = ",),
     "app/transports/channel.py": ("class Transport",),
     "tests/app/rig.py": ("OURS: ",),
     "tests/app/test_routes.py": ("ROWS: ",),
@@ -36,8 +39,8 @@ def block(part: str) -> str:
     return found
 
 
-def defined(code: str) -> dict[str, Any]:
-    names: dict[str, Any] = {"__name__": "extending"}
+def defined(code: str, **known: Any) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "extending", **known}
     exec(compile(code, "EXTENDING.md", "exec", dont_inherit=True), names)
     return names
 
@@ -50,6 +53,23 @@ async def test_the_route_answers_as_its_test_expects() -> None:
         app.include_router(defined(block("def echo("))["echo"](service))
         app.router.routes.insert(0, app.router.routes.pop())
         await defined(block("async def test_a_word_is_repeated"))["test_a_word_is_repeated"](server)
+
+
+def test_the_event_is_decoded_and_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = {
+        name: defined(block("class Ping").replace("Ping", name), Struct=Struct)[name] for name in ("Ping", "PongEvent")
+    }
+    for module, kind in ((client_events, kinds["Ping"]), (server_events, kinds["PongEvent"])):
+        monkeypatch.setattr(module, kind.__name__, kind, raising=False)
+    monkeypatch.setattr(server_events, "PlainEvent", server_events.PlainEvent | kinds["PongEvent"])
+    decoded = defined(block("_EVENTS = {"), client_events=client_events)["_EVENTS"]
+    encoded = defined(block("_PLAIN = {"), server_events=server_events)["_PLAIN"]
+    monkeypatch.setattr(from_wire, "_EVENTS", from_wire._EVENTS | decoded)
+    monkeypatch.setattr(to_wire, "_PLAIN", to_wire._PLAIN | encoded)
+    received = from_wire.decode('{"type": "parley.ping", "note": "hello"}')
+    assert received.event == kinds["Ping"]("hello")
+    (text,) = to_wire.encode(kinds["PongEvent"]("hello"))
+    assert msgspec.json.decode(text) | {"event_id": ""} == {"type": "parley.pong", "note": "hello", "event_id": ""}
 
 
 @pytest.mark.parametrize("code", BLOCKS)

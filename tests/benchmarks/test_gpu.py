@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from benchmarks import gpu, gpu_steps
-from engine.worker.nn import cuda_graph_runner
-from engine.worker.omni import source
+from engine.worker.nn import checkpoint_source, cuda_graph_runner
 from engine.worker.process import stage_loader
 
 TINY = ["--tiny", "--device", "cpu", "--slots", "4", "--context", "1024", "--frames", "4", "--concurrency", "1,4"]
@@ -25,7 +24,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     figures, threads = tmp_path / "figures.json", torch.get_num_threads()
     monkeypatch.setattr(gpu_steps, "REPEATS", 1)
     for owner, name in (
-        (source, "Checkpoint"), (stage_loader, "make"), (stage_loader, "device_checked"), (cuda_graph_runner, "WARM_S"),
+        (checkpoint_source, "SafetensorsCheckpoint"), (stage_loader, "make"), (stage_loader, "device_checked"), (cuda_graph_runner, "WARM_S"),
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, getattr(owner, name))
 
