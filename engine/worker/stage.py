@@ -157,10 +157,10 @@ class StageConfig:
     """CPU threads of a step."""
     slots: int = 16
     """Maximum requests that it holds at once."""
-    slots_fixed: bool = True
-    """Whether the configuration sets ``slots`` for this stage. If not, the stage may hold fewer."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The stage's own settings."""
+    slots_fixed: bool = True
+    """Whether the configuration sets ``slots`` for this stage. If not, the stage may hold fewer."""
 
 
 SWITCH = {"auto": "auto", "on": True, "off": False}  # YAML reads the last two as truth values

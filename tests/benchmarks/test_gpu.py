@@ -24,7 +24,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     figures, threads = tmp_path / "figures.json", torch.get_num_threads()
     monkeypatch.setattr(gpu_steps, "REPEATS", 1)
     for owner, name in (
-        (checkpoint_source, "SafetensorsCheckpoint"), (stage_loader, "make"), (stage_loader, "device_checked"), (cuda_graph_runner, "WARM_S"),
+        (checkpoint_source, "SafetensorsCheckpoint"), (cuda_graph_runner, "WARM_S"),
+        (stage_loader, "make"), (stage_loader, "device_checked"),
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, getattr(owner, name))
 

@@ -95,7 +95,7 @@ def older(tmp_path: Path) -> Path:
     site = made(tmp_path / "older")
     large = shutil.ignore_patterns("weights", "training", "models", "__pycache__", "*.so")
     shutil.copytree(OURS, site / "engine", ignore=large)
-    wire = site / "engine" / "wire.py"
+    wire = site / "engine" / "ipc" / "messages.py"
     wire.write_text(wire.read_text().replace("runs: tuple[str, ...]", "runs: list[str]"))
     return tmp_path / "older"
 
