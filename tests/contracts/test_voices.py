@@ -272,7 +272,10 @@ def test_a_recording_of_which_no_voice_can_be_made_is_one_sentence(
     ("change", "reason"),
     [
         ({"consent": "  "}, r"options.clones\[0\].consent: say in a sentence how the speaker agreed"),
-        ({"reference": "hf://some/voice.wav"}, r"options.clones\[0\].reference: 'hf://some/voice.wav' is a URL: name a local file"),
+        (
+            {"reference": "hf://some/voice.wav"},
+            r"options.clones\[0\].reference: 'hf://some/voice.wav' is a URL: name a local file",
+        ),
         ({"name": ""}, r"options.clones\[0\].name: '' is empty, or the name of another voice"),
     ],
 )

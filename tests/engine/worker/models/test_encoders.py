@@ -25,11 +25,12 @@ Made = tuple[Any, Any, torch.dtype]
 """The reference's network, ours, and how exact both are."""
 FAMILIES: dict[str, Any] = {
     "qwen3_omni": (
-        tiny_qwen3_omni, Qwen3OmniMoeConfig, Source3, ours3,
+        tiny_qwen3_omni, Qwen3OmniMoeConfig, Source3, (ours3.Qwen3OmniAudioEncoder, ours3.Qwen3OmniVisionEncoder),
         (qwen3.Qwen3OmniMoeAudioEncoder, qwen3.Qwen3OmniMoeVisionEncoder),
     ),
     "qwen2_5_omni": (
-        tiny_qwen2_5_omni, Qwen2_5OmniConfig, Source2_5, ours2_5,
+        tiny_qwen2_5_omni, Qwen2_5OmniConfig, Source2_5,
+        (ours2_5.Qwen2_5OmniAudioEncoder, ours2_5.Qwen2_5OmniVisionEncoder),
         (qwen2_5.Qwen2_5OmniAudioEncoder, qwen2_5.Qwen2_5OmniVisionEncoder),
     ),
 }  # fmt: skip
@@ -55,8 +56,7 @@ def made(request: pytest.FixtureRequest, folder: tuple[str, Path]) -> Callable[[
         config = getattr(config_class.from_pretrained(where).thinker_config, name)
         theirs = kinds[what == "vision"]._from_config(config, dtype=source.dtype).eval().requires_grad_(False)
         theirs.load_state_dict({key: read(key, *value.shape) for key, value in theirs.state_dict().items()})
-        kind = ours.AudioEncoder if what == "audio" else ours.VisionEncoder
-        return theirs, kind(read, getattr(source.config.thinker_config, name)), source.dtype
+        return theirs, ours[what == "vision"](read, getattr(source.config.thinker_config, name)), source.dtype
 
     return make
 
