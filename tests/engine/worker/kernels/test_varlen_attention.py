@@ -104,7 +104,8 @@ def test_pieces_of_a_batch_are_those_that_attend_apart(positions: int | None, ke
 @pytest.mark.triton
 def test_a_prefill_of_a_stack(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts of several lengths through whole layers, and one attention a layer."""
-    calls, launch = list[Any](), type(kernels).varlen
+    calls = list[Any]()
+    launch: Any = type(kernels).varlen
     counted = staticmethod(lambda *given: (calls.append(given), launch(*given))[1])
     monkeypatch.setattr(type(kernels), "varlen", counted)
     found = list[Tensor]()

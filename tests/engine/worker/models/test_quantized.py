@@ -198,7 +198,7 @@ def test_a_damaged_file_or_a_folder_in_use_leaves_nothing(checkpoint: Folder, tm
         quantize(tmp_path, out, 4, 8, silent)
     assert not out.exists()
     out.mkdir()
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists; name a new folder"):
         quantize(checkpoint("plain"), out, 4, 8, silent)
 
 
