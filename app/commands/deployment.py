@@ -170,7 +170,8 @@ def _own(model: str | None) -> str | None:
     known = configurations()
     if model is None or model in known:
         return model
-    here, specs = gpus(), ((name, load_config(path)) for name, path in known.items())
+    here = gpus()
+    specs = ((name, load_config(path, weights="")) for name, path in known.items())  # of any weights
     return next((name for name, spec in specs if spec.model == model and _devices(spec) <= here), None)
 
 

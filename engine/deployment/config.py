@@ -204,7 +204,12 @@ def parse_config(text: str, folder: Path | None = None, weights: str | None = No
         replace(_named(stage, here), weights=_weights(stage.weights, here, f"stages[{i}].weights"))
         for i, stage in enumerate(spec.stages)
     )
-    return replace(spec, stages=stages, workers=workers, weights=weights or _weights(spec.weights, here, "weights"))
+    return replace(
+        spec,
+        stages=stages,
+        workers=workers,
+        weights=_weights(spec.weights, here, "weights") if weights is None else weights,
+    )
 
 
 class _Loader(yaml.SafeLoader):

@@ -14,6 +14,7 @@ APP = Path(__file__).resolve().parents[3] / "app"
 OURS = {
     ("app/access/api_keys.py", "_file"): "a Keys, in a method of Keys",
     ("app/realtime/output/preparation.py", "_replace"): "a named tuple's own method",
+    ("app/pulling/packages.py", "_replace"): "a named tuple's own method",
     ("app/client/channel.py", "_replace"): "a named tuple's own method",
     ("app/server.py", "_exit"): "the system's own call",
 }
