@@ -12,7 +12,7 @@ HTTPS ?=
 EXTRA ?= $(or $(shell sed -n 's/^\# extra: //p' "$(CONFIG)" 2>/dev/null),base)
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
 
-.PHONY: help serve demo test check bench doctor docs format web npm wheel slow chaos soak gpu kernels conformance media ray attacks transitions real constraints release vllm containers clean
+.PHONY: help serve demo test check bench doctor docs format web npm wheel slow chaos soak gpu kernels conformance media ray attacks transitions real timings constraints release vllm containers clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -58,6 +58,9 @@ slow: $(VENV)/dev.stamp  ## the tests that take long: the models beside their re
 
 chaos media ray attacks real: $(VENV)/dev.stamp  ## the heavy suites, one at a time
 	@$(BIN)/python -m scripts.suites $@
+
+timings: $(VENV)/dev.stamp  ## the tests that hold times to a bar; they want an idle machine of two cores
+	@$(BIN)/python -m scripts.suites bench
 
 # A machine with a GPU may have all packages and no network: then nothing is set up.
 gpu:  ## the tests that want a GPU; with the packages of python3 where it has them all

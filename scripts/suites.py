@@ -1,9 +1,9 @@
 """Run the tests, and say what ran: a table of suites, the slowest tests, what was skipped, and what tools are missing.
 
-Without arguments it is `make test`: what a laptop runs within minutes, in parallel, and then what measures time, alone.
-`make slow` has the rest of what every commit must pass, in parallel, too. With the names of heavy suites (chaos, soak,
-gpu, kernels, conformance, media, ray, attacks, transitions, real) it runs those; words after ``--`` choose the tests
-whose names have one of them. Where there is npm, the page's packages are fetched first, once.
+Without arguments it is `make test`: what a laptop runs within minutes, in parallel. `make slow` has the rest of what
+every commit must pass, in parallel, too. `make timings` (bench) has what measures time, alone. With the names of heavy
+suites (chaos, soak, gpu, kernels, conformance, media, ray, attacks, transitions, real, bench) it runs those; words after
+``--`` choose the tests whose names have one of them. Where there is npm, the page's packages are fetched first, once.
 ``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure. Knows no test.
 
     python -m scripts.suites [SUITE ...] [-- WORD ...]
@@ -31,7 +31,8 @@ from tests.guard import tools
 
 ROOT = Path(__file__).resolve().parent.parent
 SLOW = "slow"
-HEAVY = ("chaos", "soak", "gpu", "kernels", "conformance", "media", "ray", "attacks", "transitions", "real")
+HEAVY = ("chaos", "soak", "gpu", "kernels", "conformance", "media", "ray", "attacks", "transitions", "real", "bench")
+TARGETS = {"bench": "timings"}  # `make bench` measures a deployment
 TOOLS = ("chromium", "node", "haproxy", "nginx", "faketime", "namespaces", "triton")  # whose absence is told
 WORKERS = "2"  # on two cores: three and four are no sooner done, and a browser's call has too little of them
 SLOWEST = 20  # tests that are listed
@@ -64,7 +65,8 @@ def main(arguments: list[str]) -> int:
         slowest = slow(reports)
     missing = missing_tools()
     show(suites, slowest, skipped, missing)
-    print(f"not part of this: {', '.join(f'make {name}' for name in (SLOW, *HEAVY) if name not in names)}")
+    others = [TARGETS.get(name, name) for name in (SLOW, *HEAVY) if name not in names]
+    print(f"not part of this: {', '.join(f'make {name}' for name in others)}")
     required = [tool for tool in os.environ.get("PARLEY_REQUIRE", "").split(",") if tool in missing]
     if required:
         print(f"PARLEY_REQUIRE: {', '.join(required)} is missing")
@@ -93,7 +95,7 @@ def runs(names: list[str], chosen: list[str]) -> Iterator[list[str]]:
     """pytest's arguments for each run."""
     only = ["-k", " or ".join(chosen)] if chosen else []
     together = ["-n", WORKERS, "--dist", "worksteal", *only]
-    others = " or ".join((*HEAVY, "bench"))
+    others = " or ".join(HEAVY)
     if SLOW in names:
         yield [*together, "-m", f"{SLOW} and not ({others})"]
     if heavy := [name for name in names if name != SLOW]:
@@ -101,8 +103,6 @@ def runs(names: list[str], chosen: list[str]) -> Iterator[list[str]]:
             yield ["-s", "-m", " or ".join(heavy), "--timeout", "3600", *only, *found]  # they print figures
     elif not names:
         yield [*together, "-m", f"not ({SLOW} or {others})"]
-        if found := files(["bench"]):
-            yield ["-m", "bench", *only, *found]
 
 
 def files(marks: list[str]) -> list[str]:
