@@ -2,8 +2,9 @@
 
 Without arguments it is `make test`: what a laptop runs within minutes, in parallel. `make slow` has the rest of what
 every commit must pass, in parallel, too. `make timings` (bench) has what measures time, alone. With the names of heavy
-suites (chaos, soak, gpu, kernels, conformance, media, ray, attacks, transitions, real, bench) it runs those; words after
-``--`` choose the tests whose names have one of them. Where there is npm, the page's packages are fetched first, once.
+suites (chaos, soak, gpu, kernels, conformance, media, ray, attacks, transitions, real, bench) it runs those; words
+after ``--`` choose the tests whose names have one of them. Where there is npm, the page's packages are fetched first,
+once.
 ``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure. Knows no test.
 
     python -m scripts.suites [SUITE ...] [-- WORD ...]
