@@ -1,4 +1,4 @@
-"""Options that a command no longer has: each is answered with one sentence that says what to run instead."""
+"""Options that a command no longer has. Each is refused with one sentence that names the new command."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Shared bandwidth limits: one token bucket for all clients of a key, and one for all clients of an address.
 
-They bound the sum of many connections, each of which has its own rate limiter (``pace``). Clients beyond the shared
+They bound the sum of many connections; each also has its own ``RateLimiter``. Clients beyond the shared
 limit are read more slowly, in turn; clients that only talk are not slowed.
 """
 

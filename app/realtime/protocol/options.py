@@ -67,7 +67,7 @@ class ServerVad(Struct, frozen=True, tag="server_vad"):
 
 
 class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
-    """Turns end when the user seems to have finished, as a judge of their words and their voice finds (endpoint.py)."""
+    """Turns end when the end-of-turn model (input/endpointing.py) finds that the user has finished."""
 
     eagerness: Literal["auto", "low", "medium", "high"] = "auto"
     create_response: bool = True

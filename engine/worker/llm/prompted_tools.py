@@ -107,7 +107,9 @@ class CallParser:
         """Return the rest; a call that was cut off is dropped."""
         rest = self._held
         self._held = ""
-        return ([], _call(rest)) if self._within else ([rest] if rest else [], [])
+        if self._within:
+            return [], _call(rest)
+        return [rest] if rest else [], []
 
 
 def _messages(messages: Sequence[Body], functions: Sequence[Any]) -> list[Body]:
