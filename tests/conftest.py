@@ -39,10 +39,11 @@ SLOW = (
     "tests/engine/worker/models/qwen", "tests/engine/worker/models/test_", "tests/web/", "tests/contracts/",
     "tests/engine/worker/models/nano/test_ears.py", "tests/chaos/", "tests/deploy/test_haproxy.py", "tests/soak/",
     "tests/app/bench/", "tests/app/test_surroundings.py",
-    "tests/app/transports/test_pace_over_the_wire.py", "tests/app/transports/webrtc/test_resume.py",
+    "tests/app/transports/test_pace_over_the_wire.py", "tests/app/transports/webrtc/test_resume.py", "tests/training/",
+    "tests/examples/",
 )  # fmt: skip
 """Where tests take long, by themselves or together: models beside their references, real processes, the page in a
-browser. `make slow` has them, and what is marked so elsewhere; `make test` has the others."""
+browser, training. `make slow` has them, and what is marked so elsewhere; `make test` has the others."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
