@@ -111,7 +111,8 @@ class ClauseSpeaker:
         else:
             sound += self._finish(speaking)
         req.needs_input = speaking.pieces is None
-        req.done = speaking.sound.full
+        req.cut = speaking.sound.full
+        req.done = req.cut
         if not sound or speaking.checkpoint is None:
             return [*sound]
         checkpoint = speaking.checkpoint

@@ -140,6 +140,7 @@ class Talker:
         for req in main:
             speech: NanoTalkerState = req.state
             req.needs_input = not speech.speakable
+            req.cut = req.cut or speech.frames >= _most(req.request)
             req.done = speech.frames >= _most(req.request) or (req.needs_input and speech.complete)
         return [failed.get(req.slot, given.get(req.slot, [])) for req in reqs]
 

@@ -106,6 +106,7 @@ class OpenAiTtsStage(Streamed):
                     for audio in answer.push(wave, rate_hz):
                         yield audio
                     if answer.full:
+                        req.cut = True
                         return
                 for audio in answer.end():
                     yield audio
