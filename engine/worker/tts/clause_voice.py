@@ -111,7 +111,9 @@ class ClauseSpeaker:
         else:
             sound += self._finish(speaking)
         req.needs_input = speaking.pieces is None
-        req.cut = speaking.sound.full
+        if speaking.sound.mute and not speaking.sound.sounded:
+            raise unsayable(self.info.facets.languages)
+        req.cut = speaking.sound.full or speaking.sound.mute
         req.done = req.cut
         if not sound or speaking.checkpoint is None:
             return [*sound]
@@ -133,12 +135,12 @@ class ClauseSpeaker:
                 "until": clause.end,
             }
         )
-        text = self.wording(clause.text)
+        sayable = can_say(clause.text, self.info.facets.languages)
+        text = self.wording(clause.text) if sayable else ""
         # GOLDEN is odd, so that no two clauses of an answer share a seed.
         seed = (req.request.sampling.seed + speaking.count * GOLDEN) % (1 << 64)
         saying = Saying(text, speaking.voice, seed, req.request.speed, lambda: req.closed)
-        sayable = any(map(str.isalnum, text)) and can_say(text, self.info.facets.languages)
-        speaking.pieces = self.pieces(saying) if sayable else iter(())
+        speaking.pieces = self.pieces(saying) if any(map(str.isalnum, text)) else iter(())
         return speaking.pieces
 
     def _finish(self, speaking: ClauseAnswer) -> list[Audio]:

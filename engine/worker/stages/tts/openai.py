@@ -110,6 +110,9 @@ class OpenAiTtsStage(Streamed):
                         return
                 for audio in answer.end():
                     yield audio
+                if answer.mute:
+                    req.cut = True
+                    break
         if answer.lettered and not answer.sounded:
             raise StageFailed(
                 f"{self._options.who} returned no audio for this text. Does its voice support the language?"
