@@ -18,6 +18,7 @@ from engine.errors import ConfigError, WeightsError
 from engine.worker.libraries.onnx_metadata import metadata_of
 from engine.worker.libraries.sherpa import LANGUAGES
 from engine.worker.libraries.weights_folder import weights_folder
+from engine.worker.tts.lexicon_file import check_lexicon
 from engine.worker.tts.reference_voice import Clone
 from engine.worker.tts.sherpa_clones import Cloner, cloner_in
 from engine.worker.tts.voices import named
@@ -29,6 +30,9 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "kitten": ("sample_rate", "n_speakers", "has_espeak", "style_dim", "model_type"),
 }
 """The metadata of each model without which the library ends the process."""
+
+PHONEMIZED = ("piper", "coqui", "icefall", "inflect")
+"""Toolkits whose voices of the family vits take phonemes, by the word in a model's comment."""
 
 _KOKORO = {"a": "en-US", "b": "en-GB", "e": "es", "f": "fr", "h": "hi", "i": "it", "j": "ja", "p": "pt", "z": "zh"}
 """Kokoro's languages, by the first letter of a voice's name."""
@@ -106,6 +110,8 @@ def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone
     languages = _languages(folder, metadata)
     chosen = _chosen(language, languages, folder)
     lexicons = _lexicons(folder, chosen)
+    for lexicon in lexicons:
+        check_lexicon(lexicon, folder / "tokens.txt", marked=family == "vits" and _is_phonemized(metadata))
     spoken = tuple(dict.fromkeys((chosen, *languages))) if chosen else languages
     return SherpaVoice(
         folder,
@@ -199,6 +205,11 @@ def _check_styles(path: Path, metadata: Mapping[str, str]) -> None:
     size = 4 * math.prod(map(int, numbers))
     if path.stat().st_size != size:
         raise WeightsError(f"{path} has {path.stat().st_size} bytes, and should have {size}: fetch it again.")
+
+
+def _is_phonemized(metadata: Mapping[str, str]) -> bool:
+    """Whether the library reads a lexicon with ``||`` only: it takes another one for that of another model."""
+    return any(name in metadata.get("comment", "").lower() for name in PHONEMIZED)
 
 
 def _languages(folder: Path, metadata: Mapping[str, str]) -> tuple[str, ...]:
