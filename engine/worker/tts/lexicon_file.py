@@ -36,6 +36,13 @@ def check_lexicon(path: Path, tokens: Path, marked: bool) -> None:
         raise WeightsError(f"{path} is not a lexicon of this voice: {what}.")
 
 
+def entries(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the words with their phonemes."""
+    for line in _lines(path):
+        word, mark, phonemes = line.partition("||")
+        yield (word.strip(), phonemes.split()) if mark else (line.split()[0], line.split()[1:])
+
+
 def _lines(path: Path) -> Iterator[str]:
     try:
         with path.open(encoding="utf-8") as file:

@@ -8,6 +8,7 @@ Pocket: on the CPU and without torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,7 @@ class SherpaTtsStage(ClauseSpeaker):
         # Pocket reads text itself; the lexicons of the others lack numbers and abbreviations.
         english = any(language.startswith("en") for language in self._voice.languages[:1])
         self._english = english and self._voice.family != "pocket"
+        self._pronounce = self._voice.pronounce
         self._library, self._tts = _loaded(self._voice, config.threads)
 
     def warm_up(self) -> None:
@@ -104,14 +106,16 @@ class SherpaTtsStage(ClauseSpeaker):
             return int(not left())
 
         with without_lines_of(LINES):
-            made = self._tts.generate(text, self._wanted(number, speed), take)
+            made = self._tts.generate(text, self._wanted(text, number, speed), take)
         if not pieces and not left() and (samples := made.samples):  # Kitten reports no pieces
             pieces.append((np.array(samples, np.float32), 1.0))
         return pieces
 
-    def _wanted(self, number: int, speed: float) -> Any:
-        """Return the library's settings for a voice and a speed."""
+    def _wanted(self, text: str, number: int, speed: float) -> Any:
+        """Return the library's settings for a text: its phonemes, if the voice takes them, a voice and a speed."""
         wanted = self._library.GenerationConfig()
+        if self._pronounce is not None and text.isascii():
+            wanted.phoneme_codepoints = [[*map(ord, self._pronounce(text))]]
         wanted.sid = number
         wanted.speed = speed
         if self._references:
@@ -136,10 +140,11 @@ def _options(mapping: Mapping[str, Any]) -> SherpaTtsOptions:
 
 def _loaded(voice: SherpaVoice, threads: int) -> tuple[Any, Any]:
     library = sherpa_library("tts.sherpa")
-    config = voice.config(library, threads)
-    if not config.validate():
-        raise WeightsError(f"sherpa-onnx cannot load the voice in {voice.folder}; the log says what is missing.")
-    try:
-        return library, library.OfflineTts(config)
-    except RuntimeError as error:
-        raise unloadable(str(voice.model), error) from error
+    with voice.published.for_library() if voice.published else nullcontext(voice.folder) as folder:
+        config = voice.config(library, threads, folder)
+        if not config.validate():
+            raise WeightsError(f"sherpa-onnx cannot load the voice in {voice.folder}; the log says what is missing.")
+        try:
+            return library, library.OfflineTts(config)
+        except RuntimeError as error:
+            raise unloadable(str(voice.model), error) from error

@@ -155,7 +155,7 @@ def test_what_is_missing_is_one_sentence(
     ],
 )
 def test_a_lexicon_of_another_format_is_refused(
-    tmp_path: Path, said: dict[str, str], lexicon: bytes, reason: str
+    tmp_path: Path, said: dict[str, Any], lexicon: bytes, reason: str
 ) -> None:
     folder = tiny_voices.vits(tmp_path, **said)
     (folder / "lexicon.txt").write_bytes(lexicon)

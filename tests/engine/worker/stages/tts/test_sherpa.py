@@ -78,7 +78,7 @@ def expected(stage: Any, text: str, number: int = 0, speed: float = 1.0) -> np.n
     for clause in clauses:
         assert clause is not None
         words = clause.text.lower().replace(";", ",").strip()
-        made = stage._tts.generate(words, sid=number, speed=speed)
+        made = stage._tts.generate(words, stage._wanted(words, number, speed))
         sounds.append(resample(np.array(made.samples, np.float32), made.sample_rate, SPEAKER_RATE_HZ))
     return np.concatenate(sounds)
 
