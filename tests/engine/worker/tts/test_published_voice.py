@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -96,7 +97,7 @@ def test_words_come_from_misakis_dictionaries(tmp_path: Path) -> None:
 
 async def test_a_published_voice_speaks_and_drops_no_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiny_voices, "STYLE", 256)
-    stage = make("tts.sherpa", "voice", 0, StageConfig(weights=kokoro(tmp_path), slots=4))
+    stage: Any = make("tts.sherpa", "voice", 0, StageConfig(weights=kokoro(tmp_path), slots=4))
     async with working(stage) as desk:
         known = whole(await said(desk, "a", "hello world"))
         more = whole(await said(desk, "b", "hello kowalski world"))
