@@ -65,14 +65,14 @@ def vits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def said_as(stage: Any, text: str) -> list[str]:
     """The clauses of a lowercase text, as the library gets them."""
-    cutter = Clauses(stage.words)
+    cutter = Clauses(stage.words, phrases=stage.phrases)
     clauses = [*cutter.feed(text, 0), cutter.flush()]
     return [clause.text.strip() for clause in clauses if clause is not None]
 
 
 def expected(stage: Any, text: str, number: int = 0, speed: float = 1.0) -> np.ndarray:
     """What the library makes of each clause when it is called for it, at the speaker's rate."""
-    cutter = Clauses(stage.words)
+    cutter = Clauses(stage.words, phrases=stage.phrases)
     clauses = [*cutter.feed(text, 0), cutter.flush()]
     sounds: list[np.ndarray] = []
     for clause in clauses:
