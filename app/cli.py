@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from app.commands import flags
 from app.commands.cli_errors import cli_errors
-from app.commands.deployment import deployment, with_server, written
+from app.commands.deployment import deployment, part_options, with_server, written
 from app.commands.moved_options import MOVED_FROM_BENCH, moved_options
 from engine import Request, Sampling
 
@@ -97,13 +97,14 @@ def serve(
     from app.commands.serve import run_server
     from app.settings import settings_of
 
-    spec = deployment(config, weights=weights, parts=flags.parts(thinker, thinker_key_file, ears, voice))
+    parts = flags.served_parts(thinker, thinker_key_file, ears, voice)
+    spec = deployment(config, weights=weights, parts=parts)
     spec = with_server(spec, {"host": host, "port": port, "https": https, "https_key": https_key})
     if print_config:
         settings_of(spec.server)  # a mistake there is one of the server's, which is not started
         typer.echo(written(spec), nl=False)
     else:
-        run_server(spec)
+        run_server(spec, options=part_options(spec, parts))
 
 
 @cli.command()
@@ -305,7 +306,7 @@ def doctor(
     """
     from app.commands.doctor import doctor as examine
 
-    spec = deployment(config, parts=flags.parts(thinker, thinker_key_file, ears, voice))
+    spec = deployment(config, parts=flags.served_parts(thinker, thinker_key_file, ears, voice))
     well = examine(with_server(spec, {"host": host, "port": port}))
     raise typer.Exit(int(not well))
 
