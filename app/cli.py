@@ -285,6 +285,19 @@ def quantize(
 
 
 @cli.command()
+def setup() -> None:
+    """Recommend a configuration for this machine's cores, memory and GPU, and print the command that starts it.
+
+    No network is asked, and nothing is changed.
+
+    Example: `parley setup`
+    """
+    from app.commands.setup import setup as recommend
+
+    recommend()
+
+
+@cli.command()
 def doctor(
     config: flags.Config = None,
     ears: flags.Ears = None,
