@@ -374,6 +374,11 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The terms of its first-audio ledger, in order."""
 
     @property
+    def understands_speech(self) -> bool:
+        """Whether its ears understand what can be said to it: it has ears, and not only those of another model."""
+        return "audio" in self.abilities and not self.hears_only_for
+
+    @property
     def voice_ids(self) -> tuple[str, ...]:
         return tuple(voice.id for voice in self.voices)
 
