@@ -116,7 +116,7 @@ def _models() -> Iterator[tuple[str, ...]]:
         licence, spoken = ", ".join((one.licence, *one.restrictions)), len(one.languages)
         languages = ", ".join(one.languages) if spoken <= MOST_LANGUAGES else f"{spoken} languages"
         name = f"`{one.name}`" + (f" (superseded by `{one.superseded_by}`)" if one.superseded_by else "")
-        yield name, one.part, f"`{one.use}`", licence, _size(one.size_mb), languages, one.repository
+        yield name, one.part, f"`{one.use}`", licence, _size(one.size_mb), languages, one.origin
 
 
 def _size(size_mb: int) -> str:

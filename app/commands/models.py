@@ -42,10 +42,11 @@ def pull(name: str, source: Path | None, hub_url: str, token_file: Path | None, 
     """Bring a model here, from a hub or from a folder. Raises PullError and WeightsError."""
     model, folder = model_of(name), models_folder() / name
     if (manifest := manifest_of(folder)) is not None:
-        terminal.say(f"{name} is here already: {folder} ({manifest.repository} at {manifest.revision[:8]})")
+        origin = f"{manifest.repository} at {manifest.revision[:8]}" if manifest.repository else model.origin
+        terminal.say(f"{name} is here already: {folder} ({origin})")
         return
     memory = f"{model.ram_mb} MB of memory, " if model.ram_mb else ""
-    terminal.say(f"{name}: {model.repository or 'from packages'}, {model.size_mb} MB, {memory}licence {model.licence}")
+    terminal.say(f"{name}: {model.origin}, {model.size_mb} MB, {memory}licence {model.licence}")
     _agree(model, agreed)
     if source is not None:
         with _bar(name, None) as progress:

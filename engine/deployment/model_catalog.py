@@ -103,6 +103,13 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether a hash is known for every file."""
         return all(file.sha256 for file in self.files)
 
+    @property
+    def origin(self) -> str:
+        """The repository on the hub, or the packages that have the files if no hub does."""
+        parts = [part for file in self.files for source in file.sources for part in source.parts]
+        packages = dict.fromkeys(f"{'PyPI' if part.pypi else 'npm'}: {part.pypi or part.npm}" for part in parts)
+        return self.repository or ", ".join(packages)
+
 
 class Manifest(msgspec.Struct, frozen=True):
     """A model's folder as it was when the model was pulled."""

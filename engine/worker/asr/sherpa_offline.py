@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import ConfigError, WeightsError
+from engine.worker.asr.moonshine_tokens import moonshine_tokens
 from engine.worker.asr.sherpa_model_files import (
     in_capitals,
     languages_of,
@@ -141,9 +142,22 @@ def _moonshine(folder: Path, languages: Sequence[str]) -> OfflineEars:
 
 
 def _merged_moonshine(folder: Path, languages: Sequence[str]) -> OfflineEars:
-    """Read Moonshine as published since 2026: two files in ONNX Runtime's own format."""
+    """Read Moonshine as published since 2026: two files in ONNX Runtime's own format.
+
+    Its publisher has the tokens in `tokenizer.bin`; folders of sherpa-onnx have them in `tokens.txt`.
+    """
     files = whole(folder, {part: folder / name for part, name in _MERGED.items()})
-    return _made(folder, "from_moonshine_v2", files, languages, invents=True)
+    tokenizer = folder / "tokenizer.bin"
+    if not tokenizer.exists() or any(folder.glob("*tokens.txt")):
+        return _made(folder, "from_moonshine_v2", files, languages, invents=True)
+    return OfflineEars(
+        folder=folder,
+        factory="from_moonshine_v2",
+        arguments={name: str(path) for name, path in files.items()},
+        generated={"tokens": moonshine_tokens(tokenizer)},
+        languages=languages_of(folder, languages),
+        invents=True,
+    )
 
 
 def _qwen3(folder: Path, languages: Sequence[str]) -> OfflineEars:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from engine.worker.libraries.installed import installed
@@ -34,6 +35,8 @@ class SherpaModel:
     factory: str
     arguments: Mapping[str, Any]
     """The arguments of the factory."""
+    generated: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Further arguments, which name files that the folder lacks: the text of each, for a temporary file."""
     languages: tuple[str, ...]
     capitals: bool = False
     """Whether it writes capital letters only; its text is made lowercase."""
@@ -42,7 +45,12 @@ class SherpaModel:
 def recognizer_of(model: SherpaModel, use: str, threads: int) -> Any:
     """Load a model. Raises ConfigError without the library, WeightsError for damaged files."""
     make = getattr(getattr(sherpa_library(use), model.recognizer), model.factory)
-    try:
-        return make(num_threads=threads, **model.arguments)
-    except (RuntimeError, IndexError, ValueError) as error:
-        raise unloadable(f"The speech model in {model.folder}", error) from error
+    with TemporaryDirectory() as folder:
+        paths = {name: Path(folder, name) for name in model.generated}
+        for name, path in paths.items():
+            path.write_text(model.generated[name], encoding="utf-8")
+        files = {name: str(path) for name, path in paths.items()}
+        try:
+            return make(num_threads=threads, **model.arguments, **files)
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise unloadable(f"The speech model in {model.folder}", error) from error

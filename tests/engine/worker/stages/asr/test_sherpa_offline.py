@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -24,6 +25,7 @@ from tests.engine.fakes import Desk, opened, until, working
 pytest.importorskip("sherpa_onnx")
 pytest.importorskip("onnx")
 
+from tests.engine.worker.asr.test_moonshine_tokens import tokenizer_bin
 from tests.engine.worker.stages.asr import tiny_clip_ears, tiny_ears
 from tests.engine.worker.stages.asr.test_sherpa import Counting, cut, heard, pieces, without
 from tests.engine.worker.stages.asr.tiny_ears import speech
@@ -125,6 +127,21 @@ async def test_words_come_while_the_user_speaks(folder: Path) -> None:
             await until(lambda second=second: len(heard(desk, "a")[0]) > second)
         assert heard(desk, "a")[0] == [alone(stage, pcm[:MIC_RATE_HZ]), alone(stage, pcm)]
         desk.put(messages.Close("a"))
+
+
+async def test_moonshine_s_tokens_are_read_from_the_publisher_s_file(tmp_path: Path) -> None:
+    theirs, ours, pcm = tiny_clip_ears.merged_moonshine(tmp_path / "a-en"), tmp_path / "b-en", speech(3, 7)
+    shutil.copytree(theirs, ours)
+    lines = (ours / "tokens.txt").read_text("utf-8").splitlines()
+    tokens = [base64.b64decode(line.split()[0]).replace(b" ", "▁".encode()) for line in lines]
+    (ours / "tokens.txt").unlink()
+    tokenizer_bin(ours / "tokenizer.bin", tokens)
+    stage = ears(ours)
+    assert stage.info.facets.heard_languages == ("en",)
+    assert alone(stage, pcm) == alone(ears(theirs), pcm) != ""
+    cut("tokenizer.bin")(ours)
+    with pytest.raises(WeightsError, match=r"tokenizer\.bin is not a tokenizer of Moonshine, or is incomplete"):
+        ears(ours)
 
 
 def ticking(by_s: float) -> Callable[[], float]:
