@@ -15,8 +15,8 @@ import typer
 
 from app.commands.deployment import configurations
 from app.commands.doctor import free_memory
-from engine import load_config
-from engine.deployment.model_catalog import CatalogModel, catalogue, manifest_of, models_folder
+from app.commands.starter import missing_models
+from engine.deployment.model_catalog import catalogue
 
 CHECKOUT = Path(__file__).parents[2]
 """The repository, if this is a checkout and no installed package."""
@@ -87,9 +87,8 @@ def this_machine() -> Machine:
 
 
 def recommended(machine: Machine) -> Tier:
-    """Return the most capable tier that fits, of those whose configuration is installed."""
-    known = configurations()
-    return next((tier for tier in TIERS if tier.config in known and tier.fits(machine)), TIERS[-1])
+    """Return the most capable tier that fits."""
+    return next(tier for tier in TIERS if tier.fits(machine))
 
 
 def report(machine: Machine, tier: Tier) -> Iterator[str]:
@@ -97,7 +96,7 @@ def report(machine: Machine, tier: Tier) -> Iterator[str]:
     yield f"This machine has {machine}."
     yield f"Recommended: {tier.config}, {tier.what}. Start it with:"
     yield f"  {command(tier)}"
-    megabytes = OMNI_MB if tier.bits else sum(model.size_mb for model in _missing(tier))
+    megabytes = OMNI_MB if tier.bits else sum(catalogue()[name].size_mb for name in missing_models(tier.config))
     yield f"The models are {_size(megabytes)} to download." if megabytes else "No model has to be downloaded."
 
 
@@ -109,8 +108,8 @@ def command(tier: Tier) -> str:
     parley = sys.argv[0] if Path(sys.argv[0]).stem == "parley" else "parley"
     if not in_checkout and (extra := _extra(path)):
         steps.append(["pip", "install", f"parley[{extra}]"])
-    if missing := [model.name for model in _missing(tier)]:
-        steps.append([parley, "pull", *missing])
+    if not tier.bits and missing_models(tier.config):
+        steps.append([parley, "pull", "--config", tier.config])
     if tier.bits in (4, 8):
         folder = OMNI.partition("/")[2]
         steps.append(["hf", "download", OMNI, "--local-dir", folder])
@@ -121,14 +120,6 @@ def command(tier: Tier) -> str:
     else:
         steps.append([parley, "serve", tier.config, *(["--weights", hub] if hub else [])])
     return " && ".join(shlex.join(step) for step in steps)
-
-
-def _missing(tier: Tier) -> list[CatalogModel]:
-    """Return the catalogue's models that the tier's configuration names and that are not on this machine."""
-    spec = load_config(configurations()[tier.config], weights="")
-    known = catalogue()
-    named = dict.fromkeys(stage.weights for stage in spec.stages if stage.weights in known)
-    return [known[name] for name in named if name and manifest_of(models_folder() / name) is None]
 
 
 def _extra(path: Path) -> str:
