@@ -15,7 +15,7 @@ import typer
 
 from app.commands.deployment import configurations
 from app.commands.doctor import free_memory
-from app.commands.starter import missing_models
+from app.commands.starter import STARTER, missing_models
 from engine.deployment.model_catalog import catalogue
 
 CHECKOUT = Path(__file__).parents[2]
@@ -105,6 +105,8 @@ def command(tier: Tier) -> str:
     steps: list[list[str]] = []
     path = configurations()[tier.config]
     in_checkout = (CHECKOUT / "Makefile").is_file()
+    if in_checkout and tier.config == STARTER:
+        return "make serve"  # it fetches the models, too
     parley = sys.argv[0] if Path(sys.argv[0]).stem == "parley" else "parley"
     if not in_checkout and (extra := _extra(path)):
         steps.append(["pip", "install", f"parley[{extra}]"])

@@ -55,6 +55,7 @@ async def test_the_page_invites_to_what_the_model_can_do(
         await page.open(server.http)
         await page.shows("#invitation", invitation)
         assert await page.value("document.querySelector('#welcome .hands-free').checkVisibility()") is how
+        await page.shows("#hint", "Tap to talk" if how else "Type your question")
 
 
 async def test_the_models_own_examples_are_questions_and_come_back_at_rest(page: Page) -> None:

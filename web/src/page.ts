@@ -99,6 +99,7 @@ function learn(loaded: Loaded, speaking: string | null): void {
   settings.showVoices(loaded, speaking);
   examples.learn(loaded.examples);
   invite(loaded);
+  stage.learn(loaded);
   const notes = element("notes");
   notes.textContent = (loaded.notes ?? []).join(" ");
   notes.hidden = notes.textContent === "";

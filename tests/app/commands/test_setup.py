@@ -49,6 +49,7 @@ def tier(config: str) -> setup.Tier:
 
 
 def test_in_a_checkout_one_command_fetches_the_models_and_serves() -> None:
+    assert command(tier("starter")) == "make serve"
     assert command(tier("laptop")) == ("parley pull --config laptop && make serve CONFIG=configs/laptop.yaml")
     assert command(tier("qwen3_omni_80gb")) == (
         "make serve CONFIG=configs/qwen3_omni_80gb.yaml WEIGHTS=hub:Qwen/Qwen3-Omni-30B-A3B-Instruct"
