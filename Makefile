@@ -4,12 +4,14 @@
 VENV := .venv
 BIN := $(VENV)/bin
 GPU_NEEDS := torch, transformers, triton, msgspec, numpy, pytest, pytest_asyncio, xdist, pytest_timeout, hypothesis, psutil, rich
-CONFIG ?= configs/nano.yaml
+# Without one, `make serve` serves configs/starter.yaml, and everything else uses the built-in model.
+CONFIG ?=
+BUILT_IN := configs/nano.yaml
 PORT ?= 8000
 HOST ?= 127.0.0.1
 HTTPS ?=
 # What a configuration needs beyond the base it says itself, in a line "# extra: NAME".
-EXTRA ?= $(or $(shell sed -n 's/^\# extra: //p' "$(CONFIG)" 2>/dev/null),base)
+EXTRA ?= $(if $(CONFIG)$(WEIGHTS),$(or $(shell sed -n 's/^\# extra: //p' "$(CONFIG)" 2>/dev/null),base),starter)
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
 
 .PHONY: help serve demo test check bench doctor docs format web npm wheel slow chaos soak gpu kernels conformance media ray attacks transitions real timings constraints release vllm containers clean
@@ -17,11 +19,12 @@ SETUP := pyproject.toml constraints.txt scripts/setup.sh
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-serve: $(VENV)/$(EXTRA).stamp  ## install if needed, and serve (PORT=, HOST=, HTTPS=auto, CONFIG=, WEIGHTS=; EXTRA=hf: Hugging Face's)
+serve: $(VENV)/$(EXTRA).stamp  ## install and fetch models if needed, and serve (PORT=, HOST=, HTTPS=auto, CONFIG=, WEIGHTS=; EXTRA=hf: Hugging Face's)
+	@$(if $(CONFIG)$(WEIGHTS),,$(BIN)/parley pull --config starter || true)
 	@exec $(BIN)/parley serve $(CONFIG) --host $(HOST) --port $(PORT) $(if $(HTTPS),--https "$(HTTPS)") $(if $(WEIGHTS),--weights "$(WEIGHTS)")
 
 demo: $(VENV)/demo.stamp  ## the same with a Gradio page at /gradio beside the page
-	@exec $(BIN)/python -P -m web.gradio_demo $(CONFIG) --host $(HOST) --port $(PORT)
+	@exec $(BIN)/python -P -m web.gradio_demo $(or $(CONFIG),$(BUILT_IN)) --host $(HOST) --port $(PORT)
 
 test: $(VENV)/dev.stamp  ## every test that a laptop can run, and a table of what ran, what took longest and what was missing
 	@$(BIN)/python -m scripts.suites
@@ -33,10 +36,10 @@ check: $(VENV)/dev.stamp  ## run ruff, pyright and import-linter
 	@$(BIN)/lint-imports
 
 bench: $(VENV)/base.stamp  ## measure this machine: first audio, real-time factor, hand-over, underruns
-	@$(BIN)/parley bench --config $(CONFIG)
+	@$(BIN)/parley bench --config $(or $(CONFIG),$(BUILT_IN))
 
 doctor: $(VENV)/base.stamp  ## what on this machine could keep Parley from working
-	@$(BIN)/parley doctor --config $(CONFIG) --port $(PORT)
+	@$(BIN)/parley doctor --config $(or $(CONFIG),$(BUILT_IN)) --port $(PORT)
 
 docs: $(VENV)/docs.stamp  ## build the documentation as a site, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -106,6 +109,11 @@ vllm: .vllm/vllm.stamp  ## an environment of vLLM's own, for a thinker with `use
 clean:  ## remove everything that was installed or built here
 	rm -rf $(VENV) .vllm build out *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache web/node_modules
 	find app engine web tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The starter's libraries have no package for some machines; the built-in model serves there.
+$(VENV)/starter.stamp: $(SETUP)
+	@sh scripts/setup.sh $(VENV) local || sh scripts/setup.sh $(VENV) base
+	@touch $@
 
 # A stamp says that what it stands for is installed: a second `make serve` runs no pip and touches no network.
 $(VENV)/%.stamp: $(SETUP)

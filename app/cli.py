@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from app.commands import flags
+from app.commands import flags, terminal
 from app.commands.cli_errors import cli_errors
-from app.commands.deployment import deployment, with_server, written
+from app.commands.deployment import Parts, deployment, part_options, with_server, written
 from app.commands.moved_options import MOVED_FROM_BENCH, moved_options
 from engine import Request, Sampling
 
@@ -63,7 +63,13 @@ def options(
 
 @cli.command()
 def serve(
-    config: Annotated[str, typer.Argument(help="The configuration: a YAML file, or a name in configs/.")] = "nano",
+    config: Annotated[
+        str | None,
+        typer.Argument(
+            help="The configuration: a YAML file, or a name in configs/. Without one: `starter`, or `nano` while the "
+            "starter's models are not here."
+        ),
+    ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen at; 0.0.0.0 opens it to others.")] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="The port to listen at; 0 takes any free one.")
@@ -95,15 +101,19 @@ def serve(
     For phones in your network: `parley serve --host 0.0.0.0 --https auto`
     """
     from app.commands.serve import run_server
+    from app.commands.starter import starter_or_nano
     from app.settings import settings_of
 
-    spec = deployment(config, weights=weights, parts=flags.parts(thinker, thinker_key_file, ears, voice))
+    parts = flags.served_parts(thinker, thinker_key_file, ears, voice)
+    if config is None and weights is None and parts == Parts():
+        config = starter_or_nano(terminal.say)
+    spec = deployment(config, weights=weights, parts=parts)
     spec = with_server(spec, {"host": host, "port": port, "https": https, "https_key": https_key})
     if print_config:
         settings_of(spec.server)  # a mistake there is one of the server's, which is not started
         typer.echo(written(spec), nl=False)
     else:
-        run_server(spec)
+        run_server(spec, options=part_options(spec, parts))
 
 
 @cli.command()
@@ -239,11 +249,19 @@ def models() -> None:
 @cli.command()
 def pull(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME…", help="The models to fetch; `parley models` lists them.")
-    ],
+        list[str] | None, typer.Argument(metavar="NAME…", help="The models to fetch; `parley models` lists them.")
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", "-c", help="Fetch the models that this configuration names and that are not here."),
+    ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FOLDER", help="Take the files from this folder; no network is asked."),
+        typer.Option(
+            "--from",
+            metavar="FOLDER",
+            help="Take the files from this folder, or from its folder NAME; no network is asked.",
+        ),
     ] = None,
     hub: Annotated[str, typer.Option(metavar="URL", help="The hub to take them from.")] = "https://huggingface.co",
     token_file: Annotated[
@@ -259,12 +277,17 @@ def pull(
 ) -> None:
     """Bring models to this machine: checked, and from where an earlier pull broke off. `serve` downloads nothing.
 
-    Example: `parley pull zipformer-en`
+    Example: `parley pull zipformer-en`; all that a configuration needs: `parley pull --config starter`
     """
     from app.commands import models as listing
+    from app.commands.starter import missing_models
 
-    for name in names:
-        listing.pull(name, source, hub, token_file, agree)
+    wanted = [*(names or []), *(missing_models(config) if config else [])]
+    if not names and config is None:
+        raise typer.BadParameter("name a model, or a configuration with --config")
+    for name in dict.fromkeys(wanted):
+        folder = source / name if source is not None and (source / name).is_dir() else source
+        listing.pull(name, folder, hub, token_file, agree)
 
 
 @cli.command()
@@ -281,6 +304,19 @@ def quantize(
     from app.commands import quantize as quantizing
 
     quantizing.quantize(checkpoint, out, bits, group)
+
+
+@cli.command()
+def setup() -> None:
+    """Recommend a configuration for this machine's cores, memory and GPU, and print the command that starts it.
+
+    No network is asked, and nothing is changed.
+
+    Example: `parley setup`
+    """
+    from app.commands.setup import setup as recommend
+
+    recommend()
 
 
 @cli.command()
@@ -305,7 +341,7 @@ def doctor(
     """
     from app.commands.doctor import doctor as examine
 
-    spec = deployment(config, parts=flags.parts(thinker, thinker_key_file, ears, voice))
+    spec = deployment(config, parts=flags.served_parts(thinker, thinker_key_file, ears, voice))
     well = examine(with_server(spec, {"host": host, "port": port}))
     raise typer.Exit(int(not well))
 

@@ -9,6 +9,7 @@
     │   └── ContextOverflow     its prompt is longer than the model's context
     ├── StageUnavailable        no replica of a stage is there to take it
     │   └── Overloaded          all are taken, and the queue is full
+    ├── Declined                a model of a chain leaves the request to the next one
     ├── Preempted               it was preemptible, and another request needed its slots
     ├── ReplicaLost             the replica that served it is gone
     │   └── BatchLost           a step of several requests broke; each goes on alone
@@ -54,6 +55,10 @@ class StageUnavailable(EngineError):
 
 class Overloaded(StageUnavailable):
     code = "overloaded"
+
+
+class Declined(EngineError):
+    code = "declined"
 
 
 class Preempted(EngineError):

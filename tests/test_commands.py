@@ -102,6 +102,7 @@ class Reader:
 
     async def _start(self, line: str, **more: Any) -> asyncio.subprocess.Process:
         env = {**os.environ, "HOME": str(self.home), "PIP_NO_INDEX": "1"}
+        env["CONFIG"] = "configs/nano.yaml"  # `make serve` fetches no models here
         env["PATH"] = os.pathsep.join([str(self.folder / ".venv" / "bin"), env["PATH"]])
         env["PYTHONPATH"] = os.pathsep.join([str(ROOT), env["PYTHONPATH"]])
         options: dict[str, Any] = {"stdout": asyncio.subprocess.PIPE, "start_new_session": True, **more}

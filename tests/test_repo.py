@@ -94,10 +94,15 @@ def test_a_second_serve_installs_nothing_and_keeps_its_overrides(tmp_path: Path)
 
 
 def test_serving_does_not_install_what_only_developing_needs(tmp_path: Path) -> None:
-    assert "base" in make("-n", "serve", f"VENV={tmp_path}")
+    starter = make("-n", "serve", f"VENV={tmp_path}").splitlines()
+    setup = f"sh scripts/setup.sh {tmp_path}"
+    assert starter[0] == f"{setup} local || {setup} base", "the built-in model serves where the starter's parts cannot"
+    assert f"{tmp_path}/bin/parley pull --config starter || true" in starter
     assert "dev" in make("-n", "test", f"VENV={tmp_path}").partition("scripts.suites")[0]
     for config, extra in (("configs/qwen3_omni_1gpu.yaml", "hf"), ("configs/nano.yaml", "base"), ("nano", "base")):
-        install = make("-n", "serve", f"VENV={tmp_path}", f"CONFIG={config}").splitlines()[0]
+        commands = make("-n", "serve", f"VENV={tmp_path}", f"CONFIG={config}")
+        assert "parley pull" not in commands
+        install = commands.splitlines()[0]
         assert install == f"sh scripts/setup.sh {tmp_path} {extra}", "a configuration says what it needs"
 
 

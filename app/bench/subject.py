@@ -88,8 +88,9 @@ def running(
     Raises BenchError if it does not turn green.
     """
     with ExitStack() as stack:
+        config = config or DEFAULT
         if changes:
-            config = str(stack.enter_context(_changed(path_of(config or DEFAULT), changes)))
+            config = str(stack.enter_context(_changed(path_of(config), changes)))
         if log is None:
             words = stack.enter_context(tempfile.TemporaryFile("w+"))
         else:
@@ -98,9 +99,9 @@ def running(
 
 
 @contextmanager
-def _running(config: str | None, certificate: Path | None, log: IO[str], program: Sequence[str]) -> Generator[Subject]:
+def _running(config: str, certificate: Path | None, log: IO[str], program: Sequence[str]) -> Generator[Subject]:
     port = _free_port()
-    command = [*spawn.PYTHON, *program, "serve", *([config] if config else []), "--port", str(port)]
+    command = [*spawn.PYTHON, *program, "serve", config, "--port", str(port)]
     if certificate is not None:
         command += ["--https", str(certificate)]
     address = f"{'s' if certificate else ''}://127.0.0.1:{port}"

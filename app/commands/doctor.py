@@ -153,7 +153,7 @@ async def model(spec: EngineSpec) -> list[Finding]:
 
 def _step(spec: EngineSpec, error: EngineError) -> str:
     """Return what to do about a model that does not load, where the error itself does not say it."""
-    own = spec.weights or any(stage.weights for stage in spec.stages)
+    own = spec.weights or any(stage.all_weights for stage in spec.stages)
     built_in = isinstance(error, WeightsError) and not own
     return "`git checkout engine/weights` restores the built-in ones; --weights names others" if built_in else ""
 

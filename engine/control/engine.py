@@ -28,7 +28,7 @@ class Engine:
     def __init__(self, spec: EngineSpec) -> None:
         """Raises ConfigError for an invalid deployment, and WeightsError if models are missing on this machine."""
         if spec.launcher != "ray" and spec.cluster.listen is None:  # otherwise they may be on other machines
-            check_here(stage.weights for stage in spec.stages if stage.weights)
+            check_here(name for stage in spec.stages for name in stage.all_weights)
         self.spec = spec = written_out(spec)
         self._launcher: Launcher = load("engine.control.launchers", spec.launcher, "LAUNCHER")(spec.cluster)
         self._orchestrator = Orchestrator([], spec.stall_s)

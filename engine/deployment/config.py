@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -20,6 +20,7 @@ from engine.deployment.model_catalog import catalogue
 from engine.errors import ConfigError
 
 Schedule = Literal["urgency", "arrival"]
+M = TypeVar("M", bound="ModelSpec")
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<export>\w+))?")
 
 
@@ -61,24 +62,37 @@ class WorkerSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageSpec:
-    """A stage of a pipeline."""
+class ModelSpec:
+    """A model of a stage: the stage's own, or one of a chain's ``models``."""
 
     use: str
     """A stage of a family (``nano.talker``), a single stage (``llm.openai``), or a file (``./my_stage.py``)."""
-    name: str = ""
-    """The stage's name in the pipeline. Default: the last part of ``use``."""
     weights: str | None = None
     """A path from the configuration's folder, a hub id, or the name of a catalogue model. None: the stage's built-in
     weights."""
     dtype: str | None = None
     """The type of its weights. None: the worker's ``dtype``."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The stage's own settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSpec(ModelSpec):
+    """A stage of a pipeline."""
+
+    name: str = ""
+    """The stage's name in the pipeline. Default: the last part of ``use``."""
     max_batch: int | None = None
     """Maximum requests per step, and per replica. None: the worker's ``max_batch``, or fewer where memory is short."""
     from_: str | None = None
     """The stage that it reads from. None: the nearest one before it that feeds what it takes."""
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The stage's own settings."""
+    models: tuple[ModelSpec, ...] = ()
+    """The models of a chain (``use: llm.chain``), in the order in which a request is offered to them: see "Chains"."""
+
+    @property
+    def all_weights(self) -> tuple[str, ...]:
+        """The weights that the configuration names for the stage and for its models."""
+        return tuple(one.weights for one in (self, *self.models) if one.weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,10 +214,7 @@ def parse_config(text: str, folder: Path | None = None, weights: str | None = No
     _check(spec)
     here = folder or Path()
     workers = tuple(replace(one, python=one.python and str(_path(here, one.python))) for one in spec.workers)
-    stages = tuple(
-        replace(_named(stage, here), weights=_weights(stage.weights, here, f"stages[{i}].weights"))
-        for i, stage in enumerate(spec.stages)
-    )
+    stages = tuple(_placed(stage, here, f"stages[{i}]") for i, stage in enumerate(spec.stages))
     return replace(
         spec,
         stages=stages,
@@ -301,6 +312,8 @@ def _check_stages(spec: EngineSpec) -> None:
         _require(not getattr(spec, key), f"{key}: belongs to a stage: write it as stages[…].{key}")
     for i, stage in enumerate(spec.stages):
         _require(bool(stage.use), f"stages[{i}].use: must name a stage")
+        for j, model in enumerate(stage.models):
+            _require(bool(model.use), f"stages[{i}].models[{j}].use: must name a stage")
         _require(stage.max_batch is None or stage.max_batch >= 1, f"stages[{i}].max_batch: must be at least 1")
 
 
@@ -330,12 +343,23 @@ def file_of(use: str) -> tuple[str, str] | None:
     return None if found is None else (found["file"], found["export"] or "")
 
 
-def _named(stage: StageSpec, folder: Path) -> StageSpec:
-    """Return a stage with its name, and the absolute path of its file."""
-    if (found := file_of(stage.use)) is None:
-        return replace(stage, name=stage.name or stage.use.rpartition(".")[2])
+def _placed(stage: StageSpec, folder: Path, path: str) -> StageSpec:
+    """Return a stage with its name, and with absolute paths of its files and of its models' files."""
+    name = stage.name or _name_of(stage.use)
+    models = tuple(_located(model, folder, f"{path}.models[{i}]") for i, model in enumerate(stage.models))
+    return replace(_located(stage, folder, path), name=name, models=models)
+
+
+def _located(model: M, folder: Path, path: str) -> M:
+    use = model.use if file_of(model.use) is None else str(_path(folder, model.use))
+    return replace(model, use=use, weights=_weights(model.weights, folder, f"{path}.weights"))
+
+
+def _name_of(use: str) -> str:
+    if (found := file_of(use)) is None:
+        return use.rpartition(".")[2]
     file, export = found
-    return replace(stage, use=str(_path(folder, stage.use)), name=stage.name or export.lower() or Path(file).stem)
+    return export.lower() or Path(file).stem
 
 
 def _weights(text: str | None, folder: Path, key: str) -> str | None:

@@ -14,7 +14,7 @@ import msgspec
 
 from engine.core import ModelInfo, StageInfo
 from engine.deployment.config import ChunkSpec, EngineSpec, StageSpec, WorkerSpec
-from engine.deployment.model_catalog import check_here, located
+from engine.deployment.model_catalog import check_here
 from engine.deployment.registry import load, names
 from engine.errors import ConfigError, WeightsError
 from engine.pipeline import Pipeline
@@ -22,7 +22,7 @@ from engine.pipeline import Pipeline
 
 def describe(spec: EngineSpec) -> ModelInfo:
     """Return what `Engine.model` will be, without using a device. Raises ConfigError or WeightsError."""
-    check_here(stage.weights for stage in spec.stages if stage.weights)
+    check_here(name for stage in spec.stages for name in stage.all_weights)
     whole = written_out(spec)
     infos = [_described(stage, place, whole.workers) for place, stage in enumerate(whole.stages)]
     return pipeline(infos, whole).model
@@ -51,6 +51,15 @@ def stages_of(family: str, weights: str | None, options: Mapping[str, Any]) -> t
     """Return all stages of a family. Raises ConfigError for an unknown family."""
     line: tuple[str, ...] = load("engine.worker", "uses", "line_of")(family)
     return tuple(StageSpec(use=f"{family}.{name}", name=name, weights=weights, options=options) for name in line)
+
+
+def hears_for(stages: Sequence[StageSpec]) -> str:
+    """Return the model whose requests are all that these ears understand; empty if they understand others, too."""
+    try:
+        infos = [_described(stage, place, ()) for place, stage in enumerate(stages)]
+    except (ConfigError, WeightsError):  # the start of the deployment reports it
+        return ""
+    return next((info.facets.hears_for for info in infos if info.facets.hears_for), "")
 
 
 def use_of(kind: str, weights: Path) -> str:
@@ -88,10 +97,12 @@ def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:
 
 def _described(stage: StageSpec, order: int, workers: tuple[WorkerSpec, ...]) -> StageInfo:
     kind: Any = load("engine.worker", "uses", "stage_type")(stage.use, f"stages[{order}].use")
+    if stage.models and not getattr(kind, "composes", False):
+        raise ConfigError(f"stages[{order}].models: {stage.use} takes no models; write them below a stage that does")
     config: Any = load("engine.worker", "stage", "StageConfig")
-    dtype = stage.dtype or next((worker.dtype for worker in workers if stage.name in worker.stages), "float32")
-    weights = located(stage.weights) if stage.weights else None
-    info: StageInfo = kind.describe(config(weights=weights, dtype=dtype, options=stage.options))
+    config_of: Any = load("engine.worker", "stage", "config_of")
+    dtype = next((worker.dtype for worker in workers if stage.name in worker.stages), "float32")
+    info: StageInfo = kind.describe(config_of(stage, config(dtype=dtype)))
     return msgspec.structs.replace(info, name=stage.name, order=order)
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from engine.chunk import Chunk
 from engine.core import AudioPart, Message, Part, Request, StageInfo, TextPart, ToolCallPart, ToolResultPart
+from engine.deployment.config import ModelSpec, StageSpec
+from engine.deployment.model_catalog import located
 from engine.errors import ConfigError, ContextOverflow, EngineError, StageFailed
 from engine.worker.out_of_memory import begins_again, out_of_memory
 from engine.worker.pace import OneFrame
@@ -40,6 +42,9 @@ class Stage(Protocol):
     codec frames. It returns, for each of them in order, the chunks that it emits, or an EngineError that ends this
     request and no other. Work for one request alone is ``guarded``, so that its error is its own; where a step raises
     all the same, every request of the batch begins again, alone.
+
+    A stage whose configuration says ``may_decline`` may end a request with Declined before its first chunk, in
+    ``adapt`` or in ``step``. The next model of its chain takes the turn then.
 
     A stage that keeps prompts for its sessions does so in ``prefixes`` (a Prefixes), whose counts the worker sends. A
     ``warm_up`` is called before anybody waits for the stage, so it costs nobody anything. A stage whose info is
@@ -74,7 +79,8 @@ class StageType(Protocol):
 
     ``describe`` is what the stage will say of itself. It reads a checkpoint's configuration at most: no weights, no
     device. Both raise ConfigError or WeightsError. One that is ``plannable`` (True) can also be made on torch's device
-    ``meta``, without reading a number: so a device that is too small for it is told before anything is loaded.
+    ``meta``, without reading a number: so a device that is too small for it is told before anything is loaded. One that
+    ``composes`` (True) is made of the models in ``StageConfig.models``.
     """
 
     def describe(self, config: StageConfig, /) -> StageInfo: ...
@@ -161,6 +167,31 @@ class StageConfig:
     """The stage's own settings."""
     slots_fixed: bool = True
     """Whether the configuration sets ``slots`` for this stage. If not, the stage may hold fewer."""
+    models: tuple[tuple[str, StageConfig], ...] = ()
+    """The ``use`` and the configuration of each model of a chain, in their order."""
+    may_decline: bool = False
+    """Whether the stage may decline a request (raise Declined): another model takes the turn then."""
+
+
+def config_of(spec: StageSpec, config: StageConfig) -> StageConfig:
+    """Return ``config``, the worker's part of a stage's configuration, with what ``spec`` says.
+
+    Raises WeightsError for a catalogue model that is not on this machine.
+    """
+    own = _of_model(spec, config)
+    last = len(spec.models) - 1
+    models = ((model.use, _of_model(model, own, i < last)) for i, model in enumerate(spec.models))
+    return replace(own, models=tuple(models))
+
+
+def _of_model(spec: ModelSpec, config: StageConfig, may_decline: bool = False) -> StageConfig:
+    return replace(
+        config,
+        weights=located(spec.weights) if spec.weights else None,
+        dtype=spec.dtype or config.dtype,
+        options=spec.options,
+        may_decline=may_decline,
+    )
 
 
 SWITCH = {"auto": "auto", "on": True, "off": False}  # YAML reads the last two as truth values

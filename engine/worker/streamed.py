@@ -7,7 +7,7 @@ it whatever it holds. Knows no server.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -30,7 +30,7 @@ class Streamed:
     ``describe`` that tells it."""
 
     info: StageInfo = StageInfo()
-    patient: ClassVar[bool] = False
+    patient: bool = False
     """Whether the stage bounds by itself how long it waits for whatever it asks (``Patience``), once it has all that
     there is to ask. Of the others the engine ends an answer that stands still."""
 

@@ -16,17 +16,19 @@ from engine.chunk import ToolCall
 from engine.core import IN_WRITING, ToolDefinition
 from engine.worker.uses import stage_type
 from tests.contracts.bad_stage_requests import BAD, Breaking, Moment, one_among_good, random_among_good
-from tests.contracts.test_resume import Got, read, spec
+from tests.contracts.test_resume import CHAIN, Got, read, spec
 from tests.engine.fakes import only
 
 STAGES = ["ears", "thinker", "talker", "code2wav"]
-BROKEN: list[tuple[str, Moment]] = [("script", "before"), ("script", "after"), ("nano", "after")]
+BROKEN: list[tuple[str, Moment]] = [("script", "before"), ("script", "after"), ("nano", "after"), (CHAIN, "after")]
 SECOND = (3000 * np.sin(np.arange(16_000) / 9)).astype(np.int16)
 ALONE: defaultdict[tuple[str, bool], dict[str, Got]] = defaultdict(dict)
 """What good requests are answered alone, by the model and whether they are spoken."""
 
 
 def stage_of(model: str, name: str) -> Any:
+    if model == CHAIN:
+        return stage_type("llm.chain" if name == "thinker" else f"nano.{name}")
     return stage_type(f"{model}.{name}")
 
 

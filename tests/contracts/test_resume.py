@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
+from engine import Engine, EngineError, EngineSpec, Message, Request, StageSpec, TextPart, WorkerSpec
 from engine.chunk import Audio, Chunk, Codes, Output, Speech, Text, ToolCall, Transcript, Usage
 from engine.core import IN_WRITING
 from engine.delivered import RecoveryLog
-from engine.deployment.config import ChunkSpec
+from engine.deployment.config import ChunkSpec, ModelSpec
+from engine.deployment.describe import stages_of
 from engine.errors import ReplicaLost
 from engine.stream import ReplayBuffer
 from engine.worker.codec import STATE_FRAMES
@@ -35,13 +36,24 @@ LAYOUTS = {
     "words and voice": (("ears", "thinker"), ("talker", "code2wav")),
     "each alone": (("ears",), ("thinker",), ("talker",), ("code2wav",)),
 }
+CHAIN = "chain"
+"""The name of the deployment that `chained` makes."""
 LONG = " ".join(f"This is sentence {n} of twelve, and there are more." for n in range(1, 13))
 SAID = "Good morning to you all, this is a rather long answer, and it goes on for quite a while until it has ended."
 
 
 def spec(model: str, layout: str, replicas: int = 2) -> EngineSpec:
     workers = tuple(WorkerSpec(stages=stages, replicas=replicas, max_batch=4) for stages in LAYOUTS[layout])
-    return EngineSpec(model=model, workers=workers, launcher="inline", empty_s=0.05)
+    whole = EngineSpec(model="nano" if model == CHAIN else model, workers=workers, launcher="inline", empty_s=0.05)
+    return chained(whole) if model == CHAIN else whole
+
+
+def chained(spec: EngineSpec) -> EngineSpec:
+    """Return nano's pipeline, whose thinker hands what it declines over to the script's."""
+    models = (ModelSpec(use="nano.thinker"), ModelSpec(use="script.thinker"))
+    stages = stages_of("nano", None, {})
+    thinkers = (StageSpec(name="thinker", use="llm.chain", models=models) if s.name == "thinker" else s for s in stages)
+    return replace(spec, model=None, stages=tuple(thinkers))
 
 
 def told(text: str = SAID, **fields: Any) -> Request:
@@ -108,7 +120,9 @@ async def read(
 
 
 CASES = [("script", layout, f"say: {SAID}", 2) for layout in LAYOUTS] + [
-    ("nano", "words and voice", "Spell the word morning.", 2)
+    ("nano", "words and voice", "Spell the word morning.", 2),
+    (CHAIN, "words and voice", "Spell the word morning.", 2),
+    (CHAIN, "each alone", "What is the longest river in Africa?", 2),
 ]
 
 

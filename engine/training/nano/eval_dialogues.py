@@ -83,9 +83,10 @@ def main() -> None:
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--control", action="store_true")
     parser.add_argument("--part", default="1/1", help="i/n: every n-th dialogue, from the i-th")
+    parser.add_argument("--chained", action="store_true", help="as the first model of a chain: declining is a refusal")
     args = parser.parse_args()
     scenes = Scenes()
-    stage = Thinker(StageConfig(weights=args.weights, slots=1), sight=scenes)
+    stage = Thinker(StageConfig(weights=args.weights, slots=1, may_decline=args.chained), sight=scenes)
     first, every = map(int, args.part.split("/"))
     reached = []
     for name in ("dialogues.jsonl", "scenes.jsonl"):

@@ -3,7 +3,7 @@
 Prints, for every ability, how many requests were answered rightly. It runs the exported weights through the very
 stage that serves (ONNX Runtime); ``--wrong`` shows what went wrong, ``--speed`` times prefill and decode steps.
 ``--fresh SEED`` draws requests that nobody has looked at instead, from the words and pairs of numbers that training
-never sees, and refusals that were written after it.
+never sees, and refusals that were written after it. ``--chained`` measures it as the first model of a chain.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ import numpy as np
 from engine.chunk import Chunk, Text, ToolCall, Transcript
 from engine.core import Message, Sampling, TextPart
 from engine.core import Request as EngineRequest
+from engine.errors import Declined
 from engine.training.nano.dialogues import EVAL, Request, answers_rightly, read_requests
 from engine.training.nano.make_eval import distinct, typed_repeat, typed_spell, typed_sum
 from engine.worker.models.nano.eyes import Eyes
 from engine.worker.models.nano.network import Network
+from engine.worker.models.nano.sayings import REFUSALS
 from engine.worker.models.nano.sight import Sight
 from engine.worker.models.nano.thinker import WEIGHTS, Thinker
 from engine.worker.stage import StageConfig
@@ -43,8 +45,10 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", help="i/n: every n-th request, from the i-th")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--fresh", type=int, metavar="SEED")
+    parser.add_argument("--chained", action="store_true", help="as the first model of a chain: declining is a refusal")
     args = parser.parse_args()
-    stage = Thinker(StageConfig(weights=args.weights, slots=SLOTS), sight=Sight(Eyes(WEIGHTS)))
+    config = StageConfig(weights=args.weights, slots=SLOTS, may_decline=args.chained)
+    stage = Thinker(config, sight=Sight(Eyes(WEIGHTS)))
     sets = committed() if args.fresh is None else fresh(random.Random(args.fresh))
     first, every = map(int, args.part.split("/"))
     for name, whole in sets.items():
@@ -108,6 +112,9 @@ async def serve(stage: Thinker, requests: Sequence[EngineRequest], heard: str | 
     emitted: list[list[Chunk]] = [[] for _ in reqs]
     while ready := [req for req in reqs if req.ready]:
         for req, chunks in zip(ready, stage.step(ready), strict=True):
+            if isinstance(chunks, Declined):
+                chunks = [Text(REFUSALS[0], 0)]
+                req.done = True
             if isinstance(chunks, Exception):
                 raise chunks
             emitted[req.slot] += chunks

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,13 @@ import msgspec
 
 from engine.chunk import OUTPUTS
 from engine.deployment.config import StageSpec
-from engine.deployment.model_catalog import located
 from engine.errors import ConfigError, WeightsError
 from engine.ipc import messages
 from engine.worker.loop.run import Send
 from engine.worker.loop.worker import Worker
 from engine.worker.out_of_memory import out_of_memory
 from engine.worker.process.heartbeat import beats
-from engine.worker.stage import Stage, StageConfig
+from engine.worker.stage import Stage, StageConfig, config_of
 from engine.worker.uses import stage_type
 
 
@@ -54,7 +53,7 @@ def device_checked(specs: Sequence[tuple[StageSpec, int]], task: messages.Task) 
     Raises ConfigError if it does not, and WeightsError if it has too little memory for the stages that can tell how
     much they need.
     """
-    kinds = {spec.name: (_kind(spec.use, order), _config(spec, task)) for spec, order in specs}
+    kinds = {name: found for spec, order in specs for name, found in _kinds(spec, order, _config(spec, task))}
     plannable = {name: found for name, found in kinds.items() if getattr(found[0], "plannable", False)}
     if task.device == "cpu" or not plannable:
         return lambda: True
@@ -67,16 +66,22 @@ def device_checked(specs: Sequence[tuple[StageSpec, int]], task: messages.Task) 
     return functools.partial(answers, device)
 
 
+def _kinds(spec: StageSpec, order: int, config: StageConfig) -> Iterator[tuple[str, tuple[Any, StageConfig]]]:
+    """The makers and configurations of a stage and of its models, by their names."""
+    yield spec.name, (_kind(spec.use, order), config)
+    for i, (use, model) in enumerate(config.models):
+        yield f"{spec.name}.models[{i}]", (_kind(use, order), model)
+
+
 def _config(spec: StageSpec, task: messages.Task) -> StageConfig:
-    return StageConfig(
-        weights=located(spec.weights) if spec.weights else None,
+    worker = StageConfig(
         device=task.device,
-        dtype=spec.dtype or task.worker.dtype,
+        dtype=task.worker.dtype,
         threads=task.worker.threads,
         slots=_max_batch(spec, task),
         slots_fixed=spec.max_batch is not None,
-        options=spec.options,
     )
+    return config_of(spec, worker)
 
 
 def _max_batch(spec: StageSpec, task: messages.Task) -> int:

@@ -35,9 +35,10 @@ from engine.core import (
     ToolDefinition,
     ToolResultPart,
 )
-from engine.errors import EngineError, RequestError
+from engine.errors import Declined, EngineError, RequestError
 from engine.worker.loop.prefix import Prefixes
 from engine.worker.models.nano import own
+from engine.worker.models.nano.declining import answers_strange_tool, certainty_of, doubt_of
 from engine.worker.models.nano.doubt import UserTranscript, settled
 from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.eyes import Eyes
@@ -104,6 +105,12 @@ class NanoThinkerState:
     num_sent: int = 0
     num_computed_tokens: int = 0
     num_output_tokens: int = 0
+    certainty: float = 1.0
+    """The least probability of a token that was drawn, with the others that would have said the same."""
+    held: list[Chunk] = field(default_factory=list[Chunk])
+    """Chunks of an answer that may still be declined."""
+    judged: bool = False
+    """Whether the answer was found good enough to be given."""
     conv_states: list[tuple[int, NDArray[np.float32]]] = field(default_factory=list[tuple[int, NDArray[np.float32]]])
     """Positions from which a later request can go on: how many, and what the convolutions remembered there."""
 
@@ -162,6 +169,7 @@ class Thinker:
         self._net = Network((config.weights or WEIGHTS) / "thinker.onnx", config.slots, config.threads)
         self._sight = sight or Sight(Eyes(config.weights or WEIGHTS, config.threads))
         self._now = now
+        self._may_decline = config.may_decline
         self.prefixes: Prefixes[NanoPrefixKV] = Prefixes(
             int(float(config.options.get("remember_mb", REMEMBER_MB)) * 2**20)
         )
@@ -179,6 +187,8 @@ class Thinker:
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """One row, once the user has finished; pictures are looked at beside the step loop while they speak."""
         check_length([message for message in req.request.messages if message.role != "system"], MOST_CHARACTERS)
+        if self._may_decline and answers_strange_tool(req.request):
+            raise Declined("nano does not know what to say about the result of that tool.")
         messages = joined(req.request.messages)
         scenes = await self._scenes(req.request.session, messages)
         transcript = UserTranscript("") if req.request.hears else None
@@ -211,7 +221,22 @@ class Thinker:
             logits = self._net.advance([s.slot for s in batch], ids, [s.state.num_computed_tokens for s in batch])
             for req, new, row in zip(batch, ids, logits, strict=True):
                 results[req.slot] = guarded(self, req, self._advanced, len(new), row)
-        return [results[req.slot] if req.slot in results else _recite(req) for req in reqs]
+        given = [results[req.slot] if req.slot in results else _recite(req) for req in reqs]
+        return [self._judged(req, one) for req, one in zip(reqs, given, strict=True)] if self._may_decline else given
+
+    def _judged(self, req: StageRequest, given: list[Chunk] | EngineError) -> list[Chunk] | EngineError:
+        """Hold an answer back until all of it is known, and decline it if another model should give it."""
+        thought: NanoThinkerState = req.state
+        if thought.judged or isinstance(given, EngineError):
+            return given
+        thought.held += given
+        if thought.pending and not req.done:
+            return []
+        said = shown(thought.output_ids, thought.words) or "".join(word for word, _ in thought.script)
+        if reason := doubt_of(req.request, said, thought.certainty):
+            return Declined(reason)
+        thought.judged = True
+        return thought.held
 
     def _begin(self, req: StageRequest, sensed: Sensed) -> EngineError | None:
         """Find what to say, or to think about. Returns why, where a tool must be called and none can be."""
@@ -271,6 +296,7 @@ class Thinker:
         logits, step = np.where(_allowed(thought), logits, -np.inf), thought.num_output_tokens
         drawn = draw(logits, req.request.sampling, step, TEMPERATURE, TOP_P)
         thought.num_output_tokens += 1
+        thought.certainty = min(thought.certainty, certainty_of(logits, drawn))
         chunks = self._take(req, drawn)
         if isinstance(chunks, EngineError):
             return chunks

@@ -1,0 +1,281 @@
+"""A chain of models that take turns for a request: the first one that answers it gives the answer.
+
+A model hands a request over by declining it, or by failing, before its first chunk. From that chunk on the answer is
+that model's, whose errors end it. Each model gets the same conversation and the same input. Knows no model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from engine.chunk import Checkpoint, Chunk, Text, VoiceText
+from engine.core import Request, StageInfo
+from engine.errors import ConfigError, Declined, EngineError, Preempted, ReplicaLost
+from engine.worker.llm.chained import RecordedInputs, chained_info, visible
+from engine.worker.loop.prefix import Prefixes
+from engine.worker.out_of_memory import out_of_memory
+from engine.worker.stage import Preparer, Stage, StageConfig, failed
+from engine.worker.stage_request import StageRequest
+from engine.worker.streamed import Broken, Streamed
+from engine.worker.uses import stage_type
+
+log = logging.getLogger(__name__)
+
+MODEL = "model"
+"""The key of a checkpoint's state that says which model of the chain gave the answer."""
+STATE = "state"
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A model's turn to answer a request."""
+
+    place: int
+    """The model's place in the chain."""
+    req: StageRequest
+    """The request as the model has it."""
+    answered: bool = False
+    """Whether the model has given a chunk, so that the answer is its own."""
+    error: EngineError | None = None
+    """Why the model hands the request over."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the model has answered or handed over."""
+
+
+_END = object()
+"""The item that follows a model's last one."""
+
+
+class Chain(Streamed):
+    """The stage. Its rows are a model's rows, each with the turn that it belongs to; ``req.state`` is the turn."""
+
+    composes = True
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        _check(config)
+        return chained_info([stage_type(use).describe(model) for use, model in config.models])
+
+    def __init__(self, config: StageConfig) -> None:
+        _check(config)
+        self._models: list[Stage] = []
+        for use, model in config.models:
+            stage: Any = stage_type(use)(model)
+            stage.info = msgspec.structs.replace(stage.info, name=use)
+            self._models.append(stage)
+        self.info = chained_info([model.info for model in self._models])
+        self.patient = all(model.patient for model in self._streamed())
+
+    @property
+    def prefixes(self) -> Prefixes[Any] | None:
+        """The prompts that the first such model remembers."""
+        found = (getattr(model, "prefixes", None) for model in self._models)
+        return next((prefixes for prefixes in found if isinstance(prefixes, Prefixes)), None)
+
+    @property
+    def unavailable(self) -> str:
+        """The reason of the last model, if none can be had."""
+        reasons = [getattr(model, "unavailable", "") for model in self._models]
+        return reasons[-1] if all(reasons) else ""
+
+    def warm_up(self) -> None:
+        for model in self._models:
+            if warm_up := getattr(model, "warm_up", None):
+                warm_up()
+
+    async def watch(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for model in self._streamed():
+                    tasks.create_task(model.watch(), name=f"watch:{model.info.name}")
+        except* Broken as broken:
+            raise Broken(str(broken.exceptions[0])) from broken
+
+    async def aclose(self) -> None:
+        for model in self._streamed():
+            await model.aclose()
+
+    async def prepare(self, request: Request) -> None:
+        """Have each model prepare that can be had; any of them may answer."""
+        async with asyncio.TaskGroup() as tasks:
+            for model in self._models:
+                if isinstance(model, Preparer) and model.info.prepares and not getattr(model, "unavailable", ""):
+                    tasks.create_task(model.prepare(self._as_seen(model, request)), name=f"prepare:{model.info.name}")
+
+    def _streamed(self) -> list[Streamed]:
+        return [model for model in self._models if isinstance(model, Streamed)]
+
+    def _as_seen(self, model: Stage, request: Request) -> Request:
+        return visible(request, model.info.facets.sees, self.info.facets.sees)
+
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        """Offer the request to one model after the other, until one answers. Raises the last one's error."""
+        recorded = RecordedInputs(inputs)
+        state = req.checkpoint or {}
+        for place in range(state.get(MODEL, 0), len(self._models)):
+            turn = req.state = Turn(place, self._request(req, place, state))
+            try:
+                async with aclosing(self._items(turn, recorded)) as items:
+                    async for item in items:
+                        yield turn, item
+                yield turn, _END
+                await turn.over.wait()
+            except (asyncio.CancelledError, ReplicaLost, Preempted):
+                raise
+            except Exception as error:
+                if turn.answered or self._is_last(turn):
+                    raise
+                turn.error = self._error_of(turn, error)
+            if turn.error is None:
+                return
+            self._note(turn)
+
+    async def _items(self, turn: Turn, recorded: RecordedInputs) -> AsyncGenerator[Any]:
+        """Yield what a model makes of the input, until it hands the request over."""
+        model = self._models[turn.place]
+        unavailable = getattr(model, "unavailable", "")
+        if unavailable and not self._is_last(turn):
+            raise Declined(unavailable)
+        model.open(turn.req)
+        async with aclosing(model.adapt(turn.req, recorded.again())) as items:
+            async for item in items:
+                yield item
+                if turn.error is not None:
+                    return
+
+    def _request(self, req: StageRequest, place: int, state: Mapping[str, Any]) -> StageRequest:
+        """Return the request as a model has it; a lost replica's chunks are for the model that gave them."""
+        kept = [chunk for chunk in req.kept if not isinstance(chunk, Checkpoint)]
+        kept += [Checkpoint(state[STATE])] if state.get(STATE) else []
+        model = self._models[place]
+        return StageRequest(
+            self._as_seen(model, req.request),
+            req.slot,
+            req.pace,
+            req.role,
+            kept=kept if place == state.get(MODEL) else (),
+            whole=req.whole,
+            info=model.info,
+            listener=req.listener,
+            alone=req.alone,
+        )
+
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        """Step each request at the model whose turn it is: those of one model together."""
+        turns = {req.slot: _feed(req) for req in reqs}
+        results: dict[int, Sequence[Chunk] | EngineError] = {req.slot: [] for req in reqs}
+        ready = [req for req in reqs if (turn := turns[req.slot]) is not None and turn.req.ready]
+        by_model = sorted(ready, key=lambda req: req.state.place)
+        for place, group in groupby(by_model, key=lambda req: req.state.place):
+            batch = list(group)
+            stepped = self._step(self._models[place], [req.state.req for req in batch])
+            results |= {req.slot: self._given(req, one) for req, one in zip(batch, stepped, strict=True)}
+        for req in reqs:
+            _mirror(req)
+        return [results[req.slot] for req in reqs]
+
+    def _step(self, model: Stage, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        """Step a model; what one request alone makes it raise is that request's error."""
+        try:
+            return model.step(reqs)
+        except Exception as error:
+            if len(reqs) > 1 or out_of_memory(error):
+                raise
+            return [failed(model.info.name, reqs[0].request.id, error)]
+
+    def _given(self, req: StageRequest, given: Sequence[Chunk] | EngineError) -> Sequence[Chunk] | EngineError:
+        """Return what a model gave, or nothing if it hands the request over with that."""
+        turn: Turn = req.state
+        if isinstance(given, EngineError):
+            if turn.answered or self._is_last(turn) or isinstance(given, ReplicaLost | Preempted):
+                return given
+            turn.error = given
+            turn.over.set()
+            return []
+        chunks = [_checkpoint(turn, chunk) if isinstance(chunk, Checkpoint) else chunk for chunk in given]
+        if chunks and not turn.answered:
+            turn.answered = True
+            req.stored = turn.req.stored
+            chunks.insert(0, _checkpoint(turn))
+        if turn.answered or turn.req.done:
+            turn.over.set()
+        return self._aloud(turn, chunks)
+
+    def _aloud(self, turn: Turn, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """Add the words for the voice of a model that feeds plain text in a chain whose others tell them apart."""
+        if self._models[turn.place].info.feeds == self.info.feeds:
+            return list(chunks)
+        spoken = [
+            [chunk, VoiceText(chunk.text, chunk.start)] if isinstance(chunk, Text) else [chunk] for chunk in chunks
+        ]
+        return [chunk for some in spoken for chunk in some]
+
+    def _is_last(self, turn: Turn) -> bool:
+        return turn.place == len(self._models) - 1
+
+    def _error_of(self, turn: Turn, error: Exception) -> EngineError:
+        name = self._models[turn.place].info.name
+        return error if isinstance(error, EngineError) else failed(name, turn.req.request.id, error)
+
+    def _note(self, turn: Turn) -> None:
+        """Log a failure; a model that declines is no news."""
+        level = logging.DEBUG if isinstance(turn.error, Declined) else logging.WARNING
+        name, successor = (self._models[turn.place + n].info.name for n in (0, 1))
+        log.log(level, "request %s: %s hands over to %s: %s", turn.req.request.id, name, successor, turn.error)
+
+
+STAGE = Chain
+
+
+def _check(config: StageConfig) -> None:
+    if len(config.models) < 2:
+        raise ConfigError(
+            "models: a chain needs at least two, as `models: [{use: nano.thinker}, {use: llm.openai, …}]`"
+        )
+    if config.weights is not None or config.options:
+        raise ConfigError("weights and options belong to a chain's models: write them there")
+
+
+def _feed(req: StageRequest) -> Turn | None:
+    """Give the model whose turn it is its items, as many as it has room for. Items of an earlier turn are dropped."""
+    turn: Turn | None = req.state
+    if turn is None or turn.error is not None:
+        req.pending.clear()
+        return None
+    inner = turn.req
+    while req.pending and len(inner.pending) < inner.info.max_pending:
+        owner, item = req.pending.popleft()
+        if owner is not turn:
+            continue
+        inner.waits = False
+        if item is _END:
+            inner.ended = True
+        else:
+            inner.pending.append(item)
+    return turn
+
+
+def _mirror(req: StageRequest) -> None:
+    """Tell the loop what the model needs next."""
+    turn: Turn | None = req.state
+    if turn is None or turn.error is not None:
+        req.needs_input = True
+        return
+    inner = turn.req
+    req.done = inner.done
+    req.cut = inner.cut
+    req.waits = inner.waits
+    req.needs_input = not inner.ready
+
+
+def _checkpoint(turn: Turn, own: Checkpoint | None = None) -> Checkpoint:
+    """Return a state that tells a successor which model the answer is from, with that model's own state if any."""
+    return Checkpoint({MODEL: turn.place, STATE: own.state if own else {}})
