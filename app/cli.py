@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from app.commands import flags, terminal
 from app.commands.cli_errors import cli_errors
-from app.commands.deployment import Parts, deployment, with_server, written
+from app.commands.deployment import Parts, deployment, part_options, with_server, written
 from app.commands.moved_options import MOVED_FROM_BENCH, moved_options
 from engine import Request, Sampling
 
@@ -104,7 +104,7 @@ def serve(
     from app.commands.starter import starter_or_nano
     from app.settings import settings_of
 
-    parts = flags.parts(thinker, thinker_key_file, ears, voice)
+    parts = flags.served_parts(thinker, thinker_key_file, ears, voice)
     if config is None and weights is None and parts == Parts():
         config = starter_or_nano(terminal.say)
     spec = deployment(config, weights=weights, parts=parts)
@@ -113,7 +113,7 @@ def serve(
         settings_of(spec.server)  # a mistake there is one of the server's, which is not started
         typer.echo(written(spec), nl=False)
     else:
-        run_server(spec)
+        run_server(spec, options=part_options(spec, parts))
 
 
 @cli.command()
@@ -307,6 +307,19 @@ def quantize(
 
 
 @cli.command()
+def setup() -> None:
+    """Recommend a configuration for this machine's cores, memory and GPU, and print the command that starts it.
+
+    No network is asked, and nothing is changed.
+
+    Example: `parley setup`
+    """
+    from app.commands.setup import setup as recommend
+
+    recommend()
+
+
+@cli.command()
 def doctor(
     config: flags.Config = None,
     ears: flags.Ears = None,
@@ -328,7 +341,7 @@ def doctor(
     """
     from app.commands.doctor import doctor as examine
 
-    spec = deployment(config, parts=flags.parts(thinker, thinker_key_file, ears, voice))
+    spec = deployment(config, parts=flags.served_parts(thinker, thinker_key_file, ears, voice))
     well = examine(with_server(spec, {"host": host, "port": port}))
     raise typer.Exit(int(not well))
 

@@ -358,6 +358,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""
     camera: CameraFeed = CameraFeed()
+    hears_only_for: str = ""
+    """The model whose requests are all that its ears understand, although another one answers; else empty."""
     context: int = 4096
     """The longest prompt and answer together, in tokens."""
     cost: TokenCost = TokenCost()
@@ -370,6 +372,11 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     and what cannot be said."""
     ledger: tuple[str, ...] = ()
     """The terms of its first-audio ledger, in order."""
+
+    @property
+    def understands_speech(self) -> bool:
+        """Whether its ears understand what can be said to it: it has ears, and not only those of another model."""
+        return "audio" in self.abilities and not self.hears_only_for
 
     @property
     def voice_ids(self) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ class Pipeline:
         return ModelInfo(
             name=self.name or _first(one.model for one in facets) or "+".join(stage.name for stage in self.stages),
             abilities=self._abilities(),
+            hears_only_for=self._hears_only_for(),
             notes=self._notes(),
             ledger=tuple(term for term, _ in self.terms),
             **{name: value for name, value in known.items() if value},
@@ -146,18 +147,28 @@ class Pipeline:
         return bool(stage.takes) and not stage.answers
 
     def _notes(self) -> tuple[str, ...]:
-        facets = [stage.facets for stage in self.stages if not stage.unfit]
-        leaving = dict.fromkeys(one.leaving for one in facets if one.leaving)
-        known = {one.hears_for for one in facets if one.hears_for} - {one.model for one in facets}
-        understood = [f"Its ears understand {name}'s own requests only: type anything else." for name in known]
-        own = [stage.name for stage in self.stages if stage.facets.own_chunks and self.sets_chunks]
-        vain = "The configuration's chunks have no effect"
-        return (*leaving, *understood, *(f"{vain}: {name} cuts its sound by a rule of its own." for name in own))
+        notes = list(dict.fromkeys(stage.facets.leaving for stage in self._fit if stage.facets.leaving))
+        if name := self._hears_only_for():
+            notes.append(f"Its speech recognition knows only the few requests of {name}: type anything else.")
+        for stage in self.stages:
+            if self.sets_chunks and stage.facets.own_chunks:
+                rule = f"{stage.name} cuts its sound by a rule of its own."
+                notes.append(f"The configuration's chunks have no effect: {rule}")
+        return tuple(notes)
+
+    def _hears_only_for(self) -> str:
+        """Return the model whose requests are all that the ears understand, if another one answers."""
+        facets = [stage.facets for stage in self._fit]
+        models = {one.model for one in facets}
+        return next((one.hears_for for one in facets if one.hears_for and one.hears_for not in models), "")
+
+    @property
+    def _fit(self) -> list[StageInfo]:
+        return [stage for stage in self.stages if not stage.unfit]
 
     def _abilities(self) -> frozenset[Ability]:
-        fit = [stage for stage in self.stages if not stage.unfit]
         found: set[Ability] = set()
-        for stage in fit:
+        for stage in self._fit:
             found |= stage.facets.sees
             found |= {"audio"} if stage.takes & SPEECH else set()
             found |= {"tools"} if stage.emits & kinds(ToolCall) else set()

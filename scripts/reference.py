@@ -115,7 +115,8 @@ def _models() -> Iterator[tuple[str, ...]]:
     for one in catalogue().values():
         licence, spoken = ", ".join((one.licence, *one.restrictions)), len(one.languages)
         languages = ", ".join(one.languages) if spoken <= MOST_LANGUAGES else f"{spoken} languages"
-        yield f"`{one.name}`", one.part, f"`{one.use}`", licence, _size(one.size_mb), languages, one.origin
+        name = f"`{one.name}`" + (f" (superseded by `{one.superseded_by}`)" if one.superseded_by else "")
+        yield name, one.part, f"`{one.use}`", licence, _size(one.size_mb), languages, one.origin
 
 
 def _size(size_mb: int) -> str:

@@ -6,6 +6,7 @@ Knows no engine that runs; raises ConfigError with the nearest known name.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,12 @@ from typing import Any, cast
 
 import yaml
 
+from app.commands.open_ears import installed_ears
 from engine import ConfigError, EngineSpec, StageSpec, WorkerSpec, load_config, nearest, thinker_of, written_out
-from engine.deployment.describe import stages_of, use_of
+from engine.deployment.describe import hears_for, stages_of, use_of
 from engine.deployment.llm_urls import USE_FOLDER
 from engine.deployment.model_catalog import catalogue
+from engine.errors import WeightsError
 
 DEFAULT = "nano"
 FOLDERS = (Path(__file__).parents[2] / "configs", Path(sys.prefix) / "share" / "parley" / "configs")
@@ -28,6 +31,7 @@ DEVICES = Path("/dev")
 VLLM = Path(__file__).parents[2] / ".vllm" / "bin" / "python"
 """The interpreter of vLLM's own environment, which `make vllm` makes."""
 EARS, THINKER, VOICE = "ears", "thinker", "voice"
+AUTO = "auto"
 _STAGE_AND_PATH = re.compile(r"(?P<use>[a-z]\w+(\.\w+)?):(?P<path>.+)")
 
 
@@ -39,7 +43,8 @@ class Parts:
     """A short form, as ``ollama:MODEL``, ``gguf:PATH`` or ``vllm:PATH``, or a model of the catalogue."""
     thinker_key_file: str | None = None
     ears: str | None = None
-    """A model of the catalogue, a path, or ``STAGE:PATH``, as ``asr.sherpa:./folder``; so ``voice``."""
+    """A model of the catalogue, a family, as ``nano``, a path, or ``STAGE:PATH``, as ``asr.sherpa:./folder``; so
+    ``voice``. ``auto``: the configuration's, or pulled ones where those know only the requests of another thinker."""
     voice: str | None = None
 
 
@@ -60,6 +65,10 @@ def deployment(
 
 def _with(spec: EngineSpec, parts: Parts) -> EngineSpec:
     """The configuration's pipeline with these parts in it."""
+    if parts.ears == AUTO:
+        kept = _with(spec, dataclasses.replace(parts, ears=None))
+        ears = installed_ears() if parts.thinker and hears_for(_before_thinker(kept)) else None
+        return kept if ears is None else _with(spec, dataclasses.replace(parts, ears=ears))
     if parts.thinker is None and parts.thinker_key_file is not None:
         raise ConfigError("--thinker-key-file: belongs to --thinker, which is not there")
     if parts == Parts():
@@ -78,6 +87,34 @@ def _with(spec: EngineSpec, parts: Parts) -> EngineSpec:
     return dataclasses.replace(whole, model=None, weights=None, options={}, stages=stages, workers=workers)
 
 
+def part_options(spec: EngineSpec, parts: Parts) -> dict[str, str]:
+    """Return the options that name every part of a deployment made by ``parts``; those chosen automatically, too."""
+    if parts == Parts():
+        return {}
+    heard = _before_thinker(spec)
+    ears = _name_of(parts.ears, EARS, heard)
+    voice = _name_of(parts.voice, VOICE, spec.stages[len(heard) + 1 :])
+    named = {EARS: ears, THINKER: parts.thinker, VOICE: voice}
+    return {f"--{part}": name for part, name in named.items() if name}
+
+
+def _name_of(asked: str | None, part: str, stages: tuple[StageSpec, ...]) -> str | None:
+    """Return what stands for these stages on a command line; None if only the configuration can name them."""
+    if asked is not None and asked != AUTO:
+        return asked
+    if not stages:
+        return None
+    name = stages[0].weights or stages[0].use.partition(".")[0]
+    try:
+        return name if _given(name, part) == stages else None
+    except (ConfigError, WeightsError):
+        return None
+
+
+def _before_thinker(spec: EngineSpec) -> tuple[StageSpec, ...]:
+    return tuple(itertools.takewhile(lambda stage: stage.name != THINKER, spec.stages))
+
+
 def _thinker(form: str, key_file: str | None) -> StageSpec:
     if form in catalogue():
         _of_catalogue(form, THINKER)
@@ -92,15 +129,28 @@ def _thinker(form: str, key_file: str | None) -> StageSpec:
 
 
 def _given(text: str, part: str) -> tuple[StageSpec, ...]:
-    """Return ears or a voice by a catalogue name, a path, or STAGE:PATH. Raises ConfigError and WeightsError."""
+    """Return ears or a voice by a catalogue name, a family, a path, or STAGE:PATH.
+
+    Raises ConfigError and WeightsError.
+    """
     named = _STAGE_AND_PATH.fullmatch(text)
     path = Path(named["path"] if named else text).expanduser().absolute()
     if named is None and not (set(text) & {"/", "\\"} or text.startswith((".", "~"))):
-        return _of_catalogue(text, part)
+        return _of_family(text, part) or _of_catalogue(text, part)
     if not path.exists():
         raise ConfigError(f"--{part}: there is no file or folder {path}")
     use = named["use"] if named else use_of("asr" if part == EARS else "tts", path)
     return _stages(use, part, str(path), {})
+
+
+def _of_family(name: str, part: str) -> tuple[StageSpec, ...]:
+    """Return the stages of a family on one side of its thinker; none for a name that is no such family."""
+    try:
+        line = stages_of(name, None, {})
+    except ConfigError:
+        return ()
+    places = [place for place, stage in enumerate(line) if stage.name == THINKER]
+    return () if not places else line[: places[0]] if part == EARS else line[places[0] + 1 :]
 
 
 def _of_catalogue(name: str, part: str) -> tuple[StageSpec, ...]:

@@ -9,7 +9,6 @@ import httpx2
 from engine import ConfigError
 from engine.deployment.llm_urls import FORMS, PORTS
 
-AUTO = "auto"
 ASK_S = 1.0  # a server of this machine that has not answered by then is not there
 NAMES = {"ollama": "Ollama", "lmstudio": "LM Studio", "llamacpp": "llama.cpp's server"}
 _NO_THINKERS = ("embed", "rerank", "bge-", "whisper")

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from app.commands import terminal
-from app.commands.deployment import Parts, deployment
-from app.commands.finding_thinker import AUTO, found
+from app.commands.deployment import AUTO, Parts, deployment
+from app.commands.finding_thinker import found
 from app.commands.server import Address
 from app.commands.source import Target
 
@@ -45,8 +45,9 @@ ThinkerKey = Annotated[
 Ears = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME|PATH",
-        help="Hear with these ears: a name that `parley models` lists, a model's folder, or STAGE:PATH.",
+        metavar="NAME|PATH|auto",
+        help="Hear with these ears: a name that `parley models` lists, a model's folder, or STAGE:PATH. With "
+        "--thinker the default is auto: ears that only know nano's requests give way to pulled ones; nano keeps them.",
     ),
 ]
 VoicePart = Annotated[
@@ -75,11 +76,16 @@ MaxSeconds = Annotated[float, typer.Option(min=0.01, help="The longest answer, i
 
 
 def parts(thinker: str | None, key_file: str | None, ears: str | None = None, voice: str | None = None) -> Parts:
-    """The stages that a command line names; ``auto`` is looked for, and said. Raises ConfigError."""
+    """The stages that a command line names. ``--thinker auto`` is looked for, and reported. Raises ConfigError."""
     if thinker == AUTO:
         thinker, sentence = found()
         terminal.say(sentence)
     return Parts(thinker, key_file, ears, voice)
+
+
+def served_parts(thinker: str | None, key_file: str | None, ears: str | None, voice: str | None) -> Parts:
+    """The stages of a server, whose ears must understand what its thinker can answer. Raises ConfigError."""
+    return parts(thinker, key_file, ears or (AUTO if thinker else None), voice)
 
 
 def target(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,12 +23,19 @@ def models() -> None:
     """Print a line for each model of the catalogue."""
     table = Table(Column("name", no_wrap=True), "part", "size", "languages", "licence", "here", box=None)
     for model in catalogue().values():
-        licence = ", ".join((model.licence, *model.restrictions, *(() if model.pinned else ("unverified",))))
+        licence = ", ".join((model.licence, *model.restrictions, *_remarks(model)))
         whole = manifest_of(models_folder() / model.name) is not None
         size = f"{model.size_mb} MB"
         table.add_row(model.name, model.part, size, " ".join(model.languages), licence, "yes" if whole else "")
     Console(emoji=False).print(table)
     terminal.whisper(f"`parley pull NAME` brings one to {models_folder()}; `weights: NAME` in a configuration uses it.")
+
+
+def _remarks(model: CatalogModel) -> Iterator[str]:
+    if not model.pinned:
+        yield "unverified"
+    if model.superseded_by:
+        yield f"superseded by {model.superseded_by}"
 
 
 def pull(name: str, source: Path | None, hub_url: str, token_file: Path | None, agreed: bool) -> None:

@@ -7,27 +7,56 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from app.access.tls import AUTO, Certificate, addresses, is_any
 from app.commands import terminal
+from app.commands.open_ears import advised_ears
 from app.server import Extend, is_loopback, no_more, serve
 from app.settings import Settings, settings_of
 from engine import EngineSpec, ModelInfo
 
 
-def run_server(spec: EngineSpec, extend: Extend = no_more) -> None:
-    """Serve until a signal ends it. ``extend`` may add routes. Raises EngineError, for a port in use too."""
+def run_server(spec: EngineSpec, extend: Extend = no_more, options: Mapping[str, str] | None = None) -> None:
+    """Serve until a signal ends it. ``extend`` may add routes. Raises EngineError, for a port in use too.
+
+    ``options`` name the deployment's parts, if the command line chose some: the start prints a command with all of
+    them.
+    """
     settings = settings_of(spec.server)
-    serve(spec, lambda url, model, certificate: _announce(url, settings, model, certificate), extend)
+
+    def announce(url: str, model: ModelInfo, certificate: Certificate | None) -> None:
+        for line in (*announcement(url, settings, certificate, list(addresses())), *about(model, options or {})):
+            terminal.say(line)
+
+    serve(spec, announce, extend)
 
 
-def _announce(url: str, settings: Settings, model: ModelInfo, certificate: Certificate | None) -> None:
-    for line in (*announcement(url, settings, certificate, list(addresses())), *model.notes):
-        terminal.say(line)
+def about(model: ModelInfo, options: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a server says of its model, and the command that starts the same one again."""
+    yield from model.notes
+    if model.hears_only_for:
+        ears = advised_ears()
+        yield f"For open speech recognition: `parley pull {ears.name}` ({ears.size_mb} MB), then start again."
+    if options:
+        yield f"The same again: {shlex.join(repeated(sys.argv, options))}"
+
+
+def repeated(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """Return a command line with these options, in place of the values that it has for them."""
+    words = list(argv) if Path(argv[0]).stem == "parley" else ["parley", "serve", *argv[2:]]
+    for name, value in options.items():
+        joined = [place for place, word in enumerate(words) if word.startswith(f"{name}=")]
+        if joined:
+            words[joined[-1]] = f"{name}={value}"
+        elif name in words[:-1]:
+            words[words.index(name) + 1] = value
+        else:
+            words += [name, value]
+    return words
 
 
 def announcement(

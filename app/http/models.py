@@ -30,6 +30,7 @@ class Loaded(BaseModel):
     voices: list[str]
     voice_details: list[AudioVoice]
     examples: list[str]
+    understands_speech: bool
     languages: list[str]
     abilities: list[str]
     context: int
@@ -94,6 +95,7 @@ def _model(info: ModelInfo, created: int) -> ModelEntry:
         voices=list(info.voice_ids),
         voice_details=_voices(info),
         examples=list(info.examples),
+        understands_speech=info.understands_speech,
         languages=list(info.languages),
         abilities=sorted(info.abilities),
         context=info.context,

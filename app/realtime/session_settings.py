@@ -49,6 +49,7 @@ def session_view(
         "voices": list(model.voice_ids),
         "voice_details": [msgspec.to_builtins(one) for one in model.voices],
         "examples": list(model.examples),
+        "understands_speech": model.understands_speech,
         "notes": list(model.notes),
     }
     if resume_token is not None:

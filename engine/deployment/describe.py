@@ -53,6 +53,15 @@ def stages_of(family: str, weights: str | None, options: Mapping[str, Any]) -> t
     return tuple(StageSpec(use=f"{family}.{name}", name=name, weights=weights, options=options) for name in line)
 
 
+def hears_for(stages: Sequence[StageSpec]) -> str:
+    """Return the model whose requests are all that these ears understand; empty if they understand others, too."""
+    try:
+        infos = [_described(stage, place, ()) for place, stage in enumerate(stages)]
+    except (ConfigError, WeightsError):  # the start of the deployment reports it
+        return ""
+    return next((info.facets.hears_for for info in infos if info.facets.hears_for), "")
+
+
 def use_of(kind: str, weights: Path) -> str:
     """Return the stage of a kind (``asr`` or ``tts``) that loads a path.
 

@@ -91,6 +91,8 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Conditions that the user has to confirm before a pull."""
     ram_mb: int | None = None
     """Measured memory of the worker that runs it, in 10^6 bytes. None: not measured."""
+    superseded_by: str = ""
+    """The model of the catalogue that is the better choice today; empty for a current one."""
 
     def __post_init__(self) -> None:
         if not self.repository and not all(file.sources for file in self.files):

@@ -20,7 +20,7 @@ import pytest
 from engine import AudioPart, Engine, EngineError, EngineSpec, Message, Request, StageSpec, WorkerSpec
 from engine.chunk import Chunk, Speech, Transcript
 from engine.core import Want
-from engine.worker.asr import moonshine
+from engine.worker.asr import faster_whisper, moonshine
 from engine.worker.libraries import sherpa
 
 pytest.importorskip("sherpa_onnx")
@@ -51,6 +51,10 @@ EARS = {
     "sense voice": Ears("asr.sherpa_offline", tiny_clip_ears.sense_voice),
     "qwen3": Ears("asr.sherpa_offline", tiny_clip_ears.qwen3),
 }
+if find_spec("faster_whisper") is not None:
+    from tests.engine.worker.stages.asr import tiny_whisper
+
+    EARS["faster whisper"] = Ears("asr.faster_whisper", tiny_whisper.whisper)
 if find_spec("moonshine_voice") is not None:
     EARS["moonshine"] = Ears("asr.moonshine", tiny_moonshine.streaming)
 
@@ -139,6 +143,19 @@ class Marked:
         return getattr(self.stream, name)
 
 
+def breaking_extractor(model: Any) -> Any:
+    """faster-whisper's model, which breaks while it computes the features of a turn that begins with MARK."""
+    extractor = model.feature_extractor
+
+    def checked(wave: np.ndarray, **options: Any) -> np.ndarray:
+        if round(float(wave[0]) * 32768) == MARK:
+            raise RuntimeError("a node of the network broke")
+        return extractor(wave, **options)
+
+    model.feature_extractor = checked
+    return model
+
+
 async def test_ears_that_break_in_one_turn_end_it_in_one_error_and_the_others_hear_on(
     ears: StageSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +167,8 @@ async def test_ears_that_break_in_one_turn_end_it_in_one_error_and_the_others_he
     for module in ("sherpa", "sherpa_offline"):
         where = f"engine.worker.stages.asr.{module}.recognizer_of"
         monkeypatch.setattr(where, lambda *args: Breaking(real(*args)))
+    load = faster_whisper.WhisperFolder.load
+    monkeypatch.setattr(faster_whisper.WhisperFolder, "load", lambda *args: breaking_extractor(load(*args)))
     transcriber = moonshine.MoonshineEars.transcriber
     monkeypatch.setattr(moonshine.MoonshineEars, "transcriber", lambda ears: BreakingTranscriber(transcriber(ears)))
     async with Engine(inline(ears)) as engine:

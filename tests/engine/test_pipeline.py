@@ -177,7 +177,9 @@ def test_ears_for_one_thinker_s_requests_say_so_before_another() -> None:
     for name, told in (("m", 0), ("other", 1)):
         model = Pipeline([ears, named(THINKER, facets=Facets(model=name))]).model
         assert len(model.notes) == told
-        assert all("understand m's own requests only" in note for note in model.notes)
+        assert all("only the few requests of m" in note for note in model.notes)
+        assert model.hears_only_for == ("m" if told else "")
+        assert model.understands_speech == (not told)
 
 
 def test_the_terms_of_the_ledger_are_those_of_its_own_stages() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import msgspec
 import pytest
@@ -29,6 +30,32 @@ async def test_a_typed_question_is_answered_aloud_and_in_words(page: Page) -> No
     assert not await page.value("document.querySelectorAll('#captions [aria-busy]').length")  # a screen reader reads it
     await page.shows("#route", "WebSocket")
     assert await page.errors() == []
+
+
+@pytest.mark.parametrize(
+    ("loaded", "invitation", "how"),
+    [
+        ({"examples": ["What can you do?"], "understands_speech": True}, "Say something.", True),
+        ({"examples": [], "understands_speech": True}, "Ask anything.", True),
+        ({"examples": [], "understands_speech": False}, "Type anything.", False),
+    ],
+)
+async def test_the_page_invites_to_what_the_model_can_do(
+    server: Running, browser: Chromium, loaded: dict[str, object], invitation: str, how: bool
+) -> None:
+    """A language model answers anything; behind ears that only know another model's requests, users should type."""
+    async with browser.page() as page:
+        await page.before(
+            "const real = window.fetch; window.fetch = async (...what) => {"
+            "  const got = await real(...what);"
+            "  if (!String(what[0].url ?? what[0]).endsWith('/models')) return got;"
+            f"  const list = await got.json(); Object.assign(list.data[0].parley, {json.dumps(loaded)});"
+            "  return Response.json(list); };"
+        )
+        await page.open(server.http)
+        await page.shows("#invitation", invitation)
+        assert await page.value("document.querySelector('#welcome .hands-free').checkVisibility()") is how
+        await page.shows("#hint", "Tap to talk" if how else "Type your question")
 
 
 async def test_the_models_own_examples_are_questions_and_come_back_at_rest(page: Page) -> None:

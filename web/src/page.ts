@@ -98,10 +98,18 @@ function learn(loaded: Loaded, speaking: string | null): void {
   model = loaded.model ?? model;
   settings.showVoices(loaded, speaking);
   examples.learn(loaded.examples);
+  invite(loaded);
+  stage.learn(loaded);
   const notes = element("notes");
   notes.textContent = (loaded.notes ?? []).join(" ");
   notes.hidden = notes.textContent === "";
   show();
+}
+
+/** Invite users to what this model can do. */
+function invite({ examples = [], understands_speech: hears = true }: Loaded): void {
+  element("invitation").textContent = !hears ? "Type anything." : examples.length > 0 ? "Say something." : "Ask anything.";
+  welcome.classList.toggle("typed", !hears);
 }
 
 /** Empty pages; the conversation goes on. */

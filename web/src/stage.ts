@@ -2,7 +2,7 @@
 
 import { element } from "./dom";
 import { Orb } from "./orb";
-import type { VoiceClient, VoiceState } from "./library";
+import type { Loaded, VoiceClient, VoiceState } from "./library";
 
 const WORDS: Record<VoiceState, string> = {
   idle: "Ready",
@@ -40,6 +40,7 @@ const end = element<HTMLButtonElement>("end");
 export class Stage {
   private readonly orb: Orb;
   private position = 1; // in the line of a full server
+  private understandsSpeech = true;
 
   constructor(private readonly voice: VoiceClient) {
     this.orb = new Orb(element("orb"), () => voice.levels());
@@ -69,9 +70,15 @@ export class Stage {
     end.disabled = voice.state === "idle";
   }
 
+  learn({ understands_speech = true }: Loaded): void {
+    this.understandsSpeech = understands_speech;
+    this.show();
+  }
+
   private hint(): string {
     const { state, handsFree } = this.voice;
     if (state === "waiting") return this.place();
+    if (!this.understandsSpeech && (state === "idle" || state === "ready")) return "Type your question";
     return state === "speaking" ? this.interruption() : HINTS[state][handsFree ? 0 : 1];
   }
 

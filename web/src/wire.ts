@@ -63,6 +63,8 @@ export interface Loaded {
   readonly voice_details?: readonly VoiceDetail[];
   /** Questions that the model understands. */
   readonly examples?: readonly string[];
+  /** False if speech is not understood, so that users should type. */
+  readonly understands_speech?: boolean;
   /** One sentence for each thing that people should know before they talk to it. */
   readonly notes?: readonly string[];
 }

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from engine.errors import ConfigError, WeightsError
+from engine.errors import WeightsError
 from engine.worker.asr.moonshine_tokens import moonshine_tokens
 from engine.worker.asr.sherpa_model_files import (
     in_capitals,
@@ -24,6 +24,7 @@ from engine.worker.asr.sherpa_model_files import (
     tokens_of,
     whole,
 )
+from engine.worker.asr.transcribing import language_codes
 from engine.worker.asr.whole_clips import LONGEST_S
 from engine.worker.libraries.onnx_metadata import metadata_of
 from engine.worker.libraries.sherpa import LANGUAGES, SherpaModel
@@ -231,11 +232,6 @@ def _nemo_tokens(network: Path, *also: str) -> int:
 
 
 def _one_of(known: Sequence[str], languages: Sequence[str]) -> str:
-    """The only language that is to be understood; "": the ears find out. Raises ConfigError for one they lack."""
-    codes = [language.partition("-")[0] for language in languages]  # for "pt-BR" they know "pt"
-    for code in codes:
-        if code not in known:
-            raise ConfigError(
-                f"options.languages: this model does not support {code!r:.20} (supported: {', '.join(known)})"
-            )
+    """Return the language that alone is spoken, or "" if the model has to detect it. Raises ConfigError."""
+    codes = language_codes(languages, known)
     return codes[0] if len(codes) == 1 else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from engine.chunk import Chunk, Speech, Transcript, kinds
 from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo, Wave
 from engine.deployment.config import build
+from engine.errors import ConfigError
 from engine.worker.asr.word_times import WordTimes
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -30,6 +31,17 @@ class EarsOptions:
 def ears_options(options: Mapping[str, Any]) -> EarsOptions:
     """Return the options of such a stage. Raises ConfigError."""
     return build(EarsOptions, dict(options), "options")
+
+
+def language_codes(languages: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the codes by which a model knows ``languages``, as "pt" for "pt-BR". Raises ConfigError for others."""
+    codes = tuple(language.partition("-")[0] for language in languages)
+    for code in codes:
+        if code not in known:
+            raise ConfigError(
+                f"options.languages: this model does not support {code!r:.20} (supported: {', '.join(known)})"
+            )
+    return codes
 
 
 def ears_info(config: StageConfig, languages: tuple[str, ...], slots: int | None = None) -> StageInfo:

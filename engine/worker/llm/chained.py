@@ -60,7 +60,10 @@ def _feeds(infos: Sequence[StageInfo]) -> frozenset[str]:
 
 
 def _facets(facets: Sequence[Facets]) -> Facets:
-    """The conversation is cut to the longest context, since the model that has it can read all of that."""
+    """The conversation is cut to the longest context, since the model that has it can read all of that.
+
+    The examples are those of the last model: it answers what the others decline, so theirs would hide what it can do.
+    """
     longest = max(facets, key=lambda one: one.context or 0)
     vocabularies = {one.tokenizer for one in facets if one.tokenizer}
     return Facets(
@@ -72,7 +75,7 @@ def _facets(facets: Sequence[Facets]) -> Facets:
         context=longest.context,
         cost=longest.cost,
         tokenizer=vocabularies.pop() if len(vocabularies) == 1 else "",
-        examples=tuple(dict.fromkeys(example for one in facets for example in one.examples)),
+        examples=facets[-1].examples,
         leaving=" ".join(dict.fromkeys(one.leaving for one in facets if one.leaving)),
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.commands import deployment as deployments
-from app.commands.deployment import Parts, deployment
+from app.commands.deployment import AUTO, Parts, deployment, part_options
 from engine import ConfigError, EngineSpec
 from engine.deployment.model_catalog import CatalogModel, File
 from engine.errors import WeightsError
@@ -120,6 +120,35 @@ def test_a_path_that_no_stage_loads_is_one_sentence(tmp_path: Path) -> None:
         deployment("script", parts=Parts(ears=f"{tmp_path}/nowhere"))
     with pytest.raises(WeightsError, match=r"no stage loads .* \(tried .*asr\.sherpa_offline\); name one, as asr"):
         deployment("script", parts=Parts(ears=str(tmp_path)))
+
+
+def uses(spec: EngineSpec) -> list[str]:
+    return [stage.use for stage in spec.stages]
+
+
+def test_another_thinker_gets_pulled_ears_in_the_place_of_those_that_know_nanos_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deployments, "catalogue", lambda: CATALOGUE)
+    given = Parts(thinker="ollama:m", ears=AUTO)
+    monkeypatch.setattr(deployments, "installed_ears", lambda: None)
+    assert uses(deployment(parts=given))[0] == "nano.ears"
+    monkeypatch.setattr(deployments, "installed_ears", lambda: "zip")
+    assert uses(deployment(parts=given)) == ["asr.some", "llm.openai", "nano.talker", "nano.code2wav"]
+    assert uses(deployment(parts=Parts(thinker="ollama:m", ears="nano")))[0] == "nano.ears", "by its name"
+    assert uses(deployment("script", parts=given))[0] == "script.ears", "they understand anything"
+    assert uses(deployment(parts=Parts(voice="nano", ears=AUTO)))[0] == "nano.ears", "nano answers"
+
+
+def test_a_deployment_names_all_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deployments, "catalogue", lambda: CATALOGUE)
+    monkeypatch.setattr(deployments, "installed_ears", lambda: "zip")
+    given = Parts(thinker="ollama:m", ears=AUTO)
+    named = {"--ears": "zip", "--thinker": "ollama:m", "--voice": "nano"}
+    assert part_options(deployment(parts=given), given) == named
+    again = Parts(thinker="ollama:m", ears="zip", voice="nano")
+    assert deployment(parts=again) == deployment(parts=given)
+    assert part_options(deployment(parts=again), again) == named
 
 
 @pytest.mark.parametrize(("gpus", "device"), [(0, "cpu"), (1, 0)])

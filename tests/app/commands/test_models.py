@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from app.cli import cli
 from engine.deployment import model_catalog
-from engine.deployment.model_catalog import CatalogModel, File, manifest_of
+from engine.deployment.model_catalog import CatalogModel, File, catalogue, manifest_of
 from engine.worker.uses import line_of
 from tests.app.pulling.hub import COMMIT, REPOSITORY, FakeHub, serving
 
@@ -47,6 +47,18 @@ def test_a_model_is_listed_pulled_and_then_here(hub: FakeHub) -> None:
     hub.asked.clear()
     assert "is here already" in typed("pull", "some", "--hub", hub.url)[1]
     assert not hub.asked
+
+
+def test_a_superseded_model_names_a_current_one_of_its_part(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = catalogue.__wrapped__()
+    successors = {model.name: model.superseded_by for model in everything.values() if model.superseded_by}
+    assert successors
+    for name, successor in successors.items():
+        assert everything[successor].part == everything[name].part
+        assert not everything[successor].superseded_by
+    monkeypatch.setattr("app.commands.models.catalogue", lambda: everything)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "superseded by qwen3.5-4b" in typed("models")[1]
 
 
 def test_a_licence_that_is_not_free_has_to_be_agreed_to(hub: FakeHub) -> None:

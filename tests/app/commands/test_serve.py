@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from app.access.tls import Certificate
-from app.commands.serve import announcement
+from app.commands.serve import about, announcement, repeated
 from app.settings import Settings
+from engine import ModelInfo
 
 OWN = ["127.0.0.1", "192.168.1.7", "::1", "fd00::7"]
 CERTIFICATE = Certificate(Path("x"), Path("x"), "AA:BB")
@@ -52,3 +54,22 @@ def test_any_address_of_ipv6_is_one_that_can_be_opened() -> None:
     ready, others = said("::")[:2]
     assert "at http://[::1]:8000 " in ready
     assert others == "From other machines: http://192.168.1.7:8000, http://[fd00::7]:8000"
+
+
+def test_the_same_command_again_names_every_part() -> None:
+    options = {"--ears": "zip", "--thinker": "ollama:m", "--voice": "nano"}
+    argv = ["/a/parley", "serve", "--thinker", "auto", "--voice=nano", "--port", "8080"]
+    assert repeated(argv, options) == [
+        "/a/parley", "serve", "--thinker", "ollama:m", "--voice=nano", "--port", "8080", "--ears", "zip",
+    ]  # fmt: skip
+    assert repeated(["/a/app/__main__.py", "serve", "x.yaml"], {"--ears": "zip"}) == [
+        "parley", "serve", "x.yaml", "--ears", "zip",
+    ]  # fmt: skip
+
+
+def test_ears_that_know_another_models_requests_come_with_the_command_for_better_ones() -> None:
+    model = ModelInfo(name="m", notes=("Note.",), hears_only_for="nano")
+    note, advice = about(model, {})
+    assert note == "Note."
+    assert re.fullmatch(r"For open speech recognition: `parley pull \S+` \(\d+ MB\), then start again\.", advice)
+    assert list(about(ModelInfo(name="m"), {})) == []

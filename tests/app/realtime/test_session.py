@@ -686,6 +686,7 @@ async def test_a_client_learns_which_voices_there_are_and_what_may_be_said() -> 
     assert loaded["voices"] == ["ann", "bob"]
     assert loaded["voice_details"][0] == {"id": "ann", "name": "Ann", "language": ""}
     assert loaded["examples"] == ["Say hello."]
+    assert loaded["understands_speech"]
 
 
 async def test_others_have_their_turn_between_messages_that_lie_in_one_read(monkeypatch: pytest.MonkeyPatch) -> None:

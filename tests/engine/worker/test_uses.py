@@ -67,7 +67,7 @@ def test_what_another_package_offers_is_found(monkeypatch: pytest.MonkeyPatch) -
         ("nano", r"there is no stage 'nano' \(did you mean 'nano"),
         (
             "zzzzzzzz",
-            r"there is no stage 'zzzzzzzz' \(known: asr.moonshine, asr.openai, asr.sherpa, asr.sherpa_offline,",
+            r"there is no stage 'zzzzzzzz' \(known: asr.faster_whisper, asr.moonshine, asr.openai, asr.sherpa, ",
         ),
         ("./none.py", "there is no file ./none.py"),
     ],

@@ -26,7 +26,6 @@ from engine.errors import EngineError, WeightsError
 from engine.worker.asr.speech_gate import loudness
 from engine.worker.asr.transcribing import ROW, pcm_of
 from engine.worker.models.nano.deaf import hears, why
-from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
 from engine.worker.models.nano.utterance import MEAN_REACH, NanoUtterance
 from engine.worker.models.nano.voice import session
@@ -142,7 +141,7 @@ class Ears:
             feeds=kinds(Transcript),
             slots=min(config.slots, SPEAKERS),
             unfit="" if hears() else why(),
-            facets=Facets(heard_languages=("en",), hears_for="nano", reduces_noise=True, examples=EXAMPLES),
+            facets=Facets(heard_languages=("en",), hears_for="nano", reduces_noise=True),
         )
 
     def __init__(self, config: StageConfig) -> None:

@@ -132,6 +132,48 @@ def test_words_tell(words: str, sign: int) -> None:
     assert np.sign(completeness(words)) == sign
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["Yes, please.", "What is this?", "What is 7+5?", "Who are they?", "Is it 9-5?", "7 + 5.", "I think so.", "Is it?"],
+)
+def test_punctuation_ends_the_turn_although_the_last_word_often_goes_on(words: str) -> None:
+    short, middle, _ = WAITS_MS["medium"]
+    assert short <= JUDGE.silence_ms(EndpointingContext(words), "medium") < middle
+
+
+UNFINISHED = (
+    "Yes, please",
+    "What is this",
+    "what is 7+",
+    "Who are they...",
+    "Is it,",
+    "Well…",
+    "I went to the.",
+    "Um.",
+    "And?",
+    "My number is 5 5 5.",
+)
+
+
+@pytest.mark.parametrize("words", UNFINISHED)
+def test_an_unfinished_sentence_is_waited_for_whatever_mark_follows(words: str) -> None:
+    assert JUDGE.silence_ms(EndpointingContext(words), "medium") > 2_000
+
+
+def test_a_full_stop_after_a_word_that_often_goes_on_is_weaker_evidence_than_a_question_mark() -> None:
+    """Whisper writes full stops, but hardly ever question marks, after clips that stop within a sentence."""
+    full_stop, question = (EndpointingContext(f"I asked who they are{mark}") for mark in ".?")
+    fixed_ms = 1.2 * WAITS_MS["medium"][1]  # a voice that is held outweighs the full stop
+    assert JUDGE.silence_ms(full_stop, "medium") > 1.5 * JUDGE.silence_ms(question, "medium")
+    assert JUDGE.silence_ms(EndpointingContext(full_stop.words, falling=-1.0), "medium") > fixed_ms
+
+
+@pytest.mark.parametrize("words", ["Сколько времени?", "今何時ですか？", "«Bonjour, Marie.»"])
+def test_punctuation_counts_in_every_script(words: str) -> None:
+    assert completeness(words) == 1
+    assert completeness(words.rstrip("?？.»")) < 1
+
+
 def voice(hz: Any, level: Any) -> Any:
     """Half a second of a voice with that pitch and loudness, int16 at 16 kHz."""
     at = np.linspace(0, 1, 8_000)

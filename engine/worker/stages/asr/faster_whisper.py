@@ -1,0 +1,115 @@
+"""Whisper by the library faster-whisper (CTranslate2), on a CPU or an NVIDIA GPU.
+
+``weights`` is a folder in CTranslate2's format, as Systran publishes them; nothing is downloaded. A clip is decoded in
+a window that is as long as the clip and a pause, instead of Whisper's 30 s, which takes a fraction of the time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.core import MIC_RATE_HZ, Pcm, StageInfo
+from engine.worker.asr.faster_whisper import LONGEST_PROMPT, USE, whisper_folder, whisper_options
+from engine.worker.asr.transcribing import ears_info, floats, language_codes
+from engine.worker.asr.whole_clips import WholeClips
+from engine.worker.asr.word_times import NOTHING, WordTimes
+from engine.worker.libraries.installed import installed
+from engine.worker.stage import StageConfig
+
+PAUSE_S = 10
+"""Least silence after a clip. With less, Whisper repeats itself: it was trained on windows of 30 s."""
+WINDOW_STEP_S = 5
+"""Windows are a multiple of this, so that users who speak at once share a batch."""
+LONGEST_WINDOW_S = 30
+TOKENS_PER_S = 20
+"""Upper bound for the tokens of speech, in any language. English has about 4."""
+CONTEXT = 448
+"""The decoder's positions."""
+NO_SPEECH = 0.6
+"""Probability that there is no speech, above which an unlikely transcript is dropped, as Whisper does."""
+LEAST_LOGPROB = -1.0
+"""Mean logarithm of a token's probability, below which a transcript is unlikely, as for Whisper."""
+
+
+class FasterWhisperStage(WholeClips):
+    """Clips whose windows are equally long are decoded in one batch, so that no user's words depend on another's."""
+
+    invents = True
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        options = whisper_options(config.options)
+        known = whisper_folder(config.weights).languages
+        language_codes(options.languages, known)
+        return ears_info(config, options.languages or known)
+
+    def __init__(self, config: StageConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(config, clock)
+        options = whisper_options(config.options)
+        folder = whisper_folder(config.weights)
+        self._languages = language_codes(options.languages, folder.languages) or folder.languages
+        self._beam_size = options.beam_size
+        self._model = folder.load(config, options)
+        self._tokenizer_of = installed(USE, "faster_whisper.tokenizer", "faster-whisper", "whisper").Tokenizer
+        prompt = f" {options.prompt.strip()}" if options.prompt else ""
+        self._previous = self._tokenizer(self._languages[0]).encode(prompt)[-LONGEST_PROMPT:]
+
+    def transcribe(self, clips: Sequence[Pcm]) -> Sequence[WordTimes]:
+        windows = [_window_s(clip) for clip in clips]
+        results = [NOTHING] * len(clips)
+        for window_s in sorted({*windows}):
+            batch = [n for n, other_s in enumerate(windows) if other_s == window_s]
+            for n, text in zip(batch, self._decode([clips[n] for n in batch], window_s), strict=True):
+                results[n] = WordTimes(text)
+        return results
+
+    def _decode(self, clips: Sequence[Pcm], window_s: int) -> list[str]:
+        """Return the texts of clips that are padded with silence to ``window_s``."""
+        waves = [np.pad(floats(clip), (0, window_s * MIC_RATE_HZ - len(clip))) for clip in clips]
+        encoded = self._model.encode(np.stack([self._model.feature_extractor(wave, padding=0) for wave in waves]))
+        tokenizers = [self._tokenizer(language) for language in self._spoken_languages(encoded, len(clips))]
+        prompts = [self._model.get_prompt(one, self._previous, without_timestamps=True) for one in tokenizers]
+        most = min(10 + TOKENS_PER_S * max(map(len, clips)) // MIC_RATE_HZ, CONTEXT - len(prompts[0]))
+        results = self._model.model.generate(
+            encoded,
+            prompts,
+            beam_size=self._beam_size,
+            max_length=len(prompts[0]) + most,
+            return_scores=True,
+            return_no_speech_prob=True,
+        )
+        return [_text(result, one, most) for result, one in zip(results, tokenizers, strict=True)]
+
+    def _spoken_languages(self, encoded: Any, count: int) -> list[str]:
+        """Return the most likely one of the languages for each clip."""
+        if len(self._languages) == 1:
+            return [self._languages[0]] * count
+        known = {*self._languages}
+        ranked = self._model.model.detect_language(encoded)
+        return [next(code for token, _ in clip if (code := token.strip("<|>")) in known) for clip in ranked]
+
+    def _tokenizer(self, language: str) -> Any:
+        model = self._model
+        return self._tokenizer_of(model.hf_tokenizer, model.model.is_multilingual, "transcribe", language)
+
+
+STAGE = FasterWhisperStage
+
+
+def _window_s(clip: Pcm) -> int:
+    """Return the length of the window in which to decode a clip."""
+    least_s = -(-len(clip) // MIC_RATE_HZ) + PAUSE_S
+    return min(-(-least_s // WINDOW_STEP_S) * WINDOW_STEP_S, LONGEST_WINDOW_S)
+
+
+def _text(result: Any, tokenizer: Any, most: int) -> str:
+    """Return the text of a result, or "" if it is probably no speech, or has no end."""
+    tokens = result.sequences_ids[0]
+    mean_logprob = result.scores[0] * len(tokens) / (len(tokens) + 1)
+    if len(tokens) >= most or (result.no_speech_prob > NO_SPEECH and mean_logprob < LEAST_LOGPROB):
+        return ""
+    return tokenizer.decode(tokens).strip()
