@@ -59,7 +59,11 @@ npm:  ## pack the page's library as an npm package, out/parley-voice-VERSION.tgz
 slow: $(VENV)/dev.stamp  ## the tests that take long: the models beside their references, real processes, the page in a browser
 	@$(BIN)/python -m scripts.suites $@
 
-chaos media ray attacks real: $(VENV)/dev.stamp  ## the heavy suites, one at a time
+chaos media ray attacks: $(VENV)/dev.stamp  ## the heavy suites, one at a time
+	@$(BIN)/python -m scripts.suites $@
+
+real: $(VENV)/dev.stamp  ## real models: their weights are fetched once (400 MB); without a network the tests are skipped
+	@$(BIN)/python -m tests.real.weights || true
 	@$(BIN)/python -m scripts.suites $@
 
 timings: $(VENV)/dev.stamp  ## the tests that hold times to a bar; they want an idle machine of two cores

@@ -39,11 +39,11 @@ SLOW = (
     "tests/engine/worker/models/qwen", "tests/engine/worker/models/test_", "tests/web/", "tests/contracts/",
     "tests/engine/worker/models/nano/test_ears.py", "tests/chaos/", "tests/deploy/test_haproxy.py", "tests/soak/",
     "tests/app/bench/", "tests/app/test_surroundings.py",
-    "tests/app/transports/test_pace_over_the_wire.py", "tests/app/transports/webrtc/test_resume.py",
+    "tests/app/transports/test_pace_over_the_wire.py", "tests/app/transports/webrtc/test_resume.py", "tests/training/",
+    "tests/examples/",
 )  # fmt: skip
 """Where tests take long, by themselves or together: models beside their references, real processes, the page in a
-browser. `make slow` has them, and what is marked so elsewhere; `make test` has the others."""
-REQUIRED = frozenset(filter(None, os.environ.get("PARLEY_REQUIRE", "").split(",")))
+browser, training. `make slow` has them, and what is marked so elsewhere; `make test` has the others."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,8 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # beside others, where threads would only wait for each other
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH", "")]))
-    if unknown := REQUIRED - set(tools.TOOLS):
-        known = ", ".join(tools.TOOLS)
+    if unknown := tools.REQUIRED - {*tools.TOOLS, tools.WEIGHTS}:
+        known = ", ".join((*tools.TOOLS, tools.WEIGHTS))
         raise pytest.UsageError(f"PARLEY_REQUIRE: unknown tool {', '.join(sorted(unknown))}; known: {known}")
 
 
@@ -67,7 +67,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose tool is not here, with the reason; where the tool is required, fail."""
     for tool in tools.TOOLS:
         if item.get_closest_marker(tool) and (missing := tools.missing(tool)):
-            if tool in REQUIRED:
+            if tool in tools.REQUIRED:
                 pytest.fail(f"PARLEY_REQUIRE: {missing}")
             pytest.skip(missing)
 

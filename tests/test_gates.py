@@ -113,6 +113,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[
     return run_inside
 
 
+@pytest.mark.slow
 def test_what_is_left_behind_turns_the_gates_red(run: Callable[[str], pytest.RunResult]) -> None:
     result = run(BROKEN)
     result.assert_outcomes(passed=5, errors=5)
@@ -120,6 +121,7 @@ def test_what_is_left_behind_turns_the_gates_red(run: Callable[[str], pytest.Run
         result.stdout.fnmatch_lines_random([f"*left behind {what}*"])
 
 
+@pytest.mark.slow
 def test_leaving_the_machine_is_refused(run: Callable[[str], pytest.RunResult]) -> None:
     result = run(LEAVING)
     result.assert_outcomes(failed=4, errors=4)
@@ -127,12 +129,14 @@ def test_leaving_the_machine_is_refused(run: Callable[[str], pytest.RunResult]) 
         result.stdout.fnmatch_lines_random([f"*{what}*would leave this machine*"])
 
 
+@pytest.mark.slow
 def test_a_swallowed_refusal_and_a_childs_fail_the_test_all_the_same(run: Callable[[str], pytest.RunResult]) -> None:
     result = run(HIDDEN)
     result.assert_outcomes(passed=2, errors=2)
     result.stdout.fnmatch_lines_random(["*tried to leave this machine: socket.*"])
 
 
+@pytest.mark.slow
 def test_what_stays_at_home_passes(run: Callable[[str], pytest.RunResult]) -> None:
     run(CLEAN).assert_outcomes(passed=1)
 

@@ -99,6 +99,7 @@ def absent(has: frozenset[str]) -> set[str]:
     return {module for module, packages in found if not has & {canonicalize_name(package) for package in packages}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("language", "code"), [block[1:] for block in BLOCKS if block[0] == "run"])
 def test_a_block_runs(language: str, code: str, clone: Path) -> None:
     result = run(language, code, clone, packages().get(code))

@@ -77,6 +77,7 @@ def tiny_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_mutant_is_red_where_a_test_of_its_statement_fails_and_the_checkout_stays_as_it_is(
     tiny_tree: Path, capsys: pytest.CaptureFixture[str]
@@ -96,6 +97,7 @@ def test_a_mutant_is_red_where_a_test_of_its_statement_fails_and_the_checkout_st
     assert tiny_tree.read_text() == before
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_the_time_did_not_suffice_for_is_run_the_next_time(
     tiny_tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -109,6 +111,7 @@ def test_what_the_time_did_not_suffice_for_is_run_the_next_time(
     assert capsys.readouterr().out.count("red      no sum") == 1, "the outcome of before is not run again"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_test_that_went_red_is_the_first_the_next_time(tiny_tree: Path, tmp_path: Path) -> None:
     """What comes before it may take long: it runs once. Without the mutant, the one that went red runs alone."""

@@ -36,6 +36,7 @@ def test_it_speaks_and_serves_beside_packages_of_the_same_names(environment: Pat
             assert said.getnframes() > said.getframerate()
 
 
+@pytest.mark.slow
 def test_control_the_decoys_raise(environment: Path, tmp_path: Path) -> None:
     folder = wheel.strange(tmp_path / "elsewhere")
     for name in wheel.DECOYS:

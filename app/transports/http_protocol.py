@@ -11,6 +11,7 @@ as their connection's part of the event loop's time, which the next piece waits 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget, metered
 from app.limits.rate_limiter import RateLimiter
 from app.transports import intake
 from app.transports.intake import Intake
-from app.transports.tcp_connections import State, TcpConnection
+from app.transports.tcp_connections import DEADLINES_S, State, TcpConnection
 from app.transports.uvicorn_compat import FlowControl, H11Protocol
 
 PIECE_BYTES = 64 * 1024
@@ -42,6 +43,7 @@ class HttpProtocol(H11Protocol):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self.timeout_keep_alive = math.ceil(DEADLINES_S[State.IDLE])  # uvicorn has a timer of its own for this state
         self._connection = connection
         self._upgraded = False
         self._own = own

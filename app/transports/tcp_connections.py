@@ -10,7 +10,7 @@ nobody holds a descriptor for long by saying, or by reading, nothing:
 | BODY      | has sent the body (app/http/body.py answers 408 after 120 s)      | 130 s          | closed |
 | REST      | has sent the rest of a body that was answered before its end      | 10 s           | closed |
 | READING   | has read some of the answer, of which more than 64 kB lie here    | 30 s for 48 kB | cut    |
-| IDLE      | has another request                                               | 5 s            | closed |
+| IDLE      | has another request                                               | 75 s           | closed |
 | CLOSING   | has read what was on its way when the connection was closed       | 10 s           | cut    |
 
 What the server owes is bounded elsewhere:
@@ -58,7 +58,7 @@ DEADLINES_S: dict[State, float] = {
     State.BODY: 130.0,
     State.REST: 10.0,  # closing a connection with unread input resets it, and the peer would lose its answer
     State.READING: 30.0,
-    State.IDLE: 5.0,
+    State.IDLE: 75.0,  # longer than clients and proxies keep a connection, else they send into one that is closing
     State.CLOSING: 10.0,
     State.UPGRADE: 10.0,
 }

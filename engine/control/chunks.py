@@ -8,7 +8,7 @@ from typing import cast
 
 import msgspec
 
-from engine.chunk import Audio, Chunk, Counts, Output, Usage
+from engine.chunk import Audio, Chunk, Counts, Output, Text, Usage
 from engine.control.replica import StageReplica
 from engine.control.timeline import Ledger, Timeline
 from engine.core import SPEAKER_RATE_HZ, Request
@@ -33,6 +33,7 @@ class Chunks:
         self.preemptible = request.preemptible
         self._playing_since_s: float | None = None
         self._usage: Usage | None = None
+        self._pieces = 0  # of text: about as many tokens
 
     def __aiter__(self) -> AsyncIterator[Output]:
         return self
@@ -83,14 +84,20 @@ class Chunks:
                 self._playing_since_s = time.monotonic()
         if isinstance(chunk, Usage):
             self._usage = chunk
+        elif isinstance(chunk, Text):
+            self._pieces += 1
         count(self.given, chunk)
         self.stream.put(chunk, taken)
 
     def end(self) -> None:
-        """End an answer whose stages are all done. If its audio was cut off, send its Usage again with that finish."""
+        """End an answer whose stages are all done. If its audio was cut off, send its Usage again with that finish.
+
+        A thinker that was stopped with its voice has sent none; then its pieces of text count as tokens.
+        """
         cut = self.given.get("audio", 0) >= (self.request.max_audio_s - SLACK_S) * SPEAKER_RATE_HZ
-        if (cut or self.timeline.cut) and self._usage is not None and self._usage.finish == "stop":
-            self.put(msgspec.structs.replace(self._usage, finish="length", prompt_ids=()))
+        usage = self._usage or Usage(output_tokens=self._pieces)
+        if (cut or self.timeline.cut) and usage.finish == "stop":
+            self.put(msgspec.structs.replace(usage, finish="length", prompt_ids=()))
 
     def mark(self, moments: Mapping[str, float]) -> None:
         """Note events of the request: monotonic seconds, by name."""

@@ -52,6 +52,7 @@ class Hops:
         self._progress = progress
         self._route = route
         self._recovery = RequestRecovery(chunks, pools)
+        self._running: dict[Hop, asyncio.Task[None]] = {}
         self._committed = asyncio.Event()
         self._frames: deque[VideoFrame] = deque(maxlen=PICTURES)  # for the stages that begin behind the ears
 
@@ -132,12 +133,15 @@ class Hops:
 
     def _start(self, hop: Hop) -> asyncio.Task[None]:
         name = f"{self._chunks.request.id}:{self._pools[hop.first].info.name}"
-        return self._group.create_task(self._follow(hop), name=name)
+        task = self._running[hop] = self._group.create_task(self._follow(hop), name=name)
+        task.add_done_callback(lambda _: self._running.pop(hop, None))
+        return task
 
     async def _follow(self, hop: Hop) -> None:
         """Run a hop to its end, on another replica where one is lost.
 
-        Its inputs end with it, so that a hop which ends early holds up nobody upstream.
+        Its inputs end with it, so that a hop which ends early holds up nobody upstream. A voice that was cut off ends
+        the thinker, too: the rest of the answer could not be heard.
         """
         lost: ReplicaLost | None = None
         host: RemoteWorker | None = None
@@ -149,6 +153,8 @@ class Hops:
                     async with self._leased(hop) as replica:
                         host = replica.host
                         await self._run(hop, replica)
+                    if self._chunks.timeline.cut and not hop.inputs.source.ended:
+                        self._stop_answers_before(hop)
                     return
                 except ReplicaLost as error:
                     await self._recovery.lost(hop, host, error)
@@ -161,6 +167,11 @@ class Hops:
         finally:
             hop.inputs.source.drop()
             hop.onward.close()
+
+    def _stop_answers_before(self, hop: Hop) -> None:
+        for other, task in self._running.items():
+            if other.first < hop.first and any(pool.info.answers for pool in other.pools(self._pools)):
+                task.cancel()
 
     @asynccontextmanager
     async def _leased(self, hop: Hop) -> AsyncGenerator[StageReplica]:

@@ -84,6 +84,7 @@ def check_event(event: Event) -> None:
     if (fields := OURS.get(event["type"])) is not None:
         assert event.keys() - {"parley"} == {"type", "event_id", *fields}
     else:
+        assert event["type"] in SERVER_EVENTS, f"{event['type']} is no event of openai's: add its fields to OURS"
         strictly(SERVER_EVENTS[event["type"]], _without_ours(event), EXTENSIONS)
 
 

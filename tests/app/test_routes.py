@@ -30,6 +30,8 @@ LETS_IN: dict[Door, set[Asker]] = {
     "admin": {"admin"},
 }
 
+# Who may use each route: "open" everybody, "key" each API key, "session" also a client's secret, "metrics" and "admin"
+# the keys of those files.
 ROWS: dict[tuple[str, str], Door] = {
     ("GET", "/"): "open",
     ("GET", "/livez"): "open",

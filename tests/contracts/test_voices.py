@@ -213,7 +213,7 @@ async def test_a_voice_that_is_killed_in_mid_answer_says_the_rest(use: str, line
 
 
 @pytest.mark.parametrize(
-    "name", ["kokoro-en", "phonon", "pocket", "pocket-de", "qwen3-tts-1.7b", "qwen3-tts-1.7b-base"]
+    "name", ["kokoro-en", "kokoro-int8", "phonon", "pocket", "pocket-de", "qwen3-tts-1.7b", "qwen3-tts-1.7b-base"]
 )
 def test_a_voice_that_is_not_on_this_machine_is_one_sentence_with_the_command(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

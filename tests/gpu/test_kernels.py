@@ -133,10 +133,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
     """As a stage gets them, but for the way there and back."""
     launched, products = (import_module(f"engine.worker.kernels.{name}") for name in ("launched", "quantized_experts"))
     own = {name: getattr(launched.Launched(), name) for name in CALLS}
-    there = type("There", (launched.Launched,), {
-        name: (lambda self, *given, compute=compute: away(compute)(*given))
-        for name, compute in own.items()
-    })  # fmt: skip
+    there = type("There", (launched.Launched,), {name: staticmethod(away(compute)) for name, compute in own.items()})
     monkeypatch.setattr(products, "multiplied", away(products.multiplied))
     by_expert = import_module("engine.worker.kernels.by_expert").ByExpert
     monkeypatch.setattr(by_expert, "of", away(by_expert.of))

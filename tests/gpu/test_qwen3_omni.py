@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,18 @@ def test_bfloat16_stays_near_a_cpus_float32(checkpoint: Folder, monkeypatch: pyt
         assert (ours - theirs)[finite].abs().max() <= 0.15, stage
 
 
+@contextmanager
+def no_synchronization() -> Iterator[None]:
+    """Make every call that waits for the device an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch warns once that this mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def test_a_replay_waits_for_nothing_but_its_end(checkpoint: Folder) -> None:
     line = stages(checkpoint("plain"), DEVICE)
     for stage in line[:2]:
@@ -178,11 +192,8 @@ def test_a_replay_waits_for_nothing_but_its_end(checkpoint: Folder) -> None:
         inputs = [DecodeInput(slot, 9, 7, 3, 9.0, SamplingParams(slot)) for slot in range(3)]
         with torch.inference_mode():
             before = graphs(inputs)
-            torch.cuda.set_sync_debug_mode("error")
-            try:
+            with no_synchronization():
                 again = graphs(inputs)
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
         assert [graph for (size, _), graph in graphs.captured.graphs.items() if size == 4] != [None]
         assert before.shape == again.shape
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from importlib.util import find_spec
@@ -20,6 +21,10 @@ PROGRAMS = {
 MODULES = {"triton": "triton"}
 """The tools that are modules of Python."""
 TOOLS = (*PROGRAMS, *MODULES)
+WEIGHTS = "weights"
+"""Stands in PARLEY_REQUIRE for the weights of real models, which `tests/real` looks for."""
+REQUIRED = frozenset(filter(None, os.environ.get("PARLEY_REQUIRE", "").split(",")))
+"""The tools without which a test fails. Without others it is skipped."""
 NAMESPACES = ("unshare", "-rmnpf", "--kill-child", "--mount-proc")
 """Runs a command where it is root, and its mounts, its network and its processes are its own."""
 

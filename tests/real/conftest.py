@@ -1,24 +1,35 @@
-"""Weights of real models, which the suite ``real`` reads from a cache folder."""
+"""Fixtures of the suite `real`: the folders of models whose weights were fetched (see `weights.py`)."""
 
 from __future__ import annotations
 
-import hashlib
-import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parley" / "real"
-SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
-SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+from tests.guard import tools
+from tests.real.weights import CACHE, is_here, models
+
+WeightsOf = Callable[[str], Path]
 
 
 @pytest.fixture(scope="session")
-def smollm2() -> Path:
+def weights_of() -> WeightsOf:
+    """Return the folder of a model's weights by its name; without them the test is skipped."""
+
+    def folder(name: str) -> Path:
+        if is_here(name):
+            return CACHE / name
+        missing = f"no weights: `python -m tests.real.weights` fetches {name}"
+        if tools.WEIGHTS in tools.REQUIRED:
+            pytest.fail(missing)
+        pytest.skip(missing)
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def smollm2(weights_of: WeightsOf) -> Path:
     """The file of SmolLM2 135M Instruct, whose chat template knows no tools."""
-    path = CACHE / SMOLLM2
-    if not path.is_file():
-        pytest.skip(f"no weights: {path}")
-    with path.open("rb") as file:
-        assert hashlib.file_digest(file, "sha256").hexdigest() == SMOLLM2_SHA256, f"{path} is another file"
-    return path
+    (file,) = models()["smollm2-135m"].files
+    return weights_of("smollm2-135m") / file.path

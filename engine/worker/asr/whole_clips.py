@@ -91,8 +91,8 @@ class WholeClips(ABC):
     longest_s: float = LONGEST_S
     """Seconds of the longest clip that the model can transcribe at once."""
     invents: bool = False
-    """Whether the model writes words where nobody speaks. It gets no silent clips then, and its names of noises, as
-    "[MUSIC]", are dropped."""
+    """Whether the model writes words that nobody said. It gets no silent clips then, and texts that nobody can have
+    said are not understood: names of noises, as "[MUSIC]", loops, and more words than the clip has time for."""
 
     def __init__(self, config: StageConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self.info = self.describe(config)
@@ -173,7 +173,10 @@ class WholeClips(ABC):
         loud = [is_loud(sound) for sound in sounds]
         audible = [sound for sound, is_audible in zip(sounds, loud, strict=True) if is_audible]
         results = iter(self.transcribe(audible) if audible else ())
-        return [_without_noises(next(results)) if is_audible else NOTHING for is_audible in loud]
+        return [
+            _said(next(results), sound) if is_audible else NOTHING
+            for sound, is_audible in zip(sounds, loud, strict=True)
+        ]
 
     def _emit(self, req: StageRequest, cut: bool) -> list[Chunk]:
         """Return the new words. After a cut nothing is sent: words of the first part alone would take back words of
@@ -192,6 +195,6 @@ def _cut(pcm: Pcm, longest: int) -> int:
     return first + int(loudness(pcm[first:longest], CUT_FRAME).argmin()) * CUT_FRAME + CUT_FRAME // 2
 
 
-def _without_noises(result: WordTimes) -> WordTimes:
-    text = spoken(result.text)
+def _said(result: WordTimes, sound: Pcm) -> WordTimes:
+    text = spoken(result.text, len(sound) / MIC_RATE_HZ)
     return WordTimes(text, result.words) if text else NOTHING

@@ -6,7 +6,7 @@ A file is an onnx.ModelProto (protobuf): fields, of which 7 is the network and e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import SEEK_CUR, BytesIO
 from pathlib import Path
 from typing import IO
@@ -33,6 +33,24 @@ def metadata_of(path: Path) -> dict[str, str]:
         raise WeightsError(f"{path} is missing") from error
     except (OSError, ValueError, KeyError) as error:
         raise WeightsError(f"{path} is not an ONNX file, or is incomplete: fetch it again") from error
+
+
+def with_metadata(values: Mapping[str, str]) -> bytes:
+    """Return the bytes that add these pairs to an ONNX file, behind its end."""
+    pairs = (_field(_KEY, key.encode()) + _field(_VALUE, value.encode()) for key, value in values.items())
+    return b"".join(_field(_METADATA, pair) for pair in pairs)
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return _as_varint(number << 3 | 2) + _as_varint(len(data)) + data
+
+
+def _as_varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
 
 
 def _fields(file: IO[bytes], size: int, wanted: set[int]) -> Iterator[tuple[int, bytes]]:

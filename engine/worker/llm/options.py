@@ -45,6 +45,8 @@ class ModelOptions:
     """The least probability of a token, as a share of the likeliest one's; None leaves the model's own."""
     repeat_penalty: float | None = None
     """The penalty for tokens that were written lately; 1 is none, 1.1 ends most loops. None leaves the model's own."""
+    longest_spoken_s: float | None = None
+    """The seconds of speech after which a spoken answer ends with its sentence. None: no limit of its own."""
     instructions_suffix: str = SPOKEN
     """The text that stands behind the instructions of every conversation; empty for nothing."""
 
@@ -129,6 +131,7 @@ def check(options: ModelOptions) -> None:
         ("top_k", lambda value: value >= 0, "at least 0"),
         ("min_p", lambda value: 0 <= value <= 1, "between 0 and 1"),
         ("repeat_penalty", lambda value: 0 < value < 10, "above 0 and below 10"),
+        ("longest_spoken_s", lambda value: 1 <= value <= 3600, "between 1 and 3600"),
     ):
         value = getattr(options, name)
         if value is not None and not fits(value):

@@ -37,7 +37,12 @@ class SpokenText:
     """
 
     def __init__(self) -> None:
+        self.silent = 0
+        """Characters since the last one that can be said. Of a code block, every tenth counts."""
+        self.lettered = False
+        """Whether any letter or digit was said."""
         self._at = 0
+        self._fence = False
         self._said: list[Sign] = []
         self._read = TextReader()
         self._before = ""
@@ -73,6 +78,7 @@ class SpokenText:
             self._machine.send(Sign(char, self._at, self._before))
             self._at = self._at + 1
             self._before = char
+            self._count_silence()
         return self._emitted()
 
     def flush(self) -> list[VoiceText]:
@@ -80,6 +86,13 @@ class SpokenText:
         with suppress(StopIteration):
             self._machine.send(Sign("", self._at, self._before))
         return self._emitted()
+
+    def _count_silence(self) -> None:
+        if self._said and self._said[-1].char.isalnum():
+            self.silent = 0
+            self.lettered = True
+        elif not self._fence or self._at % 10 == 0:
+            self.silent += 1
 
     def _emitted(self) -> list[VoiceText]:
         """Return what was said since, in pieces without a gap."""
@@ -132,7 +145,9 @@ class SpokenText:
         text = text_of(held)
         self._read.unread(sign)
         if fence := _FENCE.fullmatch(text):
+            self._fence = True
             yield from self._fenced(fence["fence"])
+            self._fence = False
         elif sign.char not in ("", "\n"):  # else the line has nothing but marks
             marks = _MARKS.match(text)
             assert marks is not None  # it matches nothing, too

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any
 
 from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
 from engine.core import Ability, Facets, Request, StageInfo, TextPart
@@ -15,7 +15,7 @@ from engine.errors import EngineError, RequestError, StageFailed
 from engine.worker.llm.deltas import Delta, ReasoningDelta
 from engine.worker.llm.messages import beginning_of, body_of
 from engine.worker.llm.options import ModelOptions
-from engine.worker.llm.spoken_text import SpokenText
+from engine.worker.llm.spoken_answer import read_aloud
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.streamed import Streamed
@@ -102,7 +102,7 @@ class ChatThinker(Streamed):
         await self._warmed(request.session, body)
         async with (
             aclosing(self._deltas(body, request.id, kept)) as deltas,
-            aclosing(_aloud(deltas)) as chunks,
+            aclosing(read_aloud(deltas, request.speaks, self._asked.longest_spoken_s)) as chunks,
         ):
             async for chunk in chunks:
                 yield chunk
@@ -176,27 +176,6 @@ class _Warming:
         messages = self.body["messages"]
         same = self.body.get("tools") == body.get("tools")
         return same and body["messages"][: len(messages)] == messages
-
-
-async def _aloud(deltas: AsyncIterator[Delta]) -> AsyncGenerator[Chunk]:
-    """An answer with what of it is read aloud."""
-    aloud = SpokenText()
-    async for delta in deltas:
-        match delta:
-            case Text(text):
-                yield delta
-                for piece in aloud.feed(text):
-                    yield piece
-            case Usage():
-                for piece in aloud.flush():
-                    yield piece
-                yield delta
-            case ToolCallDelta() | ToolCall():
-                yield delta
-            case ReasoningDelta():
-                pass  # nobody hears what a model thinks
-            case _:
-                assert_never(delta)
 
 
 async def _said(inputs: AsyncIterator[Chunk]) -> TextPart:

@@ -56,6 +56,7 @@ class Run:
         self._over = asyncio.Event()
         self._error: EngineError | None = None
         self._marks: dict[str, float] = {}
+        self._adapters: dict[StageRequest, asyncio.Task[None]] = {}
 
     @property
     def over(self) -> bool:
@@ -79,13 +80,13 @@ class Run:
             if any(req.ready for group in self.groups for req in group.reqs):
                 self._wake()  # it needs no input to begin
             async with CycleFreeTaskGroup() as adapters:
-                tasks = [
-                    adapters.create_task(self._adapt(group, req), name=f"{self.id}:{req.mark('adapt')}")
+                self._adapters = {
+                    req: adapters.create_task(self._adapt(group, req), name=f"{self.id}:{req.mark('adapt')}")
                     for group in self.groups
                     for req in group.reqs
-                ]
+                }
                 await self._over.wait()
-                for task in tasks:
+                for task in self._adapters.values():
                     task.cancel()
             if self._error is not None:
                 raise self._error
@@ -93,6 +94,8 @@ class Run:
             self._send(messages.End(self.id))
         except BaseExceptionGroup as group:
             raise plain(group) from None
+        finally:
+            self._adapters.clear()
 
     def _pass_on_checkpoints(self) -> None:
         self.listener.again_s -= self.recovery.covered_s
@@ -118,7 +121,7 @@ class Run:
         try:
             await self._adapt_inputs(group, req)
         except asyncio.CancelledError:
-            if not self.over:  # a library's own cancel: the other roles would wait for this one until the stall
+            if not (self.over or req.done):  # a library's own: the other roles would wait for this one until the stall
                 self.fail(StageFailed(f"{req.info.name} gave up the role {req.role} by itself; ask again"))
             raise
 
@@ -221,6 +224,7 @@ class Run:
         self._mark(req)
         if group.joined:
             self._send_marks()  # at the deadline the ended roles must be known
+        early = req.cut and not req.inputs.ended
         req.inputs.drop()
         if group.guided and req is group.main:
             for companion in group.reqs[1:]:
@@ -232,8 +236,20 @@ class Run:
             self._pass_on(group, bundle, client=False, further=True)
         if (following := group.following) is not None:
             following.close()
+        if early:
+            self._stop_answers_before(group, now_s)
         if all(other.done for other in self.groups):
             self._over.set()
+
+    def _stop_answers_before(self, group: RoleGroup, now_s: float) -> None:
+        """End the thinkers of a voice that was cut off: the rest of the answer could not be heard."""
+        for other in self.groups[: self.groups.index(group)]:
+            for req in other.reqs if other.stage.info.answers else ():
+                if not (req.done or req.in_step):
+                    req.done = True
+                    req.cut = True
+                    self._adapters[req].cancel()
+                    self._finish(other, req, now_s)
 
     def _mark(self, req: StageRequest) -> None:
         """Note the moments of a role: they go with what leaves next."""

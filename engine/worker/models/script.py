@@ -312,7 +312,8 @@ class ScriptTalker:
             if state_due(speech.frames - 1, speech.frames):
                 chunks.append(Checkpoint(asdict(speech)))
         req.needs_input = not speech.left
-        req.done = speech.frames >= most or (req.needs_input and req.ended and not req.pending)
+        req.cut = speech.frames >= most
+        req.done = req.cut or (req.needs_input and req.ended and not req.pending)
         return chunks
 
 

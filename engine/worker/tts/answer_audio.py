@@ -12,6 +12,8 @@ from engine.worker.tts.text_breaks import is_wide
 
 LETTER_S = 0.065
 """Seconds that a letter takes to say, until it has been measured."""
+MOST_UNSAID = 200
+"""Characters in a row of which the voice could say nothing, after which an answer ends."""
 MOST = 0.99
 """Upper bound for the share of a clause before its last sample."""
 
@@ -33,6 +35,7 @@ class AnswerSound:
         """Whether there was any sound, and whether there was anything but marks to say."""
         self.letter_s = letter_s
         self._most = most
+        self._unsaid = 0  # characters since the last clause that made sound
         self._sound = ClauseSound(SPEAKER_RATE_HZ, samples, most)
         self._rate_hz = SPEAKER_RATE_HZ
         self._clause = Clause("", ())
@@ -48,6 +51,11 @@ class AnswerSound:
     def full(self) -> bool:
         """Whether the answer is as long as it may be."""
         return self._sound.full
+
+    @property
+    def mute(self) -> bool:
+        """Whether the voice has been silent for so long that the answer ends here."""
+        return self._unsaid > MOST_UNSAID
 
     def begin(self, clause: Clause) -> None:
         """Begin a clause: what comes from now on is this clause's."""
@@ -73,7 +81,9 @@ class AnswerSound:
     def end(self) -> list[Audio]:
         """The clause is over: what was held back of it."""
         if not len(self._last):
+            self._unsaid += len(self._clause.text)
             return []
+        self._unsaid = 0
         self.letter_s *= (self._given + 1) / self._rate_hz / self._expected_s
         return [*self._sound.push(self._last, 1.0), *self._sound.end()]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.chunk import Audio, Checkpoint, Chunk
-from engine.core import SPEAKER_RATE_HZ, StageInfo, Wave
+from engine.core import SPEAKER_RATE_HZ, StageInfo
 from engine.deployment.config import ChunkSpec
 from engine.errors import EngineError
 from engine.worker.randomness import GOLDEN
@@ -19,10 +19,8 @@ from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.tts.answer_audio import LETTER_S, AnswerSound
 from engine.worker.tts.clauses import WORDS, Clause, ResumePoint, clauses, on_one_line
+from engine.worker.tts.joints import Piece, ends_within_phrase, joined
 from engine.worker.tts.voices import asked_voice, can_say, unsayable
-
-Piece = tuple[Wave, float | None]
-"""Samples, and the share of the clause that has been said at their end, if the library reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,8 @@ class ClauseAnswer:
     """Characters of the answer that have been said."""
     count: int = 0
     """Clauses that have been said."""
+    within: bool = False
+    """Whether the clause before ended within a phrase."""
     pieces: Iterator[Piece] | None = None
     """The remaining pieces of the current clause."""
     clause: Clause | None = None
@@ -65,6 +65,8 @@ class ClauseSpeaker:
     rate_hz: int = SPEAKER_RATE_HZ
     words: ChunkSpec = WORDS
     """Lengths of the clauses, in words."""
+    phrases: bool = False
+    """Whether the first clause ends with a phrase, because the voice is fast enough to say a longer one in time."""
     whole: bool = False
     """Whether a step makes a whole clause, because the library cannot pause within one."""
 
@@ -90,11 +92,11 @@ class ClauseSpeaker:
         sound = AnswerSound(most, left.get("letter_s", LETTER_S), left.get("samples", 0))
         sound.sounded = bool(left)
         voice = asked_voice(req.request.voice, self.info.facets.voices)
-        req.state = ClauseAnswer(sound, voice, left.get("said", 0), left.get("count", 0))
+        req.state = ClauseAnswer(sound, voice, left.get("said", 0), left.get("count", 0), left.get("within", False))
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Clause]:
         until = req.checkpoint["until"] if req.checkpoint else 0
-        return clauses(req, inputs, self.words, ResumePoint(req.state.said, req.state.count, until))
+        return clauses(req, inputs, self.words, ResumePoint(req.state.said, req.state.count, until), self.phrases)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         return [guarded(self, req, self._say) for req in reqs]
@@ -111,7 +113,10 @@ class ClauseSpeaker:
         else:
             sound += self._finish(speaking)
         req.needs_input = speaking.pieces is None
-        req.done = speaking.sound.full
+        if speaking.sound.mute and not speaking.sound.sounded:
+            raise unsayable(self.info.facets.languages)
+        req.cut = speaking.sound.full or speaking.sound.mute
+        req.done = req.cut
         if not sound or speaking.checkpoint is None:
             return [*sound]
         checkpoint = speaking.checkpoint
@@ -130,14 +135,19 @@ class ClauseSpeaker:
                 "said": speaking.said,
                 "count": speaking.count,
                 "until": clause.end,
+                "within": speaking.within,
             }
         )
-        text = self.wording(clause.text)
+        sayable = can_say(clause.text, self.info.facets.languages)
+        text = self.wording(clause.text) if sayable else ""
         # GOLDEN is odd, so that no two clauses of an answer share a seed.
         seed = (req.request.sampling.seed + speaking.count * GOLDEN) % (1 << 64)
         saying = Saying(text, speaking.voice, seed, req.request.speed, lambda: req.closed)
-        sayable = any(map(str.isalnum, text)) and can_say(text, self.info.facets.languages)
-        speaking.pieces = self.pieces(saying) if sayable else iter(())
+        speaking.pieces = self.pieces(saying) if any(map(str.isalnum, text)) else iter(())
+        ends_within = ends_within_phrase(clause.text)
+        if self.whole:
+            speaking.pieces = joined(speaking.pieces, self.rate_hz, speaking.within, ends_within)
+        speaking.within = ends_within
         return speaking.pieces
 
     def _finish(self, speaking: ClauseAnswer) -> list[Audio]:

@@ -28,6 +28,9 @@ WORD_LETTERS = 8
 CLAUSES_AHEAD = 64
 """Maximum clauses in the queue of a voice: some minutes of speech. The client gets the text without waiting for it."""
 
+SHORT_PHRASE = 3
+"""Words of a phrase that may be a first clause of its own."""
+
 AT_ONCE = 1024  # characters of a long text that are looked at without a pause: some milliseconds
 
 
@@ -79,12 +82,14 @@ class Clauses:
 
     ``words`` gives each clause's length. A sentence ends it from half of that on, a comma from three quarters (the
     first one from half), a blank at the whole; what has no such place is cut between ideographs, and at last anywhere.
+    With ``phrases``, the first one ends at any sentence and at a comma behind three words, and not within a phrase.
     Where ``count`` of them were said elsewhere, the next one ends where that other one cut: before the answer's
     ``until``-th character.
     """
 
-    def __init__(self, words: ChunkSpec = WORDS, count: int = 0, until: int = 0) -> None:
+    def __init__(self, words: ChunkSpec = WORDS, count: int = 0, until: int = 0, phrases: bool = False) -> None:
         self._lengths = words
+        self._phrases = phrases
         self._count = count
         self._until = until
         self._breaks = Breaks()
@@ -150,6 +155,8 @@ class Clauses:
         """Return the share of a clause's length from which on it may end at such a place."""
         if level == Level.WORD:
             return 1.0
+        if self._phrases and not self._count:
+            return (1 if level == Level.SENTENCE else SHORT_PHRASE) / self._lengths.size(0)
         return 0.5 if level == Level.SENTENCE or not self._count else 0.75
 
     def _take(self, place: _Place) -> Clause:
@@ -174,11 +181,15 @@ class ResumePoint:
 
 
 async def clauses(
-    req: StageRequest, inputs: AsyncIterator[Chunk], words: ChunkSpec = WORDS, resume: ResumePoint = ResumePoint()
+    req: StageRequest,
+    inputs: AsyncIterator[Chunk],
+    words: ChunkSpec = WORDS,
+    resume: ResumePoint = ResumePoint(),
+    phrases: bool = False,
 ) -> AsyncGenerator[Clause]:
     """The rows of a voice that takes whole texts, for its ``adapt``. A clause ends sooner where its listener would run
     dry otherwise."""
-    cutter = Clauses(words, resume.count, resume.until)
+    cutter = Clauses(words, resume.count, resume.until, phrases)
     async for chunk in inputs:
         if not isinstance(chunk, Text | VoiceText):
             continue

@@ -18,6 +18,9 @@ from engine.errors import ConfigError, WeightsError
 from engine.worker.libraries.onnx_metadata import metadata_of
 from engine.worker.libraries.sherpa import LANGUAGES
 from engine.worker.libraries.weights_folder import weights_folder
+from engine.worker.tts.lexicon_file import check_lexicon
+from engine.worker.tts.pronouncing import Pronounce, by_dictionaries, by_lexicon
+from engine.worker.tts.published_voice import PublishedVoice, published_in
 from engine.worker.tts.reference_voice import Clone
 from engine.worker.tts.sherpa_clones import Cloner, cloner_in
 from engine.worker.tts.voices import named
@@ -29,6 +32,9 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "kitten": ("sample_rate", "n_speakers", "has_espeak", "style_dim", "model_type"),
 }
 """The metadata of each model without which the library ends the process."""
+
+PHONEMIZED = ("piper", "coqui", "icefall", "inflect")
+"""Toolkits whose voices of the family vits take phonemes, by the word in a model's comment."""
 
 _KOKORO = {"a": "en-US", "b": "en-GB", "e": "es", "f": "fr", "h": "hi", "i": "it", "j": "ja", "p": "pt", "z": "zh"}
 """Kokoro's languages, by the first letter of a voice's name."""
@@ -53,30 +59,45 @@ class SherpaVoice:
     languages: tuple[str, ...]
     networks: Mapping[str, Path] = field(default_factory=dict[str, Path])
     """Files of a voice that clones."""
+    published: PublishedVoice | None = None
+    """The voice's files, if they are as its authors publish them: ``config`` takes them from another folder."""
+    phonemized: bool = False
+    """Whether the library takes phonemes in place of a text."""
 
     def number(self, voice: str) -> int:
         """Return the library's number of a voice."""
         return [one.id for one in self.voices].index(voice)
 
-    def config(self, library: Any, threads: int) -> Any:
-        """Return the configuration that sherpa_onnx.OfflineTts is made of."""
-        files = {"tokens": str(self.folder / "tokens.txt"), "lexicon": ",".join(map(str, self.lexicons))}
-        voices = str(self.folder / "voices.bin")
+    @property
+    def pronounce(self) -> Pronounce | None:
+        """Return what makes phonemes of an English clause, for a voice that takes them; else None."""
+        if not self.phonemized or not self.languages or _base(self.languages[0]) != "en":
+            return None
+        in_ipa = self.family != "kokoro"
+        if self.published is not None:
+            return by_dictionaries(self.folder, in_ipa)
+        return by_lexicon(self.lexicons[0], in_ipa)
+
+    def config(self, library: Any, threads: int, folder: Path) -> Any:
+        """Return the configuration that sherpa_onnx.OfflineTts is made of; ``folder`` has the library's files."""
+        files = {"tokens": str(folder / "tokens.txt"), "lexicon": ",".join(map(str, self.lexicons))}
+        voices = str(folder / "voices.bin")
+        path = str(folder / "model.onnx" if self.published else self.model)
         match self.family:
             case "kokoro":
-                model = library.OfflineTtsKokoroModelConfig(model=str(self.model), voices=voices, **files)
+                model = library.OfflineTtsKokoroModelConfig(model=path, voices=voices, **files)
             case "kitten":
-                model = library.OfflineTtsKittenModelConfig(model=str(self.model), voices=voices, **files)
+                model = library.OfflineTtsKittenModelConfig(model=path, voices=voices, **files)
             case "matcha":
                 model = library.OfflineTtsMatchaModelConfig(
-                    acoustic_model=str(self.model), vocoder=str(self.vocoder or ""), **files
+                    acoustic_model=path, vocoder=str(self.vocoder or ""), **files
                 )
             case "zipvoice":
                 model = library.OfflineTtsZipvoiceModelConfig(**self._networks)
             case "pocket":
                 model = library.OfflineTtsPocketModelConfig(**self._networks)
             case _:
-                model = library.OfflineTtsVitsModelConfig(model=str(self.model), **files)
+                model = library.OfflineTtsVitsModelConfig(model=path, **files)
         return library.OfflineTtsConfig(
             model=library.OfflineTtsModelConfig(**{self.family: model}, num_threads=threads, provider="cpu"),
             rule_fsts=",".join(str(rule) for rule in self.rules if rule.suffix == ".fst"),
@@ -99,6 +120,8 @@ def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone
         return _cloning(folder, cloner, language, clones)
     if clones:
         raise ConfigError(f"options.clones: the voice in {folder} cannot clone voices; leave them out")
+    if (published := published_in(folder)) is not None:
+        return _published(folder, published, language)
     model, metadata, vocoder = _networks(folder)
     family = _family(folder, metadata, vocoder)
     _check_metadata(model, family, metadata)
@@ -106,6 +129,8 @@ def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone
     languages = _languages(folder, metadata)
     chosen = _chosen(language, languages, folder)
     lexicons = _lexicons(folder, chosen)
+    for lexicon in lexicons:
+        check_lexicon(lexicon, folder / "tokens.txt", marked=family == "vits" and _is_phonemized(metadata))
     spoken = tuple(dict.fromkeys((chosen, *languages))) if chosen else languages
     return SherpaVoice(
         folder,
@@ -117,6 +142,22 @@ def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone
         int(metadata["sample_rate"]),
         _voices(family, metadata, spoken),
         spoken,
+        phonemized=family == "kokoro" or (family == "vits" and _is_phonemized(metadata)),
+    )
+
+
+def _published(folder: Path, voice: PublishedVoice, language: str) -> SherpaVoice:
+    spoken = _tag(voice.metadata["voice"])
+    if _base(spoken) != "en":
+        raise WeightsError(
+            f"The voice in {folder} speaks {voice.metadata['language']}. As its authors publish it, tts.sherpa speaks "
+            "English voices only; take the files of k2-fsa/sherpa-onnx, with a lexicon."
+        )
+    languages = (_chosen(language, (spoken,), folder),)
+    rate_hz = int(voice.metadata["sample_rate"])
+    voices = _voices(voice.family, voice.metadata, languages)
+    return SherpaVoice(
+        folder, voice.family, voice.model, None, (), (), rate_hz, voices, languages, {}, voice, phonemized=True
     )
 
 
@@ -199,6 +240,11 @@ def _check_styles(path: Path, metadata: Mapping[str, str]) -> None:
     size = 4 * math.prod(map(int, numbers))
     if path.stat().st_size != size:
         raise WeightsError(f"{path} has {path.stat().st_size} bytes, and should have {size}: fetch it again.")
+
+
+def _is_phonemized(metadata: Mapping[str, str]) -> bool:
+    """Whether the library reads a lexicon with ``||`` only: it takes another one for that of another model."""
+    return any(name in metadata.get("comment", "").lower() for name in PHONEMIZED)
 
 
 def _languages(folder: Path, metadata: Mapping[str, str]) -> tuple[str, ...]:

@@ -171,6 +171,7 @@ class Fuzzed:
             self._said.task_done()
 
 
+@pytest.mark.slow
 @settings(max_examples=SESSIONS, deadline=None)
 @given(seed=st.integers(0, 2**63))
 def test_no_event_is_a_mistake_of_ours(server: tuple[asyncio.Runner, Running], seed: int) -> None:

@@ -86,6 +86,7 @@ async def test_a_slow_reader_that_overflows_its_bound_is_disconnected(serve_with
         await server.empty()
 
 
+@pytest.mark.slow
 @pytest.mark.fault("N4.2", "N4.5")
 async def test_a_thousand_quick_connects(server: Any, talk: Any) -> None:
     """Half of them leave without a close frame."""

@@ -245,6 +245,18 @@ async def test_many_requests_on_one_connection_each_have_their_time(rig: Rig, cl
         await rig.reaches(State.IDLE)
 
 
+async def test_a_proxys_connection_still_takes_a_request_after_a_minute(rig: Rig, clock: Clock) -> None:
+    """nginx and load balancers reuse a connection for 60 s. If the server closed it before, a request could be lost."""
+    reader, writer = await rig.peer(GET)
+    for _ in range(2):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        await reader.readexactly(2)
+        await rig.reaches(State.IDLE)
+        await clock.advance(61.0)
+        writer.write(GET)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
 async def test_a_peer_that_says_no_more_is_closed_behind_its_answer(rig: Rig, clock: Clock) -> None:
     """asyncio closes a connection whose peer half-closes it, and nobody told how long that may take."""
     _, writer = await rig.peer(GET.replace(b"short", b"large"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.rig import silence
+from tests.app.rig import running, script_spec, silence, talking
 
 USER = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "say: one two"}]}
 OPENED = [
@@ -164,6 +164,15 @@ async def test_max_output_tokens_ends_an_answer_as_incomplete(client: Any) -> No
     assert response["status_details"] == {"type": "incomplete", "reason": "max_output_tokens"}
     assert response["output"][0]["status"] == "incomplete"
     assert response["max_output_tokens"] == 4
+
+
+async def test_the_text_of_an_answer_ends_with_its_longest_sound() -> None:
+    async with running(script_spec(limits={"answer_s": 2.0})) as server, talking(server) as client:
+        response = await client.ask("long 4000")
+        assert response["status_details"] == {"type": "incomplete", "reason": "max_output_tokens"}
+        assert client.audio_s() == 2.0
+        written = response["output"][0]["content"][0]["transcript"].split()
+        assert len(written) < 1000, "the thinker stops with the voice"
 
 
 async def test_a_failed_response_ends_once_and_the_session_goes_on(client: Any) -> None:

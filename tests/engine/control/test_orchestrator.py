@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.chunk import Chunk
+from engine.chunk import Audio, Chunk, Text, Usage, kinds
 from engine.core import IN_WRITING, Sampling
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, StageUnavailable, Stalled
 from engine.ipc import messages
@@ -561,3 +561,40 @@ async def test_a_request_that_cannot_be_looked_at_ends_with_one_error(caplog: py
             await asyncio.wait_for(read(rig, wants=bad), 20)
         await settled(rig)
     assert "TypeError" in caplog.text
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_a_thinker_that_never_ends_stops_with_the_voice_that_was_cut_off(apart: bool) -> None:
+    """And the last chunk says that the answer was cut."""
+    written = 0
+
+    def write(req: StageRequest) -> Result:
+        nonlocal written
+        written += 1
+        req.pending.clear()
+        req.needs_input = False
+        return [Text("word ", 5 * (written - 1))]
+
+    def speak(req: StageRequest) -> Result:
+        while req.pending:
+            req.pending.popleft()
+            req.state = (req.state or 0) + 1
+        req.cut = req.done = (req.state or 0) >= 100
+        return []
+
+    class Begins(FakeStage):
+        async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+            yield "start"
+
+    text = kinds(Text)
+    stages = [
+        Begins("thinker", 0, write, emits=text, feeds=text),
+        FakeStage("voice", 1, speak, takes=text, emits=kinds(Audio), feeds=NOTHING, answers=False),
+    ]
+    async with rigged(*([[stage] for stage in stages] if apart else [stages])) as rig:
+        async with asyncio.timeout(20), rig.open(request(), None) as chunks:
+            got = [chunk async for chunk in chunks]
+        pieces = sum(isinstance(chunk, Text) for chunk in got)
+        assert 100 <= pieces < 1000
+        assert got[-1] == Usage(output_tokens=pieces, finish="length")
+        await settled(rig)

@@ -23,6 +23,7 @@ from engine.worker.models.nano.inference import run
 from engine.worker.models.nano.voice import FRAME_S, LATENT, VOICES, WHO, Floats, session, voice_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
+from engine.worker.tts.answer_audio import MOST_UNSAID
 
 LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
 LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
@@ -121,9 +122,17 @@ class Talker:
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Text -> letters to say; the last row is what `flush` gives."""
         speller = Speller()
+        unsaid = 0
         async for chunk in inputs:
-            if isinstance(chunk, Text | VoiceText) and (said := speller.feed(chunk.text, chunk.start)).letters:
+            if not isinstance(chunk, Text | VoiceText):
+                continue
+            unsaid += len(chunk.text)
+            if (said := speller.feed(chunk.text, chunk.start)).letters:
+                unsaid = 0
                 yield said
+            if unsaid > MOST_UNSAID:
+                req.cut = True
+                break
         yield speller.flush()
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
@@ -140,6 +149,7 @@ class Talker:
         for req in main:
             speech: NanoTalkerState = req.state
             req.needs_input = not speech.speakable
+            req.cut = req.cut or speech.frames >= _most(req.request)
             req.done = speech.frames >= _most(req.request) or (req.needs_input and speech.complete)
         return [failed.get(req.slot, given.get(req.slot, [])) for req in reqs]
 

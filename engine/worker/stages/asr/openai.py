@@ -56,7 +56,7 @@ class OpenAiAsrStage(Streamed):
 
     async def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
         pcm = await _turn(inputs)
-        text = spoken(await self._transcribe(pcm)) if is_loud(pcm) else ""
+        text = spoken(await self._transcribe(pcm), len(pcm) / MIC_RATE_HZ) if is_loud(pcm) else ""
         yield Transcript(text, final=True, understood=bool(text))
 
     async def _transcribe(self, pcm: Pcm) -> str:

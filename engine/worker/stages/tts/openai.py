@@ -106,9 +106,13 @@ class OpenAiTtsStage(Streamed):
                     for audio in answer.push(wave, rate_hz):
                         yield audio
                     if answer.full:
+                        req.cut = True
                         return
                 for audio in answer.end():
                     yield audio
+                if answer.mute:
+                    req.cut = True
+                    break
         if answer.lettered and not answer.sounded:
             raise StageFailed(
                 f"{self._options.who} returned no audio for this text. Does its voice support the language?"

@@ -7,7 +7,9 @@ Pocket: on the CPU and without torch.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,14 +26,20 @@ from engine.worker.libraries.weights_folder import unloadable
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.tts.clause_voice import ClauseSpeaker, Piece, Saying
-from engine.worker.tts.clauses import on_one_line
+from engine.worker.tts.clauses import WORDS, on_one_line
 from engine.worker.tts.reference_voice import Clone, check_clones, reference_sound
 from engine.worker.tts.sherpa import SherpaVoice, sherpa_voice
 from engine.worker.tts.sherpa_clones import STEPS
 from engine.worker.tts.voices import voice_info
 
+FIRST = 6
+"""Words of the first clause of a voice that is not fast."""
+
 STEADY = 16
 """Words of a clause at most: a call that has begun is not interrupted, and others wait for its end."""
+
+FAST = 8.0
+"""Seconds of speech a second from which on a voice is fast: 16 words are said within a second, and none is cut off."""
 
 LINES = b"sherpa-onnx/csrc/"
 """The mark of the library's own lines, which quote what is said."""
@@ -45,8 +53,9 @@ class SherpaTtsOptions:
     """The voice where a request names none; empty: the first one."""
     language: str = ""
     """The language of the answers, as BCP 47, of a voice that speaks several; empty: English, or the voice's first."""
-    first_words: int = 6
-    """Words of an answer's first clause. Fewer give an earlier first sound, which a slow voice cannot follow up."""
+    first_words: int | None = None
+    """Words of an answer's first clause. Fewer give an earlier first sound, which a slow voice cannot follow up. None:
+    6, or a whole phrase if the voice makes 8 seconds of speech a second when it is loaded."""
     clones: tuple[Clone, ...] = ()
     """Voices that ZipVoice and Pocket make from recordings; ZipVoice wants to know the text that is spoken in each."""
 
@@ -72,17 +81,27 @@ class SherpaTtsStage(ClauseSpeaker):
         self._voice = sherpa_voice(config.weights, self._options.language, self._options.clones)
         self._references = [reference_sound(clone, self._voice.rate_hz) for clone in self._options.clones]
         self.rate_hz = self._voice.rate_hz
-        first = self._options.first_words
+        first = self._options.first_words or FIRST
         self.words = ChunkSpec(first=first, growth=1.5, steady=max(STEADY, first))
         # Pocket reads text itself; the lexicons of the others lack numbers and abbreviations.
         english = any(language.startswith("en") for language in self._voice.languages[:1])
         self._english = english and self._voice.family != "pocket"
+        self._pronounce = self._voice.pronounce
         self._library, self._tts = _loaded(self._voice, config.threads)
 
     def warm_up(self) -> None:
-        """Make the library allocate its memory, and load the grammar of English numbers, before the first request."""
+        """Make the library allocate its memory, load the grammar of English numbers, and measure the voice's speed."""
         for text in (self.wording("hello, 3 times"), "你好"):
             self._generate(text, 0, 1.0, lambda: False)
+        if self._options.first_words is None and self._speed() >= FAST:
+            self.phrases = True
+            self.words = ChunkSpec(first=STEADY, growth=1.5, steady=WORDS.steady)
+
+    def _speed(self) -> float:
+        """Return the seconds of speech that the voice makes a second."""
+        began_s = time.perf_counter()
+        pieces = self._generate(self.wording("hello, this is a test of the voice"), 0, 1.0, lambda: False)
+        return sum(len(wave) for wave, _ in pieces) / self.rate_hz / (time.perf_counter() - began_s)
 
     def wording(self, text: str) -> str:
         return in_words(text) if self._english else on_one_line(text)
@@ -104,14 +123,16 @@ class SherpaTtsStage(ClauseSpeaker):
             return int(not left())
 
         with without_lines_of(LINES):
-            made = self._tts.generate(text, self._wanted(number, speed), take)
+            made = self._tts.generate(text, self._wanted(text, number, speed), take)
         if not pieces and not left() and (samples := made.samples):  # Kitten reports no pieces
             pieces.append((np.array(samples, np.float32), 1.0))
         return pieces
 
-    def _wanted(self, number: int, speed: float) -> Any:
-        """Return the library's settings for a voice and a speed."""
+    def _wanted(self, text: str, number: int, speed: float) -> Any:
+        """Return the library's settings for a text: its phonemes, if the voice takes them, a voice and a speed."""
         wanted = self._library.GenerationConfig()
+        if self._pronounce is not None and text.isascii():
+            wanted.phoneme_codepoints = [[*map(ord, self._pronounce(text))]]
         wanted.sid = number
         wanted.speed = speed
         if self._references:
@@ -128,7 +149,7 @@ STAGE = SherpaTtsStage
 
 def _options(mapping: Mapping[str, Any]) -> SherpaTtsOptions:
     options: SherpaTtsOptions = build(SherpaTtsOptions, dict(mapping), "options")
-    if not 1 <= options.first_words <= 100:
+    if options.first_words is not None and not 1 <= options.first_words <= 100:
         raise ConfigError("options.first_words: must be 1 to 100")
     check_clones(options.clones, ())
     return options
@@ -136,10 +157,11 @@ def _options(mapping: Mapping[str, Any]) -> SherpaTtsOptions:
 
 def _loaded(voice: SherpaVoice, threads: int) -> tuple[Any, Any]:
     library = sherpa_library("tts.sherpa")
-    config = voice.config(library, threads)
-    if not config.validate():
-        raise WeightsError(f"sherpa-onnx cannot load the voice in {voice.folder}; the log says what is missing.")
-    try:
-        return library, library.OfflineTts(config)
-    except RuntimeError as error:
-        raise unloadable(str(voice.model), error) from error
+    with voice.published.for_library() if voice.published else nullcontext(voice.folder) as folder:
+        config = voice.config(library, threads, folder)
+        if not config.validate():
+            raise WeightsError(f"sherpa-onnx cannot load the voice in {voice.folder}; the log says what is missing.")
+        try:
+            return library, library.OfflineTts(config)
+        except RuntimeError as error:
+            raise unloadable(str(voice.model), error) from error

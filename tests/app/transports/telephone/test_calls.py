@@ -341,6 +341,7 @@ async def test_keys_and_sound_without_end_are_bounded(server: Running, dial: Dia
         await server.empty()
 
 
+@pytest.mark.slow
 async def test_ten_thousand_keys_are_no_load(server: Running, dial: Dial) -> None:
     """Keys that telephones do not have are none; the others are events, or the call ends as one that says too much."""
     async with dial(reached(server)) as phone:

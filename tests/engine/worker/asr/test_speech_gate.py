@@ -8,6 +8,10 @@ import pytest
 from engine.core import MIC_RATE_HZ
 from engine.worker.asr.speech_gate import FRAME, is_loud, loudness, spoken
 
+PROMPT = (
+    "Please press one to mute or unmute yourself, two to lock or unlock the conference, three to eject the last user, "
+    "four or six to decrease or increase the conference volume, seven or nine to decrease or increase yours."
+)
 QUIET = np.random.default_rng(1).normal(0, 20, MIC_RATE_HZ).astype(np.int16)
 
 
@@ -37,7 +41,41 @@ def test_loudness_is_that_of_whole_frames() -> None:
         ("...", ""),
         ("[music] Good day.", "[music] Good day."),
         ("你好。", "你好。"),
+        ("You", ""),
+        ("Thanks for watching!", ""),
+        ("Subtitles by the Amara.org community", ""),
+        ("Thank you.", "Thank you."),
+        ("You know the answer.", "You know the answer."),
     ],
 )
-def test_noises_that_ears_name_are_no_words(text: str, words: str) -> None:
-    assert spoken(text) == words
+def test_noises_and_phrases_that_models_write_for_noise_are_no_words(text: str, words: str) -> None:
+    assert spoken(text, 3.0) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "length_s"),
+    [
+        ("Du-" * 30, 8.0),
+        ("The first is the first is the first is the first is the first is the first", 8.0),
+        ("1,5,5,5,5,5,5,5,5,5,5,5,5,5,5,5,5,5,5,5,5,5", 8.0),
+        ("To remove the pipes, to remove the pip", 0.75),
+        ("We will see each other again when all of you have arrived here", 1.0),
+        ("今天天气很好我们一起去公园散步然后回家吃饭看电视睡觉明天再来吧好不好你说呢我觉得可以", 0.7),
+    ],
+)
+def test_a_loop_and_more_words_than_anybody_can_say_are_not_understood(text: str, length_s: float) -> None:
+    assert not spoken(text, length_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "length_s"),
+    [
+        ("Yes, please do it", 0.5),
+        ("No, no, no, no.", 1.0),
+        (PROMPT, 12.0),
+        ("One, two, three, four, five, six, seven, eight, nine, ten.", 3.0),
+        ("今天天气很好我们一起去公园散步", 2.0),
+    ],
+)
+def test_fast_speech_and_lists_are_understood(text: str, length_s: float) -> None:
+    assert spoken(text, length_s) == text

@@ -38,10 +38,11 @@ class Counting(WholeClips):
 
 class Inventing(Counting):
     invents = True
+    text = "[MUSIC]"
 
     def transcribe(self, clips: Sequence[Pcm]) -> Sequence[WordTimes]:
         super().transcribe(clips)
-        return [WordTimes("[MUSIC]") for _ in clips]
+        return [WordTimes(self.text) for _ in clips]
 
 
 def noise(seconds: float) -> Pcm:
@@ -100,3 +101,18 @@ def test_names_of_noises_are_no_words() -> None:
     stage = Inventing(StageConfig())
     assert stage.step([speaking(stage, noise(1))]) == [[]]
     assert stage.batches == [[MIC_RATE_HZ]]
+
+
+@pytest.mark.parametrize(
+    "text", ["You", "no " * 40, "It has many more words than anybody can say in the time of one second"]
+)
+def test_a_text_that_nobody_can_have_said_is_not_understood(text: str) -> None:
+    stage = Inventing(StageConfig())
+    stage.text = text
+    req = speaking(stage, noise(1))
+    req.ended = True
+    assert stage.step([req]) == [[Transcript("", final=True, understood=False)]]
+    stage.text = "Is it raining?"
+    req = speaking(stage, noise(1))
+    req.ended = True
+    assert stage.step([req]) == [[Transcript("Is it raining?", final=True, understood=True)]]

@@ -258,3 +258,22 @@ async def test_the_offsets_of_a_long_text_are_those_of_the_answer() -> None:
     text = "so " * AT_ONCE
     rows = clauses(StageRequest(request(), 0, Listener(1000)), of([VoiceText(text, 7)]))
     assert [source async for clause in rows for source in clause.sources] == list(range(7, 7 + len(text)))
+
+
+FAST = ChunkSpec(first=16, growth=1.5, steady=30)
+WALK = "I would like to order two large pizzas with mushrooms and extra cheese, please. Thank you."
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (WALK, ["I would like to order two large pizzas with mushrooms and extra cheese, ", "please. Thank you."]),
+        ("Yes. It is open on all of the days of the week.", ["Yes. ", "It is open on all of the days of the week."]),
+        ("Well, it is open, I think.", ["Well, it is open, ", "I think."]),
+        ("word " * 40, ["word " * 16, "word " * 24]),
+    ],
+)
+def test_a_fast_voice_begins_with_a_whole_phrase(text: str, found: list[str]) -> None:
+    cutter = Clauses(FAST, phrases=True)
+    clauses = [*cutter.feed(text, 0), cutter.flush()]
+    assert [clause.text for clause in clauses if clause is not None] == found

@@ -136,6 +136,40 @@ def test_what_is_missing_is_one_sentence(
         sherpa_voice(folder)
 
 
+@pytest.mark.parametrize(
+    ("said", "lexicon", "reason"),
+    [
+        (
+            {"comment": "piper"},
+            b"hello h e l l o\n",
+            r"lexicon\.txt has the format of sherpa-onnx before version 2 \('hel",
+        ),
+        (
+            {},
+            "hello 你 好\n".encode(),
+            r"is not a lexicon of this voice: 'hello 你 好' has no phoneme of the voice's tok",
+        ),
+        ({}, b"", r"is not a lexicon of this voice: it has no words"),
+        ({}, b"\xff\xfe\x00", r"lexicon\.txt cannot be read as text in UTF-8"),
+        ({}, b'{"hello": "hello"}\n', r"is not a lexicon of this voice: .*has no phoneme"),
+    ],
+)
+def test_a_lexicon_of_another_format_is_refused(
+    tmp_path: Path, said: dict[str, Any], lexicon: bytes, reason: str
+) -> None:
+    folder = tiny_voices.vits(tmp_path, **said)
+    (folder / "lexicon.txt").write_bytes(lexicon)
+    with pytest.raises(WeightsError, match=reason):
+        sherpa_voice(folder)
+
+
+@pytest.mark.parametrize("line", ["hello || h e l l o\n", "hello || hel lo\n"])
+def test_a_lexicon_with_marks_is_taken(tmp_path: Path, line: str) -> None:
+    folder = tiny_voices.vits(tmp_path, comment="piper")
+    (folder / "lexicon.txt").write_text(line)
+    assert names(sherpa_voice(folder).lexicons) == ["lexicon.txt"]
+
+
 def test_a_folder_that_is_nowhere_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="There is no folder"):
         sherpa_voice(tmp_path / "none")

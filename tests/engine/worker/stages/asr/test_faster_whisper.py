@@ -158,9 +158,9 @@ def test_a_text_without_an_end_is_not_understood(english: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("no_speech", "mean_logprob", "understood"),
-    [(0.9, -0.2, True), (0.1, -1.5, True), (0.9, -1.5, False), (0.55, -1.05, True)],
+    [(0.9, -0.2, True), (0.1, -0.9, True), (0.1, -1.1, False), (0.9, -0.6, False), (0.55, -0.6, True)],
 )
-def test_an_unlikely_text_of_a_clip_without_speech_is_dropped(
+def test_an_unlikely_text_is_dropped_and_sooner_where_nobody_seems_to_speak(
     no_speech: float, mean_logprob: float, understood: bool
 ) -> None:
     tokens = [1, 2, 3]

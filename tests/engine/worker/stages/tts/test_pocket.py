@@ -282,6 +282,7 @@ print(torch.compiler.disable.__name__, "scipy.signal" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_it_speaks_with_the_network_blocked_no_cache_and_no_compiler(folder: Path, tmp_path: Path) -> None:
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[5])}
     done = subprocess.run(

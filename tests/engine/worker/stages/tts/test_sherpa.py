@@ -65,20 +65,20 @@ def vits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def said_as(stage: Any, text: str) -> list[str]:
     """The clauses of a lowercase text, as the library gets them."""
-    cutter = Clauses(stage.words)
+    cutter = Clauses(stage.words, phrases=stage.phrases)
     clauses = [*cutter.feed(text, 0), cutter.flush()]
     return [clause.text.strip() for clause in clauses if clause is not None]
 
 
 def expected(stage: Any, text: str, number: int = 0, speed: float = 1.0) -> np.ndarray:
     """What the library makes of each clause when it is called for it, at the speaker's rate."""
-    cutter = Clauses(stage.words)
+    cutter = Clauses(stage.words, phrases=stage.phrases)
     clauses = [*cutter.feed(text, 0), cutter.flush()]
     sounds: list[np.ndarray] = []
     for clause in clauses:
         assert clause is not None
         words = clause.text.lower().replace(";", ",").strip()
-        made = stage._tts.generate(words, sid=number, speed=speed)
+        made = stage._tts.generate(words, stage._wanted(words, number, speed))
         sounds.append(resample(np.array(made.samples, np.float32), made.sample_rate, SPEAKER_RATE_HZ))
     return np.concatenate(sounds)
 
@@ -240,6 +240,25 @@ async def test_a_text_of_which_nothing_can_be_said_ends_with_one_error(vits: Pat
         assert await said(desk, "a", "Kowalski Nowak") == []
         assert failure(desk, "a") == "The voice cannot say any of this answer: it speaks en."
         assert len(whole(await said(desk, "b", "hello"))) > 0
+
+
+async def test_an_answer_of_which_nothing_can_be_said_does_not_wait_for_its_end(vits: Path) -> None:
+    async with working(voice(vits)) as desk:
+        desk.put(opened("a", *desk.worker.free, credit=10_000))
+        desk.put(*(messages.Feed("a", Text("Это длинный рассказ. ", 21 * n)) for n in range(20)))
+        await desk.ended("a")
+        assert failure(desk, "a") == "The voice cannot say any of this answer: it speaks en."
+
+
+async def test_an_answer_that_goes_over_to_another_script_ends_behind_what_was_said(vits: Path) -> None:
+    async with working(voice(vits)) as desk:
+        desk.put(opened("a", *desk.worker.free, credit=10_000), messages.Feed("a", Text(TEXT, 0)))
+        desk.put(*(messages.Feed("a", Text("Это длинный рассказ. ", len(TEXT) + 21 * n)) for n in range(20)))
+        await desk.ended("a")
+        assert failure(desk, "a") == ""
+        assert any("voice.cut" in marks.marks for marks in desk.of(messages.Marks, "a"))
+        heard = whole(only(Audio, [emit.chunk for emit in desk.of(messages.Emit, "a")]))
+        assert len(heard) >= len(whole(await said(desk, "b", TEXT)))
 
 
 async def test_a_text_of_a_hundred_thousand_characters_without_an_end_is_said_in_pieces(vits: Path) -> None:

@@ -1,0 +1,85 @@
+"""The part of an answer that a voice reads aloud, and the end of an answer that nobody can listen to.
+
+A language model may write on without anything that can be said (a row of emoji), or for minutes. Neither is of use to
+a listener, so a spoken answer has limits that a written one has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import assert_never
+
+from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Usage
+from engine.errors import StageFailed
+from engine.worker.llm.deltas import Delta, ReasoningDelta
+from engine.worker.llm.spoken_text import SpokenText
+from engine.worker.tts.text_breaks import Breaks, Level
+
+MOST_SILENT = 200
+"""Characters in a row without anything to say, after which a spoken answer ends. A tenth of a code block's count."""
+LETTER_S = 0.065
+"""Seconds that a character takes to say."""
+OVERTIME = 1.35
+"""The share of the longest speech at which an answer ends at a word, if no sentence has ended before."""
+
+
+async def read_aloud(
+    deltas: AsyncIterator[Delta], speaks: bool = False, longest_s: float | None = None
+) -> AsyncGenerator[Chunk]:
+    """Yield an answer's chunks, with the text for the voice (VoiceText) after each piece.
+
+    If the answer ``speaks``, it ends early, with the finish "length", once it has been silent for MOST_SILENT
+    characters, or at the end of the first sentence behind ``longest_s`` seconds of speech. Raises StageFailed for a
+    spoken answer that ends early and had nothing to say.
+    """
+    aloud = SpokenText()
+    end = _AnswerEnd(longest_s if speaks else None)
+    pieces = 0
+    async for delta in deltas:
+        match delta:
+            case Text(text):
+                pieces += 1
+                kept = end.within(text)
+                yield delta if len(kept) == len(text) else Text(kept, delta.start)
+                for piece in aloud.feed(kept):
+                    yield piece
+                if end.reached or (speaks and aloud.silent > MOST_SILENT):
+                    for piece in aloud.flush():
+                        yield piece
+                    if not aloud.lettered:
+                        raise StageFailed("The answer has nothing that can be said aloud. Ask for it in words.")
+                    yield Usage(output_tokens=pieces, finish="length")
+                    return
+            case Usage():
+                for piece in aloud.flush():
+                    yield piece
+                yield delta
+            case ToolCallDelta() | ToolCall():
+                yield delta
+            case ReasoningDelta():
+                pass  # nobody hears what a model thinks
+            case _:
+                assert_never(delta)
+
+
+class _AnswerEnd:
+    """The place where an answer of at most ``longest_s`` seconds ends: between sentences, or else between words."""
+
+    def __init__(self, longest_s: float | None) -> None:
+        self.reached = False
+        self._most = None if longest_s is None else longest_s / LETTER_S
+        self._breaks = Breaks()
+        self._length = 0
+
+    def within(self, text: str) -> str:
+        """Return the part of the next piece that still belongs to the answer."""
+        if self._most is None:
+            return text
+        for i, character in enumerate(text):
+            level = self._breaks.push(character)
+            wanted = Level.SENTENCE if self._length < OVERTIME * self._most else Level.WORD
+            if self._length >= self._most and level is not None and level >= wanted:
+                self.reached = True
+                return text[:i]
+            self._length += 1
+        return text

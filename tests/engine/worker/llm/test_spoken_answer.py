@@ -1,0 +1,92 @@
+"""A spoken answer ends where nobody could listen to it any longer; a written one does not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from engine.chunk import Chunk, Text, Usage, VoiceText, texts
+from engine.errors import StageFailed
+from engine.worker.llm.spoken_answer import LETTER_S, MOST_SILENT, read_aloud
+
+SENTENCE = "Cats sleep for most of the day. "
+RUN_ON = "and cats sleep "
+
+
+async def written(*pieces: str) -> AsyncIterator[Text | Usage]:
+    for text in texts(pieces):
+        yield text
+    yield Usage(output_tokens=len(pieces), finish="stop")
+
+
+async def answered(*pieces: str, speaks: bool = True, longest_s: float | None = None) -> list[Chunk]:
+    return [chunk async for chunk in read_aloud(written(*pieces), speaks, longest_s)]
+
+
+def text_of(chunks: list[Chunk]) -> str:
+    return "".join(chunk.text for chunk in chunks if isinstance(chunk, Text))
+
+
+def spoken(chunks: list[Chunk]) -> str:
+    return "".join(chunk.text for chunk in chunks if isinstance(chunk, VoiceText))
+
+
+async def test_a_row_of_emoji_ends_a_spoken_answer_behind_what_was_said() -> None:
+    chunks = await answered("Sure! ", *["😀"] * 5000)
+    assert text_of(chunks) == "Sure! " + "😀" * (len(text_of(chunks)) - 6)
+    assert MOST_SILENT < len(text_of(chunks)) < MOST_SILENT + 10
+    assert spoken(chunks).strip() == "Sure!"
+    assert chunks[-1] == Usage(output_tokens=len(text_of(chunks)) - 5, finish="length")
+
+
+@pytest.mark.parametrize("piece", ["😀", "- ", "| --- |", "\n", "…"])
+async def test_an_answer_without_a_word_is_one_error(piece: str) -> None:
+    with pytest.raises(StageFailed, match=r"^The answer has nothing that can be said aloud\. Ask for it in words\.$"):
+        await answered(*[piece] * 5000)
+
+
+async def test_a_written_answer_may_be_of_anything() -> None:
+    chunks = await answered(*["😀"] * 5000, *[SENTENCE] * 100, speaks=False, longest_s=5)
+    assert len(text_of(chunks)) == 5000 + 100 * len(SENTENCE)
+    assert chunks[-1] == Usage(output_tokens=5100, finish="stop")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Done. 😀😀😀 What else?",
+        f"See [the page](https://example.org/{'long/' * 30}) for more.",
+        "Here you are:\n```python\n" + "print('hello')\n" * 80 + "```\nThat prints it.",
+        "| name | age |\n|------|-----|\n" + "| Ann | 7 |\n" * 30,
+    ],
+)
+async def test_links_code_and_tables_between_words_do_not_end_an_answer(text: str) -> None:
+    chunks = await answered(*text)
+    assert text_of(chunks) == text
+    assert chunks[-1] == Usage(output_tokens=len(text), finish="stop")
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 10_000])
+async def test_a_long_answer_ends_with_the_sentence_in_which_its_time_is_over(size: int) -> None:
+    whole = SENTENCE * 200
+    chunks = await answered(*(whole[at : at + size] for at in range(0, len(whole), size)), longest_s=5)
+    text = text_of(chunks)
+    assert text.endswith("day. ")
+    assert whole.startswith(text)
+    assert 5 / LETTER_S <= len(text) < 5 / LETTER_S + len(SENTENCE)
+    assert spoken(chunks).split() == text.split()
+    assert isinstance(chunks[-1], Usage)
+    assert chunks[-1].finish == "length"
+
+
+async def test_a_long_answer_without_sentences_ends_between_words() -> None:
+    chunks = await answered(*[RUN_ON] * 1000, longest_s=5)
+    assert text_of(chunks).endswith((" ",))
+    assert 5 / LETTER_S < len(text_of(chunks)) < 1.5 * 5 / LETTER_S
+
+
+async def test_an_answer_that_ends_in_time_is_left_as_it_is() -> None:
+    chunks = await answered(*[SENTENCE] * 2, longest_s=5)
+    assert text_of(chunks) == SENTENCE * 2
+    assert chunks[-1] == Usage(output_tokens=2, finish="stop")
