@@ -216,7 +216,7 @@ def _check_kind(network: Path, *kinds: str) -> str:
     """Return which of these kinds a network is. Raises WeightsError for another."""
     metadata = metadata_of(network)
     model_type = metadata.get("model_type", "")
-    streams = model_type.startswith(_ZIPFORMERS) and bool(metadata.get("T"))
+    streams = bool(metadata.get("T" if model_type.startswith(_ZIPFORMERS) else "chunk_shift"))
     for kind in kinds:
         if model_type.startswith(kind) and not streams:
             return kind

@@ -1,11 +1,14 @@
-"""Streaming ears of sherpa-onnx as they lie in a folder: which model they are, their files, their languages."""
+"""Streaming speech models of sherpa-onnx in a folder: which kind they are, their files and their languages.
+
+The kinds are zipformers (transducers and CTC), Paraformer, and NeMo's cache-aware transducers and CTC.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.errors import WeightsError
 from engine.worker.asr.sherpa_model_files import (
@@ -23,7 +26,9 @@ from engine.worker.libraries.weights_folder import weights_folder
 
 USE = "asr.sherpa"
 FRAME_S = 0.01
-WHOLE_CLIPS = ("EncDec", "whisper", "sense_voice", "paraformer")
+NEMO = "EncDec"
+"""Beginning of the kinds of NeMo."""
+WHOLE_CLIPS = (NEMO, "whisper", "sense_voice", "paraformer")
 """Beginnings of the kinds that hear whole clips."""
 
 _ZIPFORMER = (
@@ -44,6 +49,14 @@ _PARAFORMER = (
     "decoder_num_blocks",
     "decoder_kernel_size",
 )
+_CACHES = ("cache_last_channel", "cache_last_time")
+_NEMO = (
+    "vocab_size",
+    "window_size",
+    "chunk_shift",
+    "subsampling_factor",
+    *(f"{cache}_dim{n}" for cache in _CACHES for n in (1, 2, 3)),
+)
 _PARAFORMER_TAIL_S = 1.3
 """It looks at 0.6 s at a time, and takes the end of each with the next."""
 
@@ -57,38 +70,57 @@ class SherpaEars(SherpaModel):
     """Seconds of silence that must follow the last word, so that the model looks at it."""
 
 
+class _Networks(NamedTuple):
+    """The networks of a folder."""
+
+    files: Mapping[str, Path]
+    """The arguments of the factory that name them."""
+    factory: str
+    tail_s: float
+    tokens: int = 0
+    """The number of tokens, if the networks tell it."""
+
+
 def sherpa_ears(folder: Path | None, languages: Sequence[str] = ()) -> SherpaEars:
-    """The speech model in a folder. Raises WeightsError where something is missing."""
+    """Return the speech model in a folder. Raises WeightsError for missing, damaged or other files."""
     folder = weights_folder(folder, USE, "a speech recognition model of sherpa-onnx")
-    encoder = network_of(folder, "encoder")
-    parts = {part: network_of(folder, part) for part in ("decoder", "joiner")}
-    if encoder is not None and metadata_of(encoder).get("model_type") == "paraformer":
-        networks = whole(folder, {"encoder": encoder, "decoder": parts["decoder"]})
-        factory, tail_s, count = _paraformer(networks["encoder"])
-    elif encoder is not None or any(parts.values()):
-        if encoder is not None:
-            _check_kind(encoder, "zipformer2")
-            _check_streams(encoder)
-        networks = whole(folder, {"encoder": encoder, **parts})
-        factory, tail_s = "from_transducer", _zipformer_tail_s(networks["encoder"])
-        count = int(needed_metadata(networks["decoder"], ["vocab_size", "context_size"])["vocab_size"])
-    else:
-        networks = {"model": _only(folder)}
-        _check_kind(networks["model"], "zipformer2ctc")
-        factory, tail_s, count = "from_zipformer2_ctc", _zipformer_tail_s(networks["model"]), 0
-    tokens = tokens_of(folder, count)
-    known = languages_of(folder, languages)
-    arguments: dict[str, Any] = {name: str(path) for name, path in (networks | {"tokens": tokens}).items()}
-    if factory == "from_transducer":
+    networks = _networks(folder)
+    tokens = tokens_of(folder, networks.tokens)
+    arguments: dict[str, Any] = {name: str(path) for name, path in {**networks.files, "tokens": tokens}.items()}
+    if networks.factory == "from_transducer":
         arguments["temperature_scale"] = 1.0  # otherwise a token's score is not the logarithm of its probability
     return SherpaEars(
         folder=folder,
-        factory=factory,
+        factory=networks.factory,
         arguments=arguments,
-        languages=known,
+        languages=languages_of(folder, languages),
         capitals=in_capitals(tokens),
-        tail_s=tail_s,
+        tail_s=networks.tail_s,
     )
+
+
+def _networks(folder: Path) -> _Networks:
+    encoder = network_of(folder, "encoder")
+    parts = {"encoder": encoder} | {part: network_of(folder, part) for part in ("decoder", "joiner")}
+    if encoder is None and not any(parts.values()):
+        return _one_network(_only(folder))
+    if encoder is not None and metadata_of(encoder).get("model_type") == "paraformer":
+        return _paraformer(whole(folder, {"encoder": encoder, "decoder": parts["decoder"]}))
+    if encoder is not None and _is_streaming_nemo(encoder):
+        return _nemo(whole(folder, parts), "from_transducer", encoder, "pred_rnn_layers", "pred_hidden")
+    if encoder is not None:
+        _check_kind(encoder, "zipformer2")
+        _check_streams(encoder)
+    files = whole(folder, parts)
+    count = int(needed_metadata(files["decoder"], ["vocab_size", "context_size"])["vocab_size"])
+    return _Networks(files, "from_transducer", _zipformer_tail_s(files["encoder"]), count)
+
+
+def _one_network(model: Path) -> _Networks:
+    if _is_streaming_nemo(model):
+        return _nemo({"model": model}, "from_nemo_ctc", model)
+    _check_kind(model, "zipformer2ctc")
+    return _Networks({"model": model}, "from_zipformer2_ctc", _zipformer_tail_s(model))
 
 
 def _only(folder: Path) -> Path:
@@ -116,7 +148,18 @@ def _zipformer_tail_s(hears: Path) -> float:
     return FRAME_S * (int(needed_metadata(hears, ["T"], _ZIPFORMER, "a streaming model")["T"]) + 10)
 
 
-def _paraformer(encoder: Path) -> tuple[str, float, int]:
-    """Its factory, its tail, and how many tokens it has."""
-    metadata = needed_metadata(encoder, _PARAFORMER, ["neg_mean", "inv_stddev"])
-    return "from_paraformer", _PARAFORMER_TAIL_S, int(metadata["vocab_size"])
+def _is_streaming_nemo(network: Path) -> bool:
+    """Whether NeMo exported a network with its caches, so that it takes a stream chunk by chunk."""
+    metadata = metadata_of(network)
+    return metadata.get("model_type", "").startswith(NEMO) and bool(metadata.get("chunk_shift"))
+
+
+def _nemo(files: Mapping[str, Path], factory: str, hears: Path, *also: str) -> _Networks:
+    metadata = needed_metadata(hears, (*_NEMO, *also), wanted="a streaming model of NeMo")
+    tail_s = FRAME_S * (int(metadata["window_size"]) + int(metadata["chunk_shift"]))
+    return _Networks(files, factory, tail_s, int(metadata["vocab_size"]))
+
+
+def _paraformer(files: Mapping[str, Path]) -> _Networks:
+    metadata = needed_metadata(files["encoder"], _PARAFORMER, ["neg_mean", "inv_stddev"])
+    return _Networks(files, "from_paraformer", _PARAFORMER_TAIL_S, int(metadata["vocab_size"]))

@@ -117,7 +117,8 @@ class WholeClips(ABC):
         """
 
     def warm_up(self) -> None:
-        warm_up(self, 1, np.zeros(2 * MIC_RATE_HZ, np.int16), steps=2)
+        noise = np.random.default_rng(0).integers(-2000, 2000, 2 * MIC_RATE_HZ, np.int16)  # silence would be left out
+        warm_up(self, 1, noise, steps=2)
 
     def open(self, req: StageRequest) -> None:
         req.state = Clip()

@@ -97,6 +97,13 @@ def test_a_model_that_invents_words_gets_no_silence_and_nothing_too_short(pcm: P
     assert not stage.batches
 
 
+@pytest.mark.parametrize("kind", [Counting, Inventing])
+def test_the_model_computes_once_before_anybody_speaks(kind: type[Counting]) -> None:
+    stage = kind(StageConfig())
+    stage.warm_up()
+    assert stage.batches == [[2 * MIC_RATE_HZ]]
+
+
 def test_names_of_noises_are_no_words() -> None:
     stage = Inventing(StageConfig())
     assert stage.step([speaking(stage, noise(1))]) == [[]]

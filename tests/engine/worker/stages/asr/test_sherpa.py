@@ -27,6 +27,7 @@ from tests.engine.worker.stages.asr.tiny_ears import speech
 
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "transducer": tiny_ears.transducer, "ctc": tiny_ears.ctc, "paraformer": tiny_ears.paraformer,
+    "nemo transducer": tiny_ears.streaming_nemo_transducer, "nemo ctc": tiny_ears.streaming_nemo_ctc,
 }  # fmt: skip
 PIECE = 1600
 
@@ -266,6 +267,31 @@ def test_ears_that_cannot_be_loaded_are_told_in_one_sentence(
     harm(found)
     with pytest.raises(WeightsError, match=reason):
         ears(found)
+
+
+@pytest.mark.parametrize(
+    ("make_", "missing"),
+    [
+        (tiny_ears.streaming_nemo_ctc, "window_size"),
+        (tiny_ears.streaming_nemo_ctc, "cache_last_time_dim2"),
+        (tiny_ears.streaming_nemo_transducer, "cache_last_channel_dim3"),
+        (tiny_ears.streaming_nemo_transducer, "pred_hidden"),
+    ],
+)
+def test_a_streaming_model_of_nemo_without_its_metadata_is_one_sentence(
+    tmp_path: Path, make_: Callable[..., Path], missing: str
+) -> None:
+    found = make_(tmp_path, **{missing: ""})
+    with pytest.raises(WeightsError, match=f"has no metadata on its {missing}: it is not part of a streaming model of"):
+        ears(found)
+
+
+@pytest.mark.parametrize("make_", [tiny_ears.streaming_nemo_ctc, tiny_ears.streaming_nemo_transducer])
+def test_a_streaming_model_of_nemo_is_refused_by_the_stage_of_whole_clips(
+    tmp_path: Path, make_: Callable[..., Path]
+) -> None:
+    with pytest.raises(WeightsError, match=r"asr\.sherpa_offline supports NeMo, .*; set use: asr\.sherpa\."):
+        make("asr.sherpa_offline", "ears", 0, StageConfig(weights=make_(tmp_path)))
 
 
 def test_ears_that_are_nowhere_are_told_in_one_sentence(tmp_path: Path) -> None:

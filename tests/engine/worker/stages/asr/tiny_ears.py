@@ -160,6 +160,58 @@ def clip_zipformer(folder: Path, **said: str) -> Path:
     return _tokens(folder)
 
 
+def streaming_nemo_ctc(folder: Path, **said: str) -> Path:
+    """Streaming ears: one network of NeMo's, which takes a chunk and three caches."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _cache_aware(folder / "model.onnx", "logprobs", said)
+    return _tokens(folder, [*TOKENS[1:], "<blk>"])
+
+
+def streaming_nemo_transducer(folder: Path, **said: str) -> Path:
+    """Streaming ears: three networks of NeMo's, of which the encoder takes a chunk and three caches."""
+    nemo_transducer(folder)
+    joiner = onnx.load(folder / "joiner.onnx")
+    graph = joiner.graph
+    del graph.node[2]  # a streaming model tells no durations
+    graph.node[1].output[0] = "logit"
+    graph.output[0].CopyFrom(_floats("logit", 1, 1, 1, _COUNT))
+    onnx.save(joiner, folder / "joiner.onnx")
+    _cache_aware(folder / "encoder.onnx", "outputs", {"pred_rnn_layers": "1", "pred_hidden": "2"} | said)
+    return folder
+
+
+def _cache_aware(path: Path, out: str, said: dict[str, str]) -> None:
+    """Features of a chunk and caches -> scores and caches, with the names and metadata of NeMo's export.
+
+    What was heard in the last chunk moves the scores of the next one.
+    """
+    nodes, _, weights = _clip("now")
+    nodes += [
+        helper.make_node("Transpose", ["cache_last_time"], ["turned"], perm=[0, 1, 3, 2]),
+        helper.make_node("Squeeze", ["turned", "axis1"], ["before"]),  # [N, 1, tokens]
+        helper.make_node("Add", ["now", "before"], ["scores"]),
+        helper.make_node("Transpose", ["scores"], [out], perm=[0, 1, 2] if out == "logprobs" else [0, 2, 1]),
+        helper.make_node("Div", ["length", "quarter"], ["encoded_lengths"]),
+        helper.make_node("ReduceMean", ["heard", "axis1"], ["mean"], keepdims=1),
+        helper.make_node("Unsqueeze", ["mean", "axis1"], ["wide"]),
+        helper.make_node("Transpose", ["wide"], ["cache_last_time_next"], perm=[0, 1, 3, 2]),
+        helper.make_node("Identity", ["cache_last_channel"], ["cache_last_channel_next"]),
+        helper.make_node("Add", ["cache_last_channel_len", "quarter"], ["cache_last_channel_len_next"]),
+    ]
+    caches = {"cache_last_channel": (1, 2, 3), "cache_last_time": (1, _COUNT, 1)}
+    sizes = {f"{name}_dim{n}": f"{size}" for name, shape in caches.items() for n, size in enumerate(shape, start=1)}
+    inputs = [_floats("audio_signal", "N", 80, _CHUNK), helper.make_tensor_value_info("length", T.INT64, ["N"])]
+    outputs = [_floats(out, "N", *(("S", _COUNT) if out == "logprobs" else (_COUNT, "S"))),
+               helper.make_tensor_value_info("encoded_lengths", T.INT64, ["N"])]  # fmt: skip
+    for values, suffix in ((inputs, ""), (outputs, "_next")):
+        values += [_floats(f"{name}{suffix}", "N", *shape) for name, shape in caches.items()]
+        values.append(helper.make_tensor_value_info(f"cache_last_channel_len{suffix}", T.INT64, ["N"]))
+    told = {"model_type": "EncDecHybridRNNTCTCBPEModel", "normalize_type": "NA", "window_size": f"{_CHUNK}",
+            "chunk_shift": f"{_CHUNK}", **sizes, **_CLIP} | said  # fmt: skip
+    _save(path, nodes, inputs, outputs, weights, told)
+
+
+_CHUNK = 32
 _COUNT = len(TOKENS)
 _CLIP = {"vocab_size": f"{_COUNT - 1}", "subsampling_factor": "4"}
 
