@@ -22,3 +22,30 @@ def smollm2() -> Path:
     with path.open("rb") as file:
         assert hashlib.file_digest(file, "sha256").hexdigest() == SMOLLM2_SHA256, f"{path} is another file"
     return path
+
+
+def folder_of(name: str, *paths: str) -> Path:
+    """Return a model's folder in the cache. Skips the test if one of these files is not there."""
+    folder = CACHE / name
+    for path in paths:
+        if not (folder / path).is_file():
+            pytest.skip(f"no weights: {folder / path}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def kokoro() -> Path:
+    """The folder of ``kokoro-int8``, as `parley pull` makes it."""
+    return folder_of("kokoro-int8", "kokoro-v1.0.int8.onnx", "vocab.json", "us_gold.json", "voices/af_heart.bin")
+
+
+@pytest.fixture(scope="session")
+def joe() -> Path:
+    """The folder of ``piper-joe``."""
+    return folder_of("piper-joe", "en_US-joe-medium.onnx", "en_US-joe-medium.onnx.json", "us_gold.json")
+
+
+@pytest.fixture(scope="session")
+def whisper() -> Path:
+    """The folder of ``whisper-base``, in CTranslate2's format."""
+    return folder_of("whisper-base", "model.bin", "config.json", "tokenizer.json", "vocabulary.txt")
