@@ -33,3 +33,20 @@ def smollm2(weights_of: WeightsOf) -> Path:
     """The file of SmolLM2 135M Instruct, whose chat template knows no tools."""
     (file,) = models()["smollm2-135m"].files
     return weights_of("smollm2-135m") / file.path
+
+
+@pytest.fixture(scope="session")
+def kokoro(weights_of: WeightsOf) -> Path:
+    return weights_of("kokoro-int8")
+
+
+@pytest.fixture(scope="session")
+def joe(weights_of: WeightsOf) -> Path:
+    """The folder of Piper's voice."""
+    return weights_of("piper-joe")
+
+
+@pytest.fixture(scope="session")
+def whisper(weights_of: WeightsOf) -> Path:
+    """The folder of Whisper base, in CTranslate2's format."""
+    return weights_of("whisper-base")

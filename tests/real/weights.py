@@ -29,7 +29,11 @@ def models() -> dict[str, CatalogModel]:
 
 
 def is_here(name: str) -> bool:
-    return manifest_of(CACHE / name) is not None
+    """Whether a model lies in the cache with the files that the catalogue names today."""
+    manifest = manifest_of(CACHE / name)
+    return manifest is not None and {(file.path, file.sha256) for file in manifest.files} == {
+        (file.path, file.sha256) for file in models()[name].files
+    }
 
 
 def main() -> int:

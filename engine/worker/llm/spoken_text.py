@@ -17,6 +17,9 @@ from engine.worker.llm.signs import BREAKS, SILENT, TAGS, is_picture
 MOST_HELD = 20
 """Characters that may wait for what follows them, outside of a fence."""
 
+SLOW = 4
+"""Characters that a model writes in the time of one beyond ASCII, which has several tokens."""
+
 _BEGINNINGS = frozenset(" \t-=*_+|:>#~`•")
 """Characters that a line's marks are made of."""
 _MARKS = re.compile(r"[ \t]*(?:>[ \t]*)*(?P<item>[-*+•][ \t]+)?(?:#{1,6}[ \t]+)?(?P<cell>\|)?[ \t]*")
@@ -38,7 +41,7 @@ class SpokenText:
 
     def __init__(self) -> None:
         self.silent = 0
-        """Characters since the last one that can be said. Of a code block, every tenth counts."""
+        """Characters since the last that can be said. Of a code block every tenth counts, an emoji counts as four."""
         self.lettered = False
         """Whether any letter or digit was said."""
         self._at = 0
@@ -92,7 +95,7 @@ class SpokenText:
             self.silent = 0
             self.lettered = True
         elif not self._fence or self._at % 10 == 0:
-            self.silent += 1
+            self.silent += 1 if self._before.isascii() else SLOW
 
     def _emitted(self) -> list[VoiceText]:
         """Return what was said since, in pieces without a gap."""

@@ -1,0 +1,197 @@
+"""A voice re-heard: the words that Whisper makes of 20 texts, through Parley and of the library alone.
+
+    pip install faster-whisper
+    python -m benchmarks.voice_words --weights FOLDER --whisper FOLDER [--use tts.sherpa] [--threads N] [--texts N]
+
+words wrong    per hundred, of plain texts and of hard ones (numbers, abbreviations, names): clause by clause through
+               Parley, and of the library, called once for each text
+first sound    from a text to its first sample, p50 and worst
+speed          seconds of computing for a second of speech
+joints         between clauses within a phrase: how many, the longest pause, and the largest jump of a sample
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.audio.resampler import resample
+from engine.chunk import Audio, Text
+from engine.core import SPEAKER_RATE_HZ, Request, Wave
+from engine.deployment.config import ChunkSpec
+from engine.english.clause import in_words
+from engine.ipc import messages
+from engine.training.nano.distance import edits
+from engine.worker.loop.worker import Worker
+from engine.worker.process.stage_loader import make
+from engine.worker.stage import StageConfig
+from engine.worker.tts.clause_voice import Saying
+from engine.worker.tts.clauses import Clauses
+from engine.worker.tts.joints import ends_within_phrase
+
+PLAIN = (
+    "Hello, it is a pleasure to meet you.",
+    "The weather is nice today, so let us go for a walk in the park.",
+    "I would like to order two large pizzas with mushrooms and extra cheese.",
+    "She opened the old wooden door, and a cold wind blew into the room.",
+    "Could you please tell me where the nearest train station is?",
+    "Yes, of course.",
+    "Sure! First, fill the pot with water. Then bring it to a boil, add the pasta, and stir it from time to time. "
+    "After ten minutes, it is ready.",
+    "The museum opens at nine in the morning and closes at six in the evening, except on Mondays, when it stays closed "
+    "all day long, and on Fridays, when visitors are welcome until ten at night.",
+    "My brother's children don't like vegetables, but they'll eat carrots if we're having soup.",
+    "Thank you for calling. How may I help you today?",
+)
+HARD = (
+    "On March 3rd, 2024, Dr. Smith paid $12.50 for 3 kg of apples.",
+    "The meeting is at 10:30 a.m. in room 204.",
+    "Call 555-0199 or visit our shop at 12 Main Street.",
+    "In 1999, about 45% of the 1,200 members voted.",
+    "It's -5 °C outside, for example in Oslo.",
+    "The U.S. president met the CEO of IBM and NASA's director.",
+    "Elara and Zyx went to Kathmandu with Nguyen and Siobhan.",
+    "The file is called report_final.pdf, 3.5 MB large.",
+    "Add half a cup of sugar & two spoons of oil.",
+    "He scored three goals in the 2nd half, and that's his 7th of the season.",
+)
+LONGEST_S = 60.0
+
+
+@dataclass
+class Spoken:
+    """A text as it came through Parley."""
+
+    text: str
+    began_s: float
+    waves: list[Wave] = field(default_factory=list[Wave])
+    first_s: float = 0.0
+    took_s: float = 0.0
+    marks: dict[int, int] = field(default_factory=dict[int, int])
+    """The sample at which so many characters have been said."""
+
+    @property
+    def wave(self) -> Wave:
+        return np.concatenate(self.waves)
+
+    def joints(self, stage: Any) -> list[int]:
+        """Return the samples at which a clause ends within a phrase."""
+        cutter = Clauses(stage.words, phrases=stage.phrases)
+        clauses = [*cutter.feed(self.text, 0)]
+        return [self.marks[one.end] for one in clauses if one.end in self.marks and ends_within_phrase(one.text)]
+
+
+async def through_parley(stage: Any, texts: Sequence[str]) -> list[Spoken]:
+    over = asyncio.Event()
+    found: list[Spoken] = []
+
+    def sent(message: messages.Message) -> None:
+        now_s = time.perf_counter()
+        match message:
+            case messages.Emit(_, Audio(wave) as audio):
+                one = found[-1]
+                one.first_s = one.first_s or now_s - one.began_s
+                one.waves.append(wave)
+                one.marks |= {characters: sample for sample, characters in audio.marks}
+            case messages.End() | messages.Failed():
+                found[-1].took_s = now_s - found[-1].began_s
+                over.set()
+            case _:
+                pass
+
+    worker = Worker({"voice": stage}, ChunkSpec(), {"voice": 1}, sent)
+    serving = asyncio.create_task(worker.serve())
+    await asyncio.sleep(0)
+    for n, text in enumerate(texts):
+        over.clear()
+        found.append(Spoken(text, time.perf_counter()))
+        request = Request(id=f"r{n}", session="s", messages=(), say=text, max_audio_s=LONGEST_S)
+        worker.receive(messages.Open(f"r{n}", request, ("voice",), 1 << 20))
+        for piece in re.finditer(r"\s*\S+", text):
+            worker.receive(messages.Feed(f"r{n}", Text(piece[0], piece.start())))
+        worker.receive(messages.End(f"r{n}"))
+        await over.wait()
+    serving.cancel()
+    await asyncio.wait([serving])
+    return found
+
+
+def library_alone(stage: Any, text: str) -> Wave:
+    voice = stage.info.facets.voices[0].id
+    waves = [wave for wave, _ in stage.pieces(Saying(stage.wording(text), voice))]
+    return resample(np.concatenate(waves), stage.rate_hz, SPEAKER_RATE_HZ)
+
+
+def pause_s(wave: Wave, at: int) -> float:
+    quiet = np.abs(wave) < 0.01
+    before = at - int(np.flatnonzero(~quiet[:at])[-1]) if (~quiet[:at]).any() else at
+    after = int(np.argmax(~quiet[at:])) if (~quiet[at:]).any() else 0
+    return (before + after) / SPEAKER_RATE_HZ
+
+
+def jump(wave: Wave, at: int) -> float:
+    return float(np.abs(np.diff(wave[max(0, at - 2) : at + 2])).max(initial=0.0))
+
+
+def words_of(text: str) -> list[str]:
+    return re.findall(r"[a-z]+", in_words(text).replace("'", ""))
+
+
+class Listener:
+    """Whisper, by faster-whisper, which is installed for this measurement only."""
+
+    def __init__(self, folder: Path) -> None:
+        from faster_whisper import WhisperModel  # pyright: ignore[reportMissingImports]
+
+        self._model: Any = WhisperModel(str(folder), compute_type="int8")
+
+    def wrong(self, text: str, wave: Wave) -> tuple[int, int]:
+        """Return the words of a text that are heard as others, and how many it has."""
+        heard_at = resample(wave, SPEAKER_RATE_HZ, 16_000)
+        pieces, _ = self._model.transcribe(heard_at, language="en", beam_size=5)
+        heard, meant = words_of("".join(piece.text for piece in pieces)), words_of(text)
+        return edits(meant, heard), len(meant)
+
+
+def share(listener: Listener, texts: Sequence[str], waves: Sequence[Wave]) -> float:
+    counts = [listener.wrong(text, wave) for text, wave in zip(texts, waves, strict=True)]
+    return 100 * sum(wrong for wrong, _ in counts) / sum(count for _, count in counts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--use", default="tts.sherpa")
+    parser.add_argument("--weights", type=Path, required=True, help="the folder of the voice")
+    parser.add_argument("--whisper", type=Path, required=True, help="a folder of Whisper for CTranslate2")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--texts", type=int, default=10, help="of each kind")
+    given = parser.parse_args()
+    stage: Any = make(given.use, "voice", 0, StageConfig(weights=given.weights, threads=given.threads, slots=2))
+    kinds = {"plain": PLAIN[: given.texts], "hard": HARD[: given.texts]}
+    texts = [text for kind in kinds.values() for text in kind]
+    spoken = asyncio.run(through_parley(stage, texts))
+    firsts = [1000 * one.first_s for one in spoken]
+    speech_s = sum(len(one.wave) for one in spoken) / SPEAKER_RATE_HZ
+    joints = [(pause_s(one.wave, at), jump(one.wave, at)) for one in spoken for at in one.joints(stage)]
+    longest, largest = (max(column) for column in zip(*joints, strict=True)) if joints else (0.0, 0.0)
+    print(f"first sound   {statistics.median(firsts):.0f} ms, worst {max(firsts):.0f} ms")
+    print(f"speed         {sum(one.took_s for one in spoken) / speech_s:.3f}")
+    print(f"joints        {len(joints)}, longest pause {longest:.3f} s, largest jump {largest:.3f}")
+    listener = Listener(given.whisper)
+    for kind, said in kinds.items():
+        waves = [one.wave for one in spoken if one.text in said]
+        alone = [library_alone(stage, text) for text in said]
+        print(f"words wrong   {kind}: {share(listener, said, waves):.1f} %, alone {share(listener, said, alone):.1f} %")
+
+
+if __name__ == "__main__":
+    main()
