@@ -41,7 +41,7 @@ class SpokenText:
 
     def __init__(self) -> None:
         self.silent = 0
-        """Characters since the last one that can be said. Of a code block every tenth counts, an emoji counts as four."""
+        """Characters since the last one that can be said. Of code every tenth counts; an emoji counts as four."""
         self.lettered = False
         """Whether any letter or digit was said."""
         self._at = 0
