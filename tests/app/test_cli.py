@@ -235,10 +235,12 @@ def test_ask_with_a_recording_says_what_was_heard(tmp_path: Path) -> None:
 
 
 def test_ask_keeps_to_its_limits(tmp_path: Path) -> None:
-    limits = ("--max-text-tokens", "2", "--max-seconds", "0.12")
-    result = parley("ask", "-c", "script", "--text", "long 9", *limits, "--dump", "a.npz")
-    assert result.stdout == "word0 word1 \n"
-    assert "cut at its length limit" in result.stderr
+    few_words = parley("ask", "-c", "script", "--text", "long 9", "--max-text-tokens", "2")
+    assert few_words.stdout == "word0 word1 \n"
+    assert "cut at its length limit" in few_words.stderr
+    short = parley("ask", "-c", "script", "--text", "long 9", "--max-seconds", "0.12", "--dump", "a.npz")
+    assert "word8" not in short.stdout, "words that nobody hears are not written either"
+    assert "cut at its length limit" in short.stderr
     with np.load(tmp_path / "a.npz") as dump:
         assert len(dump["codes"]) == 3
 

@@ -21,6 +21,7 @@ from engine.ipc import links
 from engine.ipc import messages as wire
 from engine.worker.loop.worker import Worker
 from engine.worker.process.heartbeat import beats
+from engine.worker.stage import Stage
 from engine.worker.stage_request import StageRequest
 
 ANY = kinds(Speech, Transcript, Text, VoiceText, Usage, Codes, Audio) | {"x"}
@@ -116,7 +117,7 @@ class Desk:
 
 @asynccontextmanager
 async def working(
-    *stages: FakeStage,
+    *stages: Stage,
     max_batch: int = 4,
     chunks: ChunkSpec | None = None,
     through: Callable[[wire.Message], wire.Message] = lambda message: message,
