@@ -33,7 +33,7 @@ import yaml
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = ("demo", "device", "hf", "local", "mcp", "moonshine", "noise", "phonon", "pocket", "ray")
+EXTRAS = ("demo", "device", "hf", "local", "mcp", "moonshine", "noise", "phonon", "pocket", "ray", "whisper")
 """What users choose from; the other extras are for those who change Parley, or part of these."""
 
 TOOLS = ("build==1.6.*", "twine==7.*", "cyclonedx-bom==7.*", "pip-licenses==5.5.*")

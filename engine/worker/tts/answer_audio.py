@@ -12,7 +12,7 @@ from engine.worker.tts.text_breaks import is_wide
 
 LETTER_S = 0.065
 """Seconds that a letter takes to say, until it has been measured."""
-MOST_UNSAID = 150
+MOST_UNSAID = 400
 """Characters in a row of which the voice could say nothing, after which an answer ends."""
 MOST = 0.99
 """Upper bound for the share of a clause before its last sample."""

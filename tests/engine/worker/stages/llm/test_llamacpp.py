@@ -322,7 +322,7 @@ class TestLeaving:
     async def test_a_reader_who_stops_reading_holds_a_bounded_number_of_events_and_loses_none(
         self, model: Make
     ) -> None:
-        async with thinking(model(counting()), slots=1) as stage:
+        async with thinking(model(counting()), slots=1, longest_spoken_s=3600) as stage:
             chunks = stage.answer(request(max_text_tokens=1000), of(()))
             got = [await anext(chunks)]
             await until(lambda: stage.processing == 0)
@@ -353,7 +353,7 @@ class TestLeaving:
 
 class TestTogether:
     async def test_answers_share_their_steps_and_each_is_its_own(self, model: Make) -> None:
-        async with thinking(model(counting()), slots=4) as stage:
+        async with thinking(model(counting()), slots=4, longest_spoken_s=3600) as stage:
             asked = [request(f"question {n}", id=f"r{n}", max_text_tokens=300) for n in range(4)]
             answers = await asyncio.gather(*(read(stage, one) for one in asked))
             busy = stage._llama.counts["n_busy_slots_per_decode"]

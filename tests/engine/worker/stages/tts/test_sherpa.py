@@ -245,7 +245,7 @@ async def test_a_text_of_which_nothing_can_be_said_ends_with_one_error(vits: Pat
 async def test_an_answer_of_which_nothing_can_be_said_does_not_wait_for_its_end(vits: Path) -> None:
     async with working(voice(vits)) as desk:
         desk.put(opened("a", *desk.worker.free, credit=10_000))
-        desk.put(*(messages.Feed("a", Text("Это длинный рассказ. ", 21 * n)) for n in range(20)))
+        desk.put(*(messages.Feed("a", Text("Это длинный рассказ. ", 21 * n)) for n in range(40)))
         await desk.ended("a")
         assert failure(desk, "a") == "The voice cannot say any of this answer: it speaks en."
 
@@ -253,7 +253,7 @@ async def test_an_answer_of_which_nothing_can_be_said_does_not_wait_for_its_end(
 async def test_an_answer_that_goes_over_to_another_script_ends_behind_what_was_said(vits: Path) -> None:
     async with working(voice(vits)) as desk:
         desk.put(opened("a", *desk.worker.free, credit=10_000), messages.Feed("a", Text(TEXT, 0)))
-        desk.put(*(messages.Feed("a", Text("Это длинный рассказ. ", len(TEXT) + 21 * n)) for n in range(20)))
+        desk.put(*(messages.Feed("a", Text("Это длинный рассказ. ", len(TEXT) + 21 * n)) for n in range(40)))
         await desk.ended("a")
         assert failure(desk, "a") == ""
         assert any("voice.cut" in marks.marks for marks in desk.of(messages.Marks, "a"))
@@ -328,7 +328,7 @@ async def test_twenty_who_leave_do_not_starve_the_next(vits: Path) -> None:
         for n in range(20):
             desk.put(opened(f"{n}", "voice"), messages.Feed(f"{n}", Text(TEXT, 0)), messages.End(f"{n}"))
         await until(lambda: slow.begun.acquire(blocking=False))
-        desk.put(*(messages.Close(f"{n}") for n in range(20)))
+        desk.put(*(messages.Close(f"{n}") for n in range(40)))
         desk.put(opened("next", "voice"), messages.Feed("next", Text("hello ", 0)), messages.End("next"))
         slow.go.release(2)
         await desk.ended("next")
