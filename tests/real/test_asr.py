@@ -24,7 +24,7 @@ from tests.real.conftest import WeightsOf
 pytestmark = pytest.mark.real
 
 SPOKEN = Path(__file__).parents[1] / "data" / "spoken"
-WRONG = {"moonshine-tiny-en": 0.45, "whisper-base": 0.2, "whisper-tiny-en": 0.2}
+WRONG = {"moonshine-tiny-en": 0.45, "whisper-base": 0.2, "whisper-tiny-en": 0.3}
 """Upper bounds for the share of wrong words: a synthetic voice says lists of words, which is harder than sentences."""
 VOICE = "slt"
 CLIPS = 12

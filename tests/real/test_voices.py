@@ -76,8 +76,9 @@ async def test_no_word_is_dropped(stage: Any) -> None:
     assert len(longer) > len(short) + SPEAKER_RATE_HZ
 
 
-async def test_words_that_were_dropped_are_heard(stage: Any, whisper: Path) -> None:
+async def test_words_that_were_dropped_are_heard(stage: Any, whisper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = pytest.importorskip("faster_whisper")
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # else its progress bar, although hidden, leaves a thread
     model = library.WhisperModel(str(whisper), compute_type="int8")
     wrong = words = 0
     for text in DROPPED:
