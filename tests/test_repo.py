@@ -72,7 +72,7 @@ def test_what_is_installed_is_what_is_pinned() -> None:
 def test_the_pins_name_no_registry_and_the_download_sizes() -> None:
     text = (ROOT / "constraints.txt").read_text()
     assert "://" not in text
-    assert re.search(r"^# Downloads, in MB: base (\d+), dev (\d+)", text, re.MULTILINE)
+    assert re.search(r"^# Downloads, in MB: base (\d+), local (\d+), dev (\d+)", text, re.MULTILINE)
 
 
 def make(*arguments: str) -> str:
