@@ -260,7 +260,7 @@ def pull(
         typer.Option(
             "--from",
             metavar="FOLDER",
-            help="Take the files from this folder, or from its folder NAME; no network is asked.",
+            help="Take the files from this folder, or from its folder NAME, without a network.",
         ),
     ] = None,
     hub: Annotated[str, typer.Option(metavar="URL", help="The hub to take them from.")] = "https://huggingface.co",
@@ -280,9 +280,9 @@ def pull(
     Example: `parley pull zipformer-en`; all that a configuration needs: `parley pull --config starter`
     """
     from app.commands import models as listing
-    from app.commands.starter import missing_models
+    from app.commands.starter import missing_of
 
-    wanted = [*(names or []), *(missing_models(config) if config else [])]
+    wanted = [*(names or []), *(model.name for model in (missing_of(config) if config else ()))]
     if not names and config is None:
         raise typer.BadParameter("name a model, or a configuration with --config")
     for name in dict.fromkeys(wanted):
@@ -310,7 +310,7 @@ def quantize(
 def setup() -> None:
     """Recommend a configuration for this machine's cores, memory and GPU, and print the command that starts it.
 
-    No network is asked, and nothing is changed.
+    It uses no network and changes nothing.
 
     Example: `parley setup`
     """

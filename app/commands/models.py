@@ -16,7 +16,7 @@ from app.pulling.errors import PullError
 from app.pulling.hugging_face import HuggingFace
 from app.pulling.pull import fetch, plan, take
 from engine.deployment.api_key_file import read_key
-from engine.deployment.model_catalog import CatalogModel, catalogue, manifest_of, model_of, models_folder
+from engine.deployment.model_catalog import CatalogModel, catalogue, is_pulled, manifest_of, model_of, models_folder
 
 
 def models() -> None:
@@ -24,9 +24,8 @@ def models() -> None:
     table = Table(Column("name", no_wrap=True), "part", "size", "languages", "licence", "here", box=None)
     for model in catalogue().values():
         licence = ", ".join((model.licence, *model.restrictions, *_remarks(model)))
-        whole = manifest_of(models_folder() / model.name) is not None
-        size = f"{model.size_mb} MB"
-        table.add_row(model.name, model.part, size, " ".join(model.languages), licence, "yes" if whole else "")
+        here = "yes" if is_pulled(model.name) else ""
+        table.add_row(model.name, model.part, f"{model.size_mb} MB", " ".join(model.languages), licence, here)
     Console(emoji=False).print(table)
     terminal.whisper(f"`parley pull NAME` brings one to {models_folder()}; `weights: NAME` in a configuration uses it.")
 

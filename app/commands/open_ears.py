@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from engine.deployment.model_catalog import CatalogModel, catalogue, manifest_of, models_folder
+from engine.deployment.model_catalog import CatalogModel, catalogue, is_pulled
 
 
 def installed_ears() -> str | None:
     """Return the first ears of the catalogue that were pulled; None if none were."""
-    return next((model.name for model in _ears() if manifest_of(models_folder() / model.name) is not None), None)
+    return next((model.name for model in _ears() if is_pulled(model.name)), None)
 
 
 def advised_ears() -> CatalogModel:

@@ -15,8 +15,7 @@ import typer
 
 from app.commands.deployment import configurations
 from app.commands.doctor import free_memory
-from app.commands.starter import STARTER, missing_models
-from engine.deployment.model_catalog import catalogue
+from app.commands.starter import STARTER, missing_of
 
 CHECKOUT = Path(__file__).parents[2]
 """The repository, if this is a checkout and no installed package."""
@@ -96,7 +95,7 @@ def report(machine: Machine, tier: Tier) -> Iterator[str]:
     yield f"This machine has {machine}."
     yield f"Recommended: {tier.config}, {tier.what}. Start it with:"
     yield f"  {command(tier)}"
-    megabytes = OMNI_MB if tier.bits else sum(catalogue()[name].size_mb for name in missing_models(tier.config))
+    megabytes = OMNI_MB if tier.bits else sum(model.size_mb for model in missing_of(tier.config))
     yield f"The models are {_size(megabytes)} to download." if megabytes else "No model has to be downloaded."
 
 
@@ -110,7 +109,7 @@ def command(tier: Tier) -> str:
     parley = sys.argv[0] if Path(sys.argv[0]).stem == "parley" else "parley"
     if not in_checkout and (extra := _extra(path)):
         steps.append(["pip", "install", f"parley[{extra}]"])
-    if not tier.bits and missing_models(tier.config):
+    if not tier.bits and missing_of(tier.config):
         steps.append([parley, "pull", "--config", tier.config])
     if tier.bits in (4, 8):
         folder = OMNI.partition("/")[2]

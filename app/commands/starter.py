@@ -1,4 +1,4 @@
-"""The configuration that `parley serve` starts without being told one: the starter, or nano while a part is missing."""
+"""The default configuration of `parley serve`: the starter, or nano while a part of the starter is missing."""
 
 from __future__ import annotations
 
@@ -7,33 +7,28 @@ from collections.abc import Callable
 
 from app.commands.deployment import DEFAULT, path_of
 from engine import load_config
-from engine.deployment.model_catalog import catalogue, manifest_of, models_folder
+from engine.deployment.model_catalog import CatalogModel, missing_models
 
 STARTER = "starter"
 PACKAGES = {"sherpa_onnx": "sherpa-onnx", "xllamacpp": "xllamacpp"}
 """The packages that the starter needs besides the base installation, by their module."""
 
 
-def models_of(config: str) -> list[str]:
-    """Return the catalogue's models that a configuration names, in its order. Raises ConfigError."""
+def missing_of(config: str) -> list[CatalogModel]:
+    """Return the catalogue models that a configuration names and this machine lacks. Raises ConfigError."""
     spec = load_config(path_of(config))
-    named = [*([spec.weights] if spec.weights else []), *(name for stage in spec.stages for name in stage.all_weights)]
-    return [name for name in dict.fromkeys(named) if name in catalogue()]
-
-
-def missing_models(config: str) -> list[str]:
-    """Return those of the models that are not on this machine. Raises ConfigError."""
-    return [name for name in models_of(config) if manifest_of(models_folder() / name) is None]
+    named = [name for stage in spec.stages for name in stage.all_weights]
+    return missing_models([spec.weights, *named] if spec.weights else named)
 
 
 def starter_or_nano(say: Callable[[str], None]) -> str:
     """Return the starter's name; while a part of it is missing, nano's, and ``say`` one sentence with the command."""
     packages = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module) is None]
-    models = missing_models(STARTER)
+    models = missing_of(STARTER)
     if not packages and not models:
         return STARTER
-    missing = " and ".join([*packages, *models])
-    size = sum(catalogue()[name].size_mb for name in models)
+    missing = " and ".join([*packages, *(model.name for model in models)])
+    size = sum(model.size_mb for model in models)
     commands = ["`pip install 'parley[local]'`"] * bool(packages) + [f"`parley pull --config {STARTER}`"] * bool(models)
     say(
         f"The built-in model answers for now, a few dozen requests, because {missing} "

@@ -155,6 +155,16 @@ def manifest_of(folder: Path) -> Manifest | None:
     return manifest if whole else None
 
 
+def is_pulled(name: str) -> bool:
+    """Whether all of a catalogue model is on this machine."""
+    return manifest_of(models_folder() / name) is not None
+
+
+def missing_models(weights: Iterable[str]) -> list[CatalogModel]:
+    """Return the catalogue models among ``weights`` that are not on this machine, each once."""
+    return [catalogue()[name] for name in dict.fromkeys(weights) if name in catalogue() and not is_pulled(name)]
+
+
 def located(weights: str) -> Path:
     """Return the path that ``weights`` mean: the folder of a catalogue model, or the path unchanged.
 
@@ -166,9 +176,7 @@ def located(weights: str) -> Path:
 
 def check_here(weights: Iterable[str]) -> None:
     """Raise WeightsError, with the command that fetches them, if models of the catalogue are not on this machine."""
-    named = [name for name in dict.fromkeys(weights) if name in catalogue()]
-    missing = [catalogue()[name] for name in named if manifest_of(models_folder() / name) is None]
-    if missing:
+    if missing := missing_models(weights):
         names = [model.name for model in missing]
         are, them = ("is", "it") if len(names) == 1 else ("are", "them")
         licences = ", ".join(dict.fromkeys(model.licence for model in missing))

@@ -1,7 +1,7 @@
 """The part of an answer that a voice reads aloud, and the end of an answer that nobody can listen to.
 
-A language model may write on without anything that can be said (a row of emoji), or for minutes. Neither is of use to
-a listener, so a spoken answer has limits that a written one has not.
+A language model may write a long row of emoji, which no voice can say, or go on for minutes. Neither helps a
+listener, so a spoken answer has limits that a written one has not.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Usage
 from engine.errors import StageFailed
 from engine.worker.llm.deltas import Delta, ReasoningDelta
 from engine.worker.llm.spoken_text import SpokenText
+from engine.worker.tts.answer_audio import LETTER_S
 from engine.worker.tts.text_breaks import Breaks, Level
 
 MOST_SILENT = 200
 """Characters in a row without anything to say, after which a spoken answer ends. A tenth of a code block's count."""
-LETTER_S = 0.065
-"""Seconds that a character takes to say."""
 OVERTIME = 1.35
 """The share of the longest speech at which an answer ends at a word, if no sentence has ended before."""
 

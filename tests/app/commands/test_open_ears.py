@@ -23,7 +23,7 @@ CATALOGUE = {
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(open_ears, "catalogue", lambda: CATALOGUE)
-    monkeypatch.setattr(open_ears, "models_folder", lambda: tmp_path)
+    monkeypatch.setattr("engine.deployment.model_catalog.models_folder", lambda: tmp_path)
     return tmp_path
 
 

@@ -16,7 +16,7 @@ from engine.deployment.model_catalog import catalogue
 
 @pytest.fixture(autouse=True)
 def nothing_pulled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.commands.starter.models_folder", lambda: tmp_path)
+    monkeypatch.setattr("engine.deployment.model_catalog.models_folder", lambda: tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 
 from app.commands import starter
 from app.commands.deployment import deployment
-from app.commands.starter import missing_models, models_of, starter_or_nano
-from engine.deployment.model_catalog import MANIFEST, catalogue, models_folder
+from app.commands.starter import missing_of, starter_or_nano
+from engine.deployment.model_catalog import MANIFEST, models_folder
 
 MODELS = ["moonshine-tiny-en", "smollm2-135m"]
 
@@ -60,7 +60,7 @@ def test_without_its_models_nano_starts_and_says_the_command(packages: Callable[
     said.clear()
     starter_or_nano(said.append)
     assert "because smollm2-135m is not on this machine" in said[0]
-    assert missing_models("starter") == MODELS[1:]
+    assert [model.name for model in missing_of("starter")] == MODELS[1:]
 
 
 def test_without_its_packages_nano_starts_and_says_the_command(packages: Callable[..., None]) -> None:
@@ -72,9 +72,9 @@ def test_without_its_packages_nano_starts_and_says_the_command(packages: Callabl
     assert "because xllamacpp is not on this machine; `pip install 'parley[local]'` gets what is missing." in said[0]
 
 
-def test_its_models_are_pinned_free_and_small_enough() -> None:
-    assert models_of("starter") == MODELS
-    models = [catalogue()[name] for name in MODELS]
+def test_its_models_are_pinned_free_and_small_enough(packages: Callable[..., None]) -> None:
+    models = missing_of("starter")
+    assert [model.name for model in models] == MODELS
     assert all(model.pinned and not model.restrictions for model in models)
     assert sum(model.size_mb for model in models) <= 250
 
