@@ -77,7 +77,7 @@ class Spoken:
     first_s: float = 0.0
     took_s: float = 0.0
     marks: dict[int, int] = field(default_factory=dict[int, int])
-    """The sample at which so many characters have been said."""
+    """For a number of characters, the sample by which the voice has said them."""
 
     @property
     def wave(self) -> Wave:
@@ -147,7 +147,7 @@ def words_of(text: str) -> list[str]:
 
 
 class Listener:
-    """Whisper, by faster-whisper, which is installed for this measurement only."""
+    """Whisper, by faster-whisper (the extra `whisper`)."""
 
     def __init__(self, folder: Path) -> None:
         from faster_whisper import WhisperModel  # pyright: ignore[reportMissingImports]

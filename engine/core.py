@@ -375,7 +375,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def understands_speech(self) -> bool:
-        """Whether its ears understand what can be said to it: it has ears, and not only those of another model."""
+        """Whether it can be talked to: it hears, and its ears are not limited to the requests of another model."""
         return "audio" in self.abilities and not self.hears_only_for
 
     @property

@@ -133,4 +133,4 @@ _FORMS = (
     ("less", ("",), _add("ləs")),
     ("ful", ("",), _add("fəl")),
 )
-"""Endings, what the word has in their place, and how it is said then."""
+"""An ending, what the base word has instead of it, and the change of its phonemes."""

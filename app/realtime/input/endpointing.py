@@ -49,7 +49,7 @@ def _certainty(moment: EndpointingContext) -> float:
 
 
 def completeness(words: str) -> float:
-    """Return how a sentence stands: 1 is complete, -1 will go on, 0 can't be said.
+    """Return how complete a sentence is: 1 is complete, -1 will go on, 0 is unclear.
 
     A full stop or question mark of the ASR outweighs the word lists. It is no proof: Whisper also writes one after a
     third of the clips that stop within a sentence. So a full stop after a word that often goes on counts only a little.
@@ -138,7 +138,7 @@ _ENDS = (".", "?", "!", "。", "？", "！", "؟", "।")
 _DIGITS = _words("zero oh one two three four five six seven eight nine")
 _HESITATIONS = _words("uh um er erm hmm mm mhm ah")
 _NEVER_ENDS = _words("and or but if than the a an my your our their + * / × ÷")
-"""Words after which no sentence ends, whatever mark the ASR writes after them."""
+"""Words that never end a sentence, even if the ASR writes a full stop after them."""
 _GOES_ON = _words(
     "like well so because when while that which who whose this his her some any of to for with from in on at by about"
     " into over under between is are was were be am will would can could should may might must do does did have has had"

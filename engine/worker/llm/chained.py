@@ -24,7 +24,7 @@ UNSEEN = "[A picture that you cannot see.]"
 
 
 def chained_info(infos: Sequence[StageInfo]) -> StageInfo:
-    """Describe a chain of models by what each says of itself.
+    """Combine the descriptions of a chain's models.
 
     Raises ConfigError if one of them cannot be a chain's model, or if they do not fit each other.
     """
@@ -62,7 +62,7 @@ def _feeds(infos: Sequence[StageInfo]) -> frozenset[str]:
 def _facets(facets: Sequence[Facets]) -> Facets:
     """The conversation is cut to the longest context, since the model that has it can read all of that.
 
-    The examples are those of the last model: it answers what the others decline, so theirs would hide what it can do.
+    The examples are those of the last model, which answers everything that the others decline.
     """
     longest = max(facets, key=lambda one: one.context or 0)
     vocabularies = {one.tokenizer for one in facets if one.tokenizer}

@@ -41,9 +41,9 @@ class SpokenText:
 
     def __init__(self) -> None:
         self.silent = 0
-        """Characters since the last that can be said. Of a code block every tenth counts, an emoji counts as four."""
+        """Number of characters since the last speakable one. An emoji counts as four, ten characters of code as one."""
         self.lettered = False
-        """Whether any letter or digit was said."""
+        """Whether the text has had a letter or a digit."""
         self._at = 0
         self._fence = False
         self._said: list[Sign] = []

@@ -42,7 +42,7 @@ SYNONYMS = (
     _group("You rolled"), _group("You are welcome", "No problem", "Okay", "Thank you", "I am glad"),
     _group(*map(re.escape, UNHEARD)), _group("My name is nano", "I am nano, a tiny"),
 )  # fmt: skip
-"""Groups of tokens any of which may be drawn for one request: their probabilities count together."""
+"""Groups of tokens that are equally good answers to one request. Their probabilities are added."""
 IGNORANT = frozenset(saying for saying in SAYINGS if saying.endswith(BIGGER) or "load a bigger model" in saying)
 """Answers that say that nano does not know."""
 WITHOUT_TOOL = frozenset({NO_TOOL, CANNOT_TELL})
