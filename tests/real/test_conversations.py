@@ -110,8 +110,8 @@ async def test_speaking_over_an_answer_stops_it(starter: str, question: Pcm) -> 
     async with connect(starter) as client, asyncio.TaskGroup() as tasks:
         story = tasks.create_task(client.ask(STORY))
         async with asyncio.timeout(ANSWER_S):
-            while not client.audible:
-                await asyncio.sleep(0.05)  # noqa: ASYNC110 - the client has no event for it
+            while not client.audible:  # noqa: ASYNC110 - the client has no event for it
+                await asyncio.sleep(0.05)
         _, answer = await _asked_aloud(client, question)
         cut = await story
     assert cut.status == "cancelled"
