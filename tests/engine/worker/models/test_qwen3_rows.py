@@ -121,7 +121,7 @@ async def test_a_code_beyond_the_book_never_reaches_the_decoder(code: int, check
         (Tensors("qwen3_omni.text_token", {"id": "7", "text_end": 1}), "Expected `int`, got `str`"),
         (
             Tensors("qwen3_omni.user_turns", structs.asdict(turn([7])) | {"ids": np.zeros(1)}),
-            "array of int64 is wanted",
+            "expected an array of int64",
         ),
     ],
 )

@@ -58,7 +58,7 @@ def test_the_option_is_on_where_a_gpu_of_nvidias_has_them(checkpoint: Folder, mo
     monkeypatch.setattr(kernel_loading, "find_spec", lambda name: None)
     assert chosen("auto", GPU) is None, "without Triton"
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match=r"options\.kernels: 'yes' is none of auto, on, off"):
+    with pytest.raises(ConfigError, match=r"options\.kernels: 'yes' is not one of auto, on, off"):
         Qwen3OmniSource(StageConfig(folder, options={"kernels": "yes"}))
     monkeypatch.setattr(kernel_loading, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"options\.kernels: the package triton is not installed"):

@@ -36,7 +36,7 @@ CLONE = {"name": "anna", "reference": "anna.wav", "consent": "A test's own sound
         (BASE, {"clones": [{**CLONE, "consent": ""}]}, r"options\.clones\[0\]\.consent: say in a sentence"),
         (BASE, {"clones": [{**CLONE, "reference": "http://a/b.wav"}]}, "is a URL: name a local"),
         (BIG, {"layout": "both"}, r"options\.layout: 'both' is neither streaming nor whole"),
-        (BIG, {"graphs": "yes"}, r"options\.graphs: 'yes' is none of auto, on, off"),
+        (BIG, {"graphs": "yes"}, r"options\.graphs: 'yes' is not one of auto, on, off"),
         (BIG, {"context": 3}, "options: context must be 256 rows at least"),
     ],
 )

@@ -62,7 +62,7 @@ async def test_a_voice_alone_speaks_a_given_text_and_answers_nothing(checkpoint:
         assert engine.model.languages == ("zh", "en", "de")
         codes, wave, _ = await said(engine, told(max_audio_s=0.5))
         assert len(wave) == 1920 * len(codes) > 0
-        with pytest.raises(RequestError, match="is a voice: it speaks a given text, and answers nothing"):
+        with pytest.raises(RequestError, match="is only a voice: it can speak a given text, but not answer"):
             await said(engine, told(say=None, wants=IN_WRITING))
 
 
