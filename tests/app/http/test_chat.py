@@ -322,11 +322,11 @@ async def test_mistakes_are_told_in_the_api_s_shape(
     [
         (
             user({"type": "file"})[0],
-            "type 'file' is not known here; choose one of 'text', 'input_audio', 'image_url', ",
+            "type 'file' is unknown; choose one of 'text', 'input_audio', 'image_url', ",
         ),
         (user({"type": "text", "text": 5})[0], "messages.0.content.0.text: Input should be a valid string."),
         (user({"text": "x"})[0], "messages.0.content.0: type is missing."),
-        ({"role": "king"}, "role 'king' is not known here; choose one of 'system', 'developer', 'user', "),
+        ({"role": "king"}, "role 'king' is unknown; choose one of 'system', 'developer', 'user', "),
         ({"role": "assistant", "content": [{"type": "input_audio"}]}, "choose one of 'text', 'refusal'."),
     ],
 )
