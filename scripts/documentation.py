@@ -1,7 +1,6 @@
-"""The hook by which mkdocs finds the site's pages (``mkdocs.yml``): every Markdown page of the repository.
+"""mkdocs hooks that collect the site's pages: every Markdown page of the repository (``mkdocs.yml``).
 
-Pages keep the paths that they have there, so their links to one another hold as they are. A file that a
-page links to, and that is no page, goes along as it is. Knows nothing of what a page says.
+Pages keep their repository paths, so links between them work unchanged. Other files that a page links to are copied.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ LINK = re.compile(r"(?<!!)\]\(([^()\s#:]+)((?:#[\w-]+)?)\)")
 
 
 def pages() -> list[str]:
-    """The Markdown pages of the repository, from its root."""
+    """Return the paths of all Markdown pages, relative to the repository."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 
 
 def linked(page: str) -> set[str]:
-    """The files of the repository, from its root, that a page links to."""
+    """Return the repository files that a page links to."""
     found = {(ROOT / page).parent / path for path, _ in LINK.findall((ROOT / page).read_text(encoding="utf-8"))}
     return {str(path.resolve().relative_to(ROOT)) for path in found if path.is_file()}
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Give mkdocs the pages, and the files that they link to."""
+    """Give mkdocs the pages and the files that they link to."""
     for file in list(files):
         if file.abs_src_path is not None and Path(file.abs_src_path).is_relative_to(ROOT / "docs"):
             files.remove(file)
@@ -42,7 +41,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """A page as Python's Markdown reads it: a list within a list is indented by four, and a folder is its page."""
+    """Adapt a page to Python-Markdown: double the indent of nested lists, and link folders to their README."""
     lines, fenced = list[str](), False
     for line in markdown.splitlines():
         fenced ^= FENCE.match(line) is not None
