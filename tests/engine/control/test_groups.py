@@ -171,7 +171,7 @@ async def test_in_whatever_order_they_end_the_next_stage_gets_one_bundle(order: 
 @pytest.mark.seed("A0.9")
 async def test_a_role_that_gave_nothing_is_named_and_nothing_leaves() -> None:
     async with rigged([Joined({"main": 2, "negative": 0}), Taker()]) as rig:
-        with pytest.raises(StageFailed, match="nothing for negative"):
+        with pytest.raises(StageFailed, match="no output for negative"):
             await read(rig, roles=BOTH)
         await settled(rig)
 

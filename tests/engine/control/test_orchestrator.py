@@ -454,7 +454,7 @@ async def test_a_stage_that_steps_in_a_circle_ends_its_request_and_says_which_it
     async with rigged([Busy(100, 0.0)]) as rig:
         assert await read(rig, numbers(1)) == [100]
     async with rigged([Busy(101, 0.0)]) as rig:
-        with pytest.raises(Stalled, match="a stepped 100 times, was given nothing more and gave nothing"):
+        with pytest.raises(Stalled, match="a made 100 steps without input or output"):
             await read(rig, numbers(1))
         await settled(rig)
 
