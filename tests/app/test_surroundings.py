@@ -107,7 +107,7 @@ def test_a_log_on_a_full_disk_costs_lines_and_no_server() -> None:
 def test_without_ipv4_the_start_and_the_doctor_say_which_address_to_choose() -> None:
     code, said = tried(f"{ALONE} {PARLEY} serve script --port 8000")
     assert code == 1
-    assert "choose --host ::1, or :: for every address" in one_sentence(said)
+    assert "use --host ::1, or :: for every address" in one_sentence(said)
     code, said = tried(f"{ALONE} {PARLEY} doctor -c script --port 8000")
     assert code == 1
     assert re.search(r"fail port: this machine has no address 127\.0\.0\.1\n.*parley serve --host ::1", said), said
