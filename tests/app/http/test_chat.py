@@ -138,7 +138,7 @@ async def test_a_call_that_must_be_made_is_or_the_answer_is_refused(choice: Any,
     assert '"time"' in (await post(server, messages=user("tool time {}"), **fields)).text
     refused = await post(server, **fields)
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_request")
-    assert "asks for a call" in refused.json()["error"]["message"]
+    assert "requires a tool call" in refused.json()["error"]["message"]
 
 
 async def test_a_tool_that_must_be_called_must_be_there(server: Running) -> None:
