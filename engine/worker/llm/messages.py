@@ -24,6 +24,7 @@ from engine.core import (
     Request,
     Role,
     TextPart,
+    TokenCost,
     ToolCallPart,
     ToolDefinition,
     ToolResultPart,
@@ -44,15 +45,27 @@ def body_of(request: Request, options: ModelOptions, said: TextPart | AudioPart 
 
     Raises RequestError for what the model can neither see nor hear.
     """
-    turns = _turns(_with_turn(request.messages, said))
+    messages = [*_with_turn(request.messages, said)]
+    turns = _turns(messages)
     body: Body = {
         "model": options.model,
         "messages": [*_system(turns, options), *_conversation(turns, options)],
         "stream": True,
         "stream_options": {"include_usage": True},
-        "max_tokens": request.max_text_tokens,
+        "max_tokens": min(request.max_text_tokens, _room(messages, request.tools, options)),
     }
     return body | _drawn(request, options) | _offered(request) | options.extras()
+
+
+def _room(messages: Sequence[Message], tools: Sequence[ToolDefinition], options: ModelOptions) -> int:
+    """Estimate the tokens that a prompt leaves for its answer: many servers refuse ``max_tokens`` above that.
+
+    An eighth of the context is always left, since the estimate is rather too high.
+    """
+    cost = TokenCost()
+    schemas = sum(len(str(msgspec.to_builtins(tool))) for tool in tools)
+    fixed = cost.message + cost.instruction * (len(options.instructions_suffix) + schemas)
+    return max(options.context // 8, int(options.context - fixed - sum(map(cost.of, messages))))
 
 
 def texts_of(body: Mapping[str, Any]) -> list[str]:
