@@ -221,7 +221,7 @@ class Sip(asyncio.DatagramProtocol):
                 family = socket.AF_INET6 if ":" in addr[0] else socket.AF_INET
                 loop = asyncio.get_running_loop()
                 found = await loop.getaddrinfo(name, 0, family=family, type=socket.SOCK_DGRAM)
-            body = message.body.replace(name.encode(), found[0][4][0].encode())
+            body = message.body.replace(name.encode(), str(found[0][4][0]).encode())
             message = replace(message, body=body)
         except (OSError, UnicodeError, TimeoutError) as error:
             log("sip.unknown_host", error=type(error).__name__)

@@ -104,7 +104,7 @@ def beginning_of(request: Request, options: ModelOptions) -> Body | None:
     return body
 
 
-def begins(beginning: Body, body: Mapping[str, Any]) -> bool:
+def begins(beginning: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
     """Whether a ``beginning_of`` is the beginning of a body's prompt."""
     known = beginning["messages"]
     known = known[:-1] if known[-1] == SILENCE else known
