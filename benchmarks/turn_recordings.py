@@ -57,8 +57,8 @@ AFTER_START_S = 0.7
 BEFORE_END_S = 0.5
 """Speech after a pause, at least."""
 _FRAME = MIC_RATE_HZ // 100
-_SPEECH_DB = -40.0  # below the loudest frame: the end of the last word
-_DIP_DB = -30.0  # below the loudest frame: a quiet place within a sentence
+_SPEECH_DB = -40.0  # below the loudest frame: the sentence, with the decay of its last word
+_DIP_DB = -30.0  # below the loudest frame: where a word ends, within a sentence as at its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,11 @@ def cut(unpacked: Path, language: str, complete: set[str], out: Path) -> Iterato
         sound, rate_hz = soundfile.read(path, dtype="int16")
         pcm = resample(np.asarray(sound, np.int16), rate_hz, MIC_RATE_HZ)
         drawn = random.Random(f"{SEED}/{language}/{name}")
-        start, end = voiced(pcm)
+        start, end = span(pcm, _SPEECH_DB)
         places = dips(pcm, start, end)
         if not places or not SENTENCE_S[0] <= (end - start) / MIC_RATE_HZ <= SENTENCE_S[1]:
             continue
+        end = span(pcm, _DIP_DB)[1]
         at, pause_s, fit = drawn.choice(places), drawn.uniform(*PAUSE_S), drawn.random() < 0.5
         file = f"{language}/{name.replace('/', '_')}.wav"
         (out / language).mkdir(parents=True, exist_ok=True)
@@ -145,9 +146,9 @@ def is_one_sentence(text: str) -> bool:
     return len(text.split()) >= 4 and not re.search(r"^\.|[\[(]|[.!?…]\s+\S", text)
 
 
-def voiced(pcm: Pcm) -> tuple[int, int]:
-    """Return the samples where the first word starts and the last one ends."""
-    loud = np.flatnonzero(levels_db(pcm) > _SPEECH_DB)
+def span(pcm: Pcm, level_db: float) -> tuple[int, int]:
+    """Return the samples where sound above a level starts, and where it ends."""
+    loud = np.flatnonzero(levels_db(pcm) > level_db)
     return int(loud[0]) * _FRAME, (int(loud[-1]) + 1) * _FRAME
 
 
