@@ -358,6 +358,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""
     camera: CameraFeed = CameraFeed()
+    hears_for: str = ""
+    """The model whose requests are all that its ears understand; empty where they understand any words."""
     hears_only_for: str = ""
     """The model whose requests are all that its ears understand, although another one answers; else empty."""
     context: int = 4096

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from app.realtime.timer_lateness import TimerLatenessEstimator
 from engine import Chunks, ModelInfo, Request
-from engine.core import Wave
+from engine.core import Pcm, Wave
 
 Eagerness = Literal["low", "medium", "high"]
 
@@ -38,22 +38,47 @@ class Vad(Protocol):
 class EndpointingContext:
     """A pause of the user. ``words`` are what was understood so far, "" if nothing is known.
 
+    ``heard`` says that the ASR has given all words up to this pause.
+
     ``listening`` says that ears are about to emit all of them: until then, they and the voice may show that the user
     will go on, and not that they have finished.
 
     ``whole`` says whether ears that know what can be asked take these words for all of a request; None: they can't say.
     ``falling`` says how the voice came to its end: 1 sank as at a sentence's end, -1 was held as by a speaker who goes
     on; 0 is neither, or not known.
+
+    ``sound`` is the probability that the turn is over by the end-of-turn model that listened to it; None if not known.
+    ``sound_due`` says that the model is still at work on it.
     """
 
     words: str = ""
     falling: float = 0.0
     whole: bool | None = None
     listening: bool = False
+    heard: bool = False
+    sound: float | None = None
+    sound_due: bool = False
 
 
 class EndOfTurnModel(Protocol):
-    """The judge of when a turn is over."""
+    """A model that judges whether the user's turn is over.
+
+    ``listen`` is called once per pause in a thread, and its result comes back as ``EndpointingContext.sound``. The
+    other methods return at once and keep no state: they are called with every 32 ms of audio.
+    """
+
+    @property
+    def window_s(self) -> float:
+        """Seconds of sound before a pause that ``listen`` takes. 0: it does not listen."""
+        ...
+
+    def listen(self, pcm: Pcm) -> float:
+        """Return the probability that a turn is over that ends with int16 [samples] at MIC_RATE_HZ."""
+        ...
+
+    def probability(self, moment: EndpointingContext) -> float:
+        """Return the probability that the turn is over, 0 to 1, from all that is known."""
+        ...
 
     def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
         """The silence after which the turn is over, unless the user goes on or more is understood meanwhile."""

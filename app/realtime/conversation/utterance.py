@@ -60,6 +60,8 @@ class Utterance:
         """The words that the ears came to in the end, sure or not, a request or not."""
         self.silence_ms: float | None = None
         """Milliseconds that its speaker had been silent when it was found to be over; None where that was not found."""
+        self.over_probability: float | None = None
+        """The end-of-turn model's probability that it was over when it ended; None where no such model ended it."""
         self._limit = limit_samples
         self._camera = camera
         self._film = film

@@ -151,11 +151,20 @@ class ResponseEmitter:
             cached_tokens=counted.cached_tokens,
         )
 
-    def timed(self, ledger: Ledger | None, ahead_ms: float, turn_ms: float | None) -> None:
-        """Note where the time to first audio went."""
+    def timed(
+        self, ledger: Ledger | None, ahead_ms: float, turn_ms: float | None, over_probability: float | None
+    ) -> None:
+        """Note where the time to first audio went, and how sure the turn's end was."""
         if ledger is not None and not self.closed:
             terms = dict(ledger.terms)
-            self.view = replace(self.view, ledger=terms, ttfa_ms=ledger.ttfa_ms, ahead_ms=ahead_ms, turn_ms=turn_ms)
+            self.view = replace(
+                self.view,
+                ledger=terms,
+                ttfa_ms=ledger.ttfa_ms,
+                ahead_ms=ahead_ms,
+                turn_ms=turn_ms,
+                over_probability=over_probability,
+            )
 
     def close(
         self,
