@@ -22,7 +22,7 @@ PROJECT = "parley"
 EXTRAS = ("dev", "device")  # between them they take in every other extra
 HEADER = """\
 # Written by scripts/pin.py (`make constraints`): the versions that Parley is tested with. Don't edit by hand.
-# Downloads, in MB: base {base}, local {local}, dev {dev} (with a CPU build of torch; its CUDA build is several GB), demo {demo}, docs {docs}.
+# Downloads, in MB: base {base}, local {local}, dev {dev}, demo {demo}, docs {docs} (torch as its CPU build).
 """
 
 

@@ -82,12 +82,14 @@ def test_every_page_of_the_repository_is_there(site: Path) -> None:
 
 
 def test_the_quickstart_is_the_home_page(site: Path) -> None:
-    assert "<h1 id=\"quickstart\">" in (site / "index.html").read_text(encoding="utf-8")
+    assert '<h1 id="quickstart">' in (site / "index.html").read_text(encoding="utf-8")
 
 
 def test_the_navigation_names_each_page_by_its_heading(site: Path) -> None:
     home = (site / "index.html").read_text(encoding="utf-8")
-    links = dict(re.findall(r'<a href="([\w/.]+\.html)" class="md-nav__link">\s*<span class="md-ellipsis">\s*(.+?)\s*<', home))
+    links = dict(
+        re.findall(r'<a href="([\w/.]+\.html)" class="md-nav__link">\s*<span class="md-ellipsis">\s*(.+?)\s*<', home)
+    )
     assert len(links) > 25
     for link, title in links.items():
         heading = re.search(r"<h1[^>]*>(.+?)<a class", (site / link).read_text(encoding="utf-8"))
