@@ -92,7 +92,7 @@ def policy(balance: str) -> Policy:
     The policy raises ValueError if it is given no member, or a member with a negative queue.
     """
     if balance not in POLICIES:
-        raise ConfigError(f"balance: {balance!r:.60} is none of {', '.join(POLICIES)}")
+        raise ConfigError(f"balance: {balance!r:.60} is not one of {', '.join(POLICIES)}")
     choose = POLICIES[balance]()
 
     def choose_checked(members: Sequence[Member[Any]]) -> Member[Any]:

@@ -201,5 +201,5 @@ def switched(option: str, wanted: Any, auto: bool) -> bool:
     """Return whether an option is on, of which ``auto`` says so where nobody else does. Raises ConfigError."""
     wanted = SWITCH.get(wanted, wanted) if isinstance(wanted, str) else wanted
     if not (isinstance(wanted, bool) or wanted == "auto"):
-        raise ConfigError(f"options.{option}: {wanted!r:.80} is none of {', '.join(SWITCH)}")
+        raise ConfigError(f"options.{option}: {wanted!r:.80} is not one of {', '.join(SWITCH)}")
     return auto if wanted == "auto" else wanted

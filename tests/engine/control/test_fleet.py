@@ -631,8 +631,8 @@ async def test_a_stage_that_nobody_hosts_is_named_at_the_start() -> None:
     ("workers", "message"),
     [
         ("[{stages: [a], devices: [0], replicas: 2}]", "2 replicas need 2 devices"),
-        ("[{stages: [a], devices: [0, 0], replicas: 2}]", "belongs to workers[0] already"),
-        ("[{stages: [a], devices: [0]}, {stages: [b], devices: ['cuda:0']}]", "belongs to workers[0] already"),
+        ("[{stages: [a], devices: [0, 0], replicas: 2}]", "workers[0] already has the device"),
+        ("[{stages: [a], devices: [0]}, {stages: [b], devices: ['cuda:0']}]", "workers[0] already has the device"),
     ],
 )
 def test_a_device_belongs_to_one_worker(workers: str, message: str) -> None:
