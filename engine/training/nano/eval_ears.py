@@ -229,7 +229,7 @@ async def _ask_server(url: str, recording: Recording, pace: float) -> Outcome:
     answer = ""
     async with connect(f"{url}/v1/realtime?model=nano", max_size=None) as socket, asyncio.TaskGroup() as group:
         speaking = group.create_task(_speak(socket, recording, pace), name="speak")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):  # nano counts to a hundred, if it is asked to
             async for line in socket:
                 event = json.loads(line)
                 if event["type"] == "response.created":
