@@ -122,9 +122,11 @@ async def engine_messages(
 
 
 def _joined(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Merge assistant messages that contain only tool calls into the assistant message before them."""
+    """Leave out empty answers, and merge assistant messages of tool calls alone into the assistant message before."""
     joined = list[Message]()
     for message in messages:
+        if message.role == "assistant" and not message.parts:
+            continue
         alone = message.role == "assistant" and all(isinstance(part, ToolCallPart) for part in message.parts)
         if alone and joined and joined[-1].role == "assistant":
             message = Message("assistant", (*joined.pop().parts, *message.parts))
@@ -239,7 +241,7 @@ async def _parts(part: UserContent, written: bool, media: _Media) -> Sequence[Pa
 
 def _assistant(message: AssistantMessage, path: str) -> Message:
     text = _text(message.content or "")
-    if not text and not message.tool_calls:
+    if not text and not message.tool_calls and message.audio:
         why = "Answers are not stored: send the transcript of this one as its content."
         raise HttpRefusal(400, "invalid_value", f"{path}.content is missing. {why}", f"{path}.content")
     calls = (ToolCallPart(call.function.name, call.function.arguments, call.id) for call in message.tool_calls or ())

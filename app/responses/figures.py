@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any
 
-from engine import (
-    MIC_RATE_HZ,
-    AudioPart,
-    ImagePart,
-    Ledger,
-    Message,
-    Request,
-    TextPart,
-    TokenCost,
-    ToolCallPart,
-    ToolResultPart,
-    Usage,
-)
+from engine import Ledger, Request, TokenCost, Usage
 
 
 @dataclass(slots=True)
@@ -61,7 +48,7 @@ class Figures:
         """Record a stop by a stop string. If the LLM was still writing, its token counts are estimated."""
         self.finish = "stop"
         if not self.input_tokens:
-            self.input_tokens = round(sum(map(partial(_estimate, cost), request.messages)))
+            self.input_tokens = round(sum(map(cost.of, request.messages)))
             self.text_tokens = max(1, round(self.characters * cost.character))
 
     def parley(self) -> dict[str, Any] | None:
@@ -73,23 +60,3 @@ class Figures:
 
 
 _SUMS = tuple(one.name for one in fields(Figures) if one.default == 0)
-
-
-def _estimate(cost: TokenCost, message: Message) -> float:
-    """Estimate the tokens of a message in a prompt."""
-    tokens = cost.message
-    for part in message.parts:
-        match part:
-            case TextPart(text):
-                tokens += len(text) * (cost.instruction if message.role == "system" else cost.character)
-            case AudioPart(pcm) if pcm is not None:
-                tokens += len(pcm) / MIC_RATE_HZ * cost.audio_s
-            case ImagePart():
-                tokens += cost.image
-            case ToolCallPart(name, arguments):
-                tokens += len(name + arguments) * cost.character
-            case ToolResultPart(_, output):
-                tokens += len(output) * cost.character
-            case _:
-                pass
-    return tokens

@@ -77,7 +77,7 @@ def test_every_help_teaches_by_example(command: str) -> None:
         (("say", " ", "-c", "script"), "the text to speak is empty"),
         (
             ("say", "hi", "-c", "script", "--guidance", "2"),
-            "guidance: this model cannot be guided; leave it at 1, not 2",
+            "guidance: this model supports no guidance; set it to 1, not 2",
         ),
         (("say", "hi", "-c", "nano", "--voice", "slx"), "nano has no voice 'slx' (did you mean 'slt'?)"),
         (("say", "hi", "-o", "no/such/x.wav"), "cannot write no/such/x.wav: no such folder: no/such"),
@@ -407,7 +407,7 @@ def test_the_doctor_says_how_a_model_that_is_not_here_gets_here(
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     result = parley("doctor", "--thinker", "qwen3-4b", "--port", "0")
     assert result.exit_code == 1
-    assert "qwen3-4b is not on this machine; `parley pull qwen3-4b` gets it" in result.stderr
+    assert "qwen3-4b is not on this machine; `parley pull qwen3-4b` downloads it" in result.stderr
     assert "git checkout" not in result.stderr
 
 

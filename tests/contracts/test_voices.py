@@ -222,7 +222,7 @@ def test_a_voice_that_is_not_on_this_machine_is_one_sentence_with_the_command(
     use = catalogue()[name].use
     voice = (StageSpec(use=use, name="voice", weights=name),) if "." in use else stages_of(use, name, {})
     stages = (StageSpec(use="script.thinker", name="thinker"), *voice)
-    with pytest.raises(WeightsError, match=f"{name} is not on this machine; `parley pull {name}` gets it"):
+    with pytest.raises(WeightsError, match=f"{name} is not on this machine; `parley pull {name}` downloads it"):
         describe(EngineSpec(stages=stages))
 
 

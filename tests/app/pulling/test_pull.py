@@ -322,7 +322,9 @@ def test_weights_by_name_are_where_they_were_pulled_to(
 ) -> None:
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setattr(model_catalog, "catalogue", lambda: {"some": model()})
-    with pytest.raises(WeightsError, match=r"some is not on this machine; `parley pull some` gets it \(1 MB, MIT\)"):
+    with pytest.raises(
+        WeightsError, match=r"some is not on this machine; `parley pull some` downloads it \(1 MB, MIT\)"
+    ):
         located("some")
     folder = model_catalog.models_folder() / "some"
     pulled(hub, folder)

@@ -165,8 +165,8 @@ def test_a_checkpoint_in_shards_stays_in_shards(checkpoint: Folder, tmp_path: Pa
 @pytest.mark.parametrize(
     ("change", "bits", "group", "reason"),
     [
-        ({}, 3, 128, "bits may be 4 or 8, and a group a multiple of 8 inputs"),
-        ({}, 4, 12, "bits may be 4 or 8, and a group a multiple of 8 inputs"),
+        ({}, 3, 128, "bits must be 4 or 8, and group a multiple of 8"),
+        ({}, 4, 12, "bits must be 4 or 8, and group a multiple of 8"),
         ({"quantization_config": {"quant_method": "awq"}}, 4, 8, "is already quantized"),
     ],
 )
@@ -211,7 +211,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
         raise SafetensorError(f"I/O error: {reason}") if where == "save_file" else OSError(28, reason)
 
     monkeypatch.setattr(f"engine.worker.quantize.{where}", full)
-    with pytest.raises(ConfigError, match=r"out: could not be written \(.*No space left on device .*; make room"):
+    with pytest.raises(ConfigError, match=r"out: could not be written \(.*No space left on device .*; free some space"):
         quantize(checkpoint("plain"), tmp_path / "out", 4, 8, silent)
     assert not (tmp_path / "out").exists()
 
