@@ -148,7 +148,7 @@ class EngineHost:
             self.fail(error)
         except Exception as error:  # noqa: BLE001 - any failure to start must end the server, not leave it waiting
             log_failure("engine.bug")
-            self.fail(EngineError(f"the engine could not be started: {error}"))
+            self.fail(EngineError(f"the engine failed to start: {error}"))
 
 
 class Service:
@@ -215,7 +215,7 @@ class Service:
         accepted = {"ready": True, "draining": while_draining, "unavailable": while_unavailable}
         if engine is None or not accepted.get(state, False):
             self.metrics.sessions_refused.labels(state).inc()
-            raise Closed(state, f"The server is {state}; try again soon.")
+            raise Closed(state, f"The server is {state}; try again later.")
         settings = self.settings
         return SessionContext(
             engine,
