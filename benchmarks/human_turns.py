@@ -198,7 +198,7 @@ def judged(said: Pcm, words: str) -> dict[str, Any]:
 
 def cut(folder: Path, sentence: Any, at: str) -> tuple[Pcm, Pcm]:
     """Return the turn up to a place, and the 100 ms after it."""
-    pcm: Pcm = soundfile.read(folder / sentence["file"], dtype="int16")[0]
+    pcm: Any = soundfile.read(folder / sentence["file"], dtype="int16")[0]
     place = round(sentence["end_s" if at == "end" else "pause_at_s"] * MIC_RATE_HZ)
     after = pcm[place : place + MIC_RATE_HZ // 10] if at == "end" else room(100)
     return pcm[:place], after
