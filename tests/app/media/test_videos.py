@@ -109,7 +109,7 @@ def test_one_frame_is_a_video() -> None:
         (lambda: video()[:900], "damaged or cut off"),
         (lambda: video(kind="webm")[:60], "damaged or cut off"),
         (lambda: video(4.0, sound=False), "longer than 3 s"),
-        (recording, "no picture"),
+        (recording, "contains no video"),
         (lambda: video(0.2, size=(4000, 2400), sound=False), "4000x2400 pixels"),
     ],
     ids=["nothing", "a recording", "half", "a header's start", "too long", "no frames", "too large"],
