@@ -215,6 +215,25 @@ class TokenCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     message: float = 6.0
     """Per message, for the tokens around it."""
 
+    def of(self, message: Message) -> float:
+        """Estimate how many tokens of a prompt a message takes."""
+        tokens = self.message
+        for part in message.parts:
+            match part:
+                case TextPart(text):
+                    tokens += len(text) * (self.instruction if message.role == "system" else self.character)
+                case AudioPart(pcm) if pcm is not None:
+                    tokens += len(pcm) / MIC_RATE_HZ * self.audio_s
+                case ImagePart():
+                    tokens += self.image
+                case ToolCallPart(name, arguments):
+                    tokens += len(name + arguments) * self.character
+                case ToolResultPart(_, output):
+                    tokens += len(output) * self.character
+                case _:
+                    pass
+        return tokens
+
 
 class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A voice that a request may name."""
@@ -381,6 +400,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""
     camera: CameraFeed = CameraFeed()
+    hears_for: str = ""
+    """The model whose requests are all that its ears understand; empty where they understand any words."""
     hears_only_for: str = ""
     """The name of the model whose requests are all that its speech recogniser understands, if another model answers;
     otherwise empty.

@@ -21,7 +21,7 @@ def join(file: Expected, parts: Sequence[tuple[Path, str]], target: Path) -> str
     """Write the files at the given paths of archives, one after the other, to ``target``.
 
     Args:
-        file: What the result must contain; a different result is removed.
+        file: The expected contents; a different result is removed.
         parts: Each archive, and the path inside it.
         target: The file to write.
 
@@ -38,7 +38,7 @@ def join(file: Expected, parts: Sequence[tuple[Path, str]], target: Path) -> str
             for archive, path in parts:
                 for piece in _pieces(archive, path):
                     if out.tell() + len(piece) > file.size:
-                        raise PullError(f"{file.path} is longer than the {file.size} bytes that it should have")
+                        raise PullError(f"{file.path} is longer than expected ({file.size} bytes)")
                     out.write(piece)
         sha256 = checked(file, part)
     except PullError:

@@ -1,11 +1,12 @@
-"""The events of a streamed chat completion as chunks: what servers really send, made into one shape. Sans I/O.
+"""Decodes the events of a streamed chat completion to chunks, including the deviations of real servers. Does no I/O.
 
-Source: openai-python ``types/chat/chat_completion_chunk.py``, and what Ollama, LM Studio, llama.cpp, vLLM and SGLang
-send beside it: ``reasoning_content`` or ``reasoning``, whole messages in the place of deltas, errors in the stream.
+Source: openai-python ``types/chat/chat_completion_chunk.py``, and additions of Ollama, LM Studio, llama.cpp, vLLM and
+SGLang: ``reasoning_content`` or ``reasoning``, whole messages instead of deltas, and errors in the stream.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -16,23 +17,24 @@ from engine.errors import StageFailed
 from engine.worker.llm.calls import ToolCallAssembler
 from engine.worker.llm.deltas import Delta, ReasoningDelta
 from engine.worker.llm.reasoning_filter import ReasoningFilter
+from engine.worker.llm.surrogates import SurrogateJoiner
 from engine.worker.remote.refusals import ServerRefusal, kind_of, said_by
 
 DONE = "[DONE]"
 LONGEST_ANSWER = 1_000_000
-"""Characters of text, thoughts and arguments together; what is longer comes from a server that is out of order."""
+"""Maximum characters of text, reasoning and arguments together; a longer answer is a server fault."""
 
 _REASONS: dict[str, Finish] = {"length": "length", "tool_calls": "tool", "function_call": "tool"}
 
 
 class _Function(msgspec.Struct):
     name: str | None = None
-    arguments: str | dict[str, Any] | None = None
+    arguments: str | dict[str, Any] | list[Any] | None = None
 
 
 class _CallPiece(msgspec.Struct):
     index: int | None = None
-    id: str | None = None
+    id: str | int | None = None
     function: _Function | None = None
 
 
@@ -69,10 +71,10 @@ class _Event(msgspec.Struct):
 
 
 class ChatStreamDecoder:
-    """The decoder of one answer. Feed each event's data; ``end`` once no more comes. ``name`` begins the ids of
-    nameless calls. ``begun`` says that it is the rest of an answer, of which nothing need be left.
+    """Decoder of one answer. Feed each event's data, and call ``end`` after the last one.
 
-    Both raise Refusal where the server reports an error, and StageFailed for what is no answer.
+    ``name`` is the prefix of ids for calls without one. ``begun``: the stream is the rest of an answer, which may be
+    empty. Both methods raise ServerRefusal if the server reports an error, and StageFailed for an invalid answer.
     """
 
     def __init__(self, name: str, begun: bool = False) -> None:
@@ -82,6 +84,8 @@ class ChatStreamDecoder:
         """Characters of text, thoughts and arguments so far, as they came."""
         self._finish: str | None = None
         self._usage: _Usage | None = None
+        self._text = SurrogateJoiner()
+        self._reasoning = SurrogateJoiner()
         self._thoughts = ReasoningFilter()
         self._calls = ToolCallAssembler(name)
         self._written = 0
@@ -96,7 +100,8 @@ class ChatStreamDecoder:
 
     def feed(self, data: str) -> list[Delta]:
         """Return what an event adds to the answer."""
-        if data.strip() == DONE:
+        data = data.strip("\ufeff \t\r\n")
+        if data == DONE:
             self.done = True
             return []
         event = _event_of(data)
@@ -111,7 +116,8 @@ class ChatStreamDecoder:
         why the text is over."""
         if not self.finished:
             raise StageFailed("The language model's server ended its answer before it was complete.")
-        rest: list[Delta] = [self._placed(piece) for piece in self._thoughts.flush()]
+        pieces = [*self._thoughts.feed(self._text.flush()), *self._thoughts.flush()]
+        rest: list[Delta] = [self._placed(piece) for piece in pieces]
         reason = _REASONS.get(self._finish or "", "stop")
         calls = self._calls.whole(cut=reason == "length")
         if self._thought and not self._spoke and not self._calls:
@@ -126,8 +132,8 @@ class ChatStreamDecoder:
             raise ServerRefusal(500)
         self._finish = choice.finish_reason or self._finish
         piece = choice.delta or choice.message or _Message()
-        thought = _text(piece.reasoning_content) or _text(piece.reasoning)
-        text = _text(piece.content) + _text(piece.refusal)
+        thought = self._reasoning.feed(_text(piece.reasoning_content) or _text(piece.reasoning))
+        text = self._text.feed(_text(piece.content) + _text(piece.refusal))
         self.length += len(thought) + len(text)
         for one in (*([ReasoningDelta(thought)] if thought else []), *self._thoughts.feed(text)):
             yield self._placed(one)
@@ -135,7 +141,8 @@ class ChatStreamDecoder:
             function = call.function or _Function()
             arguments = _arguments(function.arguments)
             self.length += len(arguments)
-            yield from self._calls.feed(call.index, call.id or "", function.name or "", arguments)
+            id = "" if call.id is None else str(call.id)
+            yield from self._calls.feed(call.index, id, function.name or "", arguments)
 
     def _placed(self, piece: str | ReasoningDelta) -> Text | ReasoningDelta:
         """A piece of the text with its place in the answer."""
@@ -150,11 +157,14 @@ class ChatStreamDecoder:
 
 def _event_of(data: str) -> _Event:
     try:
-        event = msgspec.json.decode(data, type=_Event)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        try:
+            event = msgspec.json.decode(data, type=_Event, strict=False)
+        except (msgspec.DecodeError, UnicodeError):  # half of a surrogate pair, or a NaN
+            event = msgspec.convert(json.loads(data), _Event, strict=False)
+    except (ValueError, RecursionError):
         raise StageFailed("The language model's server sends something that is not a chat completion.") from None
-    if event.error is not None or event.object == "error":
-        tree = msgspec.json.decode(data)
+    if event.error not in (None, "", False) or event.object == "error":
+        tree = json.loads(data)
         raise ServerRefusal(_status(tree), said_by(tree), kind_of(tree))
     return event
 
@@ -174,9 +184,11 @@ def _text(content: object) -> str:
     return "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
-def _arguments(given: str | dict[str, Any] | None) -> str:
-    """Some servers give JSON, some the object that it stands for."""
-    return msgspec.json.encode(given).decode() if isinstance(given, dict) else given or ""
+def _arguments(given: str | dict[str, Any] | list[Any] | None) -> str:
+    """Some servers give JSON, some the value that it stands for."""
+    if isinstance(given, dict | list):
+        return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+    return given or ""
 
 
 def _usage(usage: _Usage, finish: Finish) -> Usage:

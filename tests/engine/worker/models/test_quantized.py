@@ -312,7 +312,7 @@ def test_a_device_that_is_too_small_is_told_before_anything_is_loaded(
     assert "of weights" in reason
     assert "2.5 of work space" in reason
     assert "of caches" in reason
-    assert "Take a quantized checkpoint" in reason
+    assert "Use a quantized checkpoint" in reason
     assert memory_of("cpu") is None
 
 
@@ -337,7 +337,7 @@ def test_a_stage_that_cannot_be_planned_is_made_all_the_same(
         return torch.ones(2, device=config.device).tolist()
 
     check_room({"mine": (computes, StageConfig())}, "cuda:0")
-    assert "what mine will take of its device is not known" in caplog.text
+    assert "cannot estimate the device memory of mine" in caplog.text
 
     def broken(config: StageConfig) -> Any:
         raise WeightsError("no config.json")

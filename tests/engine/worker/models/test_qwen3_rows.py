@@ -95,7 +95,7 @@ async def test_rows_that_do_not_belong_together_are_refused_and_one_row_is_enoug
         (read,) = [said async for said in stage.adapt(req, of([Tensors.of(good)]))]
         assert all(np.array_equal(*both) for both in zip(structs.astuple(read), structs.astuple(good), strict=True))
     for bad in (turn([7], media=1), turn([media, media], media=1), turn([7, 8], names=1), turn([7, 8], positions=1)):
-        with pytest.raises(StageFailed, match="do not fit together"):
+        with pytest.raises(StageFailed, match="do not match"):
             _ = [chunk async for chunk in stage.adapt(req, of([Tensors.of(bad)]))]
 
 

@@ -136,7 +136,7 @@ async def test_in_bfloat16_the_talker_goes_on_behind_the_frames_that_were_given(
 async def test_an_answer_for_which_there_is_no_more_room_says_so(
     checkpoint: Folder, frames: int, finish: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer of so many frames, where there is room for some 30 of them."""
+    """An answer of so many frames, where has room for some 30 of them."""
     framed, prefill = Talker._frame, Talker.prefill
 
     def ending(self: Talker, req: StageRequest, drawn: np.ndarray) -> Any:
