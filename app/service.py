@@ -22,7 +22,8 @@ from app.limits.quotas import Quotas
 from app.limits.rate_limiter import RateLimiter
 from app.mcp import ToolServers
 from app.media.decode_thread import Decoding
-from app.realtime.input.endpointing import SentenceEndOfTurn
+from app.realtime.inference_thread import InferenceThread
+from app.realtime.input.end_of_turn_choice import EndOfTurnChoice
 from app.realtime.input.turn_detector import Silero
 from app.realtime.ports import EnginePort, Vad
 from app.realtime.session_context import SessionContext
@@ -183,6 +184,8 @@ class Service:
         self.metrics.kept_bytes.set_function(lambda: self.kept.held)
         self._spec = spec
         self._vad = vad
+        self.end_of_turn = EndOfTurnChoice(self.settings.turns.end_of_turn)
+        self.inference = InferenceThread()
 
     @property
     def described(self) -> ModelInfo:
@@ -201,6 +204,7 @@ class Service:
     async def stop(self) -> None:
         """Close the engine, or cancel its start."""
         self.memory.close()
+        self.inference.close()
         await self.decoding.close()
         await self.engine_host.stop()
 
@@ -223,11 +227,13 @@ class Service:
             settings.limits,
             settings.turns,
             self._vad,
-            SentenceEndOfTurn(),
+            self.end_of_turn.model(engine.model),
             settings.camera_every_s,
             loop_time=self.loop_time(caller or Principal()),
             room=MemoryReservation(self.memory, caller),
             decoding=self.decoding,
+            end_of_turn_models=self.end_of_turn.models,
+            inference=self.inference,
             tool_servers=self.tool_servers,
         )
 

@@ -106,6 +106,10 @@ class TurnSettings:
     ahead: bool = True
     """Whether the model processes speech while the user is still speaking. Otherwise it receives the turn at its
     end."""
+    end_of_turn: str = "auto"
+    """Model with which ``semantic_vad`` ends turns: ``smart_turn`` (sound, words and intonation), ``words`` (words and
+    intonation), or the path of an ONNX file that replaces Smart Turn. ``auto``: ``smart_turn``, except where the ASR
+    itself knows complete requests, as nano's does."""
     guess_ms: int = 120
     """Milliseconds of silence after which an answer is prepared. It is played once the turn is over, or dropped if the
     user goes on. ``0`` disables it."""

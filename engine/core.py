@@ -400,6 +400,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""
     camera: CameraFeed = CameraFeed()
+    hears_for: str = ""
+    """The model whose requests are all that its ears understand; empty where they understand any words."""
     hears_only_for: str = ""
     """The name of the model whose requests are all that its speech recogniser understands, if another model answers;
     otherwise empty.

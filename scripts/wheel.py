@@ -1,10 +1,10 @@
-"""Build the wheel, and try it as a stranger has it: alone, on each Python here, in a folder with other packages.
+"""Build the wheel and try it on each installed Python, in a folder with other packages called app, engine and web.
 
     python -m scripts.wheel [PYTHON ...]
 
-For each interpreter a fresh environment gets the wheel and what it needs; then `parley say` speaks and `parley serve`
-gets ready in a folder that has an ``app``, an ``engine`` and a ``web`` of its own. Without names it looks for those
-that Parley supports, on the PATH and in pyenv; one that is not here is named and left out. Needs a network.
+For each interpreter, a new environment gets the wheel and its dependencies; then `parley say` must speak and `parley
+serve` must start. Without arguments it tries the supported versions on the PATH and in pyenv, and reports missing ones.
+Needs a network.
 """
 
 from __future__ import annotations
@@ -33,23 +33,25 @@ READY = b"Parley is ready"
 
 
 def main(names: list[str]) -> int:
-    """Try the named interpreters, or all that are here; 1 if one of them fails."""
+    """Try the named or all installed interpreters. Returns 1 if one fails."""
     console, failed = Console(highlight=False), 0
     for name in names or [f"python{version}" for version in SUPPORTED]:
         python = find(name)
         if python is None:
-            console.print(f"{name}: not here")
+            console.print(f"{name}: not installed")
             continue
         begun_s = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             why = tried(python, Path(folder))
         failed += why is not None
-        console.print(f"{name}: {why or 'speaks, and serves'} ({time.monotonic() - begun_s:.0f} s)", markup=False)
+        console.print(f"{name}: {why or 'works'} ({time.monotonic() - begun_s:.0f} s)", markup=False)
     return int(failed > 0)
 
 
 def find(name: str) -> str | None:
-    """An interpreter by its name or path; pyenv's own are found behind shims that refuse to run."""
+    """Return an interpreter by name or path; pyenv's versions are looked up directly, because its shims may refuse to
+    run.
+    """
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = [shutil.which(name), *(str(path) for path in sorted(pyenv.glob(f"*/bin/{name}"), reverse=True))]
     return next((one for one in found if one and _works(one)), None)
@@ -60,7 +62,7 @@ def _works(python: str) -> bool:
 
 
 def tried(python: str, folder: Path) -> str | None:
-    """Build the wheel for one interpreter, install it there, and run it; why it does not work, or None."""
+    """Build, install and run the wheel with one interpreter. Returns the error, or None if it works."""
     fresh = folder / "fresh"
     pip = [str(fresh / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
     try:
@@ -75,7 +77,7 @@ def tried(python: str, folder: Path) -> str | None:
 
 
 def build(folder: Path, python: str, *options: str) -> Path:
-    """The wheel, made from a copy of the sources: a build leaves its traces beside them. Raises CalledProcessError."""
+    """Build the wheel from a copy of the sources, which keeps the repository clean. Raises CalledProcessError."""
     copy = folder / "sources"
     copy.mkdir()
     for name in SOURCES:
@@ -90,7 +92,7 @@ def build(folder: Path, python: str, *options: str) -> Path:
 
 
 def strange(folder: Path) -> Path:
-    """A folder with packages of the names of ours, which raise when they are imported."""
+    """Create a folder with packages that have our names and raise on import."""
     for name in DECOYS:
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text(f"raise ImportError('this is another {name}')\n")
@@ -98,7 +100,7 @@ def strange(folder: Path) -> Path:
 
 
 def run(environment: Path, folder: Path) -> None:
-    """`parley say` speaks there, and so does a server. Raises CalledProcessError or TimeoutExpired."""
+    """Check that `parley say` works there, alone and with a server. Raises CalledProcessError or TimeoutExpired."""
     parley = str(environment / "bin" / "parley")
     say = [parley, "say", LINE, "-o", "said.wav"]
     subprocess.run(say, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
@@ -111,7 +113,7 @@ def run(environment: Path, folder: Path) -> None:
 def serving(
     command: Sequence[str], folder: Path, patience_s: float, env: dict[str, str] | None = None
 ) -> Generator[str]:
-    """Run a server; enter the block with its address once it is ready.
+    """Run a server, and yield its address once it is ready.
 
     Raises CalledProcessError or TimeoutExpired.
     """

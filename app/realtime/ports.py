@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from app.realtime.timer_lateness import TimerLatenessEstimator
 from engine import Chunks, ModelInfo, Request
-from engine.core import Wave
+from engine.core import Pcm, Wave
 
 Eagerness = Literal["low", "medium", "high"]
 
@@ -47,10 +47,33 @@ class EndpointingContext:
     listening: bool = False
     """Whether the ASR model is about to report all words. Until then, words and pitch may only show that the user will
     continue, not that the turn is over."""
+    heard: bool = False
+    """Whether the ASR model has reported all words up to this pause."""
+    sound: float | None = None
+    """The probability that the turn is over, by the end-of-turn model that listened to it; None if not known."""
+    sound_due: bool = False
+    """Whether that model is still computing ``sound``."""
 
 
 class EndOfTurnModel(Protocol):
-    """Decides when a turn is over."""
+    """Decides when a turn is over.
+
+    ``listen`` is called once per pause in a thread, and its result comes back as ``EndpointingContext.sound``. The
+    other methods return at once and keep no state: they are called with every 32 ms of audio.
+    """
+
+    @property
+    def window_s(self) -> float:
+        """Seconds of sound before a pause that ``listen`` takes. 0: it does not listen."""
+        ...
+
+    def listen(self, pcm: Pcm) -> float:
+        """Return the probability that a turn is over that ends with int16 [samples] at MIC_RATE_HZ."""
+        ...
+
+    def probability(self, moment: EndpointingContext) -> float:
+        """Return the probability that the turn is over, 0 to 1, from all that is known."""
+        ...
 
     def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
         """Return the silence in ms after which the turn is over, unless the user continues or more words arrive."""

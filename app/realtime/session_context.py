@@ -1,9 +1,9 @@
-"""What a session receives from the server: the engine, metrics, limits and clocks."""
+"""The server's parts that a session uses: the engine, metrics, limits and clocks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from app.limits.memory_budget import MemoryReservation
 from app.mcp import ToolServers
 from app.media.decode_thread import Decoding
 from app.media.videos import Video, video_of_url
+from app.realtime.inference_thread import InferenceThread
 from app.realtime.ports import EndOfTurnModel, EnginePort, Vad
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
@@ -29,6 +30,7 @@ class SessionContext:
     turns: TurnSettings
     vad: Callable[[], Vad]
     end_of_turn: EndOfTurnModel
+    """The end-of-turn model of sessions that name none."""
     camera_every_s: float = 0.5
     loop_time: LoopTimeBudget = field(default_factory=lambda: LoopTimeBudget(FairScheduler()))
     """The session's share of the event loop's time."""
@@ -37,12 +39,16 @@ class SessionContext:
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     decoding: Decoding = field(default_factory=Decoding)
+    end_of_turn_models: Mapping[str, EndOfTurnModel] = field(default_factory=dict[str, EndOfTurnModel])
+    """Models that a session may choose, by name."""
+    inference: InferenceThread = field(default_factory=InferenceThread)
+    """The thread in which end-of-turn models listen."""
     tool_servers: ToolServers = field(default_factory=ToolServers)
     """The MCP servers that the operator configured."""
 
     @property
     def camera(self) -> CameraFeed:
-        """Return the camera input that a session accepts: what the model wants, but at most the server's rate."""
+        """Return the camera input that a session accepts: the model's, but at most at the server's rate."""
         wanted = self.engine.model.camera
         return replace(wanted, fps=min(wanted.fps, 1 / self.camera_every_s))
 
@@ -55,6 +61,10 @@ class SessionContext:
         model = self.engine.model
         video = await self.decoding.video(recording, self.limits.audio_s, model.camera)
         return video.taken(model.abilities, written)
+
+    def end_of_turn_model(self, name: str) -> EndOfTurnModel:
+        """Return the end-of-turn model of that name, or the deployment's."""
+        return self.end_of_turn_models.get(name, self.end_of_turn)
 
     @property
     def scheduler(self) -> FairScheduler:

@@ -60,6 +60,8 @@ class Utterance:
         """The final words of the ASR model, confident or not, a request or not."""
         self.silence_ms: float | None = None
         """Milliseconds of silence when the turn was found to be over; None if that was not detected."""
+        self.over_probability: float | None = None
+        """The end-of-turn model's probability that the turn was over; None if no such model ended it."""
         self._limit = limit_samples
         self._camera = camera
         self._film = film

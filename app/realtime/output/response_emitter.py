@@ -153,11 +153,20 @@ class ResponseEmitter:
             cached_tokens=counted.cached_tokens,
         )
 
-    def timed(self, ledger: Ledger | None, ahead_ms: float, turn_ms: float | None) -> None:
-        """Set the parts of the time to first audio."""
+    def timed(
+        self, ledger: Ledger | None, ahead_ms: float, turn_ms: float | None, over_probability: float | None
+    ) -> None:
+        """Set the parts of the time to first audio, and the probability that the turn was over."""
         if ledger is not None and not self.closed:
             terms = dict(ledger.terms)
-            self.view = replace(self.view, ledger=terms, ttfa_ms=ledger.ttfa_ms, ahead_ms=ahead_ms, turn_ms=turn_ms)
+            self.view = replace(
+                self.view,
+                ledger=terms,
+                ttfa_ms=ledger.ttfa_ms,
+                ahead_ms=ahead_ms,
+                turn_ms=turn_ms,
+                over_probability=over_probability,
+            )
 
     def close(
         self,

@@ -386,7 +386,8 @@ class ResponseTask:
                 self.timing.first_sent_s = self._now()
                 if self._chunks is not None:
                     ahead_ms = self.timing.ahead_ms(self._speculative_since_s)
-                    self.response.timed(self._chunks.ledger, ahead_ms, self.timing.turn_ms)
+                    timing = self.timing
+                    self.response.timed(self._chunks.ledger, ahead_ms, timing.turn_ms, timing.over_probability)
                     self._chunks.played(self.playout.skipped_samples / SPEAKER_RATE_HZ)
             self.response.audio(packet)
             listener.on_packet(packet)

@@ -112,6 +112,7 @@ class Responses:
         if task is None:  # make a new request with the complete turn
             task = self._factory.default_task()
         task.timing.turn_ms = utterance.silence_ms
+        task.timing.over_probability = utterance.over_probability
         self.active.begin(task)
 
     def pause_for(self, utterance: Utterance) -> bool:

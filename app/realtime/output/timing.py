@@ -18,6 +18,8 @@ class Timing:
     first_made_samples: int = 0
     turn_ms: float | None = None
     """Silence in ms between the user's last word and the end of the turn; None if the user did not speak."""
+    over_probability: float | None = None
+    """The end-of-turn model's probability that the turn was over; None if no such model ended it."""
 
     def ttfa_s(self) -> float | None:
         return None if self.first_sent_s is None else self.first_sent_s - self.asked_s

@@ -72,6 +72,8 @@ class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
     eagerness: Literal["auto", "low", "medium", "high"] = "auto"
     create_response: bool = True
     interrupt_response: bool = True
+    end_of_turn: Literal["auto", "smart_turn", "words"] = "auto"
+    """Ours: the end-of-turn model. ``auto``: the deployment's; ``words``: the judge that listens to no sound."""
 
     threshold = 0.5
     prefix_padding_ms = 300

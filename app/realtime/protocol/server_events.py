@@ -81,6 +81,8 @@ class SpeechStartedEvent(Struct, frozen=True):
 class SpeechStoppedEvent(Struct, frozen=True):
     item_id: str
     audio_end_ms: int
+    over_probability: float | None = None
+    """Ours: the end-of-turn model's probability that the turn was over; None where no such model ended it."""
 
 
 class TimeoutTriggeredEvent(Struct, frozen=True):
@@ -192,6 +194,8 @@ class ResponseView(Struct, frozen=True):
     """Milliseconds of it that had passed before the end of the user's turn."""
     turn_ms: float | None = None
     """Silence in ms between the user's last word and the end of the turn; None if the user did not speak."""
+    over_probability: float | None = None
+    """The end-of-turn model's probability that the turn was over; None if no such model ended it."""
 
 
 class ResponseCreatedEvent(Struct, frozen=True):
@@ -365,7 +369,6 @@ class ErrorEvent(Struct, frozen=True):
 PlainEvent = (
     QueueUpdatedEvent
     | SpeechStartedEvent
-    | SpeechStoppedEvent
     | TimeoutTriggeredEvent
     | AudioCommittedEvent
     | AudioClearedEvent
@@ -379,7 +382,7 @@ PlainEvent = (
 SessionEvent = (
     SessionCreatedEvent | SessionUpdatedEvent | SessionEndedEvent | ObeyedEvent | RateLimitsEvent | ErrorEvent
 )
-InputEvent = DtmfReceivedEvent | TranscriptionCompletedEvent | TranscriptionFailedEvent
+InputEvent = SpeechStoppedEvent | DtmfReceivedEvent | TranscriptionCompletedEvent | TranscriptionFailedEvent
 ItemEvent = ItemAddedEvent | ItemRetrievedEvent | ItemTruncatedEvent
 ResponseEvent = (
     ResponseCreatedEvent

@@ -58,7 +58,6 @@ def _wire_events(event: ServerEvent) -> list[WireEvent]:
 
 _PLAIN: dict[type[server_events.PlainEvent], str] = {
     server_events.SpeechStartedEvent: "input_audio_buffer.speech_started",
-    server_events.SpeechStoppedEvent: "input_audio_buffer.speech_stopped",
     server_events.TimeoutTriggeredEvent: "input_audio_buffer.timeout_triggered",
     server_events.AudioCommittedEvent: "input_audio_buffer.committed",
     server_events.AudioClearedEvent: "input_audio_buffer.cleared",
@@ -95,6 +94,9 @@ def _session_events(event: server_events.SessionEvent) -> list[WireEvent]:
 
 def _input_events(event: server_events.InputEvent) -> list[WireEvent]:
     match event:
+        case server_events.SpeechStoppedEvent(item_id, end_ms, probability):
+            stopped = {"type": "input_audio_buffer.speech_stopped", "item_id": item_id, "audio_end_ms": end_ms}
+            return [stopped if probability is None else {**stopped, "parley": _over_probability(probability)}]
         case server_events.DtmfReceivedEvent(key, at_s):
             return [{"type": "input_audio_buffer.dtmf_event_received", "event": key, "received_at": at_s}]
         case server_events.TranscriptionCompletedEvent(item_id, transcript, seconds):
@@ -276,4 +278,10 @@ def _ledger(view: server_events.ResponseView) -> WireEvent:
     terms = {name: round(ms, 3) for name, ms in (view.ledger or {}).items()}
     ahead = {"ahead_ms": round(view.ahead_ms, 3)} if view.ahead_ms else {}
     turn = {} if view.turn_ms is None else {"turn_ms": round(view.turn_ms, 3)}
-    return {"ledger": {"ttfa_ms": round(view.ttfa_ms or 0.0, 3), "terms_ms": terms, **ahead, **turn}}
+    over = _over_probability(view.over_probability)
+    return {"ledger": {"ttfa_ms": round(view.ttfa_ms or 0.0, 3), "terms_ms": terms, **ahead, **turn, **over}}
+
+
+def _over_probability(probability: float | None) -> WireEvent:
+    """Return how sure the end-of-turn model was that the turn was over: ours, not the protocol's."""
+    return {} if probability is None else {"over_probability": round(probability, 3)}

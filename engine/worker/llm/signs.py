@@ -1,4 +1,4 @@
-"""Signs that stand in a model's text and that nobody reads aloud as they are: pictures, tags, entities."""
+"""Characters, tags and entities in a model's text that are not read aloud as they are."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _PICTURES = (
     (0x2300, 0x23FF),  # clocks, hourglasses
     (0x25A0, 0x27BF),  # shapes, stars, weather, dingbats
     (0x2B00, 0x2BFF),
-    (0xFE00, 0xFE0F),  # the look that the sign before is to have
-    (0x20E3, 0x20E3),  # a key around a digit
+    (0xFE00, 0xFE0F),  # variation selectors
+    (0x20E3, 0x20E3),  # combining keycap
     (0x1F000, 0x1FAFF),
-    (0xE0020, 0xE007F),  # the letters of some flags
+    (0xE0020, 0xE007F),  # tag characters of some flags
 )
 
 TAGS = frozenset({
@@ -26,10 +26,10 @@ TAGS = frozenset({
     # special tokens of chat templates
     "bos", "end_of_turn", "end_of_text", "eos", "pad", "start_of_turn", "unk",
 })  # fmt: skip
-"""Tags that models write; other words in angle brackets are words."""
+"""Tags that models write. Other words in angle brackets are text."""
 
 BREAKS = frozenset({"br", "break", "div", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "p", "td", "th", "tr"})
-"""Those of them that stand between words."""
+"""Tags that separate words."""
 
 
 def entity(name: str) -> str:
@@ -40,10 +40,10 @@ def entity(name: str) -> str:
 
 
 def is_picture(character: str, before: str) -> bool:
-    """Whether it is an emoji or a part of one; ``before`` is the character before it."""
+    """Return whether a character is an emoji or part of one; ``before`` is the preceding character."""
     code = ord(character)
     if code < 0x20E3 and character != _JOINER:
         return False
-    if character == _JOINER:  # other alphabets need it between letters
+    if character == _JOINER:  # some scripts use it between letters
         return bool(before) and is_picture(before, "")
     return any(first <= code <= last for first, last in _PICTURES)
