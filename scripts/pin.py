@@ -22,15 +22,15 @@ PROJECT = "parley"
 EXTRAS = ("dev", "device")  # together they include every other extra
 HEADER = """\
 # Written by scripts/pin.py (`make constraints`): the versions that Parley is tested with. Don't edit by hand.
-# Downloads, in MB: base {base}, local {local}, dev {dev} (with a CPU build of torch; its CUDA build is several GB).
+# Downloads, in MB: base {base}, local {local}, dev {dev}, demo {demo}, docs {docs} (torch as its CPU build).
 """
 
 
 def main() -> None:
     dev, everything = closure(("dev",)), closure(EXTRAS)
     build = {"setuptools": release("setuptools")}
-    served = {"base": closure(()), "local": closure(("local",)), "dev": dev}
-    sizes = {name: download_mb(packages | build) for name, packages in served.items()}
+    installed = {"base": closure(()), "dev": dev} | {extra: closure((extra,)) for extra in ("local", "demo", "docs")}
+    sizes = {name: download_mb(packages | build) for name, packages in installed.items()}
     own = marked()
     alike = [f"{name}=={version}" for name, version in (everything | build).items() if name not in own]
     lines = sorted([*alike, *(line for lines in own.values() for line in lines)])

@@ -86,7 +86,7 @@ def wrong_turn_secret(machine: Machine, folder: Path) -> str:
         wait_ready(one, "http://127.0.0.1:8000/health")
         answer = checks.talk("direct", checks.Place(CERTIFICATES, local / "keys"), [], "http://127.0.0.1:8000")
         lines = [line for line in one.said.splitlines() if "call.no_relay" in line]
-    if not lines or not all("must be those of server.ice_servers" in line for line in lines):
+    if not lines or not all("must match server.ice_servers" in line for line in lines):
         raise Failed(f"a wrong TURN secret: the log does not say what to correct: {lines or one.said}")
     return f"a wrong TURN secret: {lines[0][24:]}; {answer}"
 

@@ -1,6 +1,9 @@
-"""Characters, tags and LaTeX commands in a model's text that are not read aloud."""
+"""Characters, tags and entities in a model's text that are not read aloud as they are."""
 
 from __future__ import annotations
+
+from html import unescape
+from html.entities import html5
 
 _JOINER = "\u200d"
 _PICTURES = (
@@ -18,18 +21,22 @@ TAGS = frozenset({
     "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i", "img", "ins", "kbd", "li", "mark", "ol", "p", "pre", "q", "s",
     "small", "span", "strike", "strong", "sub", "summary", "sup", "table", "tbody", "td", "tfoot", "th", "thead",
     "think", "thinking", "tr", "u", "ul", "var",
+    # SSML
+    "amazon:effect", "audio", "break", "emphasis", "lang", "phoneme", "prosody", "say-as", "speak", "voice",
+    # special tokens of chat templates
+    "bos", "end_of_turn", "end_of_text", "eos", "pad", "start_of_turn", "unk",
 })  # fmt: skip
-"""HTML tags that models write. Other words in angle brackets are text."""
+"""Tags that models write. Other words in angle brackets are text."""
 
-BREAKS = frozenset({"br", "div", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "p", "td", "th", "tr"})
+BREAKS = frozenset({"br", "break", "div", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "p", "td", "th", "tr"})
 """Tags that separate words."""
 
-SILENT = frozenset({
-    "begin", "end", "displaystyle", "frac", "dfrac", "tfrac", "left", "right", "big", "Big", "bigg", "Bigg", "text",
-    "textbf", "textit", "mathrm", "mathbf", "mathit", "mathbb", "mathcal", "operatorname", "boxed", "quad", "qquad",
-    "limits", "nolimits",
-})  # fmt: skip
-"""LaTeX commands that only affect layout. The names of others, such as ``times``, are read aloud."""
+
+def entity(name: str) -> str:
+    """Return the character that an HTML entity stands for (``amp;``, ``#39;``); "" if there is no such entity."""
+    numbered = name[:1] == "#" and name[-1:] == ";"
+    character = unescape(f"&{name}") if name in html5 or numbered else ""
+    return " " if character.isspace() else character if len(character) == 1 else ""
 
 
 def is_picture(character: str, before: str) -> bool:
