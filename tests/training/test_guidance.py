@@ -143,8 +143,8 @@ async def test_through_the_engines_request_groups(alone: dict[float, NDArray[np.
     [
         (("main",), 2.0, "needs the role negative"),
         (("main", "positive"), 1.0, "supports the roles"),
-        (("main", "negative"), 11.0, "between 0 and 10"),
-        (("main", "negative"), float("nan"), "between 0 and 10"),
+        (("main", "negative"), 11.0, "from 0 to 10"),
+        (("main", "negative"), float("nan"), "from 0 to 10"),
     ],
 )
 def test_what_cannot_be_guided_is_refused(voice: Voice, roles: tuple[str, ...], scale: float, message: str) -> None:
