@@ -50,5 +50,5 @@ def test_volumes_are_folders_of_the_services_user(tmp_path: Path) -> None:
 
 def test_what_is_not_understood_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(composed.SERVICES, "caddy", {"privileged": True})
-    with pytest.raises(Failed, match="says privileged of caddy"):
+    with pytest.raises(Failed, match="sets privileged for caddy"):
         told("caddy", tmp_path)

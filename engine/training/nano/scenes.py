@@ -1,9 +1,10 @@
-"""Drawn scenes for the eyes, and what is truly in them: ``python -m engine.training.nano.scenes --out DIR`` shows some.
+"""Drawn scenes to train and test the eyes, with the truth: ``python -m engine.training.nano.scenes --out DIR`` shows
+some.
 
-Shapes and printed characters of named colours on surfaces of others, in any of three lights, as a camera takes them.
-Endless and seeded. Scenes for tests have surfaces, clutter, lamps and typefaces that training never has. Colours are
-those that a person would name without thinking; what nobody could tell is not drawn: in the dark no gray, orange, pink
-or brown, and never two colours that are alike.
+Scenes are coloured shapes and printed characters on coloured surfaces, in any of three lights, as seen by a camera; an
+endless sequence for each seed. Scenes for tests have surfaces, clutter, lamps and typefaces that training never has.
+Colours are unambiguous, and indistinguishable things are not drawn: in the dark no gray, orange, pink or brown, and
+never two similar colours.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from engine.training.nano.outlines import OUTLINES, perspective, stretched
 from engine.worker.models.nano.scene import CHARACTERS, COLOURS, SHAPES, Scene, Thing, grouped
 
 SIDE = 256
-"""Pixels of a picture's longer side; it is drawn at twice that."""
+"""Longer side of a picture in pixels; it is drawn at twice the size."""
 SIZES = ((256, 192), (256, 144), (192, 256), (256, 256))
 HUES: dict[str, tuple[float, float, float, float, float, float]] = {
     "black": (0, 360, 0.0, 0.3, 0.03, 0.1),
@@ -42,20 +43,20 @@ HUES: dict[str, tuple[float, float, float, float, float, float]] = {
     "pink": (325, 348, 0.35, 0.6, 0.95, 1.0),
     "brown": (18, 28, 0.6, 0.8, 0.32, 0.44),
 }
-"""Hue in degrees, saturation and value, each from and to: what the names mean here."""
+"""Colour -> ranges of hue in degrees, saturation and value."""
 BRIGHT = frozenset({"white", "red", "orange", "yellow", "pink"})
-"""Their value tells how much light there is; every scene has one of them."""
+"""Colours whose value shows how much light there is; every scene has one of them."""
 ALIKE = (
     {"orange", "yellow"}, {"orange", "red"}, {"pink", "purple"}, {"brown", "orange"}, {"brown", "black"},
     {"gray", "white"},
 )  # fmt: skip
-"""Pairs of which one is not drawn on the other."""
+"""Pairs of colours of which neither is drawn on the other."""
 IN_LITTLE_LIGHT = ("black", "white", "red", "yellow", "green", "blue", "purple")
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What was drawn, in pixels: ``name`` is a shape or a character, ``outline`` [n, 2] float surrounds it."""
+    """A drawn thing, in pixels: ``name`` is a shape or a character, ``outline`` [n, 2] float surrounds it."""
 
     name: str
     colour: str
@@ -63,14 +64,14 @@ class Drawn:
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """Middle x, y, width and height of the upright box around it."""
+        """Middle x, middle y, width and height of the upright bounding box."""
         (left, top), (right, bottom) = self.outline.min(0), self.outline.max(0)
         return (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A picture, uint8 [H, W, 3], and the truth about it."""
+    """A picture, uint8 [H, W, 3], and its true contents."""
 
     pixels: NDArray[np.uint8]
     light: str
@@ -80,7 +81,7 @@ class Example:
 
     @property
     def scene(self) -> Scene:
-        """What perfect eyes would tell."""
+        """The scene as perfect recognition would describe it."""
         height, width = self.pixels.shape[:2]
         things = [Thing(d.name, d.colour, x / width, y / height, w / width, h / height)
                   for d in self.shapes for x, y, w, h in [d.box]]  # fmt: skip
@@ -89,9 +90,9 @@ class Example:
 
 
 class Artist:
-    """Draws examples; ``held_out`` ones are for tests only. ``typefaces`` as ``fonts`` lists them.
+    """Draws examples; with ``held_out``, for tests only. ``typefaces`` as listed by ``fonts``.
 
-    With ``near`` pictures are half as large and hold one thing or one line of text: cheap, for eyes that learn to read.
+    With ``near`` pictures are half as large and show one thing or one line of text: cheap training for reading.
     """
 
     def __init__(self, seed: int, typefaces: Sequence[Path], held_out: bool = False, near: bool = False) -> None:
@@ -108,7 +109,9 @@ class Artist:
         letters = self._letters(palette, background) if rng.random() < (0.75 if self._near else 0.4) else ()
         more = not letters or (not self._near and rng.random() < 0.5)
         shapes = self._shapes(palette, background, few=bool(letters) or self._near) if more else ()
-        if not {background, *(one.colour for one in (*shapes, *letters))} & BRIGHT:  # nothing in it tells the light
+        if (
+            not {background, *(one.colour for one in (*shapes, *letters))} & BRIGHT
+        ):  # nothing shows how bright the light is
             return self.example()
         scene = np.asarray(self._canvas.reduce(2), np.float32) / np.float32(255)
         bare = 1 - np.asarray(self._covered.reduce(2), np.float32)[:, :, None] / np.float32(255)
@@ -117,7 +120,7 @@ class Artist:
         return Example(pixels, light, background, shapes, letters)
 
     def _begin(self, width: int, height: int, base: Rgb) -> None:
-        """An empty surface, perhaps with clutter."""
+        """Start an empty surface, perhaps with clutter."""
         self._canvas = Image.new("RGB", (width, height), base)
         self._covered = Image.new("L", (width, height))
         self._taken = list[tuple[float, float, float]]()
@@ -130,7 +133,7 @@ class Artist:
         ImageDraw.Draw(self._covered).polygon(points, 255)
 
     def _shapes(self, palette: Sequence[str], background: str, few: bool) -> tuple[Drawn, ...]:
-        """Up to three groups; about one picture in ten has none, one in twelve many of a kind."""
+        """Draw up to three groups; about one picture in ten has none, one in twelve many of a kind."""
         rng = self._rng
         drawn: list[Drawn] = []
         colours = [c for c in palette if c != background and {c, background} not in ALIKE]
@@ -150,7 +153,7 @@ class Artist:
     def _placed(
         self, radius: float, middle: NDArray[np.float64], spread: float, name: str
     ) -> NDArray[np.float64] | None:
-        """The corners [4, 2] of a turned and skewed square where nothing is yet, or None if there is no room."""
+        """Return the corners [4, 2] of a rotated and skewed square in a free place, or None if there is no room."""
         rng, size = self._rng, np.array(self._canvas.size)
         for _ in range(30):
             at = (middle + rng.uniform(-0.5, 0.5, 2) * spread) * size
@@ -171,7 +174,7 @@ class Artist:
         return at + (half if name in ("circle", "square") else half * 1.1) @ rotation
 
     def _shape(self, name: str, colour: str, corners: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Draw a shape into its quadrilateral; its outline."""
+        """Draw a shape into its quadrilateral, and return its outline."""
         rng, ink, outline = self._rng, rgb(self._rng, colour), stretched(OUTLINES[name], corners)
         self._fill(outline, ink)
         if rng.random() < 0.15 and colour != "black":
@@ -180,7 +183,7 @@ class Artist:
         return outline
 
     def _letters(self, palette: Sequence[str], background: str) -> tuple[Drawn, ...]:
-        """One to four characters in a row, on a card or on the surface itself, in a colour that stands out."""
+        """Draw one to four characters in a row, on a card or on the surface, in a contrasting colour."""
         rng = self._rng
         chosen = rng.integers(len(CHARACTERS), size=rng.choice([1, 2, 3, 4], p=[0.5, 0.22, 0.16, 0.12]))
         text = "".join(CHARACTERS[i] for i in chosen)
@@ -201,7 +204,7 @@ class Artist:
         return tuple(Drawn(c, colour, stretched(box, corners) / 2) for c, box in zip(text, places, strict=True))
 
     def _held_up(self, sides: tuple[int, int], boxes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The corners of a card with print on it, slightly turned and skewed, its characters large."""
+        """Return the corners of a card with large print, slightly rotated and skewed."""
         rng, size = self._rng, np.array(self._canvas.size)
         wide, high = sides
         tall = (boxes[:, 3] - boxes[:, 1]).max() * high
@@ -217,14 +220,14 @@ class Artist:
 
 
 def rgb(rng: Generator, colour: str) -> Rgb:
-    """One of the colours that have this name."""
+    """Return a random colour with this name."""
     low, high, pale, full, dim, bright = HUES[colour]
     hsv = (rng.uniform(low, high) % 360 / 360, rng.uniform(pale, full), rng.uniform(dim, bright))
     return tuple(round(c * 255) for c in colorsys.hsv_to_rgb(*hsv))  # type: ignore[return-value]
 
 
 def _standing_out(rng: Generator, paper: Rgb, palette: Sequence[str]) -> tuple[Rgb, str]:
-    """A colour whose brightness differs enough to be read, and its name."""
+    """Return a colour of sufficiently different brightness, and its name."""
     for _ in range(50):
         name = str(rng.choice(["black", "white", *palette]))
         ink = rgb(rng, name)
@@ -238,7 +241,7 @@ def _brightness(colour: Rgb) -> float:
 
 
 def printed(rng: Generator, text: str, typeface: Path) -> tuple[Image.Image, NDArray[np.float64]]:
-    """Characters in white on black, mode L, and their boxes [n, 4], left, top, right, bottom, in parts of its sides."""
+    """Draw characters in white on black, mode L, and return the image and their boxes [n, 4], relative to its sides."""
     face = fonts.font(typeface, 96)
     margin, gap = int(rng.uniform(12, 45)), rng.uniform(0, 18) if len(text) > 1 else 0
     x, boxes = float(margin), list[tuple[float, ...]]()

@@ -1,4 +1,4 @@
-"""Drive the voice's two stages without an engine, in the pieces a listener would get. For the meter and for listening.
+"""Run the voice's two stages without an engine, in the pieces a listener would get; for ``meter``, and to listen.
 
 python -m engine.training.nano.speak "Hello there." -o out.wav [--voice slt] [--weights FOLDER]
 """
@@ -28,7 +28,7 @@ from engine.worker.stage_request import StageRequest
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """Chunks of one size. The first holds one frame, as for a listener who waits."""
+    """Chunks of constant size. The first holds one frame, as for a waiting listener."""
 
     frames: int
     first: int = 1
@@ -41,7 +41,7 @@ class Steady:
 
 
 class Voice:
-    """Both stages of one place, and one of their voices."""
+    """Both stages of one voice."""
 
     def __init__(self, weights: Path | None = None, name: str = VOICES[0]) -> None:
         place = StageConfig(weights=weights, slots=8)
@@ -49,7 +49,7 @@ class Voice:
         self.talker, self.code2wav = Talker(place), Code2Wav(place)
 
     def say(self, text: str, frames: int = 5, speed: float = 1.0, guidance: float = 1.0) -> NDArray[np.float32]:
-        """Text, a word at a time -> samples at 24 kHz, rendered `frames` codec frames at a time."""
+        """Feed text word by word, render ``frames`` codec frames at a time, and return samples at 24 kHz."""
         words = list(texts(text.replace(" ", " \0").split("\0")))
         return sound(asyncio.run(self.chunks(words, Steady(frames), speed, guidance)))
 
@@ -62,19 +62,19 @@ class Voice:
 
 
 def asked(guidance: float = 1.0, **fields: float | str) -> Request:
-    """A request for speech; guided, it has a companion."""
+    """Return a request for speech; with guidance it has a second, negative role."""
     roles = ("main",) if guidance == 1 else ("main", "negative")
     sampling = Sampling(guidance=guidance)
     return Request(id="eval", session="eval", messages=(), sampling=sampling, roles=roles, **fields)  # pyright: ignore[reportArgumentType]
 
 
 def opened(talker: Stage, request: Request, pace: Steady) -> StageRequest:
-    """A request at the talker, its companions beside it."""
+    """Return a request at the talker, with all its roles."""
     return RoleGroup(talker, [StageRequest(request, slot, pace, role) for slot, role in enumerate(request.roles)]).main
 
 
 async def drive(stage: Stage, req: StageRequest, inputs: Iterable[Chunk]) -> AsyncGenerator[Chunk]:
-    """Run one request to its end as the step loop would: a row as soon as the stage is hungry."""
+    """Run one request to its end like the step loop: a new row whenever the stage has used up the last."""
     for one in req.roles.values():
         stage.open(one)
     rows = stage.adapt(req, of(inputs))

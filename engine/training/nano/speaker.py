@@ -1,10 +1,10 @@
-"""Whose voice it is: pitch and average spectrum of each voice beside those of every teacher.
+"""Measures speaker similarity: pitch and average spectrum of each voice, compared with those of every teacher.
 
     python -m engine.training.nano.speaker --work DIR [--weights FOLDER] [--count 20]        needs the teachers
 
-Prints for each voice its median F0, and how far it is from each teacher: the average log-mel spectrum of what sounds
-(level taken out) in dB, and F0 in semitones. The nearest teacher ought to be the voice's own. Two figures tell three
-voices apart; they don't tell people apart.
+Prints for each voice its median F0 and its distance from each teacher: of the average log-mel spectrum of sounding
+frames (without its level) in dB, and of F0 in semitones. The nearest teacher should be the voice's own. These two
+figures distinguish three voices; they cannot distinguish people in general.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.training.nano.features import HOP, log_mel
 from engine.training.nano.periodic import RATE_HZ, band, voiced
 from engine.worker.models.nano.voice import VOICES
 
-SOUNDING = 3.0  # nepers of the loudest band below the wave's loudest
+SOUNDING = 3.0  # a frame sounds if its loudest band is at most this many nepers below the wave's loudest
 DB = 20 / np.log(10)
 Wave = NDArray[np.float32]
 
@@ -42,7 +42,7 @@ class Speaker:
         return cls(float(RATE_HZ / np.median(lags)), mel - mel.mean())
 
     def apart(self, other: Speaker) -> tuple[float, float]:
-        """(dB, semitones)."""
+        """Return the distance in (dB, semitones)."""
         semitones = 12 * abs(np.log2(self.f0_hz / other.f0_hz))
         return float(np.sqrt(((self.spectrum - other.spectrum) ** 2).mean())), float(semitones)
 
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def sounding(wave: Wave) -> NDArray[np.float32]:
-    """Log-mel of the frames that sound, [n, 80]."""
+    """Return the log-mel of the sounding frames, [n, 80]."""
     whole = np.ascontiguousarray(wave[: len(wave) // HOP * HOP], np.float32)
     mel = log_mel(torch.from_numpy(whole)).numpy()
     loudest = mel.max(1)

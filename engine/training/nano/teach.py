@@ -1,8 +1,8 @@
-"""Let the teacher of a voice read its corpus. Restartable: an utterance that is on disk is not spoken again.
+"""Let a voice's teacher read its corpus. Restartable: existing utterances are not spoken again.
 
     python -m engine.training.nano.teach --work DIR --voice rms --jobs 2
 
-In DIR/VOICE, builds teacher where it is a program of ours, reads corpus.tsv, writes speech/*.s16, *.f0 and the tables
+In DIR/VOICE, it compiles the teacher if needed, reads corpus.tsv, and writes speech/*.s16, *.f0 and the tables
 speech.*.tsv.
 """
 
@@ -17,7 +17,7 @@ from engine.worker.models.nano.voice import VOICES
 
 SOURCE = Path(__file__).with_name("teacher.c")
 FLITE = {"rms": "cmu_us_rms", "awb": "cmu_us_awb"}
-"""Voices that Flite speaks; the others are `hts`."""
+"""Voices that Flite speaks; the others are spoken by `hts`."""
 LIBRARIES = ["-lflite_usenglish", "-lflite_cmulex", "-lflite", "-lm"]
 
 
@@ -41,8 +41,8 @@ def main() -> None:
 
 
 def program(work: Path, voice: str) -> list[str]:
-    """The command that speaks lines. Flite's is compiled against the system's libflite (Debian: flite1-dev) where it is
-    not there yet.
+    """Return the command that speaks lines; Flite's is compiled against the system's libflite (Debian: flite1-dev) if
+    missing.
     """
     if voice not in FLITE:
         return [sys.executable, "-m", "engine.training.nano.hts"]

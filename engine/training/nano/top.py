@@ -1,11 +1,10 @@
-"""The top octave, 8 to 12 kHz: a linear map from what code2wav knows below 8 kHz, fitted on the teacher of 32 kHz.
+"""Fits the top octave, 8 to 12 kHz: a linear map from code2wav's state below 8 kHz, fitted on the 32 kHz teacher.
 
     python -m engine.training.nano.top --work DIR [--judge]
 
-Writes `top_weight` and `top_level` into DIR/code2wav.pt. Then, or with --judge alone, prints how far its levels are
-from the teacher's on utterances that never train, in dB by band, beside the last band carried on (falling by 17 dB to
-12 kHz). Knows the voice `slt` alone; that the map holds for other voices is an assumption, which nobody can measure
-against teachers of 16 kHz.
+Writes `top_weight` and `top_level` into DIR/code2wav.pt. Then, or with --judge alone, prints the errors of its levels
+on unseen speech in dB per band, next to those of the baseline, the last band extended with a fall of 17 dB to 12 kHz.
+Uses only the voice `slt`; that the map holds for other voices is an assumption that teachers of 16 kHz cannot test.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Train code2wav: log-mel, F0 and voicing first, then the multi-resolution spectrum of the rendered wave too.
+"""Train code2wav: first log-mel, F0 and voicing, then also the multi-resolution spectrum of the rendered wave.
 
     python -m engine.training.nano.train_code2wav --work DIR --minutes 60 [--start code2wav.pt] [--learn slt awb]
 
-With --learn, only these voices learn: what all share stays as it is, and so does every other voice, to the bit.
-Writes DIR/code2wav.pt, an average of the weights, every two minutes.
+With --learn only these voices are trained; the shared weights and all other voices stay bit-identical. Writes
+DIR/code2wav.pt, an average of the weights, every two minutes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from engine.training.nano.features import FRAME, MIN_LOG_MEL
 from engine.training.nano.train_talker import Average, schedule
 from engine.worker.models.nano.voice import VOICES
 
-FRAMES = 24  # codec frames a crop
+FRAMES = 24  # codec frames per crop
 RATE = 1e-3
-OWN = ("speaker", "enter", "correct")  # what has a row for each voice
+OWN = ("speaker", "enter", "correct")  # modules with a row for each voice
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--start", type=Path)
-    parser.add_argument("--learn", nargs="+", choices=VOICES, default=[], help="leave all else as it is")
+    parser.add_argument("--learn", nargs="+", choices=VOICES, default=[], help="train only these voices")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def until(seconds: float) -> Iterator[float]:
-    """How much of the time has passed, 0 to 1, each time it is asked for."""
+    """Yield the fraction of the time that has passed, 0 to 1, until it is over."""
     began_s = time.monotonic()
     while (elapsed_s := time.monotonic() - began_s) < seconds:
         yield elapsed_s / seconds

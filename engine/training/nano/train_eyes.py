@@ -1,8 +1,8 @@
 """Train the eyes on drawn scenes: ``python -m engine.training.nano.train_eyes --work DIR``.
 
-First the galleries are drawn (once a folder), then the finder is trained, then the reader, which also learns to see
-nothing where the finder was wrong; both with AdamW on one thread, for a time and not for a number of steps. The weights
-that are kept are an exponential moving average. ``--resume`` goes on from the checkpoints in the folder.
+First the galleries are drawn (once per folder), then the finder is trained, then the reader, which also learns to
+reject the finder's false finds. Both use AdamW on one thread, for a fixed time instead of a number of steps, and keep
+an exponential moving average of the weights. ``--resume`` continues from the checkpoints in the folder.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ SCENES, NEAR = 4_000, 14_000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, required=True, help="folder of galleries, checkpoints and exports")
-    parser.add_argument("--minutes", type=float, nargs=2, default=(24, 20), help="for the finder and for the reader")
+    parser.add_argument("--work", type=Path, required=True, help="folder for galleries, checkpoints and exports")
+    parser.add_argument(
+        "--minutes", type=float, nargs=2, default=(24, 20), help="training time of the finder and of the reader"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scenes", type=int, default=SCENES)
     parser.add_argument("--near", type=int, default=NEAR)
@@ -68,7 +70,7 @@ def main() -> None:
 def train(
     model: Net, loss_of: Callable[[nn.Module, Batch], Tensor], data: Iterator[Batch], budget_s: float, rate: float
 ) -> Net:
-    """Train for so long; the moving average of the weights."""
+    """Train for ``budget_s`` seconds, and return the moving average of the weights."""
     model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.02)
     average = copy.deepcopy(model)
@@ -103,14 +105,14 @@ def _follow(average: nn.Module, model: nn.Module, keep: float) -> None:
 
 
 def halved(gallery: Gallery, numbers: np.ndarray) -> np.ndarray:
-    """Squares as the finder sees them: float32 [n, S / 2, S / 2, 3]."""
+    """Return squares at half size, as the finder's input: float32 [n, S / 2, S / 2, 3]."""
     squares = gallery.pictures[numbers].astype(np.uint16)
     sums = squares[:, ::2, ::2] + squares[:, 1::2, ::2] + squares[:, ::2, 1::2] + squares[:, 1::2, 1::2]
     return sums.astype(np.float32) / np.float32(1020)
 
 
 def finder_batches(rng: np.random.Generator, scenes: Gallery, size: int) -> Iterator[Batch]:
-    """Pictures, statistics, what the map is to say [B, 6, 32, 32] (heat, box, the box's weight), backgrounds."""
+    """Yield pictures, statistics, the target map [B, 6, 32, 32] (heat, box, the box's weight), and backgrounds."""
     while True:
         for numbers in map(np.sort, np.array_split(rng.permutation(len(scenes)), len(scenes) // size)):
             seen, maps = halved(scenes, numbers), list[np.ndarray]()
@@ -129,7 +131,7 @@ def finder_batches(rng: np.random.Generator, scenes: Gallery, size: int) -> Iter
 
 
 def target(things: np.ndarray) -> np.ndarray:
-    """What the finder's map is to say of things [m, 6]: float32 [6, 32, 32]."""
+    """Return the finder's target map for things [m, 6]: float32 [6, 32, 32]."""
     cells = SIDE // CELL
     wanted = np.zeros((6, cells, cells), np.float32)
     rows, columns = np.mgrid[:cells, :cells].astype(np.float32)
@@ -160,7 +162,7 @@ def finder_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def false_finds(finder: nn.Module, scenes: Gallery) -> list[tuple[int, Find]]:
-    """Where the finder sees something and nothing is: (scene, find)."""
+    """Return the finder's finds where there is nothing: (scene, find)."""
     false: list[tuple[int, Find]] = []
     for numbers in np.array_split(np.arange(len(scenes)), max(1, len(scenes) // 64)):
         seen = torch.from_numpy(np.ascontiguousarray(halved(scenes, numbers).transpose(0, 3, 1, 2)))
@@ -177,7 +179,9 @@ def false_finds(finder: nn.Module, scenes: Gallery) -> list[tuple[int, Find]]:
 def reader_batches(
     rng: np.random.Generator, scenes: Gallery, near: Gallery, false: list[tuple[int, Find]], size: int
 ) -> Iterator[Batch]:
-    """Pieces [B, 3, PIECE, PIECE], statistics, kinds and colours (UNCOLOURED where that is not asked)."""
+    """Yield pieces [B, 3, PIECE, PIECE], statistics, kinds, and colours (UNCOLOURED where the colour is not
+    learned).
+    """
     shown = [
         (gallery, [(n, row) for n, rows in enumerate(gallery.things) for row in rows]) for gallery in (scenes, near)
     ]
@@ -195,7 +199,7 @@ def _piece(
     scenes: Gallery,
     false: list[tuple[int, Find]],
 ) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """One piece, its statistics, its kind and colour: of a thing, four times in five, somewhat beside its middle."""
+    """Return one piece, its statistics, kind and colour; four in five show a thing, slightly off centre."""
     if rng.random() < 0.2:
         return _empty_piece(rng, scenes, false)
     gallery, things = shown[int(rng.random() < 0.55)]

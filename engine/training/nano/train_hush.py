@@ -1,10 +1,10 @@
-"""Teaches the ears' net what is a voice: how far to turn each band down, 125 times a second.
+"""Train the denoiser of speech recognition: the gain of each band, 125 times per second.
 
     python -m engine.training.nano.train_hush --work DIR --minutes 20 [--start DIR/hush.pt] [--out engine/weights/nano]
 
-Reads DIR/crowd, writes DIR/hush.pt and OUT/ears/hush.onnx at the end. The net gets each band's power over the noise
-beneath it (which the ears know from what they have heard) and over the frame's mean, so a level means nothing to
-it; it answers BLOCK frames late. The loss is the recognizer's own unit: the error of the logarithm of a band's power.
+Reads DIR/crowd, writes DIR/hush.pt, and at the end OUT/ears/hush.onnx. The inputs are each band's power relative to the
+noise floor and to the frame's mean, so the absolute level does not matter; the output is BLOCK frames late. The loss is
+in the recognizer's unit: the error of the logarithm of a band's power.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RATE = 3e-3
 
 
 class Suppressor(nn.Module):
-    """Features of frames, [batch, frames, 2 * BANDS], to gains [batch, frames, BANDS] between LEAST and 1."""
+    """Maps features [batch, frames, 2 * BANDS] to gains [batch, frames, BANDS] between LEAST and 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--voices", default=",".join(SPEAKERS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--start", type=Path, help="a hush.pt to go on from")
+    parser.add_argument("--start", type=Path, help="a hush.pt to continue from")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def train(net: Suppressor, mixtures: Mixtures, minutes: float) -> None:
-    """For so long; the rate falls to nothing until then."""
+    """Train for ``minutes``; the learning rate falls to zero."""
     optimizer = torch.optim.AdamW(net.parameters(), lr=RATE)
     started, step, losses = time.monotonic(), 0, list[float]()
     while (passed := (time.monotonic() - started) / 60 / minutes) < 1:
@@ -92,7 +92,7 @@ def train(net: Suppressor, mixtures: Mixtures, minutes: float) -> None:
 
 
 def loss_of(net: Suppressor, mixed: Tensor, wanted: Tensor) -> Tensor:
-    """The mean error of the logarithm of what is let through; where there is a voice it counts more."""
+    """Return the mean squared error of the logarithm of the output; frames with a voice have more weight."""
     power = spectra(mixed)
     shares = torch.from_numpy(SHARES)
     bands = power @ shares.T
@@ -112,7 +112,7 @@ def spectra(waves: Tensor) -> Tensor:
 
 
 def floor_of(power: Tensor) -> Tensor:
-    """As `noise_of`, from the beginning to anywhere beyond the first second."""
+    """Return the noise floor as `noise_of` does, for training."""
     heard = power[:, : int(torch.randint(125, power.shape[1], ()))]
     smooth = heard.unfold(1, SMOOTH, 1).mean(-1)
     at = int(QUANTILE * smooth.shape[1])

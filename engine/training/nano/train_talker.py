@@ -4,8 +4,8 @@
 
 Writes DIR/talker.pt, an average of the weights, every four minutes. Losses: latent MSE + 0.1 CE of three random books,
 phones of every letter, durations of letters and of stretches of letters. The previous frame's latent is hidden or
-blurred at random, so that the talker trusts the text and its own output cannot carry it away. Every tenth utterance
-is learned without its text, from the frames before alone: what guided sampling is guided away from.
+blurred at random, so that the talker relies on the text and does not drift with its own output. Every tenth utterance
+is learned without its text, from the previous frames alone, as the negative of guided sampling.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from engine.worker.models.nano.voice import VOICES
 
 REPORT_S = 240
 BATCH_FRAMES = 1800
-BATCH_WORDS = 32  # texts of words beside so many frames
-UNTOLD = 0.1  # share of utterances whose text the frames are not told
+BATCH_WORDS = 32  # texts of lexicon words per batch of BATCH_FRAMES
+UNTOLD = 0.1  # share of utterances learned without their text
 RATE = 1.5e-3
-SWIFT = 8  # times the rate at which the embeddings of voices learn, so that a new voice need not bend what others share
+SWIFT = (
+    8  # times the rate at which the embeddings of voices learn, so that a new voice changes the shared weights little
+)
 Sample = dict[str, Tensor]
 
 
@@ -40,8 +42,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=75)
     parser.add_argument("--warmup-words", type=int, default=150, help="steps on the lexicon before any speech")
     parser.add_argument("--rate", type=float, default=RATE)
-    parser.add_argument("--frames", type=int, default=BATCH_FRAMES, help="of a batch, about")
-    parser.add_argument("--start", type=Path, help="weights to go on from")
+    parser.add_argument("--frames", type=int, default=BATCH_FRAMES, help="approximate frames per batch")
+    parser.add_argument("--start", type=Path, help="weights to continue from")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -245,8 +247,9 @@ class _Swap:
 
 
 def half_precision(on: bool) -> torch.autocast:
-    """bfloat16 for the products of the two trunks: a third faster where the processor has it, many times slower on
-    others and so off there. The output layer stays float32.
+    """Use bfloat16 for the products of the two trunks where the processor supports it.
+
+    It is a third faster there, and many times slower elsewhere. The output layer stays float32.
     """
     has_it = torch.cpu.get_capabilities().get("avx512_bf16", False)
     return torch.autocast("cpu", torch.bfloat16, enabled=on and bool(has_it))

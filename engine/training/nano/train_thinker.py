@@ -48,24 +48,26 @@ from engine.worker.models.nano.tokens import (
 )
 
 POOL = 2048
-"""Dialogues that are sorted by length together, so that a batch wastes little on padding."""
+"""Number of dialogues that are sorted by length together, to save padding."""
 NO_LOSS = -100
 SPELLED, MISTYPED = 0.06, 0.02
-"""Known words that are given by their letters, and words with a slip of the finger: the letters must mean the same."""
+"""Probabilities that a known word is given by its letters, and that a word is mistyped; the meaning stays the same."""
 UNTOLD = 0.15
-"""Earlier answers of which only the text is given, as of one that was cut short."""
+"""Probability that only the text of an earlier answer is given, as of one that was interrupted."""
 _HALVES = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-"""Without AVX-512 bfloat16 takes three times as long as float32."""
+"""Only with AVX-512 bfloat16; otherwise bfloat16 takes three times as long as float32."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=85)
-    parser.add_argument("--tokens", type=int, default=3072, help="per step")
+    parser.add_argument("--tokens", type=int, default=3072, help="tokens per step")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rate", type=float, default=0.02, help="of Muon; AdamW takes a tenth")
-    parser.add_argument("--out", type=Path, default=Path("data/thinker"), help="folder of checkpoints and exports")
-    parser.add_argument("--eager", action="store_true", help="do not compile: that takes minutes on a busy machine")
+    parser.add_argument("--rate", type=float, default=0.02, help="learning rate of Muon; AdamW uses a tenth")
+    parser.add_argument("--out", type=Path, default=Path("data/thinker"), help="folder for checkpoints and exports")
+    parser.add_argument(
+        "--eager", action="store_true", help="do not compile the model (compiling takes minutes on a busy machine)"
+    )
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--from-onnx", type=Path)
     args = parser.parse_args()
@@ -77,7 +79,7 @@ def main() -> None:
 
 
 def load(path: Path | None) -> Thinker:
-    """A new network, or the one of a checkpoint (.pt) or an export (.onnx)."""
+    """Return a new network, or that of a checkpoint (.pt) or an export (.onnx)."""
     if path is None:
         return Thinker(Shape())
     if path.suffix == ".onnx":
@@ -89,7 +91,7 @@ def load(path: Path | None) -> Thinker:
 
 
 def from_onnx(path: Path) -> Thinker:
-    """The network of an export; its weights carry their names."""
+    """Return the network of an export, whose initializers have the names of the weights."""
     graph = onnx.load(path)
     model = Thinker(Shape(**{entry.key: int(entry.value) for entry in graph.metadata_props}))
     arrays = {t.name.removesuffix(".half"): numpy_helper.to_array(t) for t in graph.graph.initializer}
@@ -147,7 +149,7 @@ def _loss(model: Thinker, ids: Tensor, targets: Tensor) -> Tensor:
 
 
 def save(model: Thinker, out: Path) -> None:
-    """A checkpoint and an export, each in place at once or not at all."""
+    """Write a checkpoint and an export, each atomically."""
     torch.save({"shape": asdict(model.shape), "weights": model.state_dict()}, out / "new.pt")
     (out / "new.pt").replace(out / "thinker.pt")
     export(copy.deepcopy(model), out / "new.onnx")
@@ -155,7 +157,7 @@ def save(model: Thinker, out: Path) -> None:
 
 
 def batches(seed: int, tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Ids and targets [B, T] int64, B x T about ``tokens``, dialogues of like length together."""
+    """Yield ids and targets, int64 [B, T] with B x T about ``tokens``, grouping dialogues of similar length."""
     rng = np.random.default_rng(seed)
     slips = random.Random(seed)
     dialogues = stream(seed)
@@ -171,7 +173,7 @@ def batches(seed: int, tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def encode(dialogue: Dialogue, slips: random.Random | None = None) -> tuple[list[int], list[int]]:
-    """Ids, and for each the id to be predicted after it (NO_LOSS where the user or a tool speaks)."""
+    """Return ids and, for each, the id to predict after it (NO_LOSS in the text of the user or a tool)."""
     ids: list[int] = []
     taught: list[bool] = []
     view = own.View()
@@ -200,7 +202,7 @@ def encode(dialogue: Dialogue, slips: random.Random | None = None) -> tuple[list
 
 
 def reply_ids(reply: Reply) -> list[int]:
-    """What the thinker writes: a call, a saying, or marks of the user's words."""
+    """Return the thinker's output: a call, a fixed saying, or marks of the user's words."""
     if reply.call:
         return call_ids(reply.call)
     if reply.text in SAYINGS:
@@ -210,13 +212,13 @@ def reply_ids(reply: Reply) -> list[int]:
 
 
 def seen(view: own.View, turn: Turn) -> own.View:
-    """What nano's tools may look at once this turn's question is asked."""
+    """Return the input of nano's tools for this turn."""
     scenes = view.scenes if turn.scene is None else (*view.scenes, turn.scene)
     return replace(view, scenes=scenes, skill=turn.called.split(" ")[0], returned=turn.result)
 
 
 def answer_of(turn: Turn, view: own.View) -> str:
-    """What is said at the end of a turn, "" where that is a client's affair."""
+    """Return the spoken answer of a turn, or "" if the client's tool gives it."""
     words = normalise(turn.request.text).split()
     if turn.reply.call:
         marked = [words[ord(w[0]) - PRIVATE] if ord(w[0]) >= PRIVATE else w for w in turn.reply.call.split()]
@@ -225,7 +227,9 @@ def answer_of(turn: Turn, view: own.View) -> str:
 
 
 def slipped(turn: Turn, rng: random.Random) -> tuple[str, frozenset[int]]:
-    """The turn's text with slips of the finger, but in words that are pointed at; and the words that are spelled."""
+    """Return the turn's text with typing errors, except in words that are referred to, and the words that are
+    spelled.
+    """
     words = normalise(turn.request.text).split()
     written = turn.reply.text + turn.reply.call + turn.called
     for n, word in enumerate(words):

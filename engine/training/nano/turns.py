@@ -1,7 +1,4 @@
-"""What a dialogue is made of: requests, turns, and what training may not see.
-
-It knows no template and no token.
-"""
+"""Requests and turns, the parts of a dialogue, and the texts that training must exclude."""
 
 from __future__ import annotations
 
@@ -20,12 +17,12 @@ from engine.worker.models.nano.scene import Scene
 
 EVAL = Path(__file__).parent / "eval"
 COMMON = 4
-"""Turns of held-out dialogues with fewer words ("and blue", "no, twenty") are nobody's own: training has them too."""
+"""Turns of held-out dialogues with fewer words ("and blue", "no, twenty") are too common to exclude from training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One thing a user says or types, and what a right answer to it is."""
+    """What a user says or types, and the right answer."""
 
     text: str
     expect: Expect
@@ -35,10 +32,10 @@ class Request:
 class Turn:
     """One exchange.
 
-    ``reply`` is what the thinker writes. ``scene`` is what the eyes make of a picture that came with it (None: no
-    picture). ``tools`` names the skills that the client declared, the same in every turn of a dialogue. ``called`` is
-    the call of a client's tool that came before the reply, ``result`` what it returned. ``topic`` is what a question
-    about a picture was about, for those that follow.
+    ``reply`` is the thinker's output. ``scene`` is the recognized content of a picture that came with the request
+    (None: no picture). ``tools`` names the skills that the client declared, the same in every turn of a dialogue.
+    ``called`` is the call of a client's tool before the reply, ``result`` what the tool returned. ``topic`` is the
+    object of a question about a picture, for later turns.
     """
 
     request: Request
@@ -54,17 +51,17 @@ Dialogue = tuple[Turn, ...]
 
 
 def saying(text: str, answer: str) -> Turn:
-    """A turn whose answer is right only if it says exactly that."""
+    """Return a turn whose only right answer is exactly this text."""
     return Turn(Request(text, {"kind": "says", "text": answer}), Reply(answer))
 
 
 def calling(text: str, call: str, topic: str = "") -> Turn:
-    """A turn that one of nano's own tools answers."""
+    """Return a turn that one of nano's own tools answers."""
     return Turn(Request(text, {"kind": "called"}), Reply(call=call), topic=topic)
 
 
 def expand(rng: random.Random, template: str) -> str:
-    """One sentence of the template's language, slots untouched."""
+    """Choose among a template's alternatives at random; slots stay."""
     while match := re.search(r"\(([^()]*)\)", template):
         choice = rng.choice(match[1].split("|"))
         template = template[: match.start()] + choice + template[match.end() :]
@@ -72,7 +69,7 @@ def expand(rng: random.Random, template: str) -> str:
 
 
 def dressed(rng: random.Random, text: str) -> str:
-    """Now and then with more words of address around it; a question now and then asked indirectly."""
+    """Sometimes add words of address; sometimes ask a question indirectly."""
     words = text.split()
     if len(words) < 3 or rng.random() > 0.3:
         return text
@@ -95,7 +92,7 @@ AFTER = ("please", "now", "nano", "for me", "then", "right now", "please nano", 
 
 
 def as_typed(rng: random.Random, request: Request) -> Request:
-    """The same request as people type it: capital first letter and closing mark, sometimes contracted."""
+    """Return the request in typed form: capital letter, closing mark, sometimes contractions."""
     text = request.text
     if rng.random() < 0.5:
         text = text[:1].upper() + text[1:]
@@ -105,7 +102,7 @@ def as_typed(rng: random.Random, request: Request) -> Request:
 
 
 def allowed(request: Request) -> bool:
-    """Whether training may see this request: no evaluation prompt, no held-out pair of numbers."""
+    """Whether training may use this request: no evaluation prompt, no held-out pair of numbers."""
     a, b = request.expect.get("a"), request.expect.get("b")
     if isinstance(a, int) and isinstance(b, int) and request.expect.get("op") != "times" and is_held_out_pair(a, b):
         return False
@@ -113,7 +110,7 @@ def allowed(request: Request) -> bool:
 
 
 def read_requests(path: Path) -> list[Request]:
-    """An evaluation set: JSON lines with ``text`` and ``expect``, or plain lines that are to be refused."""
+    """Read an evaluation set: JSON lines with ``text`` and ``expect``, or plain lines to refuse."""
     lines = path.read_text().splitlines()
     if path.suffix == ".jsonl":
         return [Request(**json.loads(line)) for line in lines]
@@ -121,13 +118,13 @@ def read_requests(path: Path) -> list[Request]:
 
 
 def read_dialogues(path: Path) -> list[dict[str, Any]]:
-    """Held-out dialogues: JSON lines with ``kind``, ``tools`` and ``turns`` (see eval_dialogues)."""
+    """Read held-out dialogues: JSON lines with ``kind``, ``tools`` and ``turns`` (see eval_dialogues)."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @cache
 def evaluation_texts() -> frozenset[str]:
-    """Every prompt of the evaluation sets, as plain words; of dialogues the turns of COMMON words and more."""
+    """Return every prompt of the evaluation sets as plain words; of dialogues, the turns of at least COMMON words."""
     paths = sorted([*EVAL.glob("typed_*"), *EVAL.glob("spoken_*")])
     single = {" ".join(plain_words(r.text)) for path in paths for r in read_requests(path)}
     dialogues = [d for path in sorted(EVAL.glob("dialogues*.jsonl")) for d in read_dialogues(path)]

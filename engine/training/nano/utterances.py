@@ -1,4 +1,4 @@
-"""The utterances that the teachers have spoken, as their tables tell: texts, phones with end times, recordings."""
+"""The teachers' recorded utterances, read from their tables: texts, phones with end times, recordings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from engine.training.nano.features import Speech, load
 
 GAINS = {"rms": 1.0, "slt": 1.28, "awb": 0.86}
-"""Of the teachers' samples, so that one voice is as loud as another (`manner` measures)."""
+"""Gains of the teachers' samples that make the voices equally loud (measured with `manner`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Utterance:
 
 
 def utterances(work: Path, voice: str) -> list[Utterance]:
-    """Everything a teacher has spoken so far, by name."""
+    """Return everything a teacher has spoken so far, sorted by name."""
     home = work / voice
     lines = [
         line

@@ -1,5 +1,5 @@
-"""A Llama-shaped model of some megabytes that holds nano's small talk: for tests of what serves such checkpoints.
+"""A Llama-shaped model of some megabytes that learns nano's small talk, to test servers of such checkpoints.
 
-``train`` makes a Hugging Face folder of it in a minute or two on a CPU; ``write_gguf`` makes a file for llama.cpp of
-that. What they make is committed nowhere.
+``train`` creates its Hugging Face folder in a minute or two on a CPU; ``write_gguf`` converts that for llama.cpp. The
+results are not committed.
 """

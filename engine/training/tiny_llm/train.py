@@ -1,8 +1,8 @@
 """Train the tiny model: ``python -m engine.training.tiny_llm.train FOLDER``.
 
-What it learns are the exchanges of nano's dialogues that are words alone: greetings, jokes, days, refusals. The folder
-holds what transformers and vLLM read. Seeds are fixed, and one thread computes: the order of its sums is always the
-same, and a busy machine does not slow it down much.
+It learns those exchanges of nano's dialogues that consist of words alone: greetings, jokes, days, refusals. The folder
+can be loaded by transformers and vLLM. Seeds are fixed and one thread computes, so that sums are always in the same
+order; one thread also suffers little on a busy machine.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from engine.training.nano.turns import Turn
 from engine.worker.models.nano.tokens import PRIVATE
 
 USER, ASSISTANT, END = "<|user|>", "<|assistant|>", "<|end|>"
-END_ID = 0  # it is the first special token
+END_ID = 0  # index of the first special token
 TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'user' %}<|user|>{{ message['content'] }}<|end|>"
     "{% elif message['role'] == 'assistant' %}<|assistant|>{{ message['content'] }}<|end|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""Instructions and tools are left out: it has learned none."""
+"""The template ignores instructions and tools, which the model has not learned."""
 
 VOCABULARY, CONTEXT = 512, 1024
 BATCH, LONGEST, TURNS = 16, 96, 2
 RATE = 4e-3
 STEPS, TRAINING = 500, 0
-"""How long it is trained, and the seed of what it is trained with."""
+"""Number of training steps, and seed of the training data."""
 NO_LOSS = -100
 
 Talk = list[tuple[str, str]]
@@ -55,13 +55,13 @@ def main() -> None:
 
 
 def talks(rng: random.Random) -> Iterator[Talk]:
-    """Conversations without end: what is said, and what is answered."""
+    """Yield (question, answer) pairs of endless conversations."""
     for turns in exchanges(rng):
         yield [(turn.request.text, turn.reply.text) for turn in turns]
 
 
 def exchanges(rng: random.Random) -> Iterator[list[Turn]]:
-    """Conversations without end: of each dialogue the exchanges that are words alone."""
+    """Yield endless conversations: of each dialogue, the exchanges that consist of words alone."""
     while True:
         turns: list[Turn] = []
         while len(turns) < rng.randint(1, TURNS):
@@ -75,13 +75,13 @@ def exchanges(rng: random.Random) -> Iterator[list[Turn]]:
 
 
 def learned_questions(steps: int = STEPS) -> set[str]:
-    """Everything that is asked in so many steps of the training."""
+    """Return all questions within the given number of training steps."""
     drawn = itertools.islice(talks(random.Random(TRAINING)), steps * BATCH)
     return {asked for talk in drawn for asked, _ in talk}
 
 
 def made_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE, as GPT-2's: what llama.cpp calls ``gpt2``."""
+    """Return a byte-level BPE tokenizer like GPT-2's (llama.cpp's ``gpt2``)."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -100,7 +100,7 @@ def made_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def trained(tokenizer: PreTrainedTokenizerFast, steps: int) -> LlamaForCausalLM:
-    """The rate rises for 100 steps, and falls to zero."""
+    """Train the model; the learning rate rises for 100 steps, and falls to zero."""
     model = LlamaForCausalLM(config_of(tokenizer))
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05, betas=(0.9, 0.98))
     batches = batched(tokenizer)
@@ -135,7 +135,7 @@ def config_of(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
 
 
 def batched(tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[Tensor, Tensor]]:
-    """(ids, labels), int64 [BATCH, LONGEST]; only what the assistant says has labels."""
+    """Yield (ids, labels), int64 [BATCH, LONGEST]; only the assistant's text has labels."""
     drawn = talks(random.Random(TRAINING))
     while True:
         ids = torch.full((BATCH, LONGEST), END_ID)
@@ -148,7 +148,7 @@ def batched(tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[Tensor, Tensor
 
 
 def encoded(tokenizer: PreTrainedTokenizerFast, talk: Talk) -> tuple[list[int], list[int]]:
-    """The ids of a conversation as the template writes it, and what of them is to be learned."""
+    """Return the ids of a conversation in the template's format, and the labels."""
     ids, labels = list[int](), list[int]()
     for asked, answered in talk:
         question = tokenizer.encode(f"{USER}{asked}{END}{ASSISTANT}")

@@ -1,4 +1,4 @@
-"""The tiny model as a file for llama.cpp, in F32: ``python -m engine.training.tiny_llm.write_gguf FOLDER FILE.gguf``.
+"""Convert the tiny model for llama.cpp, in F32: ``python -m engine.training.tiny_llm.write_gguf FOLDER FILE.gguf``.
 
 Source: llama.cpp's ``convert_hf_to_gguf.py`` (LlamaModel).
 """
@@ -80,7 +80,7 @@ def name_of(name: str) -> str:
 
 
 def turned(name: str, weights: Any, config: dict[str, Any]) -> Any:
-    """Queries and keys in the order of llama.cpp's rotation, where pairs lie side by side and not half a head apart."""
+    """Reorder queries and keys for llama.cpp's rotation, whose pairs are adjacent instead of half a head apart."""
     heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
     if heads is None:
         return weights
