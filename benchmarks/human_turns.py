@@ -34,7 +34,7 @@ from engine.core import Pcm
 from engine.deployment.model_catalog import model_of
 
 SOUND_MS = 200
-"""Silence after which the judgement of the sound is known: it is asked at 100 ms, and takes 50 to 100 ms."""
+"""Silence after which the judgement of the sound is known: it is asked at 100 ms, and takes 60 to 150 ms."""
 WORDS_MS = 300
 """Silence after which the words are known: they are asked for at 120 ms, and Moonshine takes some 50 to 150 ms."""
 MOST_CUTS = 0.08

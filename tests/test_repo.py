@@ -355,7 +355,7 @@ class TestSuites:
         suites = script("suites")
         (web / "offline").touch()
         suites.fetch_page_packages()
-        assert "are skipped: npm error network is unreachable" in capsys.readouterr().out
+        assert "(npm error network is unreachable). Tests that need them are skipped." in capsys.readouterr().out
         assert "page's packages" in suites.missing_tools()["node"]
 
     def test_without_npm_nothing_is_fetched(self, web: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -411,7 +411,7 @@ class TestFiles:
             LlamaCppStage(config(model(saying("Yes.")), **options))
 
     def test_without_a_file_there_is_no_model(self) -> None:
-        with pytest.raises(ConfigError, match="weights: must name the model's file, a GGUF"):
+        with pytest.raises(ConfigError, match="weights: must name a GGUF file"):
             LlamaCppStage.describe(StageConfig())
 
     def test_models_and_projectors_are_not_taken_for_each_other(self, model: Make, tmp_path: Path) -> None:

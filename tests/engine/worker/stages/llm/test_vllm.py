@@ -80,7 +80,7 @@ class TestAnswers:
         first, second = library.ASKED
         assert first["messages"] == [{"role": "user", "content": "hello"}]
         assert (first["stream"], first["temperature"], first["model"]) == (True, 0, "tiny")
-        assert first["max_tokens"] == 256, "vLLM refuses more than its context"
+        assert 200 < first["max_tokens"] < 256, "vLLM refuses a prompt and an answer that exceed its context together"
         assert first["chat_template_kwargs"] == {"enable_thinking": False}
         assert first["request_id"] != second["request_id"]
 
