@@ -17,7 +17,7 @@ from typing import Any
 
 import sounddevice
 
-from app.client import AudioDelta, Client, SpeechStarted, TextDelta, TranscriptionCompleted, connect
+from parley_voice.app.client import AudioDelta, Client, SpeechStarted, TextDelta, TranscriptionCompleted, connect
 
 FORMAT = {"samplerate": 24_000, "channels": 1, "dtype": "int16", "blocksize": 480}
 

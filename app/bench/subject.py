@@ -79,7 +79,7 @@ def running(
     certificate: Path | None = None,
     changes: Changes | None = None,
     log: Path | None = None,
-    program: Sequence[str] = ("-m", "app"),
+    program: Sequence[str] = ("-m", "parley_voice.app"),
 ) -> Generator[Subject]:
     """A server for a deployment while the block lasts, behind TLS if a file with a certificate and its key is given.
 

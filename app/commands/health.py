@@ -1,6 +1,7 @@
-"""`python -m app.commands.health [PORT]`: whether this machine's server is ready, for the health check of a container.
+"""`python -m parley_voice.app.commands.health [PORT]`: the health check of the container.
 
-It ends with 0 if so, and else says why not and ends with 1. It imports nothing heavy, since it runs every 30 seconds.
+Ends with 0 if this machine's server is ready; otherwise says why it is not, and ends with 1. Imports nothing heavy,
+since it runs every 30 seconds.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ import sys
 sys.path = [path for path in sys.path if path]
 print("\nparley: python %d.%d" % sys.version_info[:2])
 sys.stdout.flush()
-import engine.worker.__main__, engine.ipc.protocol_version
+import parley_voice.engine.worker.__main__, parley_voice.engine.ipc.protocol_version
 print("\nparley: ready")
 """
 

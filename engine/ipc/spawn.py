@@ -9,7 +9,8 @@ PYTHON = (sys.executable, "-P")
 """The interpreter with -P: the folder that somebody happens to be in is not searched, for it may have an ``engine`` of
 its own."""
 
-WORKER = ("-m", "engine.worker")
+WORKER = ("-m", "parley_voice.engine.worker")
+"""By the name that it has in every environment: another may have Parley as a wheel, or from a clone."""
 
 
 def worker(python: str | None = None) -> tuple[str, ...]:

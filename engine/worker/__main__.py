@@ -1,6 +1,6 @@
 """A worker's process.
 
-``python -m engine.worker --socket FD`` is started by the local launcher; the link to the server is the inherited
+The local launcher starts ``python -m parley_voice.engine.worker --socket FD``; the link to the server is the inherited
 socket. ``--join HOST:PORT`` is started by ``parley worker`` or on another machine, and finds the server itself. Either
 way the task is the first thing that comes over the link. The process ends when the server says so (exit code 0),
 refuses (1), or is gone (GONE); SIGTERM asks the server to be let go when what is here is done.
@@ -17,6 +17,7 @@ import socket
 import sys
 from pathlib import Path
 
+import engine
 from engine.aio import event_loop
 from engine.aio.log_handler import LineWriter
 from engine.deployment.config import address_of
@@ -31,7 +32,7 @@ from engine.worker.process.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-_OURS = ("engine.", "parley_stage_", "__main__")
+_OURS = (f"{engine.__name__}.", "parley_stage_", "__main__")
 """Prefixes of our loggers' names; a stage file of the user's own is a module parley_stage_…."""
 GONE = 3  # exit code: the server is gone, or does not want to know this worker any more; it may be tried again
 
@@ -56,7 +57,7 @@ def configure_logging() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="engine.worker")
+    parser = argparse.ArgumentParser(prog="parley_voice.engine.worker")
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("--socket", type=int)
     way.add_argument("--join")
