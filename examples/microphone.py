@@ -1,6 +1,6 @@
 """Talk with a server through this machine's microphone and loudspeaker, and interrupt its answers.
 
-    .venv/bin/pip install --constraint constraints.txt ".[device]"
+    .venv/bin/pip install --constraint constraints.txt -e ".[device]"
     python examples/microphone.py --url http://127.0.0.1:8000
 
 The server finds the turns. When it hears the user, the loudspeaker falls silent at once, and the client says how much

@@ -73,8 +73,6 @@ def _all_requirements() -> list[str]:
 
 
 def _shown(path: Path) -> str:
-    """Return a path as a command in the working folder may name it."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return str(path)
+    """Return a path as a command names it: a relative one in the folder of the clone."""
+    relative = path.is_relative_to(ROOT) and Path.cwd() == ROOT
+    return str(path.relative_to(ROOT)) if relative else str(path)
