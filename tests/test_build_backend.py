@@ -90,9 +90,8 @@ def names_of(file: Path) -> set[str]:
             case ast.ImportFrom(module=str(module), level=0):
                 found.add(module)
             case ast.Constant(value=str(text)) if re.fullmatch(r"(app|engine|web)(\.\w+)+\.?", text):
-                if (ROOT / text.rstrip(".").replace(".", "/")).exists() or (
-                    ROOT / f"{text.replace('.', '/')}.py"
-                ).exists():
+                path = ROOT / text.rstrip(".").replace(".", "/")
+                if path.exists() or path.with_suffix(".py").exists():
                     found.add(text)
             case _:
                 pass
