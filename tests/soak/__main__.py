@@ -8,8 +8,9 @@
 ``make soak MINUTES=60`` is the first of these. FOLDER (``out/soak``) holds the report (``report.md``, with plots), what
 it is made of (``journal.jsonl``), and the processes' own words (``log``, ``server.log``). ``--users`` is how many come
 at once, where half of a measured capacity is not wanted, ``--callers`` how many of them call (a quarter, without it);
-``--kill-every`` the seconds from one killed worker to the next; ``--settled`` the minutes that slopes leave out;
-``--niceness`` a priority before the other work of a machine that is not the soak's alone (-12, as root).
+``--kill-every`` the seconds from one killed worker to the next, 0 for none; ``--config`` another deployment, and
+``--open`` open questions, as for `--config starter --open --kill-every 0`; ``--settled`` the minutes that slopes leave
+out; ``--niceness`` a priority before the other work of a machine that is not the soak's alone (-12, as root).
 """
 
 from __future__ import annotations
@@ -38,12 +39,15 @@ def main() -> int:
         command.add_argument("--niceness", type=int, default=0)
         command.add_argument("--kill-every", type=float, default=KILL_EVERY_S)
         command.add_argument("--settled", type=float, default=10.0)
+        command.add_argument("--config", default=str(keeper.CONFIG))
+        command.add_argument("--open", action="store_true")
     command = commands.add_parser("users")
     command.add_argument("url")
     command.add_argument("journal", type=Path)
     for name, kind in (("life", int), ("users", int), ("callers", int), ("seconds", float)):
         command.add_argument(f"--{name}", type=kind, required=True)
     command.add_argument("--chorus", action="store_true")
+    command.add_argument("--open", action="store_true")
     arguments = parser.parse_args()
     if arguments.command == "users":
         return _users(arguments)
@@ -57,13 +61,13 @@ def _users(arguments: argparse.Namespace) -> int:
     with journal.Journal(arguments.journal) as to:
         if arguments.chorus:
             run(chorus(arguments.url, arguments.life, to))
-        crowd = Crowd(arguments.users, arguments.callers)
+        crowd = Crowd(arguments.users, arguments.callers, arguments.open)
         run(users(arguments.url, crowd, arguments.seconds, arguments.life, to))
     return 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    names = "folder", "minutes", "users", "callers", "kill_every", "settled", "niceness"
+    names = "folder", "minutes", "users", "callers", "kill_every", "settled", "niceness", "config", "open"
     plan = Plan(*(getattr(arguments, name) for name in names))
     try:
         return int(not keeper.soak(plan))

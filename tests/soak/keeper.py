@@ -56,8 +56,13 @@ class Plan:
     callers: int | None = None
     """How many of the users call; None is a quarter of them."""
     kill_every_s: float = KILL_EVERY_S
+    """Seconds between two killed workers; 0 kills none."""
     settled_min: float = 10.0
     niceness: int = 0
+    config: str = str(CONFIG)
+    """The deployment: a file, or a name in configs/."""
+    open: bool = False
+    """Whether users ask open questions."""
 
     @property
     def journal(self) -> Path:
@@ -78,7 +83,7 @@ def soak(plan: Plan) -> bool:
         try:
             if left_s > 60 * MISSING_MIN:
                 life = 1 + max((one.life for one in before), default=-1)
-                with running(str(CONFIG), log=plan.folder / "server.log") as subject:
+                with running(plan.config, log=plan.folder / "server.log") as subject:
                     _live(plan, subject, life, left_s, to)
         finally:
             good = report.write(plan.folder, journal.read(plan.journal), plan.minutes, plan.settled_min)
@@ -99,7 +104,7 @@ def _live(plan: Plan, subject: Subject, life: int, seconds: float, to: journal.J
     count, capacity = _crowd(plan, subject.url)
     warm_up_s = min(WARM_UP_S, WARM_UP * seconds)
     callers = count // CALLERS if plan.callers is None else plan.callers
-    crowd = ["--users", str(count), "--callers", str(callers)]
+    crowd = ["--users", str(count), "--callers", str(callers), *(["--open"] if plan.open else [])]
     with users(subject.url, plan.folder / "warm_up.jsonl", life, warm_up_s, *crowd, "--chorus") as process:
         process.wait(warm_up_s + LEAVING_S)
     server = Server(subject, life, to)
@@ -122,7 +127,7 @@ def _watch(plan: Plan, server: Server, users: subprocess.Popen[bytes], seconds: 
         looks += 1
         if looks % LOOKS_OF_A_MINUTE == 0:
             report.write(plan.folder, journal.read(plan.journal), plan.minutes, plan.settled_min)
-        if now_s - begun_s >= (kills + 0.5) * plan.kill_every_s:
+        if plan.kill_every_s and now_s - begun_s >= (kills + 0.5) * plan.kill_every_s:
             server.kill()
             kills += 1
         time.sleep(max(0.0, now_s + LOOK_S - time.monotonic()))

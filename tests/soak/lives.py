@@ -10,7 +10,7 @@ import asyncio
 import random
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Protocol
 
@@ -75,9 +75,23 @@ class Diary(Protocol):
 class User:
     """One of several at a time, with a seed and a voice of their own."""
 
-    def __init__(self, url: str, seed: int, voices: list[Pcm], diary: Diary, name: str = "", long: str = LONG) -> None:
-        self.url, self.random, self.diary, self.name, self.long = url, random.Random(seed), diary, name, long
+    def __init__(
+        self,
+        url: str,
+        seed: int,
+        voices: Sequence[Pcm],
+        diary: Diary,
+        name: str = "",
+        long: str = LONG,
+        questions: Sequence[str] = (QUESTION,),
+    ) -> None:
+        self.url = url
+        self.random = random.Random(seed)
+        self.diary = diary
+        self.name = name
+        self.long = long
         self._voices = voices
+        self._questions = questions
 
     async def live(self, until_s: float) -> None:
         """One life after another, until the clock says so."""
@@ -101,6 +115,9 @@ class User:
         async with open_socket(address, compression=None, proxy=None, max_size=None) as connection:
             yield connection
             connection.transport.abort()
+
+    def question(self) -> str:
+        return self.random.choice(self._questions)
 
     def words(self) -> Pcm:
         """Something to say, and the silence after it."""
@@ -128,7 +145,7 @@ Life = Callable[[User], Awaitable[None]]
 async def asks(user: User) -> None:
     async with user.session() as client:
         for _ in range(user.random.randint(1, 3)):
-            await user.hear("asks", client.ask(QUESTION))
+            await user.hear("asks", client.ask(user.question()))
 
 
 async def speaks(user: User) -> None:
@@ -202,7 +219,7 @@ async def calls(user: User) -> None:
             if turn == bad:
                 user.diary.lost(user.name, time.monotonic() + LOSS_S + LOSS_REACH_S, f"{LOSS:.0%} of a call's packets")
             async with _losing(relay, turn == bad):
-                await user.hear("calls", client.ask(QUESTION if user.random.random() < 0.5 else user.long))
+                await user.hear("calls", client.ask(user.question() if user.random.random() < 0.5 else user.long))
 
 
 LIVES: dict[Life, int] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +22,12 @@ from engine.aio.event_loop import settle
 from engine.audio.resampler import resample
 from engine.core import Pcm
 from tests.soak import journal
-from tests.soak.lives import Life, User, calls, speaks
+from tests.soak.lives import QUESTION, Life, User, calls, speaks
 
 LONG = "Repeat after me: the blue car is late and the red house is big, the old river is long."
 """Three seconds of nano's speech."""
 
+OPEN_QUESTIONS = Path(__file__).parents[2] / "benchmarks" / "open_questions.txt"
 SPOKEN = Path(__file__).parents[1] / "data" / "spoken"
 CHORUS = 12
 """Two replicas of the ears hear four at once each; what one has no room for goes to the other, or waits."""
@@ -80,11 +82,22 @@ class Crowd:
 
     users: int
     callers: int
+    open: bool = False
+    """Whether they ask open questions, which need a language model; otherwise what nano knows."""
+
+    @property
+    def questions(self) -> Sequence[str]:
+        return OPEN_QUESTIONS.read_text(encoding="utf-8").splitlines() if self.open else (QUESTION,)
+
+    @property
+    def long(self) -> str:
+        return "Tell me a long story about a river." if self.open else LONG
 
 
 async def users(url: str, crowd: Crowd, seconds: float, life: int, to: journal.Journal) -> None:
     """So many users at once, for so long; then each ends what they are at."""
     lines, voices = Lines(life, to), [voice(SPOKEN / name) for name in ("in_020.ogg", "in_023.ogg", "in_026.ogg")]
+    questions = crowd.questions
     root = url.replace("ws", "http", 1)
     until_s = asyncio.get_running_loop().time() + seconds
     settle()  # a search through all that is loaded would stop all players at once
@@ -93,7 +106,7 @@ async def users(url: str, crowd: Crowd, seconds: float, life: int, to: journal.J
         for number in range(crowd.users):
             caller = number >= crowd.users - crowd.callers
             name = f"{'caller' if caller else 'user'}{number}"
-            user = User(root, 1000 * life + number, voices, lines, name, LONG)
+            user = User(root, 1000 * life + number, voices, lines, name, crowd.long, questions)
             tasks.create_task(_live(user, calls if caller else None, until_s, lines), name=name)
     beating.cancel()
     await asyncio.wait([beating])

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,12 @@ class Llama:
         finally:
             answer.leave()
             self._answers.discard(answer)
+
+    def warm_up(self, body: Mapping[str, Any]) -> None:
+        """Compute one token of an answer, so that the weights are in memory and the prompt's beginning in the cache."""
+        asked = msgspec.json.encode({**body, "max_tokens": 1}).decode()
+        with suppress(Exception):  # the first answer that fails reports it
+            self._server.handle_chat_completions(asked, lambda _: False)
 
     @property
     def processing(self) -> int:

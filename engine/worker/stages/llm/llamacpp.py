@@ -5,6 +5,7 @@ Nothing else has to run, and nothing leaves the machine. What was computed of a 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -13,17 +14,20 @@ from typing import Any, Literal
 
 import psutil
 
-from engine.core import StageInfo
+from engine.core import Message, Request, StageInfo, TextPart
 from engine.deployment.config import build
 from engine.errors import ConfigError, WeightsError
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
 from engine.worker.llm.llama import Llama, LlamaSettings
 from engine.worker.llm.local import LocalThinker, check_memory
+from engine.worker.llm.messages import body_of
 from engine.worker.llm.options import LocalOptions, check
 from engine.worker.llm.prompted_tools import parsed, prompted
 from engine.worker.llm.thinker import thinker_info
 from engine.worker.stage import StageConfig
+
+log = logging.getLogger(__name__)
 
 MEBIBYTE = 1 << 20
 CHATML = "chatml"
@@ -42,6 +46,9 @@ LEAST_SLOTS = 4
 MOST_CACHE_MB = 1024
 """The most megabytes for conversations without a place, unless the configuration sets another number."""
 CACHE_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 34 / 32}
+
+
+GREETING = Request(id="warm-up", session="warm-up", messages=(Message("user", (TextPart("Hello."),)),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +108,10 @@ class LlamaCppStage(LocalThinker):
         self._template_has_tools = "tools" in template
         self._foreign_markers = header.foreign_markers(CHATML_MARKERS if template == CHATML else template)
         super().__init__(config, options, self._llama)
+
+    def warm_up(self) -> None:
+        """Answer a greeting before the first user comes, with the instructions that each conversation begins with."""
+        self._llama.warm_up(body_of(GREETING, self._asked))
 
     async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
         if self._foreign_markers:  # where the model writes one, its answer is over
@@ -242,12 +253,17 @@ def _template(given: str | None) -> str:
 
 
 def _check_memory(settings: LlamaSettings) -> None:
-    """Raises WeightsError where this machine has too little."""
+    """Log the memory that the model needs. Raises WeightsError where this machine has too little."""
     files = [settings.weights, *([settings.projector] if settings.projector else [])]
-    cache = read_header(settings.weights).cache_bytes(settings.context, CACHE_BYTES[settings.cache_type])
-    check_memory(
-        settings.weights,
-        sum(read_header(file).size for file in files),
-        cache * settings.slots + settings.cache_mb * MEBIBYTE,
-        f"{settings.slots} conversations of {settings.context} tokens and {settings.cache_mb} MB of cache",
+    weights = sum(read_header(file).size for file in files)
+    each = read_header(settings.weights).cache_bytes(settings.context, CACHE_BYTES[settings.cache_type])
+    cache = each * settings.slots + settings.cache_mb * MEBIBYTE
+    conversations = f"{settings.slots} conversations of {settings.context} tokens and {settings.cache_mb} MB of cache"
+    check_memory(settings.weights, weights, cache, conversations)
+    log.info(
+        "%s: up to %.0f MB of memory (%.0f for the weights, the rest for %s)",
+        settings.weights.name,
+        (weights + cache) / 1e6,
+        weights / 1e6,
+        conversations,
     )
