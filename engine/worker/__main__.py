@@ -17,7 +17,6 @@ import socket
 import sys
 from pathlib import Path
 
-import engine
 from engine.aio import event_loop
 from engine.aio.log_handler import LineWriter
 from engine.deployment.config import address_of
@@ -32,8 +31,8 @@ from engine.worker.process.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-_OURS = (f"{engine.__name__}.", "parley_stage_", "__main__")
-"""Prefixes of our loggers' names; a stage file of the user's own is a module parley_stage_…."""
+_OURS = ("engine.", "parley_voice.", "parley_stage_", "__main__")
+"""Prefixes of our loggers' names, in a clone and in a wheel; a stage file is a module parley_stage_…."""
 GONE = 3  # exit code: the server is gone, or does not want to know this worker any more; it may be tried again
 
 
