@@ -24,7 +24,7 @@ serve: $(VENV)/$(EXTRA).stamp  ## install and fetch models if needed, and serve 
 	@exec $(BIN)/parley serve $(CONFIG) --host $(HOST) --port $(PORT) $(if $(HTTPS),--https "$(HTTPS)") $(if $(WEIGHTS),--weights "$(WEIGHTS)")
 
 demo: $(VENV)/demo.stamp  ## the same with a Gradio page at /gradio beside the page
-	@exec $(BIN)/python -P -m web.gradio_demo $(or $(CONFIG),$(BUILT_IN)) --host $(HOST) --port $(PORT)
+	@exec $(BIN)/python -P -m parley_voice.web.gradio_demo $(or $(CONFIG),$(BUILT_IN)) --host $(HOST) --port $(PORT)
 
 test: $(VENV)/dev.stamp  ## every test that a laptop can run, and a table of what ran, what took longest and what was missing
 	@$(BIN)/python -m scripts.suites

@@ -1,15 +1,16 @@
-"""The name of Parley's distribution, and the command that installs an extra's packages where this process runs."""
+"""The name of Parley's distribution, and the commands that install packages where this process runs."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shlex
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,6 +37,27 @@ def install_command(extra: str) -> str:
     else:
         wanted = [*_requirements(extra)] or [f"{DISTRIBUTION}[{extra}]"]
     return f"{installer} {shlex.join(wanted)}"
+
+
+def worker_install_command(python: str, packages: Sequence[str]) -> str:
+    """Return the shell command that installs this version of Parley into another environment, for a worker there.
+
+    Args:
+        python: The other environment's interpreter, which has pip.
+        packages: The requirements to install. Parley's own dependencies are left out.
+    """
+    pip = [python, "-m", "pip", "install"]
+    if (ROOT / "Makefile").is_file():
+        parley = ["--editable", _shown(ROOT)]
+    else:
+        parley = [_origin() or f"{DISTRIBUTION}=={importlib.metadata.version(DISTRIBUTION)}"]
+    return f"{shlex.join([*pip, *packages])} && {shlex.join([*pip, '--no-deps', *parley])}"
+
+
+def _origin() -> str | None:
+    """Return the URL of the file that Parley was installed from; None if it came from a package index."""
+    record = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+    return None if record is None else json.loads(record)["url"]
 
 
 def _installer() -> str | None:

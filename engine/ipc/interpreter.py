@@ -9,6 +9,7 @@ import asyncio
 import re
 from contextlib import suppress
 
+from engine.deployment.installation import worker_install_command
 from engine.errors import ConfigError
 from engine.ipc import spawn
 
@@ -43,7 +44,7 @@ async def check(python: str) -> None:
     if not re.search(r"^parley: ready$", said, re.MULTILINE):
         raise ConfigError(
             f"workers[].python: {python} cannot run a worker: {_reason(said)}. Install what a worker "
-            f"imports with {python} -m pip install {' '.join(NEEDED)}, and this Parley with --no-deps"
+            f"imports: {worker_install_command(python, NEEDED)}"
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.deployment import installation
-from engine.deployment.installation import DISTRIBUTION, ROOT, install_command
+from engine.deployment.installation import DISTRIBUTION, ROOT, install_command, worker_install_command
 
 REQUIREMENTS = [
     "numpy>=1.26",
@@ -84,3 +84,33 @@ class TestWheel:
 
         monkeypatch.setattr(importlib.metadata, "requires", requires)
         assert install_command("local").endswith(f"-m pip install '{DISTRIBUTION}[local]'")
+
+    @pytest.mark.parametrize(
+        ("record", "expected"),
+        [
+            (
+                '{"url": "file:///srv/parley_voice-9-py3-none-any.whl", "archive_info": {}}',
+                "file:///srv/parley_voice-9-py3-none-any.whl",
+            ),
+            (None, f"{DISTRIBUTION}==9"),
+        ],
+        ids=["from a file", "from an index"],
+    )
+    def test_another_environment_gets_the_same_version(
+        self, record: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        info = tmp_path / "parley_voice-9.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: 9\n")
+        if record is not None:
+            (info / "direct_url.json").write_text(record)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        first, _, second = worker_install_command("/opt/vllm/bin/python", ["numpy"]).partition(" && ")
+        assert first == "/opt/vllm/bin/python -m pip install numpy"
+        assert second == f"/opt/vllm/bin/python -m pip install --no-deps {expected}"
+
+
+def test_another_environment_gets_the_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = worker_install_command("/opt/vllm/bin/python", ["numpy", "pyyaml"])
+    assert command.endswith(f"numpy pyyaml && /opt/vllm/bin/python -m pip install --no-deps --editable {ROOT}")
