@@ -1,6 +1,6 @@
-"""Addresses of clients: their canonical form, the subscriber that owns them, and trusted reverse proxies.
+"""Client addresses: their canonical form, the subscriber that owns them, and trusted reverse proxies.
 
-A request comes from its peer, or from the address that a trusted proxy reports. No other proxy is believed.
+A request's address is its peer's, or the one that a trusted proxy reports. Other proxies are not believed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine import ConfigError
 
 
 def plain(address: str) -> str:
-    """The address as everything else knows it: a socket on ``::`` sees IPv4 clients as ``::ffff:a.b.c.d``."""
+    """Return an address in canonical form: a socket on ``::`` sees IPv4 clients as ``::ffff:a.b.c.d``."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -26,7 +26,7 @@ def plain(address: str) -> str:
 
 
 def parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address without its zone; None for what is none, as of a socket that has no address."""
+    """Parse an address without its zone. Returns None for anything else, such as a socket without an address."""
     try:
         return ipaddress.ip_address(plain(address).partition("%")[0])
     except ValueError:
@@ -34,13 +34,13 @@ def parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None
 
 
 def is_local(address: str) -> bool:
-    """Whether it is this very machine's: its loopback, or no address at all."""
+    """Return whether an address belongs to this machine: loopback, or no address at all."""
     one = parsed(address)
     return one is None or one.is_loopback
 
 
 def subscriber(address: str) -> str:
-    """Return what stands for all addresses of one subscriber: one IPv4 address, or 64 bits of IPv6."""
+    """Return one name for all addresses of a subscriber: an IPv4 address, or the first 64 bits of IPv6."""
     one = parsed(address)
     if one is None:
         return address
@@ -48,10 +48,10 @@ def subscriber(address: str) -> str:
 
 
 class Peers:
-    """ASGI middleware outside the others: the rest may believe the scope's ``client`` and ``scheme``.
+    """Outermost ASGI middleware: sets the scope's ``client`` and ``scheme`` to values that the rest may trust.
 
-    Of ``X-Forwarded-For`` counts the last address that is no trusted proxy's: what stands before it, the client may
-    have written itself.
+    In ``X-Forwarded-For`` the last address counts that is not a trusted proxy's. The client may have written everything
+    before it.
     """
 
     def __init__(self, app: ASGIApp, trusted: Sequence[str]) -> None:
@@ -65,7 +65,7 @@ class Peers:
 
 
 def _plainly(app: ASGIApp) -> ASGIApp:
-    """Wrap an app so that it gets the client's address as everything else knows it."""
+    """Wrap an app so that it receives the client's address in canonical form."""
 
     async def plainly(scope: Scope, receive: Receive, send: Send) -> None:
         if (client := scope.get("client")) is not None:
@@ -76,30 +76,31 @@ def _plainly(app: ASGIApp) -> ASGIApp:
 
 
 def shared_by(trusted: Sequence[str]) -> Callable[[str], bool]:
-    """Whether many clients may stand behind a peer's address: a trusted proxy's, and this very machine's, where one or
-    a program that speaks for many may run."""
+    """Return a function: may many clients share this peer address?
+
+    True for trusted proxies and for this machine, where a proxy may run.
+    """
     named = _named(trusted)
     return lambda peer: is_local(peer) or named(peer)
 
 
 def own_address(trusted: Sequence[str]) -> Callable[[str], str]:
-    """Return a function from a peer's address to what is known of its client: nothing, "", where it is a trusted
-    proxy's."""
+    """Return a function from a peer's address to its client's address, or "" if the peer is a trusted proxy."""
     named = _named(trusted)
     return lambda peer: "" if named(peer) else plain(peer)
 
 
 def _named(trusted: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a peer's address is one of the trusted proxies'."""
+    """Return a function: is this peer a trusted proxy?"""
     networks = [ipaddress.ip_network(one) for one in trusted]
     return lambda peer: any(parsed(peer) in network for network in networks)
 
 
 def check_proxies(proxies: Sequence[str]) -> None:
-    """Raises ConfigError for what is neither an address nor a network."""
+    """Raise ConfigError for anything that is neither an address nor a network."""
     for i, one in enumerate(proxies):
         try:
             ipaddress.ip_network(one)
         except ValueError as error:
-            message = f"must be an address or a network, like 10.0.0.7 or 10.0.0.0/24: {error}"
+            message = f"must be an address or a network, such as 10.0.0.7 or 10.0.0.0/24: {error}"
             raise ConfigError(f"server.trusted_proxies[{i}]: {message}") from None

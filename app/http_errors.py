@@ -1,4 +1,4 @@
-"""Every error of an HTTP route as the OpenAI API's JSON: ``{"error": {message, type, code, param}}``."""
+"""All errors of HTTP routes in the OpenAI API's JSON: ``{"error": {message, type, code, param}}``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RETRY_AFTER_S = "5"
 
 
 class HttpRefusal(HTTPException):
-    """A request that can't be served: the status, the API's code for it, and the field at fault if there is one."""
+    """A request that can't be served: the HTTP status, the API's error code, and the field at fault if there is one."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(status, message)
@@ -43,20 +43,23 @@ class ErrorBody(BaseModel):
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ErrorBody, "description": "The request can't be served as asked; `param` names the field."},
+    "4XX": {
+        "model": ErrorBody,
+        "description": "The request is invalid or not allowed; `param` names the field at fault.",
+    },
     "5XX": {
         "model": ErrorBody,
-        "description": "The server failed, or has no room; 503 says when to try again; 504: no progress in time.",
+        "description": "The server failed. 503: no capacity, retry after `Retry-After`. 504: no progress in time.",
     },
 }
-"""Answers that a route may give besides its own, as OpenAPI has them."""
+"""Error responses that any route may give, for OpenAPI."""
 
 ERRORS = (HttpRefusal, Closed, Refusal, MediaError, MemoryFull, QuotaExceeded, EngineError)
-"""Errors that a route may raise for a reason of its own; all of them become the API's JSON."""
+"""Errors that routes may raise. All of them become the API's JSON."""
 
 
 def refusal_of(error: Exception) -> HttpRefusal:
-    """Any of ERRORS as HTTP has it."""
+    """Convert any of ERRORS to an HTTP error."""
     match error:
         case HttpRefusal():
             return error
@@ -65,7 +68,7 @@ def refusal_of(error: Exception) -> HttpRefusal:
         case Refusal(code=code, param=param):
             return HttpRefusal(400, code, str(error), param)
         case MediaError():
-            return HttpRefusal(400, "invalid_value", f"The media can't be taken: {error}.")
+            return HttpRefusal(400, "invalid_value", f"The media can't be used: {error}.")
         case MemoryFull(code=code):
             return HttpRefusal(503, code, str(error))
         case QuotaExceeded(code=code):
@@ -83,12 +86,12 @@ def refusal_of(error: Exception) -> HttpRefusal:
 
 
 def body_of(refusal: HttpRefusal) -> dict[str, Any]:
-    """The JSON of a refusal."""
+    """Return the JSON body of an HTTP error."""
     return error_body(refusal.status_code, refusal.code, refusal.detail, refusal.param)
 
 
 def add_errors(app: FastAPI) -> None:
-    """Answer in one shape, whatever a route refuses with."""
+    """Register handlers that give all errors the same JSON shape."""
     for kind in ERRORS:
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -100,15 +103,16 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 
 def response_of(refusal: HttpRefusal) -> JSONResponse:
-    """The whole answer to a request that is refused before it began."""
+    """Return the complete response for a request that is refused before it starts."""
     headers = {"retry-after": RETRY_AFTER_S} if refusal.status_code in (429, 503) else None
     return JSONResponse(body_of(refusal), refusal.status_code, headers)
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    """The deepest mistake of a body, with its path: where a field may be of several kinds, that is in the kind meant.
+    """Report a body's most deeply nested validation error, with its path.
 
-    What was sent is not repeated, but for the word that names a kind.
+    Where a field may have several types, the deepest error is in the type that the client meant. The sent value is not
+    repeated, except for a wrong type name.
     """
     known = cast("RequestValidationError", error)
     worst: dict[str, Any] = max(known.errors(), key=lambda one: len(one["loc"]))
@@ -123,12 +127,12 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _mistake(path: str, error: dict[str, Any]) -> str:
-    """Say what is wrong at a path, as a sentence."""
+    """Return a sentence that says what is wrong at a path."""
     field = error.get("ctx", {}).get("discriminator", "").strip("'").removesuffix("()").replace("_", " ")
     match error["type"]:
         case "union_tag_invalid":
             tag, expected = error["ctx"]["tag"][:100], error["ctx"]["expected_tags"]
-            return f"{path}: {field} {tag!r} is not known here; choose one of {expected}."
+            return f"{path}: {field} {tag!r} is unknown; choose one of {expected}."
         case "union_tag_not_found":
             return f"{path}: {field} is missing."
         case _:
@@ -136,10 +140,9 @@ def _mistake(path: str, error: dict[str, Any]) -> str:
 
 
 def _path(steps: Sequence[int | str], body: Any, missing: bool) -> str:
-    """Return where in the body a mistake is; pydantic's steps name the kinds that it tried, too, which are no part of
-    it.
+    """Return where in the body the error is, without the names of the types that pydantic tried.
 
-    The last step of a field that is ``missing`` leads to nothing.
+    If the field is ``missing``, the last step does not exist in the body.
     """
     walked: list[str] = []
     for n, step in enumerate(steps):
@@ -154,7 +157,7 @@ def _path(steps: Sequence[int | str], body: Any, missing: bool) -> str:
 
 
 async def _unrouted(request: Request, error: Exception) -> JSONResponse:
-    """No such path or method, or a body that can't be read."""
+    """Answer a request with an unknown path or method, or an unreadable body."""
     known = cast("Unrouted", error)
     code = {404: "not_found", 405: "method_not_allowed"}.get(known.status_code, "invalid_request")
     response = response_of(HttpRefusal(known.status_code, code, f"{known.detail}."))

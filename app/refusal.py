@@ -1,6 +1,6 @@
-"""Refusals of a session: the protocol's code, and the sentence that says why.
+"""Refusals of a session: an error code of the protocol and a sentence with the reason.
 
-Raised anywhere below a session and turned into an event at its root, nowhere else. Knows no wire format.
+Raised anywhere below a session, and turned into an event only at its root. Knows no wire format.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from typing import Literal
 
 
 class Refusal(Exception):
-    """A command that can't be obeyed. ``code`` is the protocol's word, ``param`` the field at fault if there is one.
+    """A command that can't be carried out. ``code`` is the protocol's error code, ``param`` the field at fault, if any.
 
-    ``str(refusal)`` is one sentence for the developer of the client. The session goes on as if nothing had been said.
+    ``str(refusal)`` is one sentence for the developer of the client. The session continues as if the command had not
+    been sent.
     """
 
     kind: Literal["invalid_request_error", "server_error"] = "invalid_request_error"
@@ -23,7 +24,7 @@ class Refusal(Exception):
 
 
 class ServerFault(Refusal):
-    """The server failed, not the client."""
+    """A failure of the server, not of the client."""
 
     kind = "server_error"
 

@@ -1,6 +1,6 @@
-"""The HTTP server: routes, API pages, and the process's life from the first bind to the drain after SIGTERM.
+"""The HTTP server: routes, API pages, and the life of the process from binding the port to draining after SIGTERM.
 
-``create_app`` is the ASGI application; ``serve`` runs it. Knows no session's inside and no tensor.
+``create_app`` returns the ASGI application; ``serve`` runs it. Knows neither the session's internals nor tensors.
 """
 
 from __future__ import annotations
@@ -69,33 +69,33 @@ from engine.deployment.installation import DISTRIBUTION
 VERSION = version(DISTRIBUTION)
 
 ROUTERS = (client_secrets, chat, responses, speech, transcriptions, models, admin)
-"""Functions that make the routes of a service."""
+"""Functions that create the routes of a service."""
 
 Extend = Callable[[FastAPI, Service], None]
-"""Adds routes of its own to a server's, before those of the page."""
+"""A function that adds routes to a server, before those of the web page."""
 
 ABOUT = (
-    "The OpenAI HTTP API, as far as a voice server has it. Conversations go over the OpenAI Realtime API: "
-    "`WS /v1/realtime`, or WebRTC by `POST /v1/realtime/calls`. The loaded model and its voices serve every name; the "
-    "headers `parley-model`, `parley-voice` and `parley-mapped` show which. Fields that are not served are refused "
-    "where they would change an answer, and else ignored."
+    "The OpenAI HTTP API, as far as it suits a voice server. Conversations use the Realtime API: "
+    "`WS /v1/realtime`, or WebRTC with `POST /v1/realtime/calls`. The loaded model and voices serve every name; the "
+    "headers `parley-model`, `parley-voice` and `parley-mapped` report which. Unsupported fields are refused "
+    "if they would change an answer, and ignored otherwise."
 )
 
 NOT_UPGRADED = (
-    "This is the address of a WebSocket, and the request does not ask for one. A proxy in front of the server must "
-    "speak HTTP/1.1 to it, and pass the headers Upgrade and Connection on."
+    "This path is a WebSocket, but the request is not an upgrade. A proxy in front of the server must "
+    "use HTTP/1.1 and forward the headers Upgrade and Connection."
 )
 
 PING_S, PONG_S = 10.0, 15.0
-"""A half-open peer is found within 25 s."""
+"""A half-open connection is detected within 25 s."""
 
 
 def no_more(app: FastAPI, service: Service) -> None:
-    """The server's own routes are all there are."""
+    """Add no routes."""
 
 
 def create_app(spec: EngineSpec, make_engine: MakeEngine = Engine) -> FastAPI:
-    """The application for a deployment; its lifespan starts and stops the engine. Raises ConfigError."""
+    """Return the application for a deployment; its lifespan starts and stops the engine. Raises ConfigError."""
     return app_of(Service(spec, make_engine))
 
 
@@ -103,11 +103,12 @@ OnReady = Callable[[str, ModelInfo, Certificate | None], None]
 
 
 def serve(spec: EngineSpec, on_ready: OnReady = lambda *ready: None, extend: Extend = no_more) -> None:
-    """Serve until SIGTERM or SIGINT; ``on_ready`` gets the address, what is loaded, and the certificate that is served,
-    once it can answer.
+    """Serve until SIGTERM or SIGINT.
 
-    The first signal drains (no new connections, answers under way end, at most ``server.drain_s``), the second one
-    ends the process at once. Raises EngineError: a bad configuration, a port in use, an engine that does not start.
+    ``on_ready`` receives the address, the loaded model and the TLS certificate once the server can answer. The first
+    signal drains: new connections are refused, and running answers may end within ``server.drain_s``. The second signal
+    ends the process at once. Raises EngineError, such as for a bad configuration, a port in use, or an engine that does
+    not start.
     """
     file_descriptors.raise_limit()
     with closing(configure_logging()):
@@ -136,7 +137,7 @@ def _serve(service: Service, on_ready: OnReady, extend: Extend) -> None:
 
 
 def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
-    """Return uvicorn's configuration: every limit said, no compression (it costs 100 µs a message), no access log."""
+    """Return uvicorn's configuration: explicit limits, no compression (100 µs per message), no access log."""
     return uvicorn.Config(
         app_of(service, extend),
         http=HttpProtocol,
@@ -149,7 +150,7 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
         log_config=None,
         log_level="error",  # its warnings repeat each request that is not HTTP
         access_log=False,
-        proxy_headers=False,  # app/client_address.py believes those that the settings name
+        proxy_headers=False,  # app/client_address.py handles these headers for the configured proxies
         server_header=False,
         date_header=False,
         ssl_certfile=service.certificate.path if service.certificate is not None else None,
@@ -158,7 +159,7 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
 
 
 def _sockets_of(service: Service) -> Any:
-    """Return what uvicorn makes a WebSocket's protocol with: a class to it, each at its client's own pace."""
+    """Return a factory of WebSocket protocols for uvicorn, each with its client's rate limiter."""
     own, scheduler, timeout_s = service.own_address, service.scheduler, service.settings.limits.send_timeout_s
     return lambda *args, **kwargs: SocketProtocol(
         *args, pace=service.pace(), scheduler=scheduler, own=own, send_timeout_s=timeout_s, **kwargs
@@ -166,7 +167,7 @@ def _sockets_of(service: Service) -> Any:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which drains before it shuts down."""
+    """uvicorn's server, extended to drain before it shuts down."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -185,12 +186,12 @@ class Server(uvicorn.Server):
         service.engine_host.on_failure = self.leave
 
     def leave(self) -> None:
-        """Begin to drain. May be called twice."""
+        """Start to drain. May be called twice."""
         self.should_exit = True
         self._leaving.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start as uvicorn does, but for who accepts."""
+        """Start as uvicorn does, but with our own listener."""
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
@@ -216,14 +217,14 @@ class Server(uvicorn.Server):
         return ServerTls(certificate, context).context if certificate and context else lambda: context
 
     async def main_loop(self) -> None:
-        await self.on_tick(0)  # the one tick that matters: it sets the default headers
+        await self.on_tick(0)  # the only necessary tick: it sets the default headers
         await self._leaving.wait()
         for server in self.servers:
             server.close()
         await self._service.drain()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal drains; the second one means it: the workers see the end of their channels and exit."""
+        """Drain at the first signal. Exit at the second one; the workers then see their channels close and exit."""
         if self.should_exit:
             os._exit(128 + sig)
         self.should_exit = True
@@ -231,7 +232,7 @@ class Server(uvicorn.Server):
 
 
 def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
-    """The routes of one service, and those that ``extend`` adds."""
+    """Return the application of one service, with the routes that ``extend`` adds."""
 
     open_calls = OpenCalls()
     calls, telephones = WebRtcCalls(service, open_calls), Telephones(service, open_calls)
@@ -264,7 +265,8 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
 
     _add_realtime(app, service, open_calls)
     routers = [routes(service) for routes in ROUTERS]
-    keys = [Depends(HTTPBearer(auto_error=False))] if service.keys else []  # the Gate asks for them, the pages say so
+    # the Gate requires them; this only documents it
+    keys = [Depends(HTTPBearer(auto_error=False))] if service.keys else []
     for router in (*routers, calls_routes(service, calls, open_calls), live_routes(calls, open_calls)):
         app.include_router(router, dependencies=keys)
     for router in telephone_routes(service.settings.telephone, telephones):
@@ -276,7 +278,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
 
 
 def _add_realtime(app: FastAPI, service: Service, open_calls: OpenCalls) -> None:
-    """The socket of a session, or a second one on a call."""
+    """Add the WebSockets of sessions, and of additional listeners on calls."""
     sessions = ResumableSessions(service.settings.name)
 
     @app.websocket("/v1/realtime")
@@ -297,31 +299,31 @@ def _add_realtime(app: FastAPI, service: Service, open_calls: OpenCalls) -> None
     @app.get("/v1/live/sessions", include_in_schema=False)
     @app.get("/v1/realtime", include_in_schema=False)
     async def not_upgraded() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
-        """Answer a client behind a proxy that passes its upgrade to a WebSocket on as a plain request."""
+        """Answer clients whose WebSocket upgrade was forwarded by a proxy as a plain request."""
         body = error_body(426, "upgrade_required", NOT_UPGRADED)
         return JSONResponse(body, 426, {"upgrade": "websocket", "connection": "upgrade"})
 
 
 def _add_cors(app: FastAPI, origins: tuple[str, ...]) -> None:
-    """Let the pages of allowed origins read what they get. Outside the Gate, since a preflight carries no key."""
+    """Allow pages of allowed origins to read responses. Outside the Gate, since a preflight request has no key."""
     if origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["*"],  # the official clients send headers of their own, and the key is one already
+            allow_headers=["*"],  # official clients send custom headers, and the API key is one too
             expose_headers=["Location", REQUEST_ID, *HEADERS],  # the call, the request, the model
         )
 
 
 def _add_operations(app: FastAPI, service: Service) -> None:
-    """Add the routes that a supervisor and a dashboard ask."""
+    """Add the routes for supervisors and dashboards."""
 
-    @app.get("/livez", summary="Whether the process answers at all")
+    @app.get("/livez", summary="Check that the process responds")
     async def livez() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
         return {"status": "alive"}
 
-    @app.get("/health", summary="Green once every stage is warm, and while each has a replica", responses={503: {}})
+    @app.get("/health", summary="Check that every stage is warm and has a replica", responses={503: {}})
     async def health() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
         state, engine = service.engine_host.state, service.engine_host.engine
         body: dict[str, Any] = {
@@ -331,9 +333,9 @@ def _add_operations(app: FastAPI, service: Service) -> None:
             "version": VERSION,
         }
         if engine and engine.missing:
-            body["missing"] = ", ".join(engine.missing)  # stages without a replica; lost ones are being started again
+            body["missing"] = ", ".join(engine.missing)  # stages without a replica; lost ones are restarting
         if engine and engine.unavailable:
-            body["unavailable"] = dict(engine.unavailable)  # stages that ask a server which is down, and why
+            body["unavailable"] = dict(engine.unavailable)  # stages whose external server is down, with the reason
         return JSONResponse(body, 200 if state == "ready" else 503)
 
     @app.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
@@ -342,32 +344,32 @@ def _add_operations(app: FastAPI, service: Service) -> None:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """The listening socket, before anything slow starts. Raises ConfigError."""
+    """Bind the listening socket, before anything slow starts. Raises ConfigError."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
-        raise ConfigError(f"server.host: {host!r} is no address of this machine: {error.strerror}") from None
+        raise ConfigError(f"server.host: {host!r} is not an address of this machine: {error.strerror}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
-            raise ConfigError(f"server.port: {port} is in use on {host}; choose another (PORT=, --port)") from None
+            raise ConfigError(f"server.port: {port} is in use on {host}; use another one (PORT=, --port)") from None
         if error.errno == errno.EADDRNOTAVAIL:
-            raise ConfigError(f"server.host: {host!r} is no address of this machine: {_other(family)}") from None
+            raise ConfigError(f"server.host: {host!r} is not an address of this machine: {_other(family)}") from None
         raise ConfigError(f"server.port: cannot listen on {host}:{port}: {error.strerror}") from None
     listener.setblocking(False)
     return listener
 
 
 def _other(family: socket.AddressFamily) -> str:
-    """The step for a machine that has no such address, as one without IPv4."""
+    """Return the next step for an address that this machine lacks, for example without IPv4."""
     return (
-        "on one without IPv4 choose --host ::1, or :: for every address"
+        "without IPv4, use --host ::1, or :: for every address"
         if family == socket.AF_INET
-        else "choose another (HOST=, --host)"
+        else "use another one (HOST=, --host)"
     )
 
 
@@ -377,5 +379,5 @@ def _url(certificate: Certificate | None, host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a server that listens there can be reached from this machine alone."""
+    """Return whether this address can be reached only from this machine."""
     return host in ("localhost", "::1") or host.startswith("127.")

@@ -22,7 +22,8 @@ from app.limits.quotas import Quotas
 from app.limits.rate_limiter import RateLimiter
 from app.mcp import ToolServers
 from app.media.decode_thread import Decoding
-from app.realtime.input.endpointing import SentenceEndOfTurn
+from app.realtime.inference_thread import InferenceThread
+from app.realtime.input.end_of_turn_choice import EndOfTurnChoice
 from app.realtime.input.turn_detector import Silero
 from app.realtime.ports import EnginePort, Vad
 from app.realtime.session_context import SessionContext
@@ -148,7 +149,7 @@ class EngineHost:
             self.fail(error)
         except Exception as error:  # noqa: BLE001 - any failure to start must end the server, not leave it waiting
             log_failure("engine.bug")
-            self.fail(EngineError(f"the engine could not be started: {error}"))
+            self.fail(EngineError(f"the engine failed to start: {error}"))
 
 
 class Service:
@@ -183,6 +184,8 @@ class Service:
         self.metrics.kept_bytes.set_function(lambda: self.kept.held)
         self._spec = spec
         self._vad = vad
+        self.end_of_turn = EndOfTurnChoice(self.settings.turns.end_of_turn)
+        self.inference = InferenceThread()
 
     @property
     def described(self) -> ModelInfo:
@@ -201,6 +204,7 @@ class Service:
     async def stop(self) -> None:
         """Close the engine, or cancel its start."""
         self.memory.close()
+        self.inference.close()
         await self.decoding.close()
         await self.engine_host.stop()
 
@@ -215,7 +219,7 @@ class Service:
         accepted = {"ready": True, "draining": while_draining, "unavailable": while_unavailable}
         if engine is None or not accepted.get(state, False):
             self.metrics.sessions_refused.labels(state).inc()
-            raise Closed(state, f"The server is {state}; try again soon.")
+            raise Closed(state, f"The server is {state}; try again later.")
         settings = self.settings
         return SessionContext(
             engine,
@@ -223,11 +227,13 @@ class Service:
             settings.limits,
             settings.turns,
             self._vad,
-            SentenceEndOfTurn(),
+            self.end_of_turn.model(engine.model),
             settings.camera_every_s,
             loop_time=self.loop_time(caller or Principal()),
             room=MemoryReservation(self.memory, caller),
             decoding=self.decoding,
+            end_of_turn_models=self.end_of_turn.models,
+            inference=self.inference,
             tool_servers=self.tool_servers,
         )
 

@@ -107,6 +107,10 @@ class TurnSettings:
     ahead: bool = True
     """Whether the model processes speech while the user is still speaking. Otherwise it receives the turn at its
     end."""
+    end_of_turn: str = "auto"
+    """Model with which ``semantic_vad`` ends turns: ``smart_turn`` (sound, words and intonation), ``words`` (words and
+    intonation), or the path of an ONNX file that replaces Smart Turn. ``auto``: ``smart_turn``, except where the ASR
+    itself knows complete requests, as nano's does."""
     guess_ms: int = 120
     """Milliseconds of silence after which an answer is prepared. It is played once the turn is over, or dropped if the
     user goes on. ``0`` disables it."""
@@ -241,12 +245,12 @@ class Settings:
 
 
 def settings_of(section: Mapping[str, Any]) -> Settings:
-    """The settings that a ``server:`` section describes. Raises ConfigError."""
+    """Build the settings from a ``server:`` section. Raises ConfigError."""
     settings: Settings = build(Settings, dict(section), "server")
     if not 0 <= settings.port <= 65535:
         raise ConfigError("server.port: must be from 0 to 65535")
     if settings.name is not None and NAME.fullmatch(settings.name) is None:
-        raise ConfigError("server.name: must be at most 16 of a-z, 0-9 and '-', and not begin with '-'")
+        raise ConfigError("server.name: must be 1 to 16 characters of a-z, 0-9 and '-', and not start with '-'")
     for name in ("answers_share", "key_share", "address_share"):
         if not 0 < getattr(settings.limits, name) <= 1:
             raise ConfigError(f"server.limits.{name}: must be greater than 0 and at most 1")
@@ -254,7 +258,7 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         if not 0 < getattr(settings.limits, one.name) < math.inf:
             raise ConfigError(f"server.limits.{one.name}: must be a positive, finite number")
     if settings.metrics == "open" and settings.metrics_key_file is not None:
-        raise ConfigError("server.metrics_key_file: /metrics is open, so leave it out, or leave out server.metrics")
+        raise ConfigError("server.metrics_key_file: has no effect while server.metrics is 'open'")
     if not 0 < settings.camera_every_s < math.inf:
         raise ConfigError("server.camera_every_s: must be a positive, finite number")
     check_proxies(settings.trusted_proxies)
@@ -271,35 +275,35 @@ def _check_ice(settings: Settings) -> None:
         if not one.urls or not all(map(ICE_URL.fullmatch, one.urls)):
             raise ConfigError(
                 f"server.ice_servers[{i}].urls: must be addresses like stun:host:port or turn:host:port, "
-                "with a name or an address of IPv4"
+                "with a host name or an IPv4 address"
             )
         if one.secret is not None and (not one.secret or one.username is not None or one.credential is not None):
-            raise ConfigError(f"server.ice_servers[{i}].secret: stands alone, without username and credential")
+            raise ConfigError(f"server.ice_servers[{i}].secret: must not be combined with username or credential")
     ports = settings.ice_ports
     if ports and not (len(ports) == 2 and 1024 <= ports[0] <= ports[1] <= 65535):
         raise ConfigError("server.ice_ports: must be two ports from 1024 to 65535, the lower one first")
     if settings.ice_relay_only and not any(url.startswith("turn") for one in settings.ice_servers for url in one.urls):
-        raise ConfigError("server.ice_relay_only: calls need a TURN server in server.ice_servers")
+        raise ConfigError("server.ice_relay_only: requires a TURN server in server.ice_servers")
     if settings.ice_address is not None:
         try:
             ipaddress.ip_address(settings.ice_address)
         except ValueError:
-            raise ConfigError(f"server.ice_address: {settings.ice_address!r} is no IP address") from None
+            raise ConfigError(f"server.ice_address: {settings.ice_address!r} is not an IP address") from None
 
 
 def _check_telephone(settings: Settings) -> None:
     telephone, where = settings.telephone, "server.telephone"
     url = telephone.twilio_url
     if (url is None) != (telephone.twilio_token_file is None):
-        raise ConfigError(f"{where}: twilio_url and twilio_token_file belong together")
+        raise ConfigError(f"{where}: set both twilio_url and twilio_token_file, or neither")
     if url is not None and not re.fullmatch(r"https://[^\s/?#@]+(/[^\s?#]*)?", url):
-        raise ConfigError(f"{where}.twilio_url: must be an address like https://voice.example.org")
+        raise ConfigError(f"{where}.twilio_url: must be a URL like https://voice.example.org")
     if telephone.audiosocket is not None:
         address_of(telephone.audiosocket, f"{where}.audiosocket")
     if telephone.sip is not None:
         host, _ = address_of(telephone.sip, f"{where}.sip")
         if host in ("0.0.0.0", "::") and settings.ice_address is None:
-            raise ConfigError(f"{where}.sip: name an address that others can reach, or set server.ice_address")
+            raise ConfigError(f"{where}.sip: use an address that others can reach, or set server.ice_address")
     for i, peer in enumerate(telephone.sip_peers):
         try:
             ipaddress.ip_network(peer)
@@ -313,7 +317,7 @@ def _check_telephone(settings: Settings) -> None:
 def _check_mcp(settings: Settings) -> None:
     for i, one in enumerate(settings.mcp):
         if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s#]*)?", one.url):
-            raise ConfigError(f"server.mcp[{i}].url: must be an address like https://docs.example.org/mcp")
+            raise ConfigError(f"server.mcp[{i}].url: must be a URL like https://docs.example.org/mcp")
         if not 0 < one.timeout_s < math.inf:
             raise ConfigError(f"server.mcp[{i}].timeout_s: must be a positive, finite number")
     if settings.mcp and find_spec("mcp") is None:

@@ -1,8 +1,8 @@
-"""JSON from clients: RFC 8259, without the values that could be taken and then not be written again.
+"""JSON from clients: RFC 8259, without values that could be decoded but not encoded again.
 
-No NaN, no Infinity, no lone surrogates, no integer beyond 64 bits, and no nesting beyond MAX_DEPTH: settings are sent
-again within events, and cross to the workers. What fails there would fail after the state has changed. The number of
-values is known before any is made.
+Excluded are NaN, Infinity, lone surrogates, integers beyond 64 bits and nesting beyond MAX_DEPTH. Settings are sent
+back in events and passed to the workers; encoding them there would fail after the state has changed. The number of
+values is checked before any of them is decoded.
 """
 
 from __future__ import annotations
@@ -13,24 +13,28 @@ import msgspec
 import orjson
 
 MAX_DEPTH = 100
-"""Levels of objects and lists: a tool's schema has a dozen. The encoder stops at 254, with all that is around it."""
+"""Maximum levels of objects and lists. A tool's schema has a dozen; the encoder stops at 254, with all enclosing
+levels.
+"""
 
 MAX_VALUES = 100_000
-"""Numbers, texts, lists and objects of one message: read within some 40 ms, during which the server does nothing else.
-Two thousand items of a conversation, or a hundred tools with deep schemas, have a tenth of it."""
+"""Maximum number of values in one message. Decoding them takes about 40 ms, during which the server does nothing else.
+
+Two thousand conversation items, or a hundred tools with deep schemas, have a tenth of it.
+"""
 
 _ENCODER_DEPTH = 254
 _BLOCK = 1 << 20
 
 
 class BadJson(ValueError):
-    """The error of bad JSON: what is wrong, as the end of a sentence without its full stop."""
+    """Invalid JSON. The message is the end of a sentence, without a full stop."""
 
 
 def decode(text: str | bytes) -> Any:
-    """Decode what a client sent. Raises BadJson."""
+    """Decode JSON from a client. Raises BadJson."""
     try:
-        # Of megabytes that are not ASCII msgspec would make bytes itself, and all that in one piece.
+        # Given megabytes of non-ASCII text, msgspec would encode them itself in one long call.
         data = text if isinstance(text, bytes) or text.isascii() else text.encode()
         if len(data) > MAX_VALUES:
             _check_values(data)
@@ -44,9 +48,9 @@ def decode(text: str | bytes) -> Any:
 
 
 def _check_values(data: str | bytes) -> None:
-    """Raise BadJson if there may be too many values: each but the first stands behind a bracket, brace or comma.
+    """Raise BadJson if there may be too many values: each but the first follows a bracket, brace or comma.
 
-    Those within texts are counted, too: a text with as many is none that a model's context holds.
+    Characters within strings count too: no model's context could hold a text with so many of them.
     """
     marks: tuple[Any, ...] = (",", "[", "{") if isinstance(data, str) else (b",", b"[", b"{")
     values = 0
@@ -57,9 +61,9 @@ def _check_values(data: str | bytes) -> None:
 
 
 def _check(found: Any) -> None:
-    """Tell it as deep within other levels as it ever could be. Raises BadJson."""
+    """Encode the value at the greatest depth where it could be nested later. Raises BadJson."""
     if isinstance(found, dict) and all(isinstance(one, str) for one in cast("dict[str, Any]", found).values()):
-        return  # sound comes so, every 20 ms and by the megabyte: it is flat, and holds no number
+        return  # audio arrives like this, every 20 ms and by the megabyte: flat, and without numbers
     for _ in range(_ENCODER_DEPTH - MAX_DEPTH):
         found = [found]
     try:
@@ -69,7 +73,7 @@ def _check(found: Any) -> None:
 
 
 def _walk(found: Any) -> None:
-    """The same of what is long: to tell megabytes of text would hold the interpreter up. Raises BadJson."""
+    """Check a long value without encoding it, which would block the interpreter. Raises BadJson."""
     level, depth = [found], 0
     while level:
         if any(isinstance(one, int) and not -(1 << 63) <= one < 1 << 64 for one in level):
@@ -86,7 +90,7 @@ _LARGE = "an integer in it has more than 64 bits"
 
 
 def merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Merge ``change`` into ``base``, at any depth."""
+    """Return ``base`` updated recursively with ``change``."""
     both = {name: (base[name], value) for name, value in change.items() if name in base}
     deep = {name: merged(*pair) for name, pair in both.items() if all(isinstance(one, dict) for one in pair)}
     return {**base, **change, **deep}

@@ -1,6 +1,6 @@
-"""The server's report about itself: Prometheus metrics, and one log line for each event of interest.
+"""Telemetry: Prometheus metrics, and one log line for each event of interest.
 
-Neither ever holds what was said, heard or typed, or a key. Knows no session and no socket.
+Neither ever contains speech, text or keys. Knows no session and no socket.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0)
 
 
 class HeldCollector(Protocol):
-    """The source of what keys hold of the server's places: kind, the key's name, and how many."""
+    """Source of each key's use of its quotas: kind, key name and count."""
 
     def held(self) -> Iterable[tuple[str, str, int]]: ...
 
@@ -40,7 +40,7 @@ class HeldCollector(Protocol):
 
 
 class ReceivedCollector(Protocol):
-    """The source of what keys have sent: the key's name, bytes, and how often a client of it was made to wait."""
+    """Source of each key's received data: key name, bytes, and how often its clients had to wait."""
 
     def received(self) -> Iterable[tuple[str, int, int]]: ...
 
@@ -50,7 +50,7 @@ Replicas = Sequence[ReplicaInfo]
 
 
 class Metrics:
-    """One server's metrics, in a registry of its own."""
+    """The metrics of one server, in a separate registry."""
 
     def __init__(
         self,
@@ -70,15 +70,15 @@ class Metrics:
         self.sessions_refused = counter("parley_sessions_refused", "Refused connections", ["why"])
         self.responses = counter("parley_responses", "Responses by their end", ["status"])
         self.speculations = counter("parley_guesses", "Answers begun before the turn was over", ["what"])
-        self.answers = counter("parley_http_answers", "Answers over HTTP by their end", ["status"])
-        self.http_waiting = gauge("parley_http_waiting", "Answers over HTTP that wait for a place")
-        self.kept = gauge("parley_kept_responses", "Responses that are kept for previous_response_id")
-        self.kept_bytes = gauge("parley_kept_bytes", "Memory of the responses that are kept")
+        self.answers = counter("parley_http_answers", "HTTP answers by their end", ["status"])
+        self.http_waiting = gauge("parley_http_waiting", "HTTP answers that wait for a slot")
+        self.kept = gauge("parley_kept_responses", "Responses stored for previous_response_id")
+        self.kept_bytes = gauge("parley_kept_bytes", "Memory of the stored responses in bytes")
         self.errors = counter("parley_errors", "Error events by code", ["code"])
         self.ttfa_s = histogram("parley_ttfa_seconds", "From commit to the first audio sent", buckets=_SECONDS)
         self.rtf = histogram("parley_rtf", "Time to produce an answer's audio over its length", buckets=_RATIOS)
-        self.underruns = counter("parley_underruns", "Times that a listener ran dry")
-        self.underrun_s = counter("parley_underrun_seconds", "Time that listeners were dry")
+        self.underruns = counter("parley_underruns", "Playback underruns at listeners")
+        self.underrun_s = counter("parley_underrun_seconds", "Duration of playback underruns in seconds")
         self.registry.register(_Scraped(partial(_engine_report, stats, replicas)))
         if quotas is not None:
             self.registry.register(_Scraped(partial(_quota_report, quotas)))
@@ -86,12 +86,12 @@ class Metrics:
             self.registry.register(_Scraped(partial(_bandwidth_report, budgets)))
 
     def page(self) -> bytes:
-        """The Prometheus text format."""
+        """Return the Prometheus text format."""
         return generate_latest(self.registry)
 
 
 def _tasks() -> float:
-    """Count the tasks. Between sessions there are always as many: more of them each time would be a leak."""
+    """Count the event loop's tasks. Their number between sessions is constant; a rising one would be a leak."""
     try:
         return len(asyncio.all_tasks())
     except RuntimeError:  # a scrape from outside the loop
@@ -99,7 +99,7 @@ def _tasks() -> float:
 
 
 class _Scraped(Collector):
-    """Metrics that a function reports at the moment of the scrape."""
+    """Metrics that a function computes at each scrape."""
 
     def __init__(self, report: Callable[[], Iterable[Metric]]) -> None:
         self._report = report
@@ -118,21 +118,16 @@ _STAGE_COLUMNS: tuple[Column, ...] = (
 )
 _REPLICA_COLUMNS: tuple[Column, ...] = (
     (GaugeMetricFamily, "parley_replica_leased", "Slots in use", lambda one: one.leased),
-    (GaugeMetricFamily, "parley_replica_queue", "Requests that had to wait for a step", lambda one: one.queue),
-    (GaugeMetricFamily, "parley_replica_step_seconds", "How long a step takes", lambda one: one.step_ms / 1000),
-    (GaugeMetricFamily, "parley_replica_incarnation", "Workers that had this place", lambda one: one.incarnation),
+    (GaugeMetricFamily, "parley_replica_queue", "Requests waiting for a step", lambda one: one.queue),
+    (GaugeMetricFamily, "parley_replica_step_seconds", "Duration of a step", lambda one: one.step_ms / 1000),
+    (GaugeMetricFamily, "parley_replica_incarnation", "Workers started for this replica", lambda one: one.incarnation),
 )
 _PREFIX_COLUMNS: tuple[Column, ...] = (
-    (CounterMetricFamily, "parley_prefix_asked", "Positions of prompts that were looked up", lambda one: one.asked),
-    (
-        CounterMetricFamily,
-        "parley_prefix_reused",
-        "Positions of prompts that were not computed again",
-        lambda one: one.reused,
-    ),
-    (CounterMetricFamily, "parley_prefix_hits", "Look-ups that found something", lambda one: one.hits),
-    (CounterMetricFamily, "parley_prefix_evicted", "Prefixes forgotten for want of room", lambda one: one.evicted),
-    (GaugeMetricFamily, "parley_prefix_bytes", "Memory of the prefixes that are kept", lambda one: one.held_bytes),
+    (CounterMetricFamily, "parley_prefix_asked", "Prompt positions looked up in the cache", lambda one: one.asked),
+    (CounterMetricFamily, "parley_prefix_reused", "Prompt positions reused from the cache", lambda one: one.reused),
+    (CounterMetricFamily, "parley_prefix_hits", "Prefix cache hits", lambda one: one.hits),
+    (CounterMetricFamily, "parley_prefix_evicted", "Prefixes evicted from the cache", lambda one: one.evicted),
+    (GaugeMetricFamily, "parley_prefix_bytes", "Memory of the prefix cache in bytes", lambda one: one.held_bytes),
 )
 
 
@@ -158,10 +153,10 @@ def _engine_report(stats: Callable[[], Stats], replicas: Callable[[], Replicas])
 
 
 def _quota_report(quotas: HeldCollector) -> Iterator[Metric]:
-    """Yield the places that each key holds, and how often it was refused one."""
+    """Yield the quota use of each key, and how often it was refused."""
     labels = ["kind", "key"]
-    held = GaugeMetricFamily("parley_share_held", "Places that a key holds, by the key's name", labels=labels)
-    refused = CounterMetricFamily("parley_share_refused", "Places refused for the share's sake", labels=labels)
+    held = GaugeMetricFamily("parley_share_held", "Quota in use, by key name", labels=labels)
+    refused = CounterMetricFamily("parley_share_refused", "Requests refused because of the quota", labels=labels)
     for family, figures in ((held, quotas.held()), (refused, quotas.refused())):
         for kind, owner, count in figures:
             family.add_metric([kind, owner], count)
@@ -169,9 +164,9 @@ def _quota_report(quotas: HeldCollector) -> Iterator[Metric]:
 
 
 def _bandwidth_report(budgets: ReceivedCollector) -> Iterator[Metric]:
-    """Yield the bytes that the clients of each key have sent, and how often they had to wait for its budget."""
-    received = CounterMetricFamily("parley_received_bytes", "Bytes that a key's clients sent", labels=["key"])
-    slowed = CounterMetricFamily("parley_received_slowed", "Waits for the budget of a key's bytes", labels=["key"])
+    """Yield the bytes received from each key's clients, and how often they had to wait."""
+    received = CounterMetricFamily("parley_received_bytes", "Bytes received from the clients of a key", labels=["key"])
+    slowed = CounterMetricFamily("parley_received_slowed", "Waits for the bandwidth of a key", labels=["key"])
     for owner, size, waits in budgets.received():
         received.add_metric([owner], size)
         slowed.add_metric([owner], waits)
@@ -182,9 +177,10 @@ _LINES = LogRateLimiter()
 
 
 def log(event: str, **fields: object) -> None:
-    """One line: ``session.opened session=sess_… client=127.0.0.1``. Fields are ids, counts, names and times only.
+    """Write one log line: ``session.opened session=sess_… client=127.0.0.1``.
 
-    Of many about the same client some are left out; the next one says how many.
+    Fields are only ids, counts, names and times. If there are too many lines about a client, some are dropped, and the
+    next one reports their number.
     """
     if _LOGGER.isEnabledFor(logging.INFO) and (line := _line(event, fields)) is not None:
         _LOGGER.info("%s", line)
@@ -192,7 +188,7 @@ def log(event: str, **fields: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request: its id, the name of the key that it came with, and its address."""
+    """One request: its id, the name of its key, and its address."""
 
     id: str = NOBODY
     key: str = NOBODY
@@ -200,31 +196,30 @@ class RequestContext:
 
     @property
     def owner(self) -> str:
-        """Whose it is as far as turns are concerned: the key's, or without keys the address's."""
+        """The name that scheduling uses: the key's, or without keys the address."""
         return self.key if self.key != NOBODY else subscriber(self.address)
 
 
 ASKED: ContextVar[RequestContext] = ContextVar("asked", default=RequestContext())  # noqa: B039 - it is frozen
-"""The request that the current task, or the one that began it, belongs to."""
+"""The request that the current task or its parent belongs to."""
 
 
 def audit(event: str, **fields: object) -> None:
-    """Log a line about what a user did: their key's name, the request, the event and its size. It never holds what was
-    said."""
+    """Log what a user did: the key's name, the request, the event and its size, but never contents."""
     asked = ASKED.get()
     log(event, key=asked.key, request=asked.id, **fields)
 
 
 def log_failure(event: str, **fields: object) -> None:
-    """A bug of ours: the line, and where it happened."""
+    """Log a bug of ours with its traceback."""
     if (line := _line(event, fields)) is not None:
         _LOGGER.exception("%s", line)
 
 
 def configure_logging(level: str = "INFO") -> LineWriter:
-    """Send our lines and the engine's to stderr, with time and level, for the process that serves.
+    """Send our log lines and the engine's to stderr, with time and level. Returns the writer.
 
-    Libraries write their warnings only. No line waits for the reader of stderr. Returns the writer.
+    Libraries log only warnings. Writing never waits for the reader of stderr.
     """
     handler = LineWriter()
     handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
@@ -239,14 +234,14 @@ def configure_logging(level: str = "INFO") -> LineWriter:
 
 
 def _of_libraries(record: logging.LogRecord) -> bool:
-    """Whether a line may be written: ours are counted where they are made."""
+    """Return whether a library's line may be written. Our own lines are limited in ``log``."""
     if record.name.partition(".")[0] in (_LOGGER.name, _ENGINE.name.partition(".")[0]):
         return True
     return record.levelno >= logging.WARNING and _LINES.admit(record.name, record.name, time.monotonic()) is not None
 
 
 def _line(event: str, fields: dict[str, object]) -> str | None:
-    """The line's text; None where there were too many of its kind."""
+    """Return the text of a line, or None if there were too many of its kind."""
     left_out = _LINES.admit(event, subject_of(fields), time.monotonic())
     if left_out is None:
         return None
@@ -255,6 +250,6 @@ def _line(event: str, fields: dict[str, object]) -> str | None:
 
 
 def _word(value: object) -> str:
-    """A value as one word that cannot fake another field or another line."""
+    """Return a value as one word, escaped so that it can't imitate another field or line."""
     text = f"{value:.3f}" if isinstance(value, float) else str(value)[:200]
     return text if text.isascii() and text.isprintable() and text and not set(' "=') & set(text) else json.dumps(text)

@@ -104,7 +104,7 @@ class Answer:
 
     @property
     def outcome(self) -> str:
-        return self.failure or ("completed" if self.complete else "completed without a sound")
+        return self.failure or ("completed" if self.complete else "completed without audio")
 
     @property
     def first_s(self) -> float:

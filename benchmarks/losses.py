@@ -68,7 +68,7 @@ class Heard:
     @property
     def ended(self) -> bool:
         """Whether it was given up as the rule has it: what has lost two replicas does not get a third."""
-        return self.hits >= LIVES and "the second that this request has lost" in self.error
+        return self.hits >= LIVES and "the second one during this request" in self.error
 
     @property
     def right(self) -> bool:

@@ -51,6 +51,8 @@ VOICES = (
 """Model and speaker; the questions take them in turn."""
 LEAD = np.zeros(SPEAKER_RATE_HZ // 4, np.int16)
 PATIENCE_S = 20.0
+TOKENS = 30
+"""The longest answer: what it says is rated by `benchmarks.first_questions`."""
 print_ = Console(width=160, highlight=False).print
 
 
@@ -136,7 +138,7 @@ async def ask_aloud(url: str, question: str, recording: Path) -> Turn:
     """Ask a question by voice, then in writing, each in a new session."""
     expected = words_of(question)
     async with connect(url) as client:
-        await client.configure(audio={"input": {"transcription": {"model": "default"}}})
+        await client.configure(max_output_tokens=TOKENS, audio={"input": {"transcription": {"model": "default"}}})
         seen: list[Event] = []
         watching = asyncio.create_task(keep(client.events(), seen))
         await client.speak(np.concatenate([LEAD, spoken(recording)]))
@@ -174,7 +176,7 @@ async def typed(url: str, question: str) -> float | None:
     async with connect(url) as client:
         try:
             async with asyncio.timeout(4 * PATIENCE_S):
-                return milliseconds((await client.ask(question)).ttfa_s)
+                return milliseconds((await client.ask(question, max_output_tokens=TOKENS // 3)).ttfa_s)
         except (ClientError, TimeoutError):
             return None
 

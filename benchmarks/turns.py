@@ -2,7 +2,8 @@
 
     python -m engine.training.nano.make_turns out/turns          # the recordings, once
     python -m benchmarks.turns out/turns [--rows auto,fixed] [--callers 4] [--json FILE]
-    python -m benchmarks.turns out/turns --judged [--smart-turn FILE]     # the waits alone; no timing
+    python -m benchmarks.turns out/turns --judged         # the waits alone; no timing
+    python -m benchmarks.turns --corpus out/people        # the waits on recordings of people; no timing
 
 Each row is one setting of the same server, asked over the WebSocket as our clients ask. Each recording is said into a
 microphone of its own at its own pace, with a quiet room around it. A *cut* is a turn that ended before the last word's
@@ -16,9 +17,9 @@ all. ``held`` is push to talk: nobody finds the turn's end, the key is let go wi
 counts from the commit; ``held late`` is held in silence for 4 s before the first word.
 
 With ``--judged`` nothing is timed and no server runs: the ears hear each recording up to 150 ms behind a pause or an
-end, and what the judge makes of that is the wait; a cut is a wait shorter than the pause. Smart Turn (pipecat-ai,
-BSD-2-Clause; FILE is its ONNX file, in the wheel of that name) hears the same 200 ms behind, and stands for the voice,
-by itself or beside the words.
+end, and what the judge makes of that is the wait; a cut is a wait shorter than the pause.
+
+With ``--corpus`` the folder is that of ``benchmarks.turn_recordings``; ``benchmarks.human_turns`` explains the table.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from app.realtime.ports import Eagerness, EndOfTurnModel, EndpointingContext
 from app.realtime.session_context import SessionContext
 from app.server import Server, config_of
 from app.service import Service
+from benchmarks import human_turns
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, EngineSpec, load_config
 from engine.audio.resampler import resample
 from engine.core import Pcm
@@ -60,8 +62,6 @@ PIECE = SPEAKER_RATE_HZ // 50
 GUESS_MS = 120
 """No turn ends sooner: the ears are asked for all of it only then."""
 HEARD_S = 0.15
-VOICE = 0.35
-"""The weight that the judge gives a voice's fall, beside words."""
 ANSWER_S = 25.0
 """Seconds after the last word; an answer that has not come by then is missing."""
 
@@ -116,6 +116,14 @@ class Blindfolded:
         self.hides: Callable[[EndpointingContext], EndpointingContext] = lambda moment: moment
         self._judge: EndOfTurnModel = SentenceEndOfTurn()
 
+    window_s = 0.0
+
+    def listen(self, pcm: Pcm) -> float:
+        return 0.5
+
+    def probability(self, moment: EndpointingContext) -> float:
+        return self._judge.probability(self.hides(moment))
+
     def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
         return self._judge.silence_ms(self.hides(moment), eagerness)
 
@@ -140,19 +148,26 @@ class Judged(Service):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", help="the recordings of make_turns")
     parser.add_argument("--rows", default=",".join(ROWS), help="which settings, by comma")
     parser.add_argument("--kinds", default="whole,inserted,apart", help="which recordings, by comma")
     parser.add_argument("--callers", type=int, default=4, help="how many speak at once")
     parser.add_argument("--json", type=Path, help="keep every outcome there")
     parser.add_argument("--judged", action="store_true", help="the waits alone, without a server")
-    parser.add_argument("--smart-turn", type=Path, metavar="FILE")
+    parser.add_argument("--corpus", type=Path, metavar="DIR", help="recordings of people, instead of the folder")
+    parser.add_argument("--fit", action="store_true", help="of a corpus: print the fitted constants")
+    parser.add_argument("--ears", type=Path, metavar="DIR", help="of a corpus: folder of the ASR models, if not pulled")
     args = parser.parse_args()
+    if args.corpus is not None:
+        human_turns.main(args.corpus, args.ears, args.fit)
+        return
+    if args.folder is None:
+        parser.error("name a folder of recordings, or --corpus DIR")
     kinds = args.kinds.split(",")
     scripts = [one for one in json.loads((args.folder / "index.json").read_text()) if one["kind"] in kinds]
     recordings = [(one, _pcm(args.folder / one["file"])) for one in scripts]
     if args.judged:
-        judged(recordings, args.smart_turn)
+        judged(recordings)
     else:
         asyncio.run(table(recordings, args.rows.split(","), args.callers, args.json))
 
@@ -290,31 +305,25 @@ async def serving(spec: EngineSpec) -> AsyncGenerator[tuple[Judged, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A pause in a recording, or its end, and what is known of it; ``finished`` is Smart Turn's probability."""
+    """A pause in a recording, or its end, and what is known of it."""
 
     script: Any
     is_end: bool
     moment: EndpointingContext
-    finished: float = 0.5
-
-    @property
-    def sounds(self) -> float:
-        """The judgement as a fall of the voice: 1 is surely over, -1 will go on."""
-        return 2 * self.finished - 1
 
 
 Wait = Callable[[Silence], float]
 
 
-def judged(recordings: Sequence[tuple[Any, Pcm]], smart_turn: Path | None) -> None:
+def judged(recordings: Sequence[tuple[Any, Pcm]]) -> None:
     """Print how long the judge would wait at each pause and each end."""
-    ears, finished = Ears(StageConfig()), None if smart_turn is None else _finished(smart_turn)
+    ears = Ears(StageConfig())
     silences: list[Silence] = []
     for script, pcm in recordings:
-        silences += [_silence(ears, finished, script, pcm, at) for at in ("pause_at_s", "end_s") if script[at]]
+        silences += [_silence(ears, script, pcm, at) for at in ("pause_at_s", "end_s") if script[at]]
     print("| setting | wait at the end, p50 / p95 | cut: chosen by / held out |")
     print("|---|---|---|")
-    for name, wait in _waits(finished is not None).items():
+    for name, wait in _waits().items():
         ends = [wait(one) for one in silences if one.is_end]
         pauses = [one for one in silences if not one.is_end]
         cut = {
@@ -325,7 +334,7 @@ def judged(recordings: Sequence[tuple[Any, Pcm]], smart_turn: Path | None) -> No
         print(f"| {name} | {_ms(ends, 50)} / {_ms(ends, 95)} | {cuts} |")
 
 
-def _waits(with_smart_turn: bool) -> dict[str, Wait]:
+def _waits() -> dict[str, Wait]:
     judge = SentenceEndOfTurn()
 
     def by(eagerness: Eagerness, sees: Callable[[Silence], EndpointingContext]) -> Wait:
@@ -337,43 +346,18 @@ def _waits(with_smart_turn: bool) -> dict[str, Wait]:
     waits["words alone"] = by("medium", lambda one: EndpointingContext(one.moment.words))
     waits["voice alone"] = by("medium", lambda one: EndpointingContext(falling=one.moment.falling))
     waits["nothing"] = by("medium", lambda one: EndpointingContext())
-    if with_smart_turn:
-        waits["Smart Turn for the voice"] = by("medium", lambda one: replace(one.moment, falling=one.sounds))
-        waits["Smart Turn for the voice, no words"] = by("medium", lambda one: EndpointingContext(falling=one.sounds))
-        waits["Smart Turn alone, believed"] = by("medium", lambda one: EndpointingContext(falling=one.sounds / VOICE))
     return waits
 
 
-def _silence(ears: Ears, finished: Callable[[Pcm], float] | None, script: Any, pcm: Pcm, at: str) -> Silence:
-    said, quiet = pcm[: round(script[at] * MIC_RATE_HZ)], np.zeros(MIC_RATE_HZ // 5, np.int16)
+def _silence(ears: Ears, script: Any, pcm: Pcm, at: str) -> Silence:
+    said = pcm[: round(script[at] * MIC_RATE_HZ)]
     room = np.random.default_rng(0).normal(0, 3, round((0.3 + HEARD_S) * MIC_RATE_HZ)).astype(np.int16)
     split = round(0.3 * MIC_RATE_HZ)
     turn = Utterance(len(pcm) * 2)
     for chunk in hear(ears, np.concatenate([room[:split], said, room[split:]]))[0]:
         turn.understand(chunk.text, chunk.final, chunk.complete)
     moment = EndpointingContext(turn.words, prosody_fall(said), turn.whole)
-    sure = 0.5 if finished is None else finished(np.concatenate([said, quiet]))
-    return Silence(script, at == "end_s", moment, sure)
-
-
-def _finished(weights: Path) -> Callable[[Pcm], float]:
-    """Smart Turn as its own code asks it: log-mel features of the last 8 s, with silence before."""
-    import onnxruntime
-    from transformers import WhisperFeatureExtractor
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    network: Any = onnxruntime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
-    extract: Any = WhisperFeatureExtractor(chunk_length=8)
-    most = 8 * MIC_RATE_HZ
-
-    def finished(pcm: Pcm) -> float:
-        wave = pcm[-most:].astype(np.float32) / 32768
-        wave = np.pad(wave, (most - len(wave), 0))
-        features = extract(wave, sampling_rate=MIC_RATE_HZ, padding="max_length", max_length=most, do_normalize=True)
-        return float(network.run(None, {"input_features": np.asarray(features.input_features, np.float32)})[0].item())
-
-    return finished
+    return Silence(script, at == "end_s", moment)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Parley's engine: requests in, streams of text and speech out, through the stages of a model on any number of workers.
+"""Parley's engine: it runs requests through the stages of a model, on any number of workers, and streams the results.
 
-These are its public names; ``app`` uses no others. Importing it needs no torch.
+This package lists all public names. ``app`` uses no others. ``import engine`` does not import torch, and nothing in
+this package opens a socket to clients.
 """
 
 import os
@@ -66,7 +67,7 @@ from engine.errors import (
     WireError,
 )
 
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when onnxruntime is imported, which else reports its use to its makers
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when onnxruntime is imported: no usage reports
 
 __all__ = [
     "ANSWER",

@@ -1,8 +1,8 @@
-"""Chunks: all that moves between stages, to the client, and in from the user. A closed union of structs.
+"""Chunks: the data that moves between stages, to the client, and from the user. A closed union of structs.
 
-A field that does not exist, or an array of the wrong dtype, is a type error where a chunk is made and an error of the
-wire where one is read. What only neighbouring stages of one family exchange is ``Tensors``, around a struct that the
-family declares. Knows no stage and no process.
+An unknown field, or an array of the wrong dtype, is a type error where a chunk is made and a WireError where one is
+decoded. Data that only neighbouring stages of one model family exchange travels as ``Tensors``, which wraps a struct of
+that family.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from engine.core import Pcm, Wave
 S = TypeVar("S", bound=msgspec.Struct)
 
 Kind = str
-"""The tag of a chunk's struct; of Tensors, the name that their family gave them. ``kinds`` makes sets of them."""
+"""The tag of a chunk's struct; for Tensors, the name that their family chose. ``kinds`` makes sets of them."""
 
 Finish = Literal["stop", "length", "tool"]
-"""The reason why an answer's text is over: it was said; it was as long as it may be; or a tool is to be called."""
+"""Why an answer's text ended: it is complete, it reached the length limit, or it calls a tool."""
 
 Codebooks = NDArray[np.int16]
 Pixels = NDArray[np.uint8]
@@ -31,7 +31,7 @@ Counts = dict[str, int]
 
 
 class _Chunk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="t"):
-    """Base of every chunk. (Frozen is said again by each: type checkers do not inherit it.)"""
+    """Base of every chunk. (Each subclass repeats ``frozen``: type checkers do not inherit it.)"""
 
     @property
     def kind(self) -> Kind:
@@ -39,53 +39,57 @@ class _Chunk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Speech(_Chunk, frozen=True, tag="speech"):
-    """The user's speech while they speak: int16 [samples] at MIC_RATE_HZ."""
+    """A piece of the user's speech, sent while they speak."""
 
     pcm: Pcm
+    """int16 [samples] at MIC_RATE_HZ, mono."""
 
 
 class VideoFrame(_Chunk, frozen=True, tag="video_frame"):
-    """A frame of the user's camera while they speak: uint8 [height, width, 3], all of a turn of one size.
+    """A frame of the user's camera, sent while they speak.
 
-    It was taken ``at_s`` seconds behind the turn's first sample, and lies between the speech before it and the speech
-    behind it. One that comes late, or whose time is not come yet, counts as taken where it lies.
+    It lies between the speech chunks before and after it. A frame whose ``at_s`` lies outside those chunks counts as
+    taken where it lies.
     """
 
     pixels: Pixels
+    """uint8 [height, width, 3]. All frames of a turn have the same size."""
     at_s: float
+    """Seconds from the turn's first sample."""
 
 
 class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A word that the user said: when, in seconds from the turn's first sample."""
+    """A word of the user. Times are in seconds from the turn's first sample."""
 
     text: str
     start_s: float
     end_s: float
     logprob: float | None = None
-    """The natural logarithm of its probability; None where the ears cannot tell."""
+    """The natural logarithm of its probability; None if the recogniser gives none."""
 
 
 class Transcript(_Chunk, frozen=True, tag="transcript"):
-    """The user's words so far, or with ``final`` all of them; a turn has one final transcript."""
+    """The user's words so far. A turn has exactly one final transcript, with all of its words."""
 
     text: str
     final: bool = False
     understood: bool = True
     confident: bool = True
-    """Whether the ears are sure of all of the words."""
+    """Whether the recogniser is sure of all words."""
     complete: bool | None = None
-    """Whether the words are a request as they stand; None where the ears cannot tell."""
+    """Whether the words already form a complete request; None if the recogniser cannot tell."""
     words: tuple[Word, ...] = ()
-    """The time of each word of ``text``, in a final transcript of ears that give times; else empty."""
+    """The time of each word of ``text``, in a final transcript of a recogniser that reports times; otherwise empty."""
 
 
 class Text(_Chunk, frozen=True, tag="text"):
-    """The next piece of the answer: its first character is the answer's ``start``-th, from 0."""
+    """The next piece of the answer's text."""
 
     text: str
     start: int
+    """The position in the answer of its first character, from 0."""
     token_ids: tuple[int, ...] = ()
-    """Ids of the tokenizer that the thinker's ``Facets.tokenizer`` names."""
+    """Token ids, for the tokenizer that the thinker's ``Facets.tokenizer`` names."""
 
     @property
     def end(self) -> int:
@@ -93,14 +97,14 @@ class Text(_Chunk, frozen=True, tag="text"):
 
 
 class VoiceText(_Chunk, frozen=True, tag="voice_text"):
-    """The part of the answer's text that a voice is to say, where that is not all of it: marks of markdown are left
-    out.
+    """A piece of the answer as a voice should speak it: without Markdown marks, for example.
 
-    ``start`` is where in the answer it stands; it goes to voices, in the place of Text, and to no client.
+    Voices get it instead of Text. It never goes to clients.
     """
 
     text: str
     start: int
+    """The position in the answer of its first character, from 0."""
 
     @property
     def end(self) -> int:
@@ -108,7 +112,7 @@ class VoiceText(_Chunk, frozen=True, tag="voice_text"):
 
 
 class ToolCallDelta(_Chunk, frozen=True, tag="tool_call_delta"):
-    """The next piece of a call's arguments, which are JSON."""
+    """The next piece of a tool call's arguments, which are JSON."""
 
     call_id: str
     name: str
@@ -116,7 +120,7 @@ class ToolCallDelta(_Chunk, frozen=True, tag="tool_call_delta"):
 
 
 class ToolCall(_Chunk, frozen=True, tag="tool_call"):
-    """A whole call, whatever pieces of its arguments came before."""
+    """A whole tool call. It repeats the arguments of its earlier ToolCallDeltas."""
 
     call_id: str
     name: str
@@ -125,56 +129,63 @@ class ToolCall(_Chunk, frozen=True, tag="tool_call"):
 
 
 class Usage(_Chunk, frozen=True, tag="usage"):
-    """The tokens that an answer took, and why its text is over. The last three are a part of the input."""
+    """The tokens that an answer used, and why its text ended."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     audio_tokens: int = 0
+    """Part of ``input_tokens``."""
     image_tokens: int = 0
+    """Part of ``input_tokens``."""
     cached_tokens: int = 0
+    """Part of ``input_tokens`` that did not have to be computed."""
     finish: Finish = "stop"
     prompt_ids: tuple[int, ...] = ()
     """The prompt's token ids, only for a request with ``dump``."""
 
 
 class Codes(_Chunk, frozen=True, tag="codes"):
-    """Codec frames: int16 [frames, codebooks], behind which ``text_end`` characters of the answer have been spoken."""
+    """Frames of the audio codec."""
 
     frames: Codebooks
+    """int16 [frames, codebooks]."""
     text_end: int = 0
+    """Characters of the answer that are spoken by the end of these frames."""
 
 
 class Audio(_Chunk, frozen=True, tag="audio"):
-    """The next of the answer's sound: float32 [samples] at SPEAKER_RATE_HZ.
-
-    ``marks`` tell where the voice is in the text: (sample, characters) says that before the answer's ``sample``-th, so
-    many characters of it have been spoken. Samples and characters rise, over all chunks of an answer; some voices can
-    only estimate them.
-    """
+    """The next piece of the answer's audio."""
 
     wave: Wave
+    """float32 [samples] in [-1, 1] at SPEAKER_RATE_HZ, mono."""
     marks: tuple[tuple[int, int], ...] = ()
+    """Positions of the voice in the text, as pairs (sample, characters): before this sample of the answer, this many
+    characters of its text have been spoken.
+
+    Both numbers rise over all chunks of an answer. Some voices can only estimate them.
+    """
 
     @property
     def text_end(self) -> int:
-        """Characters that have been spoken at the chunk's end."""
+        """Characters of the answer that have been spoken at the end of this chunk."""
         return self.marks[-1][1] if self.marks else 0
 
 
 class Tensors(_Chunk, frozen=True, tag="tensors"):
-    """A struct that only neighbouring stages of one family know, by its fields: arrays, numbers, strings.
-
-    ``name`` is the struct's tag, with its family's before a dot, as in ``qwen3_omni.text``.
-    With ``placed`` the struct says itself where it belongs. It is handed on again where a stage begins anew: whoever
-    takes it knows what they have.
-    """
+    """A struct that only neighbouring stages of one family exchange, as its fields: arrays, numbers, strings."""
 
     name: str
+    """The struct's tag, which begins with its family, like ``qwen3_omni.text``."""
     fields: dict[str, Any]
     placed: bool = False
+    """Whether the struct contains its own position in the stream.
+
+    Such a chunk is sent again when a stage starts again on another replica: its reader recognises what it already has.
+    """
 
     @classmethod
     def of(cls, struct: msgspec.Struct, placed: bool = False) -> Self:
+        """Wrap a family's struct."""
         return cls(str(struct.__struct_config__.tag), msgspec.structs.asdict(struct), placed)
 
     @property
@@ -182,46 +193,53 @@ class Tensors(_Chunk, frozen=True, tag="tensors"):
         return self.name
 
     def read(self, struct: type[S]) -> S:
-        """The struct again. Raises msgspec.ValidationError where the fields are not its own, or not of their types."""
+        """Return the struct.
+
+        Raises:
+            msgspec.ValidationError: The fields are not those of ``struct``, or have other types.
+        """
         return msgspec.convert(self.fields, struct, dec_hook=checked)
 
 
 class Bundle(_Chunk, frozen=True, tag="bundle"):
-    """The chunks that all roles of a joined group gave, for the next stage."""
+    """The chunks of all roles of a joined group, as one input of the next stage."""
 
     roles: dict[str, tuple[Chunk, ...]]
 
 
 class Checkpoint(_Chunk, frozen=True, tag="checkpoint"):
-    """A stage's state, for whoever goes on behind it where the stage's replica is lost; it goes nowhere else.
-
-    A stage gives ``state`` alone: arrays and plain values by name. Which stage that was, and how much it had given by
-    then, is added by the run.
+    """A stage's state, from which another replica continues if the stage's replica is lost. It goes to no other
+    stage.
     """
 
     state: dict[str, Any]
+    """Arrays and plain values by name. A stage sets only this field; the run fills in the others."""
     stage: str = ""
+    """The name of the stage."""
     covers: Counts = {}
+    """Counts of what the stage had produced at that time."""
 
 
 Output = Transcript | Text | ToolCallDelta | ToolCall | Usage | Audio | Codes
-"""Chunks that a client may get; Codes only with ``Request.dump``."""
+"""Chunks that a client may receive. Codes only come with ``Request.dump``."""
 
 Chunk = Output | Speech | VideoFrame | VoiceText | Tensors | Bundle | Checkpoint
 
 
 def kinds(*types: type[msgspec.Struct]) -> frozenset[Kind]:
-    """The kinds of chunks, and of a family's own structs."""
+    """Return the kinds of chunk types, or of a family's own structs."""
     return frozenset(str(one.__struct_config__.tag) for one in types)
 
 
 def checked(annotation: Any, value: Any) -> Any:
-    """The arrays of a struct that was read: msgspec's ``dec_hook``. Raises TypeError for any of another dtype."""
+    """Check a decoded array; msgspec's ``dec_hook``. Raises TypeError for a value that is no array or has another
+    dtype.
+    """
     wanted = _dtype(annotation)
     if not isinstance(value, np.ndarray):
-        raise TypeError(f"an array is wanted, not {type(value).__name__}")
+        raise TypeError(f"expected an array, not {type(value).__name__}")
     if wanted is not None and value.dtype != wanted:
-        raise TypeError(f"an array of {wanted} is wanted, not of {value.dtype}")
+        raise TypeError(f"expected an array of {wanted}, not of {value.dtype}")
     return value
 
 
@@ -236,7 +254,7 @@ OUTPUTS = kinds(*get_args(Output))
 
 
 def texts(pieces: Iterable[str]) -> Iterator[Text]:
-    """An answer's pieces, each where it begins."""
+    """Yield an answer's pieces as Text chunks with their positions."""
     start = 0
     for piece in pieces:
         yield Text(piece, start)
@@ -244,7 +262,7 @@ def texts(pieces: Iterable[str]) -> Iterator[Text]:
 
 
 def bytes_of(value: Any) -> int:
-    """Estimate how many bytes a chunk, or a value in one, keeps."""
+    """Estimate the memory of a chunk, or of a value in one, in bytes."""
     if isinstance(value, np.ndarray):
         return cast("NDArray[Any]", value).nbytes
     if isinstance(value, str):

@@ -1,6 +1,6 @@
-"""The types that all other modules share: messages, requests, and what a stage declares about itself.
+"""The types that all other modules share: messages, requests, and the description of a stage.
 
-Imports no other module of Parley.
+This module imports no other module of Parley.
 """
 
 from __future__ import annotations
@@ -12,18 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 MIC_RATE_HZ = 16_000
-"""Speech enters the engine as mono int16 at this rate, which the ears and audio encoders of every family take."""
+"""The sample rate of all speech that enters the engine: mono int16. Every speech recogniser and audio encoder uses
+it.
+"""
 
 SPEAKER_RATE_HZ = 24_000
-"""Speech leaves the engine as mono float32 in [-1, 1] at this rate."""
+"""The sample rate of all speech that leaves the engine: mono float32 in [-1, 1]."""
 
 Want = Literal["transcript", "text", "audio"]
 """A part of an answer that a client may want: the transcript of the user's speech, the answer's text, or its audio."""
 
 ANSWER: frozenset[Want] = frozenset({"transcript", "text", "audio"})
+"""All parts of an answer."""
 IN_WRITING: frozenset[Want] = frozenset({"transcript", "text"})
+"""The parts of an answer without audio."""
 
 Ability = Literal["text", "audio", "image", "video", "tools", "speech"]
+"""An input that a model accepts ("text", "audio", "image", "video"), or an output it gives ("tools", "speech")."""
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text", forbid_unknown_fields=True):
@@ -36,7 +41,7 @@ class AudioPart(msgspec.Struct, frozen=True, tag="audio", forbid_unknown_fields=
     pcm: Any
     """int16 [samples] at MIC_RATE_HZ."""
     transcript: str | None = None
-    """Its transcript, once a stage has made one."""
+    """Its transcript; None before a stage has made one."""
 
 
 class ImagePart(msgspec.Struct, frozen=True, tag="image", forbid_unknown_fields=True):
@@ -54,10 +59,12 @@ class VideoPart(msgspec.Struct, frozen=True, tag="video", forbid_unknown_fields=
     fps: float
     """Frames per second."""
     pcm: Any = None
-    """Its audio: int16 [samples] at MIC_RATE_HZ; None without any."""
+    """Its audio: int16 [samples] at MIC_RATE_HZ; None for a silent video."""
     times_s: tuple[float, ...] = ()
-    """The time of each frame in seconds from the first sample, for frames of a live camera: at most one in each
-    ``1 / fps``, sometimes none. Empty for evenly spaced frames."""
+    """The time of each frame in seconds from the first sample; empty for evenly spaced frames.
+
+    Only frames of a live camera have times: at most one frame in each ``1 / fps``, sometimes none.
+    """
 
 
 class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call", forbid_unknown_fields=True):
@@ -79,7 +86,7 @@ class TokenIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The raw token ids of an answer."""
 
     tokenizer: str
-    """The tokenizer that made them (``ModelInfo.tokenizer``); to another one they mean nothing."""
+    """The name of their tokenizer (``ModelInfo.tokenizer``). They are meaningless for another one."""
     ids: tuple[int, ...]
 
 
@@ -89,11 +96,10 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: Role
     parts: tuple[Part, ...]
     token_ids: TokenIds | None = None
-    """The raw ids of an answer. Prompts of a model with the same tokenizer use them instead of encoding the text
-    again."""
+    """The raw ids of an answer. Prompts for the same tokenizer reuse them, so the text is not encoded again."""
 
     def ids_of(self, tokenizer: str) -> tuple[int, ...]:
-        """Return the raw ids if that tokenizer made them; else none, and the text must be encoded again."""
+        """Return the raw ids if they belong to that tokenizer; otherwise (), and the text must be encoded again."""
         return self.token_ids.ids if self.token_ids is not None and self.token_ids.tokenizer == tokenizer else ()
 
 
@@ -107,7 +113,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the next token is drawn. None leaves the family's default."""
+    """How the next token is drawn. For None, the model family's default applies."""
 
     greedy: bool = False
     """Whether to take the most probable token. Overrides the other fields."""
@@ -115,8 +121,10 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     top_p: float | None = None
     seed: int = 0
     guidance: float = 1.0
-    """How far a guided stage goes from the companion's result towards the main role's (1) and beyond it (above 1).
-    Values other than 1 need a request with the role that the family names (nano's talker: "negative")."""
+    """Guidance scale: 0 follows the companion role, 1 the main role, and values above 1 go beyond the main role.
+
+    Values other than 1 need a request with the companion that the family names (nano's talker: "negative").
+    """
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -126,37 +134,39 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     session: str
     """The conversation that it belongs to. The requests of a session share cached prefixes."""
     messages: tuple[Message, ...]
-    """The conversation up to and including the user's turn."""
+    """The conversation up to and including the user's turn; without a live turn's speech."""
     owner: str = ""
-    """The client or user that it belongs to. Owners take turns for slots; the owner with the fewest slots is next."""
+    """The client or user that it belongs to. When requests wait for slots, the owner with the fewest slots is next."""
     live: bool = False
-    """Whether the user's turn (or its rest) arrives as Speech on the inputs of ``engine.open``, until they end."""
+    """Whether the user's turn, or the rest of it, arrives as Speech on the ``inputs`` of ``Engine.open``."""
     camera: bool = False
     """Whether frames of the user's camera arrive together with that speech."""
     wants: frozenset[Want] = ANSWER
-    """The parts of the answer to make. Only the stages that bring them take part."""
+    """The parts of the answer to make. Stages that contribute to none of them are skipped."""
     say: str | None = None
     """A text to speak verbatim; nothing is generated."""
     voice: str | None = None
-    """The id of a Voice; None: the model's first."""
+    """The id of a Voice; None: the model's first voice."""
     speed: float = 1.0
     """The speaking rate, relative to the voice's own."""
     sampling: Sampling = Sampling()
     tools: tuple[ToolDefinition, ...] = ()
     tool_choice: str = "auto"
-    """"auto", "none", "required", or the name of the one tool to call. A family that cannot obey it refuses."""
+    """"auto", "none", "required", or the name of the tool to call. A model family that cannot obey rejects the
+    request.
+    """
     max_text_tokens: int = 512
-    """The longest answer, in tokens of text."""
+    """Maximum length of the answer, in tokens of text."""
     max_audio_s: float = 160.0
-    """The longest answer, in seconds of audio."""
+    """Maximum length of the answer, in seconds of audio."""
     lead_s: float | None = None
-    """Seconds by which the answer's audio may be made ahead of its playback; None: as fast as it is read."""
+    """Maximum seconds by which the answer's audio is made ahead of its playback; None: no limit."""
     dump: bool = False
-    """Whether codec frames and prompt ids are handed out as well."""
+    """Whether the answer also contains codec frames and prompt ids."""
     preemptible: bool = False
-    """Whether it takes free slots only, and ends as Preempted once another request waits for one.
+    """Whether it only takes free slots, and ends with Preempted as soon as another request waits for one of its slots.
 
-    From ``Chunks.claim`` on, it keeps the slots that it has.
+    After ``Chunks.claim`` it keeps its slots.
     """
     roles: tuple[str, ...] = ("main",)
     """The roles that stages with a ``group`` compute for one answer: "main", then its companions."""
@@ -190,7 +200,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TokenCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Estimated prompt tokens, rather too many than too few: conversations are truncated by them."""
+    """Estimates of prompt tokens, used to truncate conversations. They are too high rather than too low."""
 
     character: float = 0.4
     """Per character of messages."""
@@ -205,6 +215,25 @@ class TokenCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     message: float = 6.0
     """Per message, for the tokens around it."""
 
+    def of(self, message: Message) -> float:
+        """Estimate how many tokens of a prompt a message takes."""
+        tokens = self.message
+        for part in message.parts:
+            match part:
+                case TextPart(text):
+                    tokens += len(text) * (self.instruction if message.role == "system" else self.character)
+                case AudioPart(pcm) if pcm is not None:
+                    tokens += len(pcm) / MIC_RATE_HZ * self.audio_s
+                case ImagePart():
+                    tokens += self.image
+                case ToolCallPart(name, arguments):
+                    tokens += len(name + arguments) * self.character
+                case ToolResultPart(_, output):
+                    tokens += len(output) * self.character
+                case _:
+                    pass
+        return tokens
+
 
 class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A voice that a request may name."""
@@ -213,16 +242,17 @@ class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     """A description for people, such as "Slt, a woman"."""
     language: str = ""
-    """BCP 47, as "en-US"; empty if the voice speaks every language of the model."""
+    """BCP 47, like "en-US"; empty if the voice speaks every language of the model."""
 
 
 PICTURES = 3
-"""The number of newest frames that a model of pictures (not video) gets of a turn: two show that something moves, a
-third shows where to."""
+"""The number of newest frames of a turn for a model that takes pictures but no video. Two frames show a movement, three
+also its direction.
+"""
 
 
 class CameraFeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The part of a user's camera that a model takes while the user speaks."""
+    """The video that a model takes from the user's camera while the user speaks."""
 
     fps: float = 1.0
     """Maximum frames per second."""
@@ -233,91 +263,103 @@ class CameraFeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Facts that a stage contributes to the description of its pipeline; ``engine.pipeline`` merges them."""
+    """Facts that a stage contributes to the description of its pipeline. ``engine.pipeline`` merges them."""
 
     model: str = ""
     """The name of a thinker's model: the pipeline's name if the configuration gives none."""
     voices: tuple[Voice, ...] = ()
-    """The voices that it speaks with; the first one is the default."""
+    """Its voices; the first one is the default."""
     languages: tuple[str, ...] = ()
     """Languages that a voice speaks, as BCP 47."""
     heard_languages: tuple[str, ...] = ()
-    """Languages that ears, or a thinker that hears, understand, as BCP 47."""
+    """Languages that a speech recogniser, or a thinker that hears, understands, as BCP 47."""
     sees: frozenset[Ability] = frozenset()
     """"image", "video", or both."""
     camera: CameraFeed | None = None
-    """Set by a stage that watches while the user speaks. It gets VideoFrames if it takes them. Otherwise it is asked to
-    ``prepare`` each frame, and gets the newest as pictures in its request if it comes after the ears."""
+    """Set by a stage that uses the camera while the user speaks; None otherwise.
+
+    If the stage takes VideoFrames, it gets them as input. Otherwise ``prepare`` is called with each frame, and if the
+    stage comes after the speech recogniser, its request contains the newest frames as pictures.
+    """
     frame_s: float | None = None
     """Length of one codec frame in seconds, for a stage that turns frames into audio."""
     own_chunks: bool = False
-    """Whether it cuts its audio by its own rule, so that the configuration's ``chunks`` have no effect."""
+    """Whether it cuts its audio by its own rule, so the configuration's ``chunks`` have no effect."""
     context: int | None = None
-    """The longest prompt and answer together, in tokens."""
+    """Maximum length of prompt and answer together, in tokens."""
     cost: TokenCost | None = None
     tokenizer: str = ""
     """The vocabulary of the token ids in a thinker's text. Different vocabularies must have different names."""
     examples: tuple[str, ...] = ()
     """Sentences that the model understands, for people who try it for the first time."""
     leaving: str = ""
-    """One sentence that names who receives which part of a conversation that leaves this machine; empty if none
-    does."""
+    """A sentence that names each remote server and the parts of a conversation that it receives; empty if there is
+    none.
+    """
     hears_for: str = ""
-    """The thinker's model whose requests are all that these ears understand; empty for other ears."""
+    """Set by a speech recogniser that only understands the requests of one thinker's model: the name of that model."""
     reduces_noise: bool = False
-    """Whether these ears reduce noise themselves: they understand audio that was denoised before less well."""
+    """Whether this speech recogniser reduces noise itself. It recognises denoised audio less well."""
 
 
 class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a stage declares about itself. ``engine.chunk.kinds`` makes sets of kinds of chunks."""
+    """The description of a stage, given by the stage itself. ``engine.chunk.kinds`` makes its sets of chunk kinds."""
 
     name: str = ""
-    """Its name in the pipeline, which sets it."""
+    """Its name in the pipeline, set by the pipeline."""
     order: int = 0
-    """Its place in the pipeline, which sets it; from 0."""
+    """Its index in the pipeline, set by the pipeline."""
     takes: frozenset[str] = frozenset()
-    """Kinds of chunks that it reads, alternatives to each other."""
+    """Kinds of chunks that it reads. They are alternatives: any one of them is enough."""
     emits: frozenset[str] = frozenset()
     """Kinds of chunks that go to the client."""
     feeds: frozenset[str] = frozenset()
-    """Kinds of chunks that go to the next stage that takes them. A kind may be in both ``emits`` and ``feeds``."""
+    """Kinds of chunks that go to the next stage that takes them. A kind may also be in ``emits``."""
     answers: bool = False
-    """Whether it can begin from the request alone, without input, as a thinker does when the user types."""
+    """Whether it can start from the request alone, without input, as a thinker does for a typed message."""
     says: bool = False
-    """Whether it turns ``Request.say`` into what the next stages speak. In a pipeline without such a stage, the text
-    goes to the first stage that takes text."""
+    """Whether it converts ``Request.say`` to the input of the next stage. Without such a stage, the text goes to the
+    first stage that takes text.
+    """
     unfit: str = ""
-    """Why it cannot serve any request here, as a sentence; empty if it can."""
+    """A sentence that says why it cannot serve any request on this machine; empty if it can."""
     slots: int = 16
-    """Slots of a replica. A request takes one, or one for each of its roles if the stage has a ``group``."""
+    """Slots of each replica. A request takes one slot; if the stage has a ``group``, one for each of its roles."""
     group: Literal["", "guided", "joined"] = ""
-    """How it computes a request's roles. "guided": they step together and give one answer. "joined": each runs to its
-    own end, and the next stage gets one Bundle of all their chunks. Empty: it computes the main role only."""
+    """How it computes the roles of a request.
+
+    - "guided": they step together and give one answer.
+    - "joined": each role runs to its own end, and the next stage gets all their chunks as one Bundle.
+    - "": it computes only the main role.
+    """
     batch: int | None = None
     """Maximum requests per step; None: the worker's limit."""
     max_pending: int = 8
-    """Items that may lie on ``StageRequest.pending`` before the adapter waits."""
+    """Maximum items on ``StageRequest.pending``; the adapter waits while there are more."""
     checkpoints: frozenset[str] = frozenset()
-    """Kinds of chunks that the server stores in case the replica is lost, in addition to the stage's last Checkpoint:
-    see ``StageRequest.kept``."""
-    replay: Literal["exact", "continue", "never"] = "exact"
-    """What the stage gives when it begins again on another replica.
+    """Kinds of chunks that the server stores for recovery, in addition to the stage's last Checkpoint.
 
-    - "exact": the same as before; what was delivered is left out.
-    - "continue": its stored chunks, unchanged, and then a new continuation. What it feeds follows from both. If it also
-      emitted other kinds (an unfinished tool call), the answer ends with its replica.
-    - "never": something else, so an answer that has begun ends with its replica.
+    A replacement replica finds them in ``StageRequest.kept``.
+    """
+    replay: Literal["exact", "continue", "never"] = "exact"
+    """What the stage produces when it starts again on another replica after a loss.
+
+    - "exact": the same output. The part that was delivered before is left out.
+    - "continue": the stored chunks unchanged, then a new continuation. What it feeds follows from both. If it has also
+      emitted other kinds (an unfinished tool call), the answer fails.
+    - "never": different output. An answer that has begun fails.
     """
     prepares: bool = False
     """Whether it can warm up the known part of a prompt while the user still speaks: ``Streamed.prepare``."""
     blocking: bool = False
-    """Whether its step is one long native call (some 50 ms or more), such as the synthesis of a sentence.
+    """Whether its step is one long native call (50 ms or more), such as the synthesis of a sentence.
 
-    Such a stage steps in its own thread, one step at a time, while the worker's loop, heartbeats and other stages go
-    on; the call should release the GIL. ``step`` has its batch to itself, but ``open`` and ``adapt`` of other requests
-    run concurrently, so state that they share with ``step`` must be thread-safe. A step may take 10 s, or the stage's
-    ``deadline_s``. A longer one counts as hung: the worker is killed and restarted. A request that is closed during the
-    call is stepped to its end. Without ``workers:`` in the configuration, a blocking stage gets its own worker.
+    Such a stage steps in its own thread, one step at a time, so that heartbeats and the worker's other stages go on.
+    The call should release the GIL. ``open`` and ``adapt`` of other requests run concurrently, so state that they share
+    with ``step`` must be thread-safe; only the batch belongs to ``step`` alone. A step may take 10 s, or the stage's
+    ``deadline_s``. After that it counts as hung, and the worker is killed and restarted. A request that is closed
+    during the call is stepped to its end. If the configuration has no ``workers:``, each blocking stage gets its own
+    worker.
     """
     facets: Facets = Facets()
     """Its contribution to the pipeline's ModelInfo."""
@@ -327,7 +369,7 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return len(request.roles) if self.group else 1
 
     def mark(self, word: str, role: str = "main") -> str:
-        """Return the name on the timeline of an event of a role at this stage."""
+        """Return the name of a timeline event of this stage, for a role of the request."""
         return f"{self.name}.{word}" if role == "main" else f"{self.name}[{role}].{word}"
 
     @property
@@ -337,12 +379,12 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def hears_only(self) -> bool:
-        """Whether it takes part only in requests with speech: it is the ears."""
+        """Whether it only takes part in requests with speech: it is a speech recogniser."""
         return self.takes == frozenset({"speech"}) and not self.answers
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What clients learn about a pipeline."""
+    """The description of a pipeline that clients receive."""
 
     name: str
     voices: tuple[Voice, ...] = ()
@@ -352,30 +394,35 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     heard_languages: tuple[str, ...] = ()
     """Languages that it understands, as BCP 47."""
     reduces_noise: bool = False
-    """Whether its ears reduce noise themselves."""
+    """Whether its speech recogniser reduces noise itself."""
     abilities: frozenset[Ability] = frozenset()
-    """What it takes (text, audio, pictures, video) and gives (tools, speech)."""
+    """Its inputs (text, audio, pictures, video) and outputs (tools, speech)."""
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""
     camera: CameraFeed = CameraFeed()
+    hears_for: str = ""
+    """The model whose requests are all that its ears understand; empty where they understand any words."""
     hears_only_for: str = ""
-    """The model whose requests are all that its ears understand, although another one answers; else empty."""
+    """The name of the model whose requests are all that its speech recogniser understands, if another model answers;
+    otherwise empty.
+    """
     context: int = 4096
-    """The longest prompt and answer together, in tokens."""
+    """Maximum length of prompt and answer together, in tokens."""
     cost: TokenCost = TokenCost()
     tokenizer: str = ""
-    """The vocabulary of its text's token ids, for the messages in which they come back."""
+    """The name of the tokenizer that its text's token ids belong to; see ``Message.token_ids``."""
     examples: tuple[str, ...] = ()
     """Sentences that the model understands, for people who try it for the first time."""
     notes: tuple[str, ...] = ()
-    """Sentences that people should read before they talk to it: who receives a conversation that leaves this machine,
-    and what cannot be said."""
+    """Sentences to read before talking to it: which server receives the conversation, and what the model cannot do."""
     ledger: tuple[str, ...] = ()
-    """The terms of its first-audio ledger, in order."""
+    """The names of the parts of its time to first audio, in order; see ``Ledger``."""
 
     @property
     def understands_speech(self) -> bool:
-        """Whether it can be talked to: it hears, and its ears are not limited to the requests of another model."""
+        """Whether users can talk to it: it takes audio, and its speech recogniser is not limited to another model's
+        requests.
+        """
         return "audio" in self.abilities and not self.hears_only_for
 
     @property
@@ -384,14 +431,14 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Counts of a stage's prefix cache since its worker started."""
+    """Counters of a stage's prefix cache since its worker started."""
 
     asked: int
-    """Positions of the prompts that were looked up."""
+    """Prompt positions that were looked up."""
     reused: int
-    """Positions of those prompts that did not have to be computed."""
+    """Prompt positions that did not have to be computed."""
     hits: int
-    """Lookups that found something."""
+    """Lookups that found an entry."""
     evicted: int
     """Entries that were evicted."""
     held_bytes: int
@@ -402,5 +449,5 @@ Wave = NDArray[np.float32]
 
 
 def seconds(pcm: NDArray[Any], rate_hz: int) -> float:
-    """Duration of mono samples."""
+    """Return the duration of mono samples in seconds."""
     return len(pcm) / rate_hz

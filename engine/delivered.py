@@ -1,8 +1,8 @@
-"""Counts of the chunks that a request was given, and its stages' checkpoints, so that another replica can continue.
+"""Counts of what a request has delivered, and its stages' checkpoints, so that another replica can continue it.
 
-The counts do not depend on how the stream was cut into chunks: samples of audio, frames of codes, characters of text
-(and tokens without any), and chunks of the other kinds. Tensors that are ``placed`` are sent again: their reader knows
-which of them it has.
+The counts do not depend on how the stream was cut into chunks. They count samples of audio, frames of codes, characters
+of text (or tokens without characters), and chunks of all other kinds. Tensors that are ``placed`` are sent again,
+because their reader recognises what it already has.
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ from engine.chunk import (
 
 
 def count(counts: Counts, chunk: Chunk) -> None:
-    """Note a chunk that was passed on."""
+    """Add a delivered chunk to the counts."""
     key, units = _units(chunk)
     counts[key] = counts.get(key, 0) + units
 
 
 def kind_of(key: str) -> Kind:
-    """The kind of chunks that are counted as ``key``."""
+    """Return the kind of the chunks that are counted under ``key``."""
     return key.partition(",")[0]
 
 
 def fresh(owed: Counts, chunk: Chunk) -> Chunk | None:
-    """Return the part of a chunk that has not been given before; ``owed`` is what is still to be left out, and shrinks
-    by it."""
+    """Return the part of a chunk that has not been delivered before; None if all of it has.
+
+    ``owed`` counts the units that are still to be skipped. It is reduced by those of this chunk.
+    """
     key, units = _units(chunk)
     known = owed.get(key, 0)
     if known <= 0:
@@ -52,7 +54,7 @@ def fresh(owed: Counts, chunk: Chunk) -> Chunk | None:
 
 
 def _behind(chunk: Chunk, known: int) -> Chunk:
-    """A chunk without its first units."""
+    """Return a chunk without its first ``known`` units."""
     match chunk:
         case Text(text, start, token_ids):
             return Text(text[known:], start + known, token_ids)
@@ -67,9 +69,9 @@ def _behind(chunk: Chunk, known: int) -> Chunk:
 
 
 class RecoveryLog:
-    """The checkpoints of a request's stages: chunks of ``StageInfo.checkpoints``, and their latest states.
+    """The stored chunks of a request's stages (``StageInfo.checkpoints``), and their latest Checkpoints.
 
-    Bounded by the request's limits of tokens and frames.
+    Its size is bounded by the request's limits on tokens and audio.
     """
 
     def __init__(self) -> None:
@@ -91,9 +93,9 @@ class RecoveryLog:
 
 
 def _units(chunk: Chunk) -> tuple[str, int]:
-    """Return the kind that a chunk is counted as, and its units of that kind; 0 for a chunk that is passed on again.
+    """Return the key under which a chunk is counted, and its number of units; 0 units for a chunk that is sent again.
 
-    How many preliminary transcripts come before the final one depends on the time; that the final one comes does not.
+    Final transcripts have their own key: the number of preliminary ones depends on timing.
     """
     match chunk:
         case Audio(wave):
@@ -101,7 +103,7 @@ def _units(chunk: Chunk) -> tuple[str, int]:
         case Codes(frames):
             return chunk.kind, len(frames)
         case Text(text):
-            return (chunk.kind, len(text)) if text else ("text, mute", 1)  # a token that has no characters
+            return (chunk.kind, len(text)) if text else ("text, mute", 1)  # a token without characters
         case VoiceText(text):
             return chunk.kind, len(text)
         case Transcript():

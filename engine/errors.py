@@ -2,23 +2,24 @@
 
 ::
 
-    EngineError                 something the caller can be told: what, where, and the next step
-    ├── ConfigError             a configuration that cannot mean anything; names the path
-    ├── WeightsError            missing, damaged or unfitting weights
-    ├── RequestError            this request can't be served as asked (its own fault)
-    │   └── ContextOverflow     its prompt is longer than the model's context
-    ├── StageUnavailable        no replica of a stage is there to take it
-    │   └── Overloaded          all are taken, and the queue is full
-    ├── Declined                a model of a chain leaves the request to the next one
-    ├── Preempted               it was preemptible, and another request needed its slots
-    ├── ReplicaLost             the replica that served it is gone
-    │   └── BatchLost           a step of several requests broke; each goes on alone
-    │       └── OutOfMemory     a step had too little memory; each goes on
-    ├── Stalled                 no progress for longer than the deadline
-    ├── StageFailed             a stage broke while computing this request
-    └── WireError               a frame between processes is malformed, or from a stranger
 
-``code`` is the word that clients and logs see; it is also how an error crosses a process.
+    EngineError                 base class; its message is for users
+    ├── ConfigError             an invalid configuration; the message names the path of the key
+    ├── WeightsError            weights that are missing, damaged, or of another model
+    ├── RequestError            a request that cannot be served because of its own content
+    │   └── ContextOverflow     its prompt is longer than the model's context
+    ├── StageUnavailable        a stage has no replica that accepts the request
+    │   └── Overloaded          every replica is busy, and the queue is full
+    ├── Declined                a model of a chain passes the request on to the next model
+    ├── Preempted               a preemptible request lost its slots to another request
+    ├── ReplicaLost             the replica that served the request is gone
+    │   └── BatchLost           a step of several requests failed; each is retried alone
+    │       └── OutOfMemory     a step ran out of memory; each of its requests is retried
+    ├── Stalled                 no progress within the time limit
+    ├── StageFailed             a stage failed while computing this request
+    └── WireError               a message between processes is malformed, or its sender is not authenticated
+
+Clients and logs see the ``code``. Between processes, an error travels as its code and message.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import cast
 
 
 class EngineError(Exception):
-    """Base of the tree. The message is one sentence that a user can act on."""
+    """Base of all errors that the engine raises on purpose. The message says what is wrong and what to do."""
 
     code = "server_error"
 
@@ -94,12 +95,14 @@ def _tree(kind: type[EngineError]) -> dict[str, type[EngineError]]:
 
 
 def error_of(code: str, message: str) -> EngineError:
-    """The error that ``code`` names, as it left another process; an unknown code is a plain EngineError."""
+    """Return the error for a code and message from another process; an unknown code gives a plain EngineError."""
     return _tree(EngineError).get(code, EngineError)(message)
 
 
 def plain(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error that a group stands for: an EngineError before any other, a cause before its consequences."""
+    """Return the most important error of a group: an EngineError before other errors, StageUnavailable last among
+    those.
+    """
     leaves = list(_leaves(group))
     errors = [error for error in leaves if isinstance(error, EngineError)]
     errors.sort(key=lambda error: isinstance(error, StageUnavailable))

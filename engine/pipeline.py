@@ -1,7 +1,7 @@
-"""A pipeline: stages in their order, which of them a request passes, and what all of them can do together.
+"""A pipeline: an ordered list of stages, the route of each request through them, and their merged description.
 
-Each stage reads what the one before it feeds; the first one that takes speech reads what the user says. Pure: no
-process, no clock; a stage is known by its StageInfo alone.
+Each stage reads what the one before it feeds. The first stage that takes speech reads the user's speech. This module
+knows stages only by their StageInfo, and uses no process and no clock.
 """
 
 from __future__ import annotations
@@ -18,53 +18,55 @@ from engine.errors import ConfigError, RequestError
 T = TypeVar("T")
 
 WANTED: Mapping[Kind, Want] = {"transcript": "transcript", "text": "text", "audio": "audio"}
-"""The part of an answer that each kind of chunk brings."""
+"""The part of an answer that each kind of chunk belongs to."""
 
 Terms = Sequence[tuple[str, str]]
-"""The terms of the first-audio ledger, and the mark that ends each, in the order of the pipeline."""
+"""The terms of the time to first audio, in pipeline order, each with the timeline mark that ends it."""
 
 SPEECH, SAID = kinds(Speech), kinds(Text, VoiceText)
 SHARED = frozenset(Facets.__struct_fields__) & frozenset(ModelInfo.__struct_fields__)
-"""The facts of a stage that are its pipeline's facts, too."""
+"""The fields that Facets and ModelInfo have in common."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The stages that a request passes, as places in the pipeline, in order."""
+    """The stages that a request passes, as indexes into the pipeline, in order."""
 
     stages: tuple[int, ...]
     ears: int = 0
-    """The number of stages, at the beginning, that only hear: what comes behind them waits for the end of the user's
-    turn."""
+    """The number of stages at the beginning that only hear. The stages after them start when the user's turn has
+    ended.
+    """
     say: str = ""
-    """The text that is fed to the first stage, in place of what a thinker would write."""
+    """The text that is fed to the first stage; the thinker is skipped."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """``sources`` are the stages that a configuration names for others to read from (``from:``), by name;
-    ``sets_chunks`` says that it has ``chunks`` of its own.
+    """The stages of a deployment, checked.
 
-    Raises ConfigError, in one sentence, where a stage would get nothing that it takes, or give what nothing takes.
+    Raises ConfigError if a stage would get no input that it takes, or if no stage takes what another one feeds.
     """
 
     stages: Sequence[StageInfo]
     name: str = ""
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    """For each stage with a ``from:`` in the configuration, the name of the stage that it reads from."""
     sets_chunks: bool = False
+    """Whether the configuration sets its own ``chunks``."""
 
     def __post_init__(self) -> None:
         names = [stage.name for stage in self.stages]
         for name in names:
             if names.count(name) > 1:
-                raise ConfigError(f"stages: two of them are called {name!r}; each needs a name of its own")
+                raise ConfigError(f"stages: two stages are called {name!r}; give each a different name")
         for place in range(len(self.stages)):
             self._check_source(place)
         self._check_end()
 
     @cached_property
     def model(self) -> ModelInfo:
-        """Describe the pipeline: each fact comes from the first stage that knows it."""
+        """Return the description of the pipeline. Each fact comes from the first stage that provides it."""
         facets = [stage.facets for stage in self.stages]
         known = {name: _first(getattr(one, name) for one in facets) for name in SHARED}
         return ModelInfo(
@@ -78,7 +80,7 @@ class Pipeline:
 
     @cached_property
     def terms(self) -> Terms:
-        """Return the terms of the first-audio ledger; see ``engine.control.timeline.Ledger``."""
+        """Return the terms of the time to first audio; see ``engine.control.timeline.Ledger``."""
         terms = [("queue", "open")]
         for place, stage in enumerate(self.stages):
             if stage.hears_only:
@@ -91,11 +93,11 @@ class Pipeline:
         return [*terms, ("packet", "audio")]
 
     def route(self, request: Request) -> Route:
-        """The way of a request. Raises RequestError where there is none."""
+        """Return the route of a request. Raises RequestError if the pipeline cannot serve it."""
         if request.say is not None:
             return self._saying(request.say, request.wants)
         if self._is_voice:
-            raise RequestError(f"{self.model.name} is a voice: it speaks a given text, and answers nothing.")
+            raise RequestError(f"{self.model.name} is only a voice: it can speak a given text, but not answer.")
         self._check_wants(request.wants)
         places = [n for n in range(len(self.stages)) if self._brings(n, request.wants)]
         places = [n for n in places if request.hears or not self.stages[n].hears_only]
@@ -104,15 +106,15 @@ class Pipeline:
         if places and request.hears and not any(self.stages[n].takes & SPEECH for n in places):
             raise RequestError(f"{self.model.name} does not hear; type to it.")
         if self.stages and not request.hears and (not places or self._mute_to(places[0])):
-            raise RequestError(f"{self.model.name} cannot be typed to; speak to it.")
+            raise RequestError(f"{self.model.name} takes no typed messages; speak to it.")
         ears = sum(self.stages[n].hears_only for n in places)
         return Route(tuple(places), ears if request.live else 0)
 
     def _saying(self, text: str, wants: frozenset[Want]) -> Route:
-        """The way of a text that is spoken as it stands."""
+        """Return the route of a text that is spoken verbatim."""
         self._check_wants(frozenset({"audio"}))
         if "audio" not in wants:
-            raise RequestError("A text that is to be spoken becomes sound: ask for audio.")
+            raise RequestError("A text can only be spoken as audio: ask for audio.")
         for place in range(len(self.stages)):
             stage = self.stages[place]
             if stage.says:
@@ -126,15 +128,17 @@ class Pipeline:
         if offered and "audio" in wants and "audio" not in offered:
             raise RequestError(f"{self.model.name} has no voice; ask for text.")
         if offered and not offered & wants:
-            raise RequestError(f"{self.model.name} gives no {' and no '.join(sorted(wants)) or 'answer to nothing'}.")
+            raise RequestError(
+                f"{self.model.name} gives no {' and no '.join(sorted(wants)) or 'answer: none was requested'}."
+            )
 
     @property
     def _is_voice(self) -> bool:
-        """Whether nobody writes the text that the first stage takes: a given text is all that can be said."""
+        """Whether no stage writes the text that the first stage speaks, so that only a given text can be spoken."""
         return bool(self.stages) and bool(self.stages[0].takes & SAID) and not self.stages[0].answers
 
     def _offered(self, place: int) -> frozenset[Want]:
-        """Return the parts of an answer that a stage, or one behind it, brings."""
+        """Return the parts of an answer that this stage and later ones produce."""
         return frozenset(WANTED[kind] for stage in self.stages[place:] for kind in stage.emits & WANTED.keys())
 
     def _brings(self, place: int, wants: frozenset[Want]) -> bool:
@@ -142,22 +146,22 @@ class Pipeline:
         return not offered or bool(offered & wants)
 
     def _mute_to(self, place: int) -> bool:
-        """Whether a stage waits for what nobody feeds it when the user types."""
+        """Whether a stage waits for input that no stage provides when the user types."""
         stage = self.stages[place]
         return bool(stage.takes) and not stage.answers
 
     def _notes(self) -> tuple[str, ...]:
         notes = list(dict.fromkeys(stage.facets.leaving for stage in self._fit if stage.facets.leaving))
         if name := self._hears_only_for():
-            notes.append(f"Its speech recognition knows only the few requests of {name}: type anything else.")
+            notes.append(f"Its speech recognition only understands the requests of {name}. Type anything else.")
         for stage in self.stages:
             if self.sets_chunks and stage.facets.own_chunks:
-                rule = f"{stage.name} cuts its sound by a rule of its own."
+                rule = f"{stage.name} cuts its audio by its own rule."
                 notes.append(f"The configuration's chunks have no effect: {rule}")
         return tuple(notes)
 
     def _hears_only_for(self) -> str:
-        """Return the model whose requests are all that the ears understand, if another one answers."""
+        """Return the model whose requests are all that the speech recogniser understands, if another model answers."""
         facets = [stage.facets for stage in self._fit]
         models = {one.model for one in facets}
         return next((one.hears_for for one in facets if one.hears_for and one.hears_for not in models), "")
@@ -177,7 +181,7 @@ class Pipeline:
         return frozenset(found)
 
     def _check_source(self, place: int) -> None:
-        """A stage reads from the one before it; the first, from the user."""
+        """Check that a stage gets its input from the stage before it, or from the user if it is the first."""
         stage, before = self.stages[place], self.stages[:place]
         if source := self.sources.get(stage.name):
             self._check_named(source, place)
@@ -187,15 +191,15 @@ class Pipeline:
                 raise ConfigError(self._unfed(place))
         elif not feeding and stage.takes & SPEECH:
             raise ConfigError(
-                f"stages[{place}]: {stage.name} and {before[0].name} would both hear the user; a pipeline has one "
-                "line, so leave one of them out"
+                f"stages[{place}]: {stage.name} and {before[0].name} would both hear the user; a pipeline has no "
+                "branches, so remove one of them"
             )
         elif not feeding:
             raise ConfigError(self._unfed(place))
         elif feeding[-1] is not before[-1]:
             raise ConfigError(
-                f"stages[{place}]: {stage.name} reads from {feeding[-1].name}, and {before[-1].name} stands between "
-                "them; a pipeline has one line, so leave it out or move it"
+                f"stages[{place}]: {stage.name} reads from {feeding[-1].name}, but {before[-1].name} is between "
+                "them; a pipeline has no branches, so remove or move it"
             )
 
     def _check_named(self, source: str, place: int) -> None:
@@ -207,24 +211,24 @@ class Pipeline:
             )
         if source != before[-1]:
             raise ConfigError(
-                f"stages[{place}].from: {stage.name} reads from {before[-1]}, which stands before it; a pipeline has "
-                f"one line, so leave out what is between {source} and {stage.name}"
+                f"stages[{place}].from: {stage.name} reads from {before[-1]}, the stage before it; a pipeline has "
+                f"no branches, so remove the stages between {source} and {stage.name}"
             )
 
     def _unfed(self, place: int) -> str:
-        """Explain why a stage gets nothing, and which stages would feed it."""
+        """Explain why a stage gets no input, and which stages would provide it."""
         stage = self.stages[place]
         later = [other.name for other in self.stages[place + 1 :] if other.feeds & stage.takes]
-        fed = [f"{other.name} feeds {_listed(other.feeds)}" for other in self.stages[:place] if other.feeds]
-        what = f"stages[{place}]: {stage.name} takes {_listed(stage.takes)}, and no stage before it feeds that"
+        fed = [f"{other.name} provides {_listed(other.feeds)}" for other in self.stages[:place] if other.feeds]
+        what = f"stages[{place}]: {stage.name} takes {_listed(stage.takes)}, but no stage before it provides that"
         if later:
-            return f"{what}; {later[0]} does, so put it first"
+            return f"{what}; {later[0]} does, so move it before {stage.name}"
         return f"{what} ({'; '.join(fed)})" if fed else what
 
     def _check_end(self) -> None:
         if self.stages and not (last := self.stages[-1]).emits:
-            what = f"feeds {_listed(last.feeds)}, which no stage behind it takes" if last.feeds else "gives nothing"
-            raise ConfigError(f"stages: the last of them, {last.name}, {what}")
+            what = f"provides {_listed(last.feeds)}, which no later stage takes" if last.feeds else "has no output"
+            raise ConfigError(f"stages: the last one, {last.name}, {what}")
 
 
 def _first(values: Iterable[T | None]) -> T | None:

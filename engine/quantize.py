@@ -1,4 +1,6 @@
-"""Quantize a checkpoint, so that it takes a fourth of its memory: see engine/worker/quantize.py, which needs torch."""
+"""Quantize a checkpoint to about a quarter of its size. The work is done by engine/worker/quantize.py, which needs
+torch.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,22 @@ from engine.worker.libraries.installed import installed
 
 
 def quantize(folder: Path, out: Path, bits: int, group: int, say: Callable[[str], None]) -> Any:
-    """Quantize the checkpoint in a folder into a new one, and return how many layers that were, and its bytes before
-    and after. ``say`` is called with what is being done. Raises ConfigError and WeightsError."""
+    """Quantize a checkpoint.
+
+    Args:
+        folder: The checkpoint's folder.
+        out: The new checkpoint's folder.
+        bits: Bits per weight.
+        group: Weights per quantization group.
+        say: Called with a description of the current step.
+
+    Returns:
+        The number of quantized layers, and the sizes in bytes before and after.
+
+    Raises:
+        ConfigError: The options are invalid, or a package is not installed.
+        WeightsError: The checkpoint cannot be quantized.
+    """
     installed("parley quantize", "torch", "torch", "hf")
     return installed("parley quantize", "engine.worker.quantize", "safetensors", "hf").quantize(
         folder, out, bits, group, say

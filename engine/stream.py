@@ -1,6 +1,6 @@
-"""Streams of chunks, and the few ways to reshape them.
+"""Streams of chunks, and functions that reshape them.
 
-A Stream is bounded, has one consumer, and ends or fails exactly once. Knows nothing of what the chunks mean.
+A Stream is bounded, has one reader, and ends or fails exactly once. This module does not look into the chunks.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ Taken = Callable[[], None]
 
 
 class Stream:
-    """A bounded channel of chunks between two tasks.
+    """A bounded channel of chunks between two tasks, in order.
 
-    Order is kept. ``send`` waits while ``depth`` chunks lie unread: that is the back-pressure. ``put`` never waits
-    and may overshoot the bound: it is for producers that count otherwise, like a step that asked ``room`` first, or a
-    link whose credit comes back by ``taken``: called once for each chunk, when it is read or dropped.
-    ``close`` and ``fail`` never wait, may be called twice, and let what was sent before be read; ``drop`` is the
-    reader's end: what lies unread is let go. A reader that is cancelled loses nothing but what it had already taken.
-    The reader is a task that iterates, or a callback that ``set_reader`` names and that takes what it can use.
+    - ``send`` waits while ``depth`` chunks are unread: this is the back-pressure.
+    - ``put`` never waits and may exceed the bound. It is for producers that limit themselves, either by checking
+      ``room`` or by counting ``taken`` callbacks: each is called once, when its chunk is read or dropped.
+    - ``close`` and ``fail`` never wait and may be called twice. Chunks that were sent before can still be read.
+    - ``drop`` is called by the reader and discards unread chunks.
+
+    The reader is either a task that iterates, or a callback (``set_reader``) that calls ``take``. Cancelling a reader
+    loses no unread chunk.
     """
 
     def __init__(self, depth: int = 32) -> None:
@@ -41,26 +43,28 @@ class Stream:
 
     @property
     def room(self) -> int:
+        """The number of chunks that can be added without exceeding ``depth``; may be negative."""
         return self.depth - len(self._chunks)
 
     @property
     def ended(self) -> bool:
-        """Whether no more chunks will come; some may still be unread."""
+        """Whether no further chunks will come. Some may still be unread."""
         return self._ended
 
     async def send(self, chunk: Chunk) -> None:
-        """Append, waiting for room. On a stream that has ended the chunk is dropped: its reader is gone."""
+        """Append a chunk, waiting for room. If the stream has ended, its reader is gone and the chunk is dropped."""
         while self.room <= 0 and not self._ended:
             waiter = asyncio.get_running_loop().create_future()
             self._writers.append(waiter)
             try:
                 await waiter
             except asyncio.CancelledError:
-                self._wake_writers()  # its turn, if it had come, goes to the next
+                self._wake_writers()  # pass the turn on to the next writer, if this one had it
                 raise
         self.put(chunk)
 
     def put(self, chunk: Chunk, taken: Taken | None = None) -> None:
+        """Append a chunk without waiting. ``taken`` is called once, when the chunk is read or dropped."""
         if not self._ended:
             self._chunks.append((chunk, taken))
             self._wake_reader()
@@ -68,7 +72,7 @@ class Stream:
             taken()
 
     def set_reader(self, reader: Callable[[], None] | None) -> None:
-        """Call ``reader`` now, and whenever a chunk has come or the stream has ended; None: call nobody any more."""
+        """Call ``reader`` now, after each new chunk, and at the end of the stream; None removes the callback."""
         self._callback = reader
         if reader is not None:
             reader()
@@ -79,17 +83,17 @@ class Stream:
         self._wake_writers()
 
     def drop(self) -> None:
-        """The reader has gone: close, and forget what it left."""
+        """Close the stream and discard unread chunks, because the reader is gone."""
         self.close()
         while self.take() is not None:
             pass
 
     async def aclose(self) -> None:
-        """The same as ``drop``, for ``aclosing``."""
+        """Do the same as ``drop``, for ``contextlib.aclosing``."""
         self.drop()
 
     def fail(self, error: BaseException) -> None:
-        """End with an error, which the reader meets after what was sent before."""
+        """End the stream with an error, which the reader gets after all chunks that were sent before."""
         if not self._ended:
             self._error = error
             self.close()
@@ -108,7 +112,7 @@ class Stream:
         return self._take()
 
     def take(self) -> Chunk | None:
-        """The next chunk if one lies there, without waiting."""
+        """Return the next chunk without waiting; None if there is none."""
         return self._take() if self._chunks else None
 
     def _take(self) -> Chunk:
@@ -134,9 +138,9 @@ class Stream:
 
 
 class ReplayBuffer:
-    """A stream that can be read again from its beginning, as long as what was read takes no more than ``most_bytes``.
+    """A stream that can be read again from its beginning, until more than ``most_bytes`` have been read.
 
-    Its readers are callbacks: there is no waiting on it.
+    It is read by callbacks: reading never waits.
     """
 
     def __init__(self, source: Stream, most_bytes: int) -> None:
@@ -147,16 +151,16 @@ class ReplayBuffer:
 
     @property
     def whole(self) -> bool:
-        """Whether all that was read is still there."""
+        """Whether everything that was read is still stored."""
         return self._bytes_free >= 0
 
     @property
     def ended(self) -> bool:
-        """Whether all has been read, and no more will come."""
+        """Whether everything has been read and no further chunks will come."""
         return self.source.ended and not self.source and self._next == len(self._kept)
 
     def take(self) -> Chunk | None:
-        """The next chunk if one lies there."""
+        """Return the next chunk without waiting; None if there is none."""
         if self._next < len(self._kept):
             self._next += 1
             return self._kept[self._next - 1]
@@ -176,7 +180,7 @@ class ReplayBuffer:
 
 @asynccontextmanager
 async def closing(chunks: AsyncIterator[Chunk]) -> AsyncGenerator[AsyncIterator[Chunk]]:
-    """Close a stream or a generator at the end of the block, read to its end or not; other iterators need none."""
+    """Close a stream or a generator when the block is left. Other iterators need no closing."""
     try:
         yield chunks
     finally:
@@ -185,7 +189,7 @@ async def closing(chunks: AsyncIterator[Chunk]) -> AsyncGenerator[AsyncIterator[
 
 
 async def of(chunks: Iterable[Chunk]) -> AsyncGenerator[Chunk]:
-    """A stream of chunks that are already there."""
+    """Yield the given chunks, as an asynchronous generator."""
     for chunk in chunks:
         yield chunk
 
@@ -196,9 +200,9 @@ async def windows(
     hurry: Callable[[], bool] = lambda: False,
     skip: int = 0,
 ) -> AsyncGenerator[list[Any]]:
-    """Group chunks: the n-th group (from 0) holds ``size(n)`` of them, fewer if ``hurry()`` or at the end.
+    """Group chunks: group ``n`` (from 0) has ``size(n)`` chunks. It has fewer if ``hurry()`` is true, or at the end.
 
-    Concatenated, the groups are the stream again, without its first ``skip`` chunks.
+    The first ``skip`` chunks are left out.
     """
     held: list[Any] = []
     count = 0

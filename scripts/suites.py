@@ -32,6 +32,15 @@ from tests.guard import tools
 
 ROOT = Path(__file__).resolve().parent.parent
 SLOW = "slow"
+SLOW_PATHS = (
+    "tests/engine/worker/models/qwen", "tests/engine/worker/models/test_", "tests/web/", "tests/contracts/",
+    "tests/engine/worker/models/nano/test_ears.py", "tests/chaos/", "tests/deploy/test_haproxy.py", "tests/soak/",
+    "tests/app/bench/", "tests/app/test_surroundings.py",
+    "tests/app/transports/test_pace_over_the_wire.py", "tests/app/transports/webrtc/test_resume.py", "tests/training/",
+    "tests/examples/",
+)  # fmt: skip
+"""Beginnings of the paths of slow tests: models against their references, real processes, the page in a browser,
+training. `make slow` runs them, and tests with the mark `slow`; `make test` does not even import these files."""
 HEAVY = ("chaos", "soak", "gpu", "kernels", "conformance", "media", "ray", "attacks", "transitions", "real", "bench")
 TARGETS = {"bench": "timings"}  # `make bench` measures a deployment
 TOOLS = ("chromium", "node", "haproxy", "nginx", "faketime", "namespaces", "triton")  # whose absence is told
@@ -98,18 +107,20 @@ def runs(names: list[str], chosen: list[str]) -> Iterator[list[str]]:
     together = ["-n", WORKERS, "--dist", "worksteal", *only]
     others = " or ".join(HEAVY)
     if SLOW in names:
-        yield [*together, "-m", f"{SLOW} and not ({others})"]
+        yield [*together, "-m", f"{SLOW} and not ({others})", *files([SLOW], SLOW_PATHS)]
     if heavy := [name for name in names if name != SLOW]:
         if found := files(heavy):
             yield ["-s", "-m", " or ".join(heavy), "--timeout", "3600", *only, *found]  # they print figures
     elif not names:
-        yield [*together, "-m", f"not ({SLOW} or {others})"]
+        ignored = [f"--ignore-glob={ROOT / path}*" for path in SLOW_PATHS]
+        yield [*together, "-m", f"not ({SLOW} or {others})", *ignored]
 
 
-def files(marks: list[str]) -> list[str]:
-    """The test files that use one of the marks: collecting the others would only import what they import."""
-    found = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if uses(path, marks)]
-    return [str(path.relative_to(ROOT)) for path in found]
+def files(marks: list[str], paths: tuple[str, ...] = ()) -> list[str]:
+    """The test files that use one of the marks or begin with one of the paths. The others need not be imported."""
+    every = sorted((ROOT / "tests").rglob("test_*.py"))
+    named = [(str(path.relative_to(ROOT)), path) for path in every]
+    return [name for name, path in named if name.startswith(paths) or uses(path, marks)]
 
 
 def uses(path: Path, marks: list[str]) -> bool:

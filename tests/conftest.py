@@ -17,7 +17,7 @@ import tools
 from gates import _leaves_no_tasks, leaves_nothing_behind, measures_alone, stays_on_this_machine
 from loaded_once import loaded_once
 
-from scripts.suites import HEAVY
+from scripts.suites import HEAVY, SLOW_PATHS
 
 __all__ = ["_leaves_no_tasks", "leaves_nothing_behind", "loaded_once", "measures_alone", "stays_on_this_machine"]
 
@@ -35,15 +35,6 @@ os.environ.setdefault("TRITON_INTERPRET", str(int("gpu" not in sys.argv)))
 FIRST = ("tests/web/", "tests/engine/worker/models/", "tests/engine/worker/nn/", "tests/engine/worker/kernels/")
 """Where the longest tests are, and those that share checkpoints and references, which a process makes when it first
 wants one. Beside other processes they come first: what is shared out at the end is short, and wants little."""
-SLOW = (
-    "tests/engine/worker/models/qwen", "tests/engine/worker/models/test_", "tests/web/", "tests/contracts/",
-    "tests/engine/worker/models/nano/test_ears.py", "tests/chaos/", "tests/deploy/test_haproxy.py", "tests/soak/",
-    "tests/app/bench/", "tests/app/test_surroundings.py",
-    "tests/app/transports/test_pace_over_the_wire.py", "tests/app/transports/webrtc/test_resume.py", "tests/training/",
-    "tests/examples/",
-)  # fmt: skip
-"""Where tests take long, by themselves or together: models beside their references, real processes, the page in a
-browser, training. `make slow` has them, and what is marked so elsewhere; `make test` has the others."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -96,7 +87,7 @@ def what_stays_is_looked_through_once() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
     """What lies among slow tests is one."""
-    if item.nodeid.startswith(SLOW):
+    if item.nodeid.startswith(SLOW_PATHS):
         item.add_marker("slow")
 
 

@@ -1,4 +1,7 @@
-"""API keys by name: what a file of keys holds, and whose key a request came with. Knows no request and no socket."""
+"""API keys by name: reading a key file, and finding the key that a request sent.
+
+Knows no request and no socket.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,30 @@ from engine import ConfigError
 from engine.deployment.secret_file import check_secret
 
 MIN_CHARS = 16
-"""The least that a server takes for a key, as it is for a worker's token. Of 16 random letters and digits there are
-2^83; the throttle leaves an address 28 800 tries a day. A shorter key is an error and no warning: nobody reads the log
-of a server that works."""
+"""Minimum length of a key in characters, the same as of a worker's token.
+
+16 random letters and digits have more than 2^83 possible values, and the throttle allows 28,800 attempts a day from one
+address. A shorter key is an error, because a warning in the log of a running server would go unread.
+"""
 
 _NAMED = re.compile(r"(?P<name>\S+):\s+(?P<value>\S.*)")
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
-"""One word of a log line, and of a metric's label."""
+"""A key's name: one word, since it appears in log lines and metric labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """``name`` stands in logs and metrics, and owns what is made with the key. ``value`` never leaves the process."""
+    """``name`` appears in logs and metrics, and owns what the key made. ``value`` never leaves the process."""
 
     name: str
     value: str = field(repr=False)
 
 
 def read_keys(path: str | None, name: str = "server.keys_file") -> tuple[ApiKey, ...]:
-    """The keys in a file, one a line: ``name: key``, or the key alone, whose name is then the start of its digest.
+    """Read the keys of a file: one per line, as ``name: key`` or as the key alone.
 
-    None without a file. Raises ConfigError, which shows no key.
+    A key without a name is named after the start of its digest. Returns no keys if ``path`` is None. Raises
+    ConfigError, whose message contains no key.
     """
     if path is None:
         return ()
@@ -45,7 +51,7 @@ def read_keys(path: str | None, name: str = "server.keys_file") -> tuple[ApiKey,
         raise ConfigError(f"{name}: cannot read {path}: {reason}") from None
     keys = tuple(_keys_of(lines, f"{name}: {path}"))
     if not keys:
-        raise ConfigError(f"{name}: {path} holds no key")
+        raise ConfigError(f"{name}: {path} contains no key")
     return keys
 
 
@@ -56,7 +62,9 @@ def _keys_of(lines: Iterable[str], where: str) -> Iterator[ApiKey]:
             continue
         key = _key_of(line, f"{where}, line {number}")
         if key.name in names or key.value in values:
-            raise ConfigError(f"{where}, line {number}: this name or this key stands in the file twice")
+            raise ConfigError(
+                f"{where}, line {number}: this name or key is already in the file; remove one of the two lines"
+            )
         names.add(key.name)
         values.add(key.value)
         yield key
@@ -66,14 +74,17 @@ def _key_of(line: str, where: str) -> ApiKey:
     named = _NAMED.fullmatch(line)
     name, value = (named["name"], named["value"]) if named else (f"key-{_digest(line).hex()[:8]}", line)
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{where}: a name has at most 64 letters, digits, '.', '_', '@' and '-'")
+        raise ConfigError(f"{where}: a name must consist of 1 to 64 letters, digits, '.', '_', '@' and '-'")
     if value.split() != [value]:
-        raise ConfigError(f"{where}: a key has no spaces; write 'name: key', or the key alone")
+        raise ConfigError(f"{where}: a key must not contain spaces; write 'name: key', or the key alone")
     return ApiKey(name, value)
 
 
 class ApiKeys:
-    """The keys that a server takes; False where it asks for none. ``withdrawn`` is told the names of those that go."""
+    """The keys that a server accepts. Empty, and so false, if the server requires no key.
+
+    ``withdrawn`` is called with the name of each key that is removed or replaced.
+    """
 
     def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
         self.withdrawn: Callable[[str], None] = lambda owner: None
@@ -82,8 +93,10 @@ class ApiKeys:
 
     @classmethod
     def of_file(cls, path: str | None, name: str) -> ApiKeys:
-        """The keys of a file, as it is at the time of each request. Raises ConfigError for a file that a server should
-        not trust: others can read it, or guess a key."""
+        """Read the keys of a file, and reread it when it changes (see ``refresh``).
+
+        Raises ConfigError if the file can't be trusted: other users can read it, or a key is too short.
+        """
         if path is None:
             return cls()
         file = _File(Path(path).expanduser(), name)
@@ -99,14 +112,17 @@ class ApiKeys:
         return set(self._names.values())
 
     def owner(self, given: str) -> str | None:
-        """The name of the key that was sent, in a time that tells nothing of the keys; None: it is none of these."""
+        """Return the name of a key, or None if no key matches. Compares in constant time."""
         digest = _digest(given)
-        names = [name for known, name in self._names.items() if hmac.compare_digest(digest, known)]  # looks at all
+        # compares with every key
+        names = [name for known, name in self._names.items() if hmac.compare_digest(digest, known)]
         return names[0] if names else None
 
     def refresh(self) -> None:
-        """Read the file again if it has changed: a look at it takes microseconds. One that can't be used changes
-        nothing, and is told in the log."""
+        """Reread the file if it has changed. Checking takes microseconds.
+
+        If the new file can't be used, the old keys stay valid and the log reports the error.
+        """
         if self._file is None or not self._file.changed():
             return
         try:
@@ -122,7 +138,7 @@ class ApiKeys:
 
 
 class _File:
-    """A file of keys that a server trusts, and what it looked like when it was read."""
+    """A key file with restricted permissions, and its state when it was last read."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.name = name
@@ -130,18 +146,18 @@ class _File:
         self._seen = self._look()
 
     def changed(self) -> bool:
-        """Whether it is another one than it was at the last call."""
+        """Return whether the file has changed since the last call."""
         before = self._seen
         self._seen = self._look()
         return before != self._seen
 
     def read(self) -> tuple[ApiKey, ...]:
-        """Raises ConfigError."""
+        """Read and check the keys. Raises ConfigError."""
         keys = read_keys(str(self._path), self.name)
         check_secret(self._path, self.name)
         short = [key.name for key in keys if len(key.value) < MIN_CHARS]
         if short:
-            message = f"the key {short[0]!r} is too short; {MIN_CHARS} characters are the least (openssl rand -hex 32)"
+            message = f"the key {short[0]!r} is too short; use at least {MIN_CHARS} characters (openssl rand -hex 32)"
             raise ConfigError(f"{self.name}: {self._path}: {message}")
         return keys
 
@@ -154,5 +170,5 @@ class _File:
 
 
 def _digest(key: str) -> bytes:
-    """Keys of any length compare in the same time."""
+    """Hash a key, so that comparing keys of any length takes the same time."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

@@ -1,6 +1,6 @@
-"""The gate of the server: Host and Origin checks on every request, API keys where they are asked for.
+"""The server's access check: Host and Origin on every request, API keys where they are required, and quotas.
 
-Runs before any route and before a WebSocket's upgrade. Knows no session; no key ever reaches a log or a message.
+It runs before any route and before a WebSocket upgrade. Keys never appear in logs or messages.
 """
 
 from __future__ import annotations
@@ -30,48 +30,52 @@ from app.telemetry import ASKED, RequestContext, audit
 METRICS, DOCS = "/metrics", "/docs"
 
 OPEN_PATHS = frozenset({"/livez", "/health", DOCS, "/openapi.json"})
-"""Asked by probes that have no key, and by browsers, which can't send one with an address that is typed."""
+"""Paths that need no key: probes have none, and a browser can't send one with a typed address."""
 
 ADMIN = "/admin"
-"""The path below which every request needs a key of its own: see app/http/admin.py."""
+"""Every request below this path needs a key of its own: see app/http/admin.py."""
 
 TWILIO = "/v1/telephone/twilio"
-"""The path below which requests are signed: see app/transports/telephone/twilio.py."""
+"""Requests below this path are signed instead: see app/transports/telephone/twilio.py."""
 
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
-"""The subprotocol by which a browser, which can't set headers on a WebSocket, sends a key (openai-node
-``realtime/websocket.ts``)."""
+"""A WebSocket subprotocol that carries a key, since browsers can't set headers on a WebSocket.
+
+Source: openai-node, ``realtime/websocket.ts``.
+"""
 
 
 SECRET_ROUTES = frozenset(
     {("websocket", "/v1/realtime"), ("POST", "/v1/realtime/calls"), ("GET", "/v1/realtime/ice-servers")}
 )
-"""Routes that a client secret opens: a session, and what a browser asks before it has one."""
+"""Routes that a client secret opens: starting a session, and the ICE servers that a browser requests before that."""
 
 ANSWER_ROUTES = frozenset(
     ("POST", f"/v1/{path}") for path in ("chat/completions", "responses", "audio/speech", "audio/transcriptions")
 )
-"""Routes that take a place among the answers over HTTP, from before their body is read."""
+"""Routes that count towards the quota of HTTP answers, from before their body is read."""
 
 PACE = "parley.pace"
-"""The extension of ASGI with the pace of a request's connection: what it sends is counted as its caller's. A socket's
-has its ``loop_time`` beside it, which is one caller's alone."""
+"""The ASGI extension with the connection's rate limiter (``pace``), whose bytes are charged to the caller.
+
+A WebSocket's extension also has ``loop_time``, which belongs to one caller only.
+"""
 
 CALLER = "parley.caller"
-"""The key under which the scope carries the Caller of a request."""
+"""The key of the ASGI scope that holds the caller (``Principal``)."""
 
 
 NOT_OURS = (
-    "Pages of this origin may not connect: see server.allowed_origins. For its own page, a proxy in front "
-    "must pass the header Host on."
+    "Pages of this origin may not connect: add it to server.allowed_origins. If this is the server's own page, "
+    "the proxy in front of the server must forward the Host header."
 )
 
 
 class Gate:
-    """ASGI middleware: 403 for a foreign Host or Origin, 401 without a key where keys are set, 429 beyond one's share.
+    """ASGI middleware: 403 for a foreign Host or Origin, 401 without a valid key, 429 over quota.
 
-    A client secret is as good as a key on ``SECRET_ROUTES``; an expired one is refused there even without any keys.
-    An address that has tried many wrong keys is refused with 429 for a while, whatever key it sends then.
+    On ``SECRET_ROUTES`` a client secret is accepted like a key. An expired one is refused there even if the server
+    requires no keys. An address that has sent many wrong keys is refused with 429 for a while, even with a valid key.
     """
 
     def __init__(
@@ -121,7 +125,7 @@ class Gate:
             await refuse(scope, send, *refusal)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> tuple[int, str, str] | None:
-        """Let a request in, as one of its caller's share where its route answers with the engine."""
+        """Pass a request on, and count it towards its caller's quota if its route runs the engine."""
         with ExitStack() as places:
             if _route(scope) in ANSWER_ROUTES:
                 try:
@@ -136,12 +140,12 @@ class Gate:
         hosts, origin = headers.getlist("host"), headers.get("origin")
         host = hosts[0] if len(hosts) == 1 else ""
         if not self._knows_host(host):
-            return 403, "host_not_allowed", "The Host header names no host of this server: see server.allowed_hosts."
+            return 403, "host_not_allowed", "The Host header does not name this server: see server.allowed_hosts."
         if origin is not None and not self._is_file(scope) and not self._knows_origin(origin, host):
             return 403, "origin_not_allowed", NOT_OURS
         given, address = given_key(headers), address_of(scope)
         if given is not None and (wait_s := self._throttle.wait_s(address)):
-            return 429, "too_many_wrong_keys", f"Too many wrong keys came from {address}: wait {math.ceil(wait_s)} s."
+            return 429, "too_many_wrong_keys", f"Too many wrong keys from {address}: retry in {math.ceil(wait_s)} s."
         refusal = self._key_refusal(scope, given)
         if given is not None and refusal is not None:
             self._throttle.failed(address)
@@ -163,30 +167,36 @@ class Gate:
             return (
                 401,
                 "invalid_api_key",
-                "This server asks for an API key: send 'Authorization: Bearer <key>', or 'api-key: <key>'.",
+                "This server requires an API key: send 'Authorization: Bearer <key>', or 'api-key: <key>'.",
             )
         return None
 
     def _keys_of(self, path: str) -> ApiKeys:
         """Return the keys that open this path."""
-        self._keys.refresh()  # every path: what a withdrawn key has open ends
+        self._keys.refresh()  # on every path, so that withdrawing a key ends its open sessions
         if path != METRICS or not self._metrics_keys:
             return self._keys
         self._metrics_keys.refresh()
         return self._metrics_keys
 
     def _knows_host(self, host: str) -> bool:
-        """An address can't be rebound to another machine by DNS, a name can: only known names pass."""
+        """Return whether a Host header is allowed: a configured name, or any IP address.
+
+        DNS rebinding needs a name, so an address is safe.
+        """
         name = _host_name(host)
         return name in self._hosts or _is_address(name)
 
     def _is_file(self, scope: Scope) -> bool:
-        """Whether it is a file of the page, which everybody may read. Behind a proxy that puts its own Host in place of
-        the browser's, the page is of another origin; without its script it could not say what is wrong."""
+        """Return whether the request is for a file of the web page, which everybody may read.
+
+        Behind a proxy that replaces the Host header, the page seems to be of another origin. Without its script it
+        could not show the error.
+        """
         return scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in self._files
 
     def _knows_origin(self, origin: str, host: str) -> bool:
-        """The page came from this very server, or from an origin that the settings list."""
+        """Return whether the page came from this server, or from an origin in the settings."""
         origin = origin.lower().rstrip("/")
         if origin in self._origins:
             return True
@@ -194,19 +204,21 @@ class Gate:
         return scheme in ("http", "https") and rest == host.lower()
 
     def _is_open(self, scope: Scope) -> bool:
-        """Probes, and the files of the page and the API's documentation: what they call asks for a key. What Twilio
-        sends is signed instead."""
+        """Return whether the path needs no key here: probes, the page's files and the API documentation.
+
+        Routes below ADMIN check their own key, and Twilio's requests are signed.
+        """
         path: str = scope["path"]
         if path == TWILIO or path.startswith(f"{TWILIO}/"):
             return True
         return scope["type"] == "http" and (path in self._open_paths or path.startswith((f"{ADMIN}/", f"{DOCS}/")))
 
 
-_EXPIRED = "The client secret is unknown or has expired: ask for a new one at POST /v1/realtime/client_secrets."
+_EXPIRED = "The client secret is unknown or has expired: create a new one with POST /v1/realtime/client_secrets."
 
 
 def caller_of(scope: Scope) -> Principal:
-    """Return the sender of a request, who owns what they make. Nobody by name where no keys are set."""
+    """Return the sender of a request, who owns everything made with it. Has no name if the server requires no keys."""
     if (caller := scope.get(CALLER)) is None:
         caller = scope[CALLER] = _caller(scope)
     return caller
@@ -218,18 +230,18 @@ def _caller(scope: Scope, owner: str = "", secret: Secret | None = None) -> Prin
 
 
 def owner_of(scope: Scope) -> str:
-    """The name of the key that a request came with, or of the key behind its client secret; empty without keys."""
+    """Return the name of the request's key, or of the key that made its client secret; empty without keys."""
     return caller_of(scope).owner
 
 
 def address_of(scope: Scope) -> str:
-    """Return the address of a request, as far as ``app/client_address.py`` believes it."""
+    """Return the client's address, as resolved by ``app/client_address.py``."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
 def given_key(headers: Headers) -> str | None:
-    """The key that a client sent: as a bearer token, as Azure's ``api-key``, or among a WebSocket's subprotocols."""
+    """Return the key that a client sent: as a bearer token, as Azure's ``api-key``, or as a WebSocket subprotocol."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
@@ -243,7 +255,7 @@ def given_key(headers: Headers) -> str | None:
 
 
 async def refuse(scope: Scope, send: Send, status: int, code: str, message: str) -> None:
-    """Answer a request, or a WebSocket's handshake, with an error in the protocol's JSON shape."""
+    """Refuse a request or a WebSocket handshake with an error in the protocol's JSON shape."""
     body = json.dumps(error_body(status, code, message)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 429:
@@ -254,7 +266,7 @@ async def refuse(scope: Scope, send: Send, status: int, code: str, message: str)
 
 
 def error_body(status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
-    """An error as the protocol's HTTP endpoints show it, and the id that the log has of the request."""
+    """Return an error as the protocol's HTTP endpoints format it, with the request id that the log shows."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
     error = {"type": kind, "code": code, "message": message, "param": param}
     return {"error": error, "request_id": ASKED.get().id}
@@ -268,7 +280,7 @@ def _route(scope: Scope) -> tuple[str, str]:
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header, without its port and an IPv6 address's brackets; empty if it is malformed.
+    """Return the name in a Host header, without the port and IPv6 brackets; empty if malformed.
 
     Source: RFC 9110, 7.2, and RFC 3986, 3.2.2.
     """

@@ -1,7 +1,7 @@
-"""Ephemeral client secrets: short-lived keys that open realtime sessions, each with the settings it was made for.
+"""Ephemeral client secrets: short-lived keys that open realtime sessions, each with its session's settings.
 
-A page gets one from its own backend, so that the server's real key never reaches a browser. Knows no route and no wire
-format. Source: the Realtime GA protocol, ``POST /v1/realtime/client_secrets``.
+A web page gets one from its own backend, so that the server's API key never reaches a browser. Knows no route and no
+wire format. Source: the Realtime GA protocol, ``POST /v1/realtime/client_secrets``.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ KIND = "ek"
 PREFIX = prefix(KIND, None)
 LIFETIME_S = 600
 LIFETIMES_S = (10, 7200)
-"""The lifetimes that the protocol lets a client ask for, and its default above."""
+"""Minimum and maximum lifetime that a client may request, as in the protocol. The default is above."""
 
 
 class TooManySecrets(Closed):
-    """As many secrets are valid as the server, or the quota of their maker, allows."""
+    """The server, or the quota of the caller, allows no further client secret."""
 
     def __init__(self, message: str) -> None:
         super().__init__("too_many_client_secrets", message, 429)
 
 
 class ClientSecrets:
-    """The secrets alive: at most ``limit``, each usable any number of times until it expires or is withdrawn.
+    """The valid secrets: at most ``limit``, each usable any number of times until it expires or is withdrawn.
 
-    ``now`` is monotonic. ``shares`` bounds those of one key, and of one address. ``server`` is the name in each.
+    ``now`` returns monotonic seconds. ``quotas`` bounds the secrets of one key and of one address. ``server`` is the
+    server's name, which is part of each secret.
     """
 
     def __init__(
@@ -48,15 +49,17 @@ class ClientSecrets:
         self._now = now
         self._shares = quotas or Quotas()
         self._prefix = prefix(KIND, server)
-        # By digest: the time of a look-up tells something about digests, and nothing about the keys.
+        # Keyed by digest: the time of a look-up reveals something about digests, but nothing about the secrets.
         self._alive: dict[bytes, Secret] = {}
 
     def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S, maker: Principal | None = None) -> Secret:
-        """A new secret, of 256 random bits. Raises TooManySecrets."""
+        """Issue a new secret of 256 random bits. Raises TooManySecrets."""
         self.forget()
         maker = maker or Principal()
         if len(self._alive) >= self._limit:
-            raise TooManySecrets(f"{self._limit} client secrets are alive, as many as there may be.")
+            raise TooManySecrets(
+                f"All {self._limit} client secrets are in use: withdraw one, or wait until one expires."
+            )
         try:
             self._shares.take("secrets", maker)
         except QuotaExceeded as taken:
@@ -66,17 +69,17 @@ class ClientSecrets:
         return secret
 
     def find(self, value: str) -> Secret | None:
-        """The secret that a client sent, unless it has expired or never was."""
+        """Return the secret that a client sent, or None if it is unknown or has expired."""
         secret = self._alive.get(_digest(value))
         return secret if secret is not None and self._now() < secret.expires_s else None
 
     def withdraw(self, caller: Principal, value: str | None = None) -> list[Secret]:
-        """End the secret of that value, or all of them, as far as they are the caller's; returns those that were."""
+        """Withdraw the caller's secret with this value, or all of the caller's secrets. Returns the withdrawn ones."""
         self.forget()
         return self._end(lambda one: caller.reaches(one.maker) and value in (None, one.value))
 
     def forget(self) -> None:
-        """Let go of those that have expired."""
+        """Delete the expired secrets."""
         now_s = self._now()
         self._end(lambda one: now_s >= one.expires_s)
 

@@ -1,4 +1,4 @@
-"""The head of every answer: the request's id, and what a browser may do with what it gets. Knows no route.
+"""Headers of every response: the request id, and restrictions for browsers. Knows no route.
 
 Source: RFC 6797 (HSTS), CSP Level 3, Permissions Policy, and the HTML standard (COOP).
 """
@@ -16,8 +16,9 @@ from app.telemetry import ASKED, RequestContext
 REQUEST_ID = "x-request-id"
 
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; object-src 'none'; frame-ancestors 'none'"
-"""The sources that the page needs, and no other host. ``frame-ancestors`` counts in a header only: nobody may lay the
-page, and its microphone's button, under one of theirs."""
+"""Allows only this server as a source. ``frame-ancestors`` works only in a header: no other site may embed the page and
+trick users into clicking its microphone button.
+"""
 
 SAFE = {
     "content-security-policy": POLICY,
@@ -26,15 +27,18 @@ SAFE = {
     "permissions-policy": "microphone=(self), camera=(self), display-capture=(), geolocation=(), payment=(), usb=()",
     "cross-origin-opener-policy": "same-origin",
 }
-"""A route that says something else of its own is let have it."""
+"""Default headers. A route may set other values."""
 
 HSTS = {"strict-transport-security": "max-age=15552000"}
-"""Half a year, for a host with a certificate of its own. One that the server signed itself says nothing: a browser
-that trusts it would take plain HTTP from no other server on localhost any more."""
+"""Half a year, for a host with a certificate from an authority.
+
+A self-signed certificate gets no HSTS: a browser that trusts it would then refuse plain HTTP from every other server on
+localhost.
+"""
 
 
 class SecurityHeadersMiddleware:
-    """ASGI middleware around all others but the one that says where a request comes from."""
+    """ASGI middleware that sets the headers and the request id. Only ``Peers`` runs before it."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app

@@ -1,8 +1,8 @@
-"""The server's certificate: one that the user names, or one that it signs for itself, so that a phone's browser hands
-over its microphone (which it does on ``https`` and on localhost only).
+"""The server's TLS certificate: the configured files, or a self-signed certificate.
 
-A self-signed certificate is made once, for localhost, this machine's addresses and the allowed host names; kept where
-only its user can read it; and made anew when it expires or an address is missing. Knows no socket.
+Browsers allow the microphone only on ``https`` and on localhost, so a phone on the local network needs HTTPS. A
+self-signed certificate covers localhost, this machine's addresses and the allowed host names. It is stored so that only
+its user can read it, and renewed when it expires or an address is missing. Knows no socket.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from engine import ConfigError
 
 AUTO = "auto"
 LIFE = datetime.timedelta(days=397)
-"""The longest that browsers have taken from anyone."""
+"""The longest lifetime that browsers have accepted."""
 MOST_NAMES = 100
-"""Names that one certificate keeps of those before it: a laptop comes to many networks."""
+"""Maximum number of names kept from earlier certificates: a laptop visits many networks."""
 SPARE = datetime.timedelta(days=7)
-"""It is made anew so long before its end: a server may run for days."""
+"""A certificate is renewed this long before its end, since a server may run for days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,7 @@ class Certificate:
 
 
 class ServerTls:
-    """The TLS that a server speaks: whoever renews its certificate's files need not restart it, since a handshake goes
-    by what they hold."""
+    """The server's TLS context. It reloads renewed certificate files without a restart."""
 
     def __init__(self, certificate: Certificate, context: ssl.SSLContext) -> None:
         self._certificate = certificate
@@ -55,8 +54,10 @@ class ServerTls:
         self._seen = _stamps(certificate)
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for the next handshake. Files that can't be used, as while they are written, change
-        nothing."""
+        """Return the context for the next handshake.
+
+        Files that can't be used, for example because they are being written, change nothing.
+        """
         certificate = self._certificate
         if (stamps := _stamps(certificate)) != self._seen:
             self._seen = stamps
@@ -70,7 +71,7 @@ class ServerTls:
 
 
 def _stamps(certificate: Certificate) -> tuple[tuple[int, int, int] | None, ...]:
-    """What tells that a file was written anew."""
+    """Return file metadata that changes when a file is rewritten."""
     return tuple(map(_stamp, (certificate.path, certificate.key_path)))
 
 
@@ -83,11 +84,13 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def certificate_of(settings: Settings, folder: Path | None = None) -> Certificate | None:
-    """Return the certificate to serve with; None is plain HTTP. ``folder`` keeps a self-signed one. Raises
-    ConfigError."""
+    """Return the certificate to serve with, or None for plain HTTP.
+
+    ``folder`` stores a self-signed certificate. Raises ConfigError.
+    """
     if settings.https is None:
         if settings.https_key is not None:
-            raise ConfigError("server.https_key: needs server.https, the file of its certificate")
+            raise ConfigError("server.https_key: requires server.https, the certificate file")
         return None
     if settings.https == AUTO:
         path = key = _self_signed((folder or _state_folder()) / "https.pem", _names(settings))
@@ -98,13 +101,13 @@ def certificate_of(settings: Settings, folder: Path | None = None) -> Certificat
 
 
 def _checked(path: Path, key: Path) -> str:
-    """The fingerprint of the first certificate of a file, which the key fits. Raises ConfigError."""
+    """Return the fingerprint of a file's first certificate, after checking that the key matches. Raises ConfigError."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path, key, password=_no_password)
         pem = path.read_text(encoding="ascii")
         first = pem[pem.index(ssl.PEM_HEADER) : pem.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)]
     except FileNotFoundError as error:
-        raise ConfigError(f"server.https: there is no file {error.filename or path}") from None
+        raise ConfigError(f"server.https: no such file: {error.filename or path}") from None
     except (OSError, ValueError) as error:  # an ssl.SSLError is an OSError
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise ConfigError(f"server.https: {path} and its key can't be used: {reason}") from None
@@ -117,30 +120,30 @@ def _no_password() -> str:
 
 
 def _state_folder() -> Path:
-    """Return where programs of this user keep what is not worth a backup."""
+    """Return the folder for this user's state that needs no backup."""
     return Path.home() / ".local" / "state" / "parley"
 
 
 def own_certificate() -> Path | None:
-    """The certificate that a server of this user has signed for itself, if there is one: its clients may trust it."""
+    """Return this user's self-signed certificate, if there is one, so that local clients can trust it."""
     path = _state_folder() / "https.pem"
     return path if path.is_file() else None
 
 
 def _names(settings: Settings) -> tuple[str, ...]:
-    """Return the names by which browsers may call this server: the Host check takes no other name."""
+    """Return the names by which browsers may reach this server: the same that the Host check accepts."""
     own = () if is_any(settings.host) else (settings.host,)
     names = ("localhost", "127.0.0.1", "::1", *own, *settings.allowed_hosts, *addresses())
-    return tuple(dict.fromkeys(name for name in names if name.isascii()))  # others come as Punycode
+    return tuple(dict.fromkeys(name for name in names if name.isascii()))  # others arrive as Punycode
 
 
 def is_any(host: str) -> bool:
-    """Whether a server that listens there listens at every address of this machine."""
+    """Return whether this host means all addresses of the machine."""
     return host in ("0.0.0.0", "::")
 
 
 def addresses() -> Iterator[str]:
-    """This machine's addresses in its networks; link-local ones name no machine outside their link."""
+    """Yield this machine's network addresses, without link-local ones, which are valid on one link only."""
     for found in psutil.net_if_addrs().values():
         for one in found:
             if one.family in (socket.AF_INET, socket.AF_INET6):
@@ -150,7 +153,7 @@ def addresses() -> Iterator[str]:
 
 
 def _self_signed(path: Path, names: tuple[str, ...]) -> Path:
-    """A file with a certificate for these names and its key, in one; the one that is there if it still serves."""
+    """Return a file with a self-signed certificate for these names and its key; reuses a file that is still valid."""
     try:
         known = _known(path)
         before = [] if known is None else _names_of(known)
@@ -158,12 +161,12 @@ def _self_signed(path: Path, names: tuple[str, ...]) -> Path:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _replace(path, _made(dict.fromkeys((*names, *before))))
     except OSError as error:
-        raise ConfigError(f"server.https: cannot keep a certificate in {path.parent}: {error.strerror}") from None
+        raise ConfigError(f"server.https: cannot store a certificate in {path.parent}: {error.strerror}") from None
     return path
 
 
 def _known(path: Path) -> x509.Certificate | None:
-    """The certificate in a file; None where there is none."""
+    """Return the certificate in a file, or None if there is none."""
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (FileNotFoundError, ValueError):
@@ -171,7 +174,7 @@ def _known(path: Path) -> x509.Certificate | None:
 
 
 def _names_of(known: x509.Certificate) -> list[str]:
-    """The names that a certificate has. Another server of the same user may have others: it keeps them."""
+    """Return the names of a certificate. They are kept, since another server of the same user may need them."""
     try:
         alternatives = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
@@ -180,18 +183,18 @@ def _names_of(known: x509.Certificate) -> list[str]:
 
 
 def _lasts(known: x509.Certificate) -> bool:
-    """Whether it is valid for a while; one that is not valid yet was made while the clock was wrong."""
+    """Return whether a certificate stays valid for a while. One that is not valid yet was made with a wrong clock."""
     return known.not_valid_before_utc <= datetime.datetime.now(datetime.UTC) < known.not_valid_after_utc - SPARE
 
 
 def _made(names: Iterable[str]) -> bytes:
-    """A new key on P-256 and a certificate that it signs, both as PEM."""
+    """Return a new P-256 key and its self-signed certificate, both as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Parley on this machine")])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))  # a phone's clock may be behind
+        .not_valid_before(now - datetime.timedelta(hours=1))  # a phone's clock may be slow
         .not_valid_after(now + LIFE)
         .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -211,7 +214,7 @@ def _alternative(name: str) -> x509.GeneralName:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
+    """Write a file atomically, readable only by its owner."""
     handle, draft = tempfile.mkstemp(dir=path.parent)  # 0600 from the start
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,8 +1,8 @@
-"""`parley bench`: the figures of a deployment on this machine, each with its bar.
+"""`parley bench`: figures of a deployment on this machine, each with its target.
 
 Measurements run one after another, so that none disturbs the next. TTFA is the time from the trigger to the first
-audible sound, in the client's clock; a missing sound is a failure. An underrun is a moment in which a player without
-prebuffer runs dry.
+audible sound, by the client's clock; a missing sound is a failure. An underrun is a moment in which a player without a
+buffer runs dry.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from engine import EngineSpec
 from engine.aio import event_loop
 
 LOAD = 0.8
-"""Share of the talker's time that full load takes."""
+"""Fraction of the TTS model's time that full load takes."""
 
-REST_S = 1.0  # after the start, before the memory is read
+REST_S = 1.0  # after the start, before memory is measured
 
 
 @contextmanager
 def stoppable() -> Generator[None]:
-    """Exit on SIGTERM within the block, so that servers and peers that were started in it end, too."""
+    """Exit on SIGTERM within the block, so that servers and clients started in it end too."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         yield
@@ -73,7 +73,7 @@ def _of_all(spec: EngineSpec, served: Served, scale: int, minutes: float | None)
 
 
 def listeners_of(factor: float) -> int:
-    """Return how many listeners take ``LOAD`` of a voice's time at this real-time factor; at least one."""
+    """Return how many listeners use ``LOAD`` of the TTS model's time at this real-time factor; at least one."""
     return max(1, int(LOAD / factor))
 
 

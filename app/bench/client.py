@@ -1,4 +1,4 @@
-"""The client as the bench uses it: an answer that never came is a figure, not an error."""
+"""The client of the bench: an answer that never arrives is a figure, not an error."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from engine.core import Pcm
 Turn = Response
 
 END_MS = 500
-"""The protocol's default for the silence that ends a turn; some figures are given without it."""
+"""The protocol's default for the silence that ends a turn; some figures are reported without it."""
 
 TURN_S = 30.0
-"""An answer that is not complete by then is a failure."""
+"""An answer that is incomplete after this many seconds is a failure."""
 
 
 class BenchClient:
-    """One session."""
+    """One session of the bench."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def typed(self, text: str) -> Turn:
-        """Send a text message, ask for the answer, and wait until it is complete."""
+        """Send a text message and wait until the answer is complete."""
         return await _turn(self._connection.ask(text))
 
     async def begun(self, text: str) -> Turn:
-        """Send a text message, ask for the answer, and cut it off once it can be heard."""
+        """Send a text message, and interrupt the answer once it is audible."""
         async with self.cutting():
             return await self.typed(text)
 
     @asynccontextmanager
     async def cutting(self) -> AsyncGenerator[None]:
-        """Interrupt an answer within the block once it can be heard, so that nobody waits for the rest."""
+        """Interrupt an answer within the block once it is audible, so that nobody waits for the rest."""
         cut = asyncio.create_task(self._cut(self._connection.events()), name="cut")
         try:
             yield
@@ -55,7 +55,7 @@ class BenchClient:
                 return
 
     def speech_ended(self) -> None:
-        """The last voiced sample was sent: the next answer counts from here."""
+        """Mark the end of speech: the latency of the next answer counts from now."""
         self._connection.speech_ended()
 
     async def answer(self) -> Turn:
@@ -63,7 +63,7 @@ class BenchClient:
         return await _turn(self._connection.answer())
 
     async def microphone(self, pcm: Pcm) -> None:
-        """Send int16 [samples] at SPEAKER_RATE_HZ as the microphone of a browser would: 20 ms every 20 ms."""
+        """Send int16 [samples] at SPEAKER_RATE_HZ like a browser's microphone: 20 ms every 20 ms."""
         await self._connection.speak(pcm)
 
 
@@ -78,13 +78,13 @@ async def _turn(answering: Coroutine[Any, Any, Response]) -> Turn:
 
 
 def outcome(turn: Turn) -> str:
-    """Return ``completed``, or how else the answer ended, with the server's reason where it gave one."""
+    """Return ``completed``, or how else the answer ended, with the server's reason if there is one."""
     if turn.complete:
         return "completed"
     if turn.failure is not None:
         return f"{turn.status}: {turn.failure}"
     if turn.status == "completed":
-        return "completed without a sound"
+        return "completed without audio"
     details = turn.response.get("status_details") or {}
     error = details.get("error") or {}
     why = ", ".join(filter(None, (details.get("reason"), error.get("code"), error.get("message"))))
@@ -93,7 +93,7 @@ def outcome(turn: Turn) -> str:
 
 @asynccontextmanager
 async def open_client(target: Target, end_ms: int | None = None) -> AsyncGenerator[BenchClient]:
-    """Open a session while the block lasts; turns end as our clients ask, or after a silence of ``end_ms``.
+    """Open a session while the block lasts. Turns end by semantic detection, or after ``end_ms`` of silence.
 
     Raises BenchError.
     """

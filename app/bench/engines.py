@@ -1,6 +1,6 @@
-"""Figures of the engine alone, in an engine of the bench's own: hand-overs, and the talker's real-time factor.
+"""Figures of the engine alone: hand-overs between stages, and the real-time factor of the TTS model.
 
-Uses the engine's public names only.
+Uses only the engine's public names.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from app.ids import new_id
 from engine import SPEAKER_RATE_HZ, Audio, Engine, EngineSpec, Request
 
 ALONE = Path(__file__).parents[2] / "benchmarks" / "overhead.py"
-"""The program that measures what the engine itself costs. It looks inside the engine, which nothing in app may do."""
+"""The program that measures the engine's own overhead. It uses engine internals, which app must not do."""
 
 LONGEST_S = 10.0
-"""Seconds of the longest text that is spoken; only random weights would go on."""
+"""Maximum seconds of speech for a text; only random weights reach it."""
 
 TEXTS = (
     "The next train to the coast leaves at a quarter past nine, and there is still room in the first carriage.",
@@ -36,10 +36,10 @@ TEXTS = (
 
 
 def handovers(rounds: int) -> list[Figure]:
-    """Measure the time from the end of a stage's step to the beginning of the next stage's, and a step's cost, with no
-    model.
+    """Measure the time between the end of a stage's step and the start of the next stage's, and a step's cost, without
+    a model.
 
-    Only a clone of the repository has the program that measures it; elsewhere there is no such figure.
+    The measuring program exists only in a clone of the repository; elsewhere the figure is left out.
     """
     if not ALONE.exists():
         return []
@@ -57,7 +57,7 @@ def _cost(name: str, values: Sequence[float], bar: float) -> Figure:
 
 
 async def real_time_factor(spec: EngineSpec, rounds: int) -> Figure:
-    """Time to speak a given text over its sound's length: talker and code2wav on one thread, nothing else to do."""
+    """Measure the time to speak a text relative to the length of its audio, on one otherwise idle thread."""
     workers = tuple(dataclasses.replace(worker, threads=1) for worker in spec.workers)
     ratios: list[float] = []
     async with Engine(dataclasses.replace(spec, workers=workers)) as engine:
@@ -75,7 +75,7 @@ async def real_time_factor(spec: EngineSpec, rounds: int) -> Figure:
 
 
 async def _spoken(engine: Engine, text: str) -> tuple[float, float]:
-    """Have a text spoken: the seconds that took, and those that it lasts."""
+    """Speak a text. Returns the seconds that this took, and the seconds of audio."""
     request = Request(
         id=new_id("bench"),
         session="bench",

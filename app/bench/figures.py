@@ -1,4 +1,4 @@
-"""Figures with their bars: how they are judged, shown and saved."""
+"""Figures with their targets: how they are judged, shown and saved."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from app.commands import terminal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured value; ``bar`` is the most that it may be, None where none is set. No value is a failure.
+    """One measured value. ``bar`` is its maximum, or None without one. A missing value is a failure.
 
-    Of a *control*, which shows that what is measured can be missed, ``bar`` is the least.
+    A *control* shows that the measurement can fail; its ``bar`` is a minimum.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Figure:
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return a percentile, linear between the two nearest values; None of no values."""
+    """Return a percentile, interpolated linearly; None without values."""
     return float(np.percentile(values, percent)) if values else None
 
 
@@ -51,11 +51,11 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def report(figures: Sequence[Figure], model: str, json_path: Path | None, **more: Any) -> bool:
-    """Print the figures, save them where a file is named, and return whether every bar was held."""
+    """Print the figures, save them to a file if named, and return whether every target was met."""
     show(figures, Console(emoji=False))
     if json_path is not None:
         save(figures, model, json_path, **more)
-        terminal.say(f"the figures are in {json_path}")
+        terminal.say(f"figures saved to {json_path}")
     return all(figure.passed for figure in figures)
 
 
@@ -70,7 +70,7 @@ def show(figures: Sequence[Figure], console: Console) -> None:
 
 
 def save(figures: Sequence[Figure], model: str, path: Path, **more: Any) -> None:
-    """Write the figures as JSON, with the machine they were measured on and ``more`` keys."""
+    """Write the figures as JSON, with a description of the machine and the keys in ``more``."""
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
     rows: list[dict[str, Any]] = [asdict(figure) | {"passed": figure.passed} for figure in figures]
     whole = {"model": model, "machine": machine, "figures": rows} | more

@@ -1,4 +1,4 @@
-"""Figures over the WebSocket, as a client sees it: typed turns, many at once, voice sessions, and full load."""
+"""Figures over the WebSocket as a client sees them: typed turns, concurrent turns, voice sessions and full load."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PROMPTS = (
     "What time is it?",
 )
 SPOKEN = "Repeat after me: what can you do."
-"""The text that the bench has the server itself say, to say it back into a microphone."""
+"""A text that the server speaks, and the bench then says to it."""
 
 AT_ONCE = 8
 SPEAKERS = 2
 
 
 class Clients:
-    """The share of the machine that this process, in which all clients are, takes beside the server."""
+    """CPU usage of this process, which contains all clients."""
 
     def __init__(
         self, now: Callable[[], float] = time.monotonic, busy: Callable[[], float] = time.process_time
@@ -46,12 +46,12 @@ class Clients:
 
     @property
     def cores(self) -> float:
-        """Return how many cores it has kept busy since then, on average."""
+        """Return the average number of busy cores since the start."""
         return (self._busy() - self._before_s) / max(self._now() - self._begun_s, 1e-9)
 
 
 async def typed(target: Target, count: int) -> list[Figure]:
-    """TTFA(commit): from response.create to the first audible sound, one turn after another."""
+    """Measure TTFA(commit) from response.create to the first audible sound, one turn after another."""
     async with open_client(target) as client:
         await client.typed(PROMPTS[0])
         turns = [await client.typed(PROMPTS[i % len(PROMPTS)]) for i in range(count)]
@@ -59,7 +59,7 @@ async def typed(target: Target, count: int) -> list[Figure]:
 
 
 async def typed_at_once(target: Target, rounds: int) -> list[Figure]:
-    """Eight clients ask at the same moment; none of their players may run dry."""
+    """Measure underruns while eight clients request answers at the same time."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(open_client(target)) for _ in range(AT_ONCE)]
         took = Clients()
@@ -74,7 +74,7 @@ async def typed_at_once(target: Target, rounds: int) -> list[Figure]:
 
 
 async def voices(target: Target, rounds: int) -> list[Figure]:
-    """Eight open microphones; two of their users speak at a time, the others are silent."""
+    """Measure eight open microphones; two users speak at a time, the others are silent."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(open_client(target)) for _ in range(AT_ONCE)]
         words = await speech(target, clients[0])
@@ -87,7 +87,7 @@ async def voices(target: Target, rounds: int) -> list[Figure]:
 
 
 async def full_load(target: Target, listeners: int, seconds: float) -> list[Figure]:
-    """Have ``listeners`` ask again and again, each as soon as the last answer was heard."""
+    """Measure underruns of ``listeners`` that request answers continuously, each after hearing the previous one."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(open_client(target)) for _ in range(listeners)]
         took, until_s = Clients(), time.monotonic() + seconds
@@ -97,7 +97,7 @@ async def full_load(target: Target, listeners: int, seconds: float) -> list[Figu
 
 
 async def _listener(client: BenchClient, number: int, until_s: float) -> list[Turn]:
-    """Begin at another moment than the other listeners, so that not all ask at once."""
+    """Start at a different time than the other listeners, so that not all requests arrive at once."""
     await asyncio.sleep(number * 0.1)
     return await talk(client, number, until_s)
 
@@ -113,17 +113,17 @@ async def talk(client: BenchClient, number: int, until_s: float) -> list[Turn]:
 
 
 async def speech(target: Target, client: BenchClient, asked: str = SPOKEN) -> Pcm:
-    """Some words to say into a microphone: int16 [samples] at SPEAKER_RATE_HZ, no silence at its ends."""
+    """Return speech for a microphone without silence at its ends: int16 [samples] at SPEAKER_RATE_HZ."""
     if target.speech is not None:
         return target.speech
     turn = await client.typed(asked)
     if not turn.complete:
-        raise BenchError("the server did not speak, so there is nothing to say to it")
+        raise BenchError("the server returned no audio, so the bench has no speech to send: use --speech FILE")
     return voiced((turn.player.wave * 32767).astype("<i2"))
 
 
 async def _voice_round(clients: Sequence[BenchClient], speech: Pcm, number: int) -> list[Turn]:
-    """Each client's microphone runs until both answers are complete; two have speech on theirs."""
+    """Run all microphones until both answers are complete; two of them contain speech."""
     speakers = [clients[(number * SPEAKERS + i) % len(clients)] for i in range(SPEAKERS)]
     others = [client for client in clients if client not in speakers]
     silent = [asyncio.create_task(silence(client)) for client in others]
@@ -136,7 +136,7 @@ async def _voice_round(clients: Sequence[BenchClient], speech: Pcm, number: int)
 
 
 async def speak(client: BenchClient, speech: Pcm) -> Turn:
-    """Speak, then stay silent with the microphone on until the answer is complete."""
+    """Speak, and then send silence until the answer is complete."""
     await client.microphone(speech)
     client.speech_ended()
     quiet = asyncio.create_task(silence(client))
@@ -148,20 +148,20 @@ async def speak(client: BenchClient, speech: Pcm) -> Turn:
 
 
 async def hear_out(client: BenchClient, speech: Pcm) -> Turn:
-    """Speak, and hear the answer to its end."""
+    """Speak, and wait until the answer has been heard."""
     turn = await speak(client, speech)
     await asyncio.sleep(max(0.0, turn.player.ends_s - time.monotonic()))
     return turn
 
 
 async def silence(client: BenchClient) -> None:
-    """A silent microphone, for ever."""
+    """Send silence until cancelled."""
     while True:
         await client.microphone(np.zeros(SPEAKER_RATE_HZ, "<i2"))
 
 
 def _first_audio(name: str, turns: Sequence[Turn], bar: float | None = None) -> list[Figure]:
-    """p50 and p95, with a missing answer counted as one that never came."""
+    """Return p50 and p95. A missing answer makes both figures missing."""
     times_ms = [turn.ttfa_s * 1000 for turn in turns if turn.ttfa_s is not None]
     missing = len(turns) - len(times_ms)
     note = f"{len(turns)} turns" + (f", {missing} without sound: {counted(map(outcome, turns))}" if missing else "")
@@ -173,7 +173,7 @@ def _first_audio(name: str, turns: Sequence[Turn], bar: float | None = None) -> 
 
 
 def underruns(name: str, turns: Sequence[Turn], took: Clients) -> list[Figure]:
-    """Underruns of a player without prebuffer. An answer that is not complete makes the figure void."""
+    """Count the underruns of a player without a buffer. An incomplete answer makes the figure missing."""
     whole = all(turn.complete for turn in turns)
     count = sum(turn.player.underruns for turn in turns)
     dry_ms = sum(turn.player.dry_s for turn in turns) * 1000
@@ -184,5 +184,5 @@ def underruns(name: str, turns: Sequence[Turn], took: Clients) -> list[Figure]:
 
 
 def counted(outcomes: Iterable[str]) -> str:
-    """``12 completed; 4 failed: …``: how often each of them, the most frequent first."""
+    """Count outcomes, most frequent first: ``12 completed; 4 failed: …``."""
     return "; ".join(f"{count} {one}" for one, count in Counter(outcomes).most_common())

@@ -1,6 +1,6 @@
-"""The server that is measured: a process of its own, started as a user would start it. Unix and Windows alike.
+"""The measured server: a separate process, started as a user would start it, on Unix and Windows.
 
-Knows no protocol but `/health`.
+Knows no protocol except `/health`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A green server."""
+    """A server that is ready."""
 
     url: str
     green_s: float
-    """Seconds from the start of the process until it was green."""
+    """Seconds from the start of the process until it was ready."""
     pid: int
 
     def rss_gb(self) -> float:
-        """Resident memory of all its processes; what they share counts in each."""
+        """Return the resident memory of all its processes. Shared memory counts in each."""
         root = psutil.Process(self.pid)
         sizes = 0
         for process in (root, *root.children(recursive=True)):
@@ -50,13 +50,14 @@ class Subject:
 
 
 Changes = Mapping[str, Any]
-"""Changes that another configuration makes: ``{"server.turns.guess_ms": 0}``; below ``workers`` each of them gets
-it."""
+"""Changes to a configuration, such as ``{"server.turns.guess_ms": 0}``. A path below ``workers`` applies to each
+worker.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A deployment that is to be measured, perhaps with weights of its own, and what is said to it (see Target)."""
+    """A deployment to measure, optionally with other weights, and the speech to send (see Target)."""
 
     config: str | None = None
     weights: str | None = None
@@ -64,7 +65,7 @@ class Served:
 
     @contextmanager
     def running(self, changes: Changes | None = None) -> Generator[Subject]:
-        """A server for it while the block lasts. Raises BenchError if it does not turn green."""
+        """Run a server for the deployment while the block lasts. Raises BenchError if it does not become ready."""
         named = {} if self.weights is None else {"weights": self.weights}
         with running(self.config, changes={**named, **(changes or {})}) as server:
             yield server
@@ -81,11 +82,10 @@ def running(
     log: Path | None = None,
     program: Sequence[str] = ("-m", "parley_voice.app"),
 ) -> Generator[Subject]:
-    """A server for a deployment while the block lasts, behind TLS if a file with a certificate and its key is given.
+    """Run a server for a deployment while the block lasts, with TLS if ``certificate`` is set.
 
-    Its own words are added to ``log``, or kept nowhere. ``program`` is what Python runs.
-
-    Raises BenchError if it does not turn green.
+    Its output is appended to ``log``, if set. ``program`` is what Python runs. Raises BenchError if it does not become
+    ready.
     """
     with ExitStack() as stack:
         config = config or DEFAULT
@@ -116,7 +116,7 @@ def _running(config: str, certificate: Path | None, log: IO[str], program: Seque
 
 @contextmanager
 def _changed(path: Path, changes: Changes) -> Generator[Path]:
-    """A configuration with some things said otherwise, in a file of its own while the block lasts."""
+    """Write a changed configuration to a temporary file while the block lasts."""
     tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     for where, value in changes.items():
         _say(tree, where.split("."), value)
@@ -138,7 +138,7 @@ def _say(tree: Any, where: Sequence[str], value: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe that asks a server whether it is green; behind TLS, one that shows this certificate."""
+    """Checks whether a server is ready. With TLS, it must have this certificate."""
 
     url: str
     certificate: Path | None
@@ -156,11 +156,11 @@ def _wait_until_green(process: subprocess.Popen[str], probe: Probe, begun_s: flo
     while time.monotonic() - begun_s < START_S:
         if process.poll() is not None:
             log.seek(0)
-            raise BenchError(f"the server ended before it was green: {(log.read().splitlines() or ['?'])[-1]}")
+            raise BenchError(f"the server exited before it was ready: {(log.read().splitlines() or ['?'])[-1]}")
         if probe.green():
             return
         time.sleep(POLL_S)
-    raise BenchError(f"the server was not green after {START_S:g} s")
+    raise BenchError(f"the server was not ready after {START_S:g} s")
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

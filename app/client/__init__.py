@@ -1,4 +1,4 @@
-"""A typed client of Realtime servers, this one or another: for tests, for the bench, and for your own programs.
+"""A typed client for Realtime servers, Parley or others: for tests, benchmarks and your own programs.
 
 ``async with connect("http://127.0.0.1:8000") as client: answer = await client.ask("What can you do?")``
 """
@@ -70,12 +70,23 @@ async def connect(
     eagerness: Eagerness | None = "auto",
     silence_s: float = SILENCE_S,
 ) -> AsyncGenerator[Client]:
-    """A session at ``http(s)://host:port`` while the block lasts. ``trust`` verifies an ``https`` server's certificate.
+    """Open a session at a server; it ends with the block.
 
-    Over a WebSocket, a path in ``url`` says where the API lies, if it is not ``/v1``.
-    ``eagerness`` says how soon spoken turns are answered, once they sound finished (``semantic_vad``); with None the
-    server's own default ends them. A WebSocket whose server answers no ping for ``silence_s`` has ended.
-    Raises ClientError if there is none to be had.
+    Args:
+      url: ``http(s)://host:port``. For a WebSocket, a path replaces the default ``/v1`` of the API.
+      model: The model to request.
+      key: The API key.
+      tools: Functions that the model may call; the client runs them.
+      trust: Verifies the certificate of an ``https`` server.
+      transport: How events and audio are carried.
+      eagerness: How soon a finished spoken turn is answered (``semantic_vad``); None uses the server's default.
+      silence_s: Seconds without a response to a ping after which a WebSocket counts as lost.
+
+    Yields:
+      The client of the session.
+
+    Raises:
+      ClientError: The session could not be opened.
     """
     opened = _opened(transport)
     async with opened(url, model, key, trust, silence_s) as channel, Client(channel, tools, eagerness) as client:

@@ -1,4 +1,4 @@
-"""The seam by which a client reaches a server: WebSocket and WebRTC share it, and its errors."""
+"""The interface between a client and its transport (WebSocket or WebRTC), and the client's errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.core import Pcm
 
 
 class ClientError(EngineError):
-    """The server can't be reached, has gone, or refuses; ``code`` is its word for why."""
+    """The server is unreachable, was lost, or refused; ``code`` is the server's error code."""
 
     code = "client_error"
 
@@ -23,17 +23,17 @@ class ClientError(EngineError):
 
 
 class ClientChannel(Protocol):
-    """An open connection. One task receives; any may send."""
+    """An open connection. Only one task may receive; any task may send."""
 
     plays: bool
-    """Whether the server itself plays answers out, and so knows what was heard."""
+    """Whether the server plays answers in real time, and so knows what was heard."""
 
     async def send(self, event: dict[str, Any]) -> None:
-        """Raises ClientError once the connection has ended."""
+        """Send an event. Raises ClientError once the connection has ended."""
         ...
 
     async def speak(self, pcm: Pcm) -> None:
-        """The next piece of the microphone: int16 [samples] at SPEAKER_RATE_HZ."""
+        """Send the next audio of the microphone: int16 [samples] at SPEAKER_RATE_HZ."""
         ...
 
     async def receive(self) -> Event:
@@ -42,16 +42,16 @@ class ClientChannel(Protocol):
 
 
 def server_parts(url: str) -> SplitResult:
-    """Return the parts of a server's address, with the scheme ``http`` or ``https``. Raises ClientError."""
+    """Split a server's URL; the scheme becomes ``http`` or ``https``. Raises ClientError."""
     parts = urlsplit(url)
     scheme = {"http": "http", "https": "https", "ws": "http", "wss": "https"}.get(parts.scheme)
     if scheme is None or not parts.netloc:
-        raise ClientError(f"{url!r} is no address of a server: give one like http://127.0.0.1:8000")
+        raise ClientError(f"{url!r} is not a valid server URL: use one like http://127.0.0.1:8000")
     return parts._replace(scheme=scheme)
 
 
 def refusal(body: bytes, otherwise: str) -> ClientError:
-    """Return why a server refuses, in its own words; ``otherwise`` stands in for a body without any."""
+    """Return a server's refusal as an error; ``otherwise`` is the message if the body has none."""
     try:
         error = orjson.loads(body)["error"]
         return ClientError(str(error["message"]), str(error["code"]))

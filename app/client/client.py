@@ -1,6 +1,6 @@
-"""A conversation with a Realtime server, as Python sees it: ask, speak, listen, interrupt.
+"""A conversation with a Realtime server from Python: ask, speak, listen, interrupt.
 
-One task reads the channel from ``__aenter__`` on, so that times are those of the arrival. Knows no transport: that is a
+One task reads the channel from ``__aenter__`` on, so timestamps are those of arrival. Knows no transport, only a
 ``ClientChannel``.
 """
 
@@ -38,14 +38,15 @@ from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 
 Eagerness = Literal["low", "medium", "high", "auto"]
-"""The haste with which a turn is answered that may be over: ``low`` lets its speaker think, ``high`` takes a pause for
-its end."""
+"""How soon a turn that may be over is answered: ``low`` gives the user time to think, ``high`` takes each pause for the
+end.
+"""
 
 UNASKED = 100
-"""Answers to spoken turns that may wait for ``answer``; the oldest goes first."""
+"""Maximum number of responses to spoken turns that wait for ``answer``; the oldest is dropped first."""
 
 PATIENCE_S = 15.0
-"""Silence after which a spoken turn has no answer: the most patient turn detection waits for 8 s."""
+"""Seconds of silence after which a spoken turn counts as unanswered. The slowest turn detection waits 8 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +56,19 @@ class Tool:
     name: str
     description: str
     run: Callable[..., Awaitable[Any]]
-    """The function: it gets the arguments by name, and the model gets its result as JSON."""
+    """The function. It receives the arguments by name; the model receives its result as JSON."""
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
 
     def schema(self) -> dict[str, Any]:
-        """Return the tool as the session's settings list it."""
+        """Return the tool in the format of the session's settings."""
         about = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", **about}
 
 
 class Client:
-    """``async with Client(line) as client:`` is a session that has been greeted. ``now`` is monotonic.
+    """A session: ``async with Client(channel) as client:``. ``now`` returns monotonic seconds.
 
-    With an ``eagerness``, spoken turns end when they sound finished; without, as the server ends them by default.
+    With an ``eagerness``, spoken turns end by semantic turn detection; otherwise by the server's default.
     """
 
     def __init__(
@@ -78,17 +79,17 @@ class Client:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.session: dict[str, Any] = {}
-        """The settings in effect."""
+        """The effective settings."""
         self._channel = channel
         self._eagerness = eagerness
         self._now = now
         self._microphone = Microphone(channel, now)
         self._tools = {tool.name: tool for tool in tools}
-        self._asked: dict[str, Response] = {}  # by our own name for them, until the server has given them an id
-        self._said: dict[str, Response] = {}  # by the names of the items that an answer is asked to
-        self._answers: dict[str, Response] = {}  # under way, by the server's id
+        self._asked: dict[str, Response] = {}  # by the event id of the request, until the server has assigned an id
+        self._said: dict[str, Response] = {}  # by the event ids of the items that the response answers
+        self._answers: dict[str, Response] = {}  # in progress, by the server's id
         self._unasked: deque[Response] = deque(maxlen=UNASKED)
-        self._readers: WeakSet[Events] = WeakSet()  # a reader that has stopped is forgotten
+        self._readers: WeakSet[Events] = WeakSet()  # readers that are no longer referenced disappear
         self._changed = asyncio.Event()
         self._lost: ClientError | None = None
         self._spoken_s = 0.0
@@ -110,7 +111,7 @@ class Client:
         await self._close()
 
     async def configure(self, **session: Any) -> dict[str, Any]:
-        """Change settings, and return those in effect. Raises ClientError if the server refuses."""
+        """Change settings and return the effective ones. Raises ClientError if the server refuses."""
         events = self.events()
         event_id = await self.send("session.update", session={"type": "realtime", **session})
         async for event in events:
@@ -121,7 +122,7 @@ class Client:
         raise self._gone()
 
     def _asked_for(self) -> dict[str, Any]:
-        """The settings that its user gave it from the start."""
+        """Return the settings to send at the start."""
         asked: dict[str, Any] = {}
         if self._tools:
             asked["tools"] = [tool.schema() for tool in self._tools.values()]
@@ -131,33 +132,33 @@ class Client:
         return asked
 
     async def say(self, text: str, *pictures: bytes) -> None:
-        """Add a message of the user's: PNGs or JPEGs, then text. Nothing is answered yet."""
+        """Add a user message: PNG or JPEG images, then text. It is not answered yet."""
         await self.send("conversation.item.create", item=_message(text, pictures))
 
     async def ask(self, text: str, *pictures: bytes, **response: Any) -> Response:
-        """Say something and wait for the whole answer, that to the results of tools included. Raises ClientError."""
+        """Send a message and wait for the complete answer, after the results of tools. Raises ClientError."""
         return await self._with_tools(await self._answered(response, _message(text, pictures)), response)
 
     async def respond(self, **response: Any) -> Response:
-        """Ask for an answer to what was said, and wait for all of it. Raises ClientError.
+        """Request an answer to the conversation, and wait until it is complete. Raises ClientError.
 
-        A function that has to be called (``tool_choice``) is called once: its result is answered freely.
+        A function required by ``tool_choice`` is called once; the answer to its result may be anything.
         """
         return await self._with_tools(await self._answered(response), response)
 
     async def speak(self, pcm: Pcm) -> None:
-        """Say int16 [samples] at SPEAKER_RATE_HZ at the pace of a microphone: 20 ms every 20 ms."""
+        """Send int16 [samples] at SPEAKER_RATE_HZ in real time: 20 ms every 20 ms."""
         await self._microphone.speak(pcm)
 
     def speech_ended(self) -> None:
-        """The last voiced sample was sent: the answer to it counts from now."""
+        """Mark the end of speech: the time to the first audio of the answer counts from now."""
         self._spoken_s = self._now()
 
     async def answer(self, patience_s: float = PATIENCE_S) -> Response:
-        """Wait for the next answer that the server began by itself, at the end of a spoken turn, and for its end.
+        """Wait for the next answer to a spoken turn, until it is complete.
 
-        Until it begins, the microphone is silent whenever nobody ``speak``s: a turn ends with a silence, which a
-        recording may lack. Raises ClientError, too, if no answer has begun after ``patience_s`` of it.
+        Until it starts, the client sends silence whenever nothing is spoken: a turn ends with silence, which a
+        recording may lack. Raises ClientError, also if no answer starts within ``patience_s`` of silence.
         """
         if not self._unasked:
             await self._be_silent(patience_s)
@@ -165,11 +166,11 @@ class Client:
 
     @property
     def audible(self) -> bool:
-        """Whether some sound of an answer under way could be heard."""
+        """Whether audible sound of an active answer has arrived."""
         return any(answer.ttfa_s is not None for answer in self._answers.values() if not answer.ended)
 
     async def interrupt(self) -> None:
-        """Stop the answers under way; the conversation keeps what was played of them by now."""
+        """Stop the active answers. The conversation keeps the part of them that was played."""
         for answer in [one for one in self._answers.values() if not one.ended]:
             await self.send("response.cancel", response_id=answer.id)
             if self._channel.plays:
@@ -180,7 +181,7 @@ class Client:
                 await self.send("conversation.item.truncate", **where)
 
     def events(self) -> Events:
-        """Everything that the server says from this call on."""
+        """Return an iterator over all events from now on."""
         events = Events()
         self._readers.add(events)
         if self._lost is not None:
@@ -188,15 +189,15 @@ class Client:
         return events
 
     async def send(self, type: str, **fields: Any) -> str:
-        """Say any event of the protocol, and return its ``event_id``. Raises ClientError if the connection is lost."""
+        """Send any event of the protocol and return its ``event_id``. Raises ClientError if the connection is lost."""
         fields.setdefault("event_id", new_id("event"))
         await self._channel.send({"type": type, **fields})
         return fields["event_id"]
 
     async def _answered(self, response: dict[str, Any], *items: dict[str, Any]) -> Response:
-        """One answer that was asked for, behind these items; the server echoes by which name it was.
+        """Request a response, after adding these items. The server echoes the request's id in the response's metadata.
 
-        What the server answers without one of them is stopped, and says nothing to what was asked.
+        If the server refuses an item, the response is cancelled.
         """
         event_id, said = new_id("event"), {new_id("event"): item for item in items}
         answer = self._asked[event_id] = Response(self._now())
@@ -217,14 +218,19 @@ class Client:
                 self._said.pop(name, None)
 
     async def _with_tools(self, answer: Response, response: dict[str, Any]) -> Response:
-        """The answer, or the one to the results of the functions that it calls, if all are ours to run."""
+        """Run the called functions, and return the answer to their results; stops if one of the functions is not
+        ours.
+        """
         while answer.calls and all(call.name in self._tools for call in answer.calls):
             results = [await self._result(call) for call in answer.calls]
             answer = await self._answered(self._behind_calls(response), *results)
         return answer
 
     def _behind_calls(self, response: dict[str, Any]) -> dict[str, Any]:
-        """The options of an answer to results: these are in the conversation, and who had to call has called."""
+        """Return the options of the response to tool results.
+
+        The results are in the conversation, so ``input`` is dropped, and another tool call is optional.
+        """
         again = {name: value for name, value in response.items() if name != "input"}
         if response.get("tool_choice", self.session.get("tool_choice")) != "none":
             again["tool_choice"] = "auto"
@@ -241,7 +247,7 @@ class Client:
         return {"type": "function_call_output", "call_id": call.call_id, "output": orjson.dumps(result).decode()}
 
     async def _read(self) -> None:
-        """Take events for ever; the end of the connection is the end of everything that waits."""
+        """Receive events until the connection ends; then fail everything that waits."""
         try:
             while True:
                 self._take(await self._channel.receive(), self._now())
@@ -287,7 +293,7 @@ class Client:
         self._answers[event.id] = answer
 
     async def _be_silent(self, longest_s: float) -> None:
-        """Be silent until a spoken turn is answered. Raises ClientError."""
+        """Send silence until a spoken turn is answered. Raises ClientError."""
         silent = asyncio.create_task(self._microphone.be_silent(longest_s), name="client:silent")
         silent.add_done_callback(lambda _: self._changed.set())
         try:
@@ -298,10 +304,10 @@ class Client:
         if not self._unasked:
             if isinstance(lost, ClientError):
                 raise lost
-            raise ClientError(f"the server has begun no answer after {longest_s:g} s of silence", "no_answer")
+            raise ClientError(f"the server started no answer within {longest_s:g} s of silence", "no_answer")
 
     async def _until(self, true: Callable[[], bool]) -> None:
-        """Wait for what an event brings. Raises ClientError if the connection ends first."""
+        """Wait until a condition holds, checking after each event. Raises ClientError if the connection ends first."""
         while not true():
             if self._lost is not None:
                 raise self._gone()
@@ -309,7 +315,7 @@ class Client:
             await self._changed.wait()
 
     def _gone(self) -> ClientError:
-        return self._lost or ClientError("the session has been left", "connection_lost")
+        return self._lost or ClientError("the session was closed", "connection_lost")
 
     async def _close(self) -> None:
         self._reading.cancel()

@@ -1,6 +1,6 @@
 """A Realtime server's events as types: those that a client acts on, and ``Other`` for the rest.
 
-The names and fields are the protocol's (openai-python ``types/realtime``). Knows no socket.
+Names and fields are the protocol's (openai-python ``types/realtime``). Knows no socket.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.core import Pcm
 
 
 class SessionCreated(Struct, frozen=True):
-    """The first event of every session: its settings."""
+    """The first event of a session, with its settings."""
 
     session: dict[str, Any]
 
@@ -25,7 +25,7 @@ class SessionUpdated(Struct, frozen=True):
 
 
 class SpeechStarted(Struct, frozen=True):
-    """The user began to speak; what was playing is to stop."""
+    """The user started to speak. Playback should stop."""
 
     item_id: str
     audio_start_ms: int
@@ -37,7 +37,7 @@ class SpeechStopped(Struct, frozen=True):
 
 
 class TranscriptionCompleted(Struct, frozen=True):
-    """The user's words in an item."""
+    """The transcript of a user's item."""
 
     item_id: str
     transcript: str
@@ -52,7 +52,7 @@ class ResponseCreated(Struct, frozen=True):
 
 
 class TextDelta(Struct, frozen=True):
-    """The next words of an answer, typed or spoken."""
+    """The next words of an answer, written or spoken."""
 
     response_id: str
     item_id: str
@@ -60,7 +60,7 @@ class TextDelta(Struct, frozen=True):
 
 
 class AudioDelta(Struct, frozen=True):
-    """The next samples of an answer."""
+    """The next audio of an answer."""
 
     response_id: str
     item_id: str
@@ -68,12 +68,12 @@ class AudioDelta(Struct, frozen=True):
 
     @property
     def pcm(self) -> Pcm:
-        """int16 [samples] at SPEAKER_RATE_HZ."""
+        """The audio as int16 [samples] at SPEAKER_RATE_HZ."""
         return np.frombuffer(self.delta, "<i2")
 
 
 class CallDone(Struct, frozen=True):
-    """The model asks for a function."""
+    """The model calls a function."""
 
     response_id: str
     call_id: str
@@ -82,7 +82,7 @@ class CallDone(Struct, frozen=True):
 
 
 class ResponseDone(Struct, frozen=True):
-    """The end of an answer, whatever its status."""
+    """The end of a response, with any status."""
 
     response: dict[str, Any]
 
@@ -96,14 +96,14 @@ class ResponseDone(Struct, frozen=True):
 
 
 class ItemTruncated(Struct, frozen=True):
-    """An answer was cut to what was heard of it."""
+    """An answer was truncated to the part that was heard."""
 
     item_id: str
     audio_end_ms: int
 
 
 class Error(Struct, frozen=True):
-    """Something that was asked can't be done; the session goes on."""
+    """A request of the client failed; the session continues."""
 
     error: dict[str, Any]
 
@@ -117,12 +117,12 @@ class Error(Struct, frozen=True):
 
     @property
     def event_id(self) -> str | None:
-        """The client's own name for what it asked."""
+        """The id of the client's event that failed."""
         return self.error.get("event_id")
 
 
 class Other(Struct, frozen=True):
-    """Any other event, as it came."""
+    """Any other event, unchanged."""
 
     type: str
     event: dict[str, Any]
@@ -162,9 +162,9 @@ _KINDS: dict[str, type[Event]] = {
 
 
 def decode(text: str | bytes) -> Event:
-    """The event in a message. Raises ValueError for what is no event of the protocol."""
+    """Decode an event. Raises ValueError if the message is not an event of the protocol."""
     tree: Any = msgspec.json.decode(text)
     if not isinstance(tree, dict) or not isinstance(kind := tree.get("type"), str):
-        raise ValueError("an event is a JSON object with a 'type'")
+        raise ValueError("an event must be a JSON object with a 'type'")
     known = _KINDS.get(kind)
     return msgspec.convert(tree, known) if known is not None else Other(kind, tree)

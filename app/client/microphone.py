@@ -1,4 +1,4 @@
-"""A microphone as the server hears it: 20 ms of sound every 20 ms, or of silence. ``now`` is monotonic."""
+"""A simulated microphone: sends 20 ms of audio or silence every 20 ms. ``now`` returns monotonic seconds."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ PIECE = round(PIECE_S * SPEAKER_RATE_HZ)
 
 
 class Microphone:
-    """A microphone for one voice at a time: a second speaker waits for the first."""
+    """A microphone for one speaker at a time; others wait."""
 
     def __init__(self, channel: ClientChannel, now: Callable[[], float]) -> None:
         self._channel = channel
         self._now = now
         self._taken = asyncio.Lock()
-        self._due_s = 0.0  # when the next piece is to leave
+        self._due_s = 0.0  # when the next piece is due
 
     async def speak(self, pcm: Pcm) -> None:
-        """Send int16 [samples] at SPEAKER_RATE_HZ at their own pace."""
+        """Send int16 [samples] at SPEAKER_RATE_HZ in real time."""
         async with self._taken:
             self._due_s = max(self._due_s, self._now())
             for at in range(0, len(pcm), PIECE):
                 await self._send(pcm[at : at + PIECE])
 
     async def be_silent(self, longest_s: float) -> None:
-        """Send so much silence at its own pace, whenever nobody speaks."""
+        """Send silence in real time, whenever nobody speaks, for ``longest_s`` seconds in all."""
         silence = np.zeros(PIECE, np.int16)
         self._due_s = max(self._due_s, self._now())
         for _ in range(round(longest_s / PIECE_S)):
@@ -40,7 +40,7 @@ class Microphone:
                 await self._send(silence)
 
     async def _send(self, piece: Pcm) -> None:
-        """The next piece, once those before it have been said; a late one does not hold up the rest."""
+        """Send a piece when it is due. A late piece does not delay the following ones."""
         await asyncio.sleep(max(0.0, self._due_s - self._now()))
         await self._channel.speak(piece)
         self._due_s += PIECE_S

@@ -1,8 +1,8 @@
-"""A listener's player as arithmetic: it starts at the first packet, with no prebuffer, and runs dry when it must.
+"""A simulated player, which starts at the first packet without a buffer and may run dry.
 
-Sans-I/O: arrival times are arguments. The definitions are those of the README's figures: first sound is the first
-20 ms whose RMS is above −45 dBFS, and a pause in which the player has nothing left to play is an underrun, unless
-nothing but silence comes behind it: a call's answer is followed by silent packets, which nobody misses.
+Sans-I/O: arrival times are arguments. The definitions match the README's figures: the first sound is the first 20 ms
+with an RMS above −45 dBFS. An underrun is a pause in which the player has nothing to play, unless only silence follows:
+after a call's answer, silent packets arrive that nobody misses.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from engine.core import Wave
 WINDOW_SAMPLES = SPEAKER_RATE_HZ // 50
 AUDIBLE_RMS = 10 ** (-45 / 20)
 SILENT = 10 ** (-66 / 20)
-"""A sample that is not louder than this is digital silence, as a codec gives it back."""
+"""Samples up to this level are digital silence after a codec."""
 
 TOLERANCE_S = 0.001
-"""A gap shorter than this is the clock's, not the stream's: no listener hears a millisecond."""
+"""Shorter gaps are clock jitter: no listener hears a millisecond."""
 
 
 @dataclass(slots=True)
 class Player:
-    """The sound of one answer as its listener hears it. ``receive`` its packets in order."""
+    """The audio of one answer as its listener hears it. Pass the packets to ``receive`` in order."""
 
     first_s: float | None = None
-    """The time at which the first packet with samples came."""
+    """Arrival time of the first packet with samples."""
     samples: int = 0
-    _gaps: list[tuple[int, float, float]] = field(default_factory=list[tuple[int, float, float]])  # before a sample
+    # first sample after the gap, start, end
+    _gaps: list[tuple[int, float, float]] = field(default_factory=list[tuple[int, float, float]])
     _plays_until_s: float = 0.0
     _starts: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
     _waves: list[Wave] = field(default_factory=list[Wave])
 
     def receive(self, at_s: float, wave: Wave) -> None:
-        """Float32 [samples] at SPEAKER_RATE_HZ that arrived at ``at_s``."""
+        """Add float32 [samples] at SPEAKER_RATE_HZ that arrived at ``at_s``."""
         if not len(wave):
             return
         if self.first_s is None:
@@ -51,7 +52,7 @@ class Player:
 
     @property
     def gaps(self) -> list[tuple[float, float]]:
-        """The underruns: from when until when there was nothing left to play."""
+        """Return the start and end of each underrun."""
         if not self._gaps:
             return []
         loud = np.flatnonzero(np.abs(self.wave) > SILENT)
@@ -72,7 +73,7 @@ class Player:
 
     @property
     def ends_s(self) -> float:
-        """Return when the listener has heard all that came."""
+        """Return the time when all received audio has been played."""
         return self._plays_until_s
 
     @property
@@ -80,7 +81,7 @@ class Player:
         return self.samples / SPEAKER_RATE_HZ
 
     def played_samples(self, now_s: float) -> int:
-        """Return how much of it has been heard by ``now_s``."""
+        """Return how many samples have been played at ``now_s``."""
         if not self._starts:
             return 0
         first, start_s = next((one for one in reversed(self._starts) if one[1] <= now_s), self._starts[0])
@@ -89,12 +90,12 @@ class Player:
 
     @property
     def wave(self) -> Wave:
-        """All that came, as float32 [samples]."""
+        """Return all received audio as float32 [samples]."""
         return np.concatenate(self._waves) if self._waves else np.zeros(0, np.float32)
 
     @property
     def audible_s(self) -> float | None:
-        """Return when the listener hears the first sound; None while there was none: silence is not an answer."""
+        """Return when the listener hears the first sound; None if there was only silence."""
         wave = self.wave
         windows = wave[: len(wave) // WINDOW_SAMPLES * WINDOW_SAMPLES].reshape(-1, WINDOW_SAMPLES)
         loud = np.flatnonzero(np.sqrt((windows.astype(np.float64) ** 2).mean(axis=1)) > AUDIBLE_RMS)

@@ -1,4 +1,4 @@
-"""Events that a client has received and has not read yet: an async iterator."""
+"""An async iterator over events that a client has received but not read yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.client.channel import ClientError
 from app.client.events import Event
 
 UNREAD = 10_000
-"""Events that may wait for a reader of ``events``: a long answer has some hundred."""
+"""Maximum number of unread events; a long answer has some hundred."""
 
 
 class Events:
@@ -22,7 +22,7 @@ class Events:
         self._overflowed = False
 
     def put(self, event: Event | None) -> None:
-        """The next event; None is the end. Never waits."""
+        """Add the next event; None marks the end. Never waits."""
         if len(self._unread) < UNREAD:
             self._unread.append(event)
         else:
@@ -37,7 +37,7 @@ class Events:
             self._news.clear()
             await self._news.wait()
         if self._overflowed:
-            raise ClientError(f"{UNREAD} events wait to be read")
+            raise ClientError(f"the reader is too slow: {UNREAD} events are unread")
         event = self._unread.popleft()
         if event is None:
             self._unread.append(None)

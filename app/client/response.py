@@ -1,4 +1,4 @@
-"""One response as its client gets it: its words, its sound, and when what came. Sans-I/O: times are arguments."""
+"""One response as its client receives it: text, audio and arrival times. Sans-I/O: times are arguments."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from engine.core import Pcm
 
 @dataclass(slots=True)
 class Response:
-    """Complete once ``done`` returns. ``begun_s`` is when what it counts from was sent, in the client's clock."""
+    """A response, complete once ``done`` returns. ``begun_s`` is the client's time from which latencies count."""
 
     begun_s: float
     id: str = ""
     status: str = "missing"
     text: str = ""
     item_id: str | None = None
-    """The item whose sound it is."""
+    """The item that contains the audio."""
     calls: list[CallDone] = field(default_factory=list[CallDone])
     player: Player = field(default_factory=Player)
     response: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The response object of its end."""
+    """The response object of the final event."""
     failure: Exception | None = None
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def done(self) -> Response:
-        """Wait for its end. Raises ClientError if the server refuses it, or the connection ends first."""
+        """Wait for the end. Raises ClientError if the server refuses, or the connection ends first."""
         await self._ended.wait()
         if self.failure is not None:
             raise self.failure
@@ -43,28 +43,28 @@ class Response:
 
     @property
     def pcm(self) -> Pcm:
-        """Its sound: int16 [samples] at SPEAKER_RATE_HZ."""
+        """The audio as int16 [samples] at SPEAKER_RATE_HZ."""
         return np.round(self.player.wave * 32767).astype(np.int16)
 
     @property
     def ledger(self) -> dict[str, Any] | None:
-        """Return where the time to first audio went, on a server that says so."""
+        """Return the parts of the time to first audio, if the server reports them."""
         return (self.response.get("parley") or {}).get("ledger")
 
     @property
     def ttfa_s(self) -> float | None:
-        """Return seconds from ``begun_s`` to the first audible sound; None if there was none."""
+        """Return the seconds from ``begun_s`` to the first audible sound; None if there was none."""
         audible_s = self.player.audible_s
         return None if audible_s is None else audible_s - self.begun_s
 
     @property
     def complete(self) -> bool:
-        """Whether all of it came, up to the length that it may have, and could be heard."""
+        """Whether the response is complete, or has reached its maximum length, and was audible."""
         cut = (self.response.get("status_details") or {}).get("reason") == "max_output_tokens"
         return (self.status == "completed" or cut) and self.ttfa_s is not None
 
     def take(self, event: TextDelta | AudioDelta | CallDone | ResponseDone, now_s: float) -> None:
-        """Take what the server says of it next."""
+        """Add the next event of the response."""
         match event:
             case TextDelta(delta=text):
                 self.text += text
@@ -79,7 +79,7 @@ class Response:
                 self._ended.set()
 
     def fail(self, error: Exception) -> None:
-        """It will not come, for the first of the reasons. A call behind its end changes nothing."""
+        """Mark the response as failed. Only the first error counts, and only before the end."""
         if not self._ended.is_set():
             self.failure = self.failure or error
             self._ended.set()

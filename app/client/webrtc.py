@@ -1,4 +1,4 @@
-"""The channel over WebRTC: sound is Opus over RTP, events are messages on a data channel. The server plays."""
+"""The client's channel over WebRTC: Opus over RTP, and events on a data channel. The server plays in real time."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 
 OPEN_S = 20.0
-"""The longest that finding a way and agreeing on keys may take."""
+"""Maximum seconds for connecting (ICE and DTLS)."""
 
 EARLY_S = 0.060
-"""Sound that came so long before the event which says that it begins has overtaken it; older sound is of the answer
-before."""
+"""Audio that arrived at most this long before the event that starts its answer belongs to it. Older audio belongs to
+the answer before.
+"""
 
 EARLY_PACKETS = round((0.060 + MOST_S) / FRAME_S)
-"""The most packets that can have overtaken it: a server that comes late sends so many ahead at once."""
+"""Maximum number of packets that can arrive early: a late server sends this many at once."""
 
 UNREAD = 10_000
-"""Events that wait for a reader: the client reads all the time, so this many mean that it has stopped."""
+"""Maximum number of unread events. The client reads all the time, so reaching the limit means that it has stopped."""
 
 
 @asynccontextmanager
@@ -50,13 +51,14 @@ async def opened(
     ice_servers: Iterable[RTCIceServer] = (),
     through: Callable[[str], str] = str,
 ) -> AsyncGenerator[CallChannel]:
-    """A call to the server at ``http(s)://host:port`` while the block lasts. Raises ClientError.
+    """Open a call to the server at ``http(s)://host:port`` while the block lasts. Raises ClientError.
 
-    ``ice_servers`` are asked for a way through firewalls; of several TURN servers aiortc asks one. Its transport finds
-    out for itself whether the server is there: ``silence_s`` says nothing to it. ``through`` rewrites the SDP
-    that either side gets of the other, the offer and then the answer, as a relay between the two does.
+    ``ice_servers`` are STUN and TURN servers; of several TURN servers aiortc uses one. ``silence_s`` has no effect,
+    since ICE itself detects a lost server. ``through`` rewrites the SDP that each side receives, first the offer and
+    then the answer, as a relay between the two does.
     """
-    connection = RTCPeerConnection(RTCConfiguration(iceServers=[*ice_servers]))  # None would mean a public STUN server
+    # None would select a public STUN server
+    connection = RTCPeerConnection(RTCConfiguration(iceServers=[*ice_servers]))
     channel = CallChannel(connection)
     try:
         try:
@@ -66,7 +68,7 @@ async def opened(
                 await connection.setRemoteDescription(RTCSessionDescription(through(answer), "answer"))
                 await channel.connected()
         except TimeoutError:
-            raise ClientError(f"no call to {url} within {OPEN_S:g} s", "call_failed") from None
+            raise ClientError(f"the call to {url} was not connected within {OPEN_S:g} s", "call_failed") from None
         yield channel
     finally:
         channel.close()
@@ -74,13 +76,13 @@ async def opened(
 
 
 class CallChannel:
-    """One open call. An answer's end is told once its sound has ended, too."""
+    """An open call. The end of an answer is reported after the end of its audio."""
 
     plays = True
 
     def __init__(self, connection: RTCPeerConnection) -> None:
         self._data_channel = connection.createDataChannel("oai-events")
-        self._part: Pcm = np.empty(0, np.int16)  # of what is said: less than a packet, which waits for more
+        self._part: Pcm = np.empty(0, np.int16)  # audio of less than a packet, which waits for more
         self._track = OpusTrack(time.monotonic)
         self._receiver = AudioReceiver(self._add_samples, SPEAKER_RATE_HZ)
         sound = connection.addTransceiver(self._track, "sendrecv")
@@ -90,16 +92,16 @@ class CallChannel:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue(UNREAD)
         self._open = asyncio.Event()
         self._lost = False
-        self._playing: str | None = None  # the response that is being played out
-        self._early: deque[tuple[float, Pcm]] = deque(maxlen=EARLY_PACKETS)  # and when each came
-        self._ended: ResponseDone | None = None  # its end, which waits for that of its sound
+        self._playing: str | None = None  # the response that is playing
+        self._early: deque[tuple[float, Pcm]] = deque(maxlen=EARLY_PACKETS)  # audio with its arrival time
+        self._ended: ResponseDone | None = None  # the response's end, which waits for the end of its audio
         self._data_channel.on("open", self._open.set)
         self._data_channel.on("message", self._take)
         self._data_channel.on("close", self._lose)
         connection.on("connectionstatechange", lambda: self._on_state(connection.connectionState))
 
     async def connected(self) -> None:
-        """Wait for the data channel."""
+        """Wait until the data channel is open."""
         await self._open.wait()
 
     async def send(self, event: dict[str, Any]) -> None:
@@ -125,7 +127,7 @@ class CallChannel:
         return event
 
     def close(self) -> None:
-        """Hear no more. May be called twice."""
+        """Stop receiving audio. May be called twice."""
         self._receiver.close()
         self._lose()
 
@@ -159,7 +161,7 @@ class CallChannel:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Give the sound that came to the answer that plays; older sound is silence behind the answer before."""
+        """Assign recent audio to the answer that is playing. Older audio is silence after the previous answer."""
         now_s = time.monotonic()
         while self._early:
             came_s, pcm = self._early.popleft()
@@ -186,7 +188,7 @@ class CallChannel:
 
 
 async def _answered(url: str, model: str, key: str | None, offer: str, trust: ssl.SSLContext | None) -> str:
-    """Return the server's answer to an offer. No proxy of the environment gets it, nor the key. Raises ClientError."""
+    """Return the server's answer to an offer. Ignores proxies of the environment. Raises ClientError."""
     parts = server_parts(url)
     headers = {"content-type": "application/sdp"}
     if key is not None:
@@ -197,7 +199,7 @@ async def _answered(url: str, model: str, key: str | None, offer: str, trust: ss
             asked = f"{parts.scheme}://{parts.netloc}/v1/realtime/calls"
             response = await http.post(asked, params={"model": model}, content=offer.encode(), headers=headers)
     except httpx2.HTTPError as error:
-        raise ClientError(f"no call to {parts.netloc}: {error}") from None
+        raise ClientError(f"the call to {parts.netloc} failed: {error}") from None
     if not response.is_success:
-        raise refusal(response.content, f"the server refuses the call: {response.status_code}")
+        raise refusal(response.content, f"the server refused the call: {response.status_code}")
     return response.text

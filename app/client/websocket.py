@@ -1,4 +1,4 @@
-"""The channel over a WebSocket: events are text frames, sound is base64 in them."""
+"""The client's channel over a WebSocket: events are text frames with audio in base64."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from app.client.events import Event, decode
 from engine.core import Pcm
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
-"""One retrieved item of five minutes is 20 MB."""
+"""Maximum bytes of an event: a retrieved item with five minutes of audio has 20 MB."""
 
 SILENCE_S = 20.0
-"""Seconds in which a server that lives answers a ping. Sound that it has yet to read lies before the ping."""
+"""Seconds within which a live server responds to a ping. It first reads the audio that was sent before."""
 
 
 @asynccontextmanager
@@ -32,9 +32,10 @@ async def opened(
     trust: ssl.SSLContext | None = None,
     silence_s: float = SILENCE_S,
 ) -> AsyncGenerator[SocketChannel]:
-    """A channel to the server at ``http(s)://host:port`` or ``ws(s)://…`` while the block lasts. Raises ClientError.
+    """Open a channel to the server at ``http(s)://host:port`` or ``ws(s)://…`` while the block lasts.
 
-    A path says where its API lies, or that of its Realtime endpoint itself: ``https://example.org/v1``.
+    A path in the URL is that of the API, such as ``https://example.org/v1``, or of the Realtime endpoint. Raises
+    ClientError.
     """
     address = _socket_url(url, model)
     headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
@@ -49,7 +50,7 @@ async def opened(
             ping_timeout=silence_s,
         )
     except InvalidStatus as refused:
-        raise refusal(refused.response.body or b"", f"the server refuses the connection: {refused}") from None
+        raise refusal(refused.response.body or b"", f"the server refused the connection: {refused}") from None
     except (OSError, WebSocketException, ValueError) as error:
         raise ClientError(f"no session at {url}: {error}") from None
     async with socket:
@@ -57,7 +58,7 @@ async def opened(
 
 
 class SocketChannel:
-    """One open socket."""
+    """An open WebSocket."""
 
     plays = False
 
@@ -80,11 +81,11 @@ class SocketChannel:
         except WebSocketException as error:
             raise ClientError(f"the connection has ended: {error}", "connection_lost") from None
         except ValueError as error:
-            raise ClientError(f"the server sent something that is not an event: {error}") from None
+            raise ClientError(f"the server sent an invalid event: {error}") from None
 
 
 def _socket_url(url: str, model: str) -> str:
-    """``http`` becomes ``ws``, and the path that of the endpoint. Raises ClientError."""
+    """Convert a server's URL to the WebSocket URL of its Realtime endpoint. Raises ClientError."""
     parts = server_parts(url)
     path = parts.path.rstrip("/") or "/v1"
     endpoint = path if path.endswith("/realtime") else f"{path}/realtime"

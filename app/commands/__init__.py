@@ -1,1 +1,1 @@
-"""The work of each `parley` command; their options are declared in app/cli.py."""
+"""The implementation of each `parley` command. Their options are declared in app/cli.py."""

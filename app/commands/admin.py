@@ -13,31 +13,31 @@ from app.commands import terminal
 from app.commands.server import CONNECT_S, Address, refusal, trust, unreachable
 from engine import RequestError
 
-DRAIN_S = 3600.0  # a rolling restart waits for answers under way, worker by worker
+DRAIN_S = 3600.0  # a rolling restart waits for running answers, worker by worker
 
 
 def workers(server: Address) -> None:
-    """Print the table of replicas. Raises EngineError, like the other commands here."""
+    """Print the table of replicas. Raises EngineError, like the other commands in this module."""
     _show(_asked(server, "GET", "/admin/workers"))
 
 
 def scale(server: Address, wishes: list[str]) -> None:
-    """Have as many replicas as each ``STAGE=COUNT`` says."""
-    for stage, count in [_wish(wish) for wish in wishes]:  # all are read before the first is done
+    """Set the number of replicas for each ``STAGE=COUNT``."""
+    for stage, count in [_wish(wish) for wish in wishes]:  # validate all before the first change
         with terminal.waiting(f"{stage}: {count}"):
             answer = _asked(server, "POST", "/admin/scale", {"stage": stage, "count": count})
         _show(answer)
 
 
 def restart(server: Address) -> None:
-    """Replace every worker, one after the other."""
-    with terminal.waiting("one worker after the other is replaced"):
+    """Replace all workers one by one."""
+    with terminal.waiting("replacing the workers one by one"):
         answer = _asked(server, "POST", "/admin/restart")
     _show(answer)
 
 
 def _asked(server: Address, method: str, path: str, body: object = None) -> Any:
-    """Return the server's JSON answer. No proxy of the environment gets the key."""
+    """Return the server's JSON response. Ignores proxies of the environment, so that none receives the key."""
     (key, *_) = read_keys(str(server.key_file), "--key-file")
     headers = {"authorization": f"Bearer {key.value}"}
     timeout = httpx2.Timeout(DRAIN_S, connect=CONNECT_S)

@@ -1,6 +1,6 @@
-"""One request from a command: run it, pass its sound on as it comes, and keep its answer.
+"""Runs one request for a command, passes its audio on, and keeps the answer.
 
-Knows no terminal: callbacks get what is to be shown.
+Knows no terminal: callbacks receive what should be shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.core import Wave
 
 @dataclass(slots=True)
 class ReceivedAnswer:
-    """The answer that came back. ``codes`` and ``prompt_ids`` are there only for a request with ``dump``."""
+    """A received answer. ``codes`` and ``prompt_ids`` are filled only for a request with ``dump``."""
 
     pieces: list[str] = field(default_factory=list[str])
     text_ids: list[int] = field(default_factory=list[int])
@@ -40,7 +40,7 @@ class ReceivedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """The parts of an answer that the one who waits wants to see while it comes."""
+    """Callbacks for the parts of an answer that are shown while they arrive."""
 
     text: Callable[[str], None] = lambda piece: None
     transcript: Callable[[str], None] = lambda text: None
@@ -48,9 +48,9 @@ class Show:
 
 
 async def answer(source: AnswerSource, request: Request, sink: Sink, show: Show, result: ReceivedAnswer) -> None:
-    """Run a request to its end and fill ``result`` as it comes, so that the part of a cancelled answer is kept.
+    """Run a request to its end and fill ``result`` incrementally, so that a cancelled answer's first part is kept.
 
-    Raises EngineError, and ListenerGone when nobody takes the sound.
+    Raises EngineError, and ListenerGone if the reader of the audio has closed its pipe.
     """
     async with source.open(request) as chunks:
         async for chunk in chunks:

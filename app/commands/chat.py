@@ -1,6 +1,6 @@
-"""`parley chat`: a typed conversation in the terminal; every answer streams as text, and as sound to a file or device.
+"""`parley chat`: a typed conversation in the terminal; answers stream as text, and as audio to a file or device.
 
-Ctrl-C ends the answer under way; Ctrl-D, or /quit, the conversation.
+Ctrl-C ends the current answer; Ctrl-D or /quit ends the conversation.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from app.ids import new_id
 from engine import EngineError, Message, Request, Sampling, TextPart, TokenIds
 from engine.aio.event_loop import run
 
-HELP = "/voice NAME speaks differently, /new forgets what was said, /quit ends; Ctrl-C ends an answer."
+HELP = "/voice NAME changes the voice, /new starts over, /quit exits; Ctrl-C stops an answer."
 
 
 def chat(target: Target, output: str | None, voice: str | None, sampling: Sampling) -> None:
-    """Talk until the end of the input. Raises EngineError if there is nobody to talk to."""
+    """Converse until the end of the input. Raises EngineError if the model or server is not available."""
     check_output(output)
     run(_chat(target, output, voice, sampling))
 
 
 async def _chat(target: Target, output: str | None, voice: str | None, sampling: Sampling) -> None:
     async with opened(target, voice) as source, open_sink(output) as sink:
-        terminal.say(f"You talk to {source.model.name}; its sound goes to {sink.name}. {HELP}")
+        terminal.say(f"You are talking to {source.model.name}; audio goes to {sink.name}. {HELP}")
         conversation = ChatHistory(source, sink, voice, sampling)
         typing = Typing()
         terminal.prompt()
@@ -43,7 +43,7 @@ async def _chat(target: Target, output: str | None, voice: str | None, sampling:
 
 
 class ChatHistory:
-    """The turns so far, and how the next answer is to be made."""
+    """The turns so far, and the settings of the next answer."""
 
     def __init__(self, source: AnswerSource, sink: Sink, voice: str | None, sampling: Sampling) -> None:
         self.messages: list[Message] = []
@@ -54,7 +54,7 @@ class ChatHistory:
         self._session = new_id("sess")
 
     def command(self, line: str) -> bool:
-        """Act on a line that is no turn of the conversation, and say whether it was one."""
+        """Run a line that is a command. Returns False for a turn of the conversation."""
         word, _, rest = line.partition(" ")
         match word:
             case "":
@@ -78,7 +78,7 @@ class ChatHistory:
             self._voice = voice
 
     async def turn(self, text: str) -> None:
-        """One turn and its answer; a failure is said, and the conversation goes on."""
+        """Answer one turn. An error is printed, and the conversation continues."""
         self.messages.append(Message("user", (TextPart(text),)))
         said = ReceivedAnswer()
         try:
@@ -101,7 +101,7 @@ class ChatHistory:
         terminal.whisper(terminal.ledger_line(said.ledger))
 
     def _remember(self, said: ReceivedAnswer) -> None:
-        """Keep the answer as its raw token ids; a turn without one is taken back."""
+        """Store the answer with its token ids; without an answer, remove the user's turn."""
         if said.text:
             tokenizer = self._source.model.tokenizer
             ids = TokenIds(tokenizer, tuple(said.text_ids)) if tokenizer and said.text_ids else None
@@ -111,10 +111,10 @@ class ChatHistory:
 
 
 async def _interruptible(answering: Coroutine[Any, Any, None]) -> None:
-    """Run an answer that Ctrl-C ends, and nothing else."""
+    """Run an answer that Ctrl-C cancels without ending the program."""
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(answering, name="answer")
-    with suppress(NotImplementedError, RuntimeError, ValueError):  # no signals here: no main thread
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # signals are available only in the main thread
         loop.add_signal_handler(signal.SIGINT, task.cancel)
     try:
         await asyncio.wait([task])
@@ -129,15 +129,15 @@ async def _interruptible(answering: Coroutine[Any, Any, None]) -> None:
 
 
 class Typing:
-    """The user's lines as they are typed. The thread that reads them can't be interrupted, so nobody waits for it."""
+    """Reads the user's lines in a thread, which can't be interrupted and so is never awaited."""
 
     def __init__(self) -> None:
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue(maxsize=1)  # one: a pipe that types ahead waits
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue(maxsize=1)  # one line: a pipe that is ahead waits
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, name="typing", daemon=True).start()
 
     async def line(self) -> str | None:
-        """The next line; None at the end."""
+        """Return the next line; None at the end."""
         return await self._lines.get()
 
     def _read(self) -> None:
@@ -145,7 +145,7 @@ class Typing:
         while line != "":
             line = sys.stdin.readline()
             typed = line.strip() if line and line.strip() != "/quit" else None
-            with suppress(RuntimeError):  # the loop is gone
+            with suppress(RuntimeError):  # the loop is closed
                 asyncio.run_coroutine_threadsafe(self._lines.put(typed), self._loop).result()
             if typed is None:
                 return

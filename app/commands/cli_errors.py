@@ -1,4 +1,4 @@
-"""The report of a mistake: one sentence on standard error, and the exit code 1."""
+"""Error reports of the command line: one sentence on standard error, and exit code 1."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from app.media.audio import MediaError
 from engine import EngineError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""The errors of a disk that takes nothing."""
+"""Errors of a full or read-only disk."""
 
 
 @contextmanager
 def cli_errors() -> Generator[None]:
-    """Report an error as one sentence; let an interruption end the command quietly."""
+    """Report an error as one sentence. An interruption ends the command quietly."""
     logging.getLogger(engine.__name__).addHandler(logging.NullHandler())
     try:
         yield
@@ -34,7 +34,7 @@ def cli_errors() -> Generator[None]:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        terminal.fail(f"the output cannot be written ({error.strerror}): free some space, or send it somewhere else")
+        terminal.fail(f"the output cannot be written ({error.strerror}): free some space, or write it elsewhere")
         terminal.forget(sys.stdout)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:

@@ -1,6 +1,6 @@
-"""The configuration that a command means: a path, the name of one that comes with Parley, or the built-in model's.
+"""The configuration that a command uses: a path, the name of one that comes with Parley, or the built-in model's.
 
-Knows no engine that runs; raises ConfigError with the nearest known name.
+Starts no engine. Raises ConfigError with the nearest known name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 DEVICES = Path("/dev")
 VLLM = Path(__file__).parents[2] / ".vllm" / "bin" / "python"
-"""The interpreter of vLLM's own environment, which `make vllm` makes."""
+"""The interpreter of vLLM's own environment, which `make vllm` creates."""
 EARS, THINKER, VOICE = "ears", "thinker", "voice"
 AUTO = "auto"
 _STAGE_AND_PATH = re.compile(r"(?P<use>[a-z]\w+(\.\w+)?):(?P<path>.+)")
@@ -35,46 +35,49 @@ _STAGE_AND_PATH = re.compile(r"(?P<use>[a-z]\w+(\.\w+)?):(?P<path>.+)")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Stages that the command line names, in place of those of a configuration."""
+    """Stages of the command line, which replace those of a configuration."""
 
     thinker: str | None = None
-    """A short form, as ``ollama:MODEL``, ``gguf:PATH`` or ``vllm:PATH``, or a model of the catalogue."""
+    """A short form, such as ``ollama:MODEL``, ``gguf:PATH`` or ``vllm:PATH``, or a model of the catalogue."""
     thinker_key_file: str | None = None
     ears: str | None = None
-    """A model of the catalogue, a family, as ``nano``, a path, or ``STAGE:PATH``, as ``asr.sherpa:./folder``; so
-    ``voice``. ``auto``: the configuration's, or pulled ones where those know only the requests of another thinker."""
+    """A model of the catalogue, a family such as ``nano``, a path, or ``STAGE:PATH`` such as ``asr.sherpa:./folder``;
+    ``voice`` likewise.
+
+    ``auto``: the configuration's, or a downloaded ASR model if the configuration's knows only another LLM's requests.
+    """
     voice: str | None = None
 
 
 def deployment(
     config: str | None = None, model: str | None = None, weights: str | None = None, parts: Parts | None = None
 ) -> EngineSpec:
-    """The spec of a configuration, by path or by name; ``model``, ``weights`` and ``parts`` override what it says.
+    """Return the spec of a configuration, by path or name. ``model``, ``weights`` and ``parts`` override it.
 
-    A model brings a configuration of its own along, since its stages are not another's.
+    A model uses a configuration of its own, since models differ in their stages.
     """
     spec = load_config(path_of(config or _own(model) or DEFAULT), weights)
     if weights is not None and spec.stages:
-        raise ConfigError("--weights: belongs to a model; the configuration names stages, each with its own weights")
+        raise ConfigError("--weights: not for a configuration with stages, which have their own weights")
     if model is not None:
         spec = dataclasses.replace(spec, model=model)
     return spec if parts is None else _with(spec, parts)
 
 
 def _with(spec: EngineSpec, parts: Parts) -> EngineSpec:
-    """The configuration's pipeline with these parts in it."""
+    """Return the configuration's pipeline with these parts."""
     if parts.ears == AUTO:
         kept = _with(spec, dataclasses.replace(parts, ears=None))
         ears = installed_ears() if parts.thinker and hears_for(_before_thinker(kept)) else None
         return kept if ears is None else _with(spec, dataclasses.replace(parts, ears=ears))
     if parts.thinker is None and parts.thinker_key_file is not None:
-        raise ConfigError("--thinker-key-file: belongs to --thinker, which is not there")
+        raise ConfigError("--thinker-key-file: requires --thinker")
     if parts == Parts():
         return spec
     whole = written_out(spec)
     names = [stage.name for stage in whole.stages]
     if THINKER not in names:
-        raise ConfigError(f"The configuration has no stage named {THINKER}, beside which other parts could be put.")
+        raise ConfigError(f"the configuration has no stage named {THINKER}, so its parts can't be replaced")
     at = names.index(THINKER)
     stages = (
         *(whole.stages[:at] if parts.ears is None else _given(parts.ears, EARS)),
@@ -86,7 +89,7 @@ def _with(spec: EngineSpec, parts: Parts) -> EngineSpec:
 
 
 def part_options(spec: EngineSpec, parts: Parts) -> dict[str, str]:
-    """Return the options that name every part of a deployment made by ``parts``; those chosen automatically, too."""
+    """Return the options for all parts of a deployment made by ``parts``, including those chosen automatically."""
     if parts == Parts():
         return {}
     heard = _before_thinker(spec)
@@ -97,7 +100,7 @@ def part_options(spec: EngineSpec, parts: Parts) -> dict[str, str]:
 
 
 def _name_of(asked: str | None, part: str, stages: tuple[StageSpec, ...]) -> str | None:
-    """Return what stands for these stages on a command line; None if only the configuration can name them."""
+    """Return the option value for these stages; None if only the configuration can name them."""
     if asked is not None and asked != AUTO:
         return asked
     if not stages:
@@ -119,7 +122,7 @@ def _thinker(form: str, key_file: str | None) -> StageSpec:
         form = f"gguf:{form}"
     found = thinker_of(form)
     if key_file is not None and not found.has_key:
-        raise ConfigError("--thinker-key-file: belongs to a server; a model's file asks for no key")
+        raise ConfigError("--thinker-key-file: only for a server; a model's file needs no key")
     key = {} if key_file is None else {"key_file": str(Path(key_file).absolute())}
     return StageSpec(
         use=found.use, name=THINKER, weights=found.weights, options={**found.options, **key}, max_batch=found.max_batch
@@ -127,7 +130,7 @@ def _thinker(form: str, key_file: str | None) -> StageSpec:
 
 
 def _given(text: str, part: str) -> tuple[StageSpec, ...]:
-    """Return ears or a voice by a catalogue name, a family, a path, or STAGE:PATH.
+    """Return the stages of ASR or TTS by a catalogue name, a family, a path, or STAGE:PATH.
 
     Raises ConfigError and WeightsError.
     """
@@ -136,13 +139,13 @@ def _given(text: str, part: str) -> tuple[StageSpec, ...]:
     if named is None and not (set(text) & {"/", "\\"} or text.startswith((".", "~"))):
         return _of_family(text, part) or _of_catalogue(text, part)
     if not path.exists():
-        raise ConfigError(f"--{part}: there is no file or folder {path}")
+        raise ConfigError(f"--{part}: no such file or folder: {path}")
     use = named["use"] if named else use_of("asr" if part == EARS else "tts", path)
     return _stages(use, part, str(path), {})
 
 
 def _of_family(name: str, part: str) -> tuple[StageSpec, ...]:
-    """Return the stages of a family on one side of its thinker; none for a name that is no such family."""
+    """Return a family's stages on one side of its LLM; none if the name is not such a family."""
     try:
         line = stages_of(name, None, {})
     except ConfigError:
@@ -152,12 +155,12 @@ def _of_family(name: str, part: str) -> tuple[StageSpec, ...]:
 
 
 def _of_catalogue(name: str, part: str) -> tuple[StageSpec, ...]:
-    """Return the stages of a catalogue model. Raises ConfigError, with the nearest name, for an unknown one."""
+    """Return the stages of a catalogue model. Raises ConfigError with the nearest name."""
     fitting = {model.name: model for model in catalogue().values() if model.part == part}
     if name not in fitting:
         no = "no ears are" if part == EARS else f"no {part} is"
-        raise ConfigError(f"--{part}: {no} called {name!r} ({nearest(name, fitting)}; see `parley models`)")
-    # Ears cannot tell from their files which languages they understand.
+        raise ConfigError(f"--{part}: {no} named {name!r} ({nearest(name, fitting)}; see `parley models`)")
+    # The files of an ASR model don't tell which languages it understands.
     options = {"languages": list(fitting[name].languages)} if part == EARS else {}
     return _stages(fitting[name].use, part, name, options)
 
@@ -170,7 +173,7 @@ def _stages(use: str, part: str, weights: str, options: Mapping[str, Any]) -> tu
 
 
 def _workers(workers: tuple[WorkerSpec, ...], stages: Sequence[StageSpec]) -> tuple[WorkerSpec, ...]:
-    """The same workers for the stages that stay, and one for each that is new: what may block holds up no other."""
+    """Return the workers of the remaining stages, and a new worker for each new stage, so that none blocks another."""
     names = {stage.name for stage in stages if stage.use != USE_FOLDER}
     staying = [
         dataclasses.replace(worker, stages=tuple(name for name in worker.stages if name in names)) for worker in workers
@@ -181,7 +184,7 @@ def _workers(workers: tuple[WorkerSpec, ...], stages: Sequence[StageSpec]) -> tu
 
 
 def _worker(stage: StageSpec) -> WorkerSpec:
-    """vLLM has an environment of its own, and the GPU where there is one."""
+    """Return a worker for a stage. vLLM gets its own environment, and the GPU if there is one."""
     if stage.use != USE_FOLDER:
         return WorkerSpec(stages=(stage.name,))
     devices: tuple[str | int, ...] = (0,) if gpus() else ("cpu",)
@@ -189,13 +192,13 @@ def _worker(stage: StageSpec) -> WorkerSpec:
 
 
 def with_server(spec: EngineSpec, given: Mapping[str, str | int | None]) -> EngineSpec:
-    """The configuration with the server's settings that a command line gives: not None, they win over its own."""
+    """Return the configuration with server settings from the command line; those that are not None take precedence."""
     flags = {name: value for name, value in given.items() if value is not None}
     return dataclasses.replace(spec, server={**spec.server, **flags})
 
 
 def written(spec: EngineSpec) -> str:
-    """The YAML that stands for a spec: what differs from the defaults."""
+    """Return the YAML of a spec: everything that differs from the defaults."""
     plain = _plain(spec) | {"server": dict(spec.server)}
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
 
@@ -214,37 +217,37 @@ def _default(one: dataclasses.Field[Any]) -> Any:
 
 
 def _own(model: str | None) -> str | None:
-    """The configuration of a model's own name, else the first one of that model whose devices are here."""
+    """Return the configuration named after a model, or the first one of that model whose devices exist here."""
     known = configurations()
     if model is None or model in known:
         return model
     here = gpus()
-    specs = ((name, load_config(path, weights="")) for name, path in known.items())  # of any weights
+    specs = ((name, load_config(path, weights="")) for name, path in known.items())  # with any weights
     return next((name for name, spec in specs if spec.model == model and _devices(spec) <= here), None)
 
 
 def _devices(spec: EngineSpec) -> int:
-    """Count the GPUs of this machine that a deployment names."""
+    """Return how many GPUs of this machine a deployment uses."""
     named = {str(device) for worker in spec.workers if not worker.resources for device in worker.devices}
     return len(named - {"cpu"})
 
 
 def gpus() -> int:
-    """Count the NVIDIA GPUs of this machine, as its device files say: nothing heavy is imported to ask."""
+    """Return the number of NVIDIA GPUs according to the device files, without heavy imports."""
     return sum(path.name.removeprefix("nvidia").isdigit() for path in DEVICES.glob("nvidia*"))
 
 
 def configurations() -> dict[str, Path]:
-    """The configurations that come with Parley, by name."""
+    """Return the configurations that come with Parley, by name."""
     return {path.stem: path for path in sorted(CONFIGS.glob("*.yaml"))}
 
 
 def path_of(config: str) -> Path:
-    """The file of a configuration, by path or by name. Raises ConfigError."""
+    """Return the file of a configuration, by path or name. Raises ConfigError."""
     path = Path(config)
     if path.exists() or path.suffix in (".yaml", ".yml"):
         return path
     known = configurations()
     if config not in known:
-        raise ConfigError(f"there is no configuration {config!r} ({nearest(config, known)})")
+        raise ConfigError(f"unknown configuration {config!r} ({nearest(config, known)})")
     return known[config]

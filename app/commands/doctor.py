@@ -1,6 +1,6 @@
-"""`parley doctor`: what on this machine could keep Parley from working, and what to do about it.
+"""`parley doctor`: checks this machine for problems, and says how to solve them.
 
-Each check returns a Finding and raises nothing; the slow one, which loads the model, comes last.
+Each check returns a Finding and raises nothing. The slow one, which loads the model, comes last.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from app.settings import settings_of
 from engine import Engine, EngineError, EngineSpec, ModelInfo, WeightsError
 from engine.aio.event_loop import run
 
-MIN_MEMORY_GB = 1.0  # memory that the server with the built-in model may take
-MIN_DISK_GB = 1.0  # an installation, and room for some recordings
+MIN_MEMORY_GB = 1.0  # memory for the server with the built-in model
+MIN_DISK_GB = 1.0  # an installation, and some recordings
 MIN_FILES = 1024  # a session takes a socket, a worker some pipes
 DAY_S = 86_400.0
 GROUPS = Path("/sys/fs/cgroup")
@@ -35,12 +35,12 @@ CONTROL_GROUPS = (
     (GROUPS / "memory.max", GROUPS / "memory.current"),
     (GROUPS / "memory" / "memory.limit_in_bytes", GROUPS / "memory" / "memory.usage_in_bytes"),
 )
-"""Where a container finds the bound of its memory, and what it has taken: the two versions of control groups."""
-LOOK_S = 1.0  # a stage that asks a server elsewhere has looked for it by then
+"""Files with a container's memory limit and usage, for both versions of control groups."""
+LOOK_S = 1.0  # by then, a stage that uses another server has checked it
 
 
 def doctor(spec: EngineSpec) -> bool:
-    """Say every finding as it is made, and return whether none failed."""
+    """Print every finding at once, and return whether none failed."""
     levels: list[Level] = []
     for found in examine(spec):
         terminal.finding(found.level, f"{found.subject}: {found.text}", found.step)
@@ -49,7 +49,7 @@ def doctor(spec: EngineSpec) -> bool:
 
 
 def examine(spec: EngineSpec) -> Iterator[Finding]:
-    """Every finding, in the order in which a newcomer would meet the trouble."""
+    """Yield every finding, in the order in which a new user would meet the problem."""
     yield python(sys.version_info[:2])
     yield processors(os.cpu_count() or 1, psutil.getloadavg()[0])
     yield clock(time.time(), Path(__file__).stat().st_mtime)
@@ -65,36 +65,36 @@ def examine(spec: EngineSpec) -> Iterator[Finding]:
 def python(version: tuple[int, int]) -> Finding:
     text = ".".join(map(str, version))
     if version == (3, 14):
-        step = "to speak with it, make the environment with Python 3.11, 3.12 or 3.13"
-        return Finding("warn", "Python", f"{text}: the built-in model cannot hear, and answers what is typed", step)
+        step = "to use speech, create the environment with Python 3.11, 3.12 or 3.13"
+        return Finding("warn", "Python", f"{text}: the built-in model accepts only text", step)
     if (3, 11) <= version <= (3, 13):
         return Finding("ok", "Python", text)
-    return Finding("fail", "Python", f"{text} is not supported", "make the environment with Python 3.11, 3.12 or 3.13")
+    return Finding("fail", "Python", f"{text} is not supported", "use Python 3.11, 3.12 or 3.13")
 
 
 def processors(count: int, busy: float) -> Finding:
-    """``busy`` is the number of processes that wanted to run during the last minute."""
+    """Check the CPU. ``busy`` is the load average of the last minute."""
     if count < 2:
-        return Finding("warn", "CPU", "one core: an answer may stutter while you speak", "use two cores or more")
+        return Finding("warn", "CPU", "one core: answers may stutter while you speak", "use two cores or more")
     if busy > count:
-        return Finding("warn", "CPU", f"{count} cores, and {busy:.1f} wanted already", "end what else is running")
-    return Finding("ok", "CPU", f"{count} cores, {busy:.1f} of them busy")
+        return Finding("warn", "CPU", f"{count} cores, and a load of {busy:.1f}", "stop other programs")
+    return Finding("ok", "CPU", f"{count} cores, load {busy:.1f}")
 
 
 def clock(now_s: float, installed_s: float) -> Finding:
-    """Whether the time can be right: it is not before this installation. Both are Unix time."""
+    """Check that the time is not before this installation. Both are Unix time."""
     today = time.strftime("%Y-%m-%d", time.gmtime(now_s))
     if now_s < installed_s - DAY_S:
-        step = "set it: with a wrong one certificates and the passwords of TURN servers are not valid"
-        return Finding("warn", "clock", f"it says {today}, which is before Parley was installed here", step)
+        step = "set the clock; otherwise certificates and TURN passwords are not valid"
+        return Finding("warn", "clock", f"{today} is before Parley was installed here", step)
     return Finding("ok", "clock", today)
 
 
 def free_memory() -> int:
-    """The bytes that may still be taken: of the machine's, or of the control group's bound if that is less."""
+    """Return the available bytes: the machine's, or the control group's if that is less."""
     free = psutil.virtual_memory().available
     for most, taken in CONTROL_GROUPS:
-        with suppress(OSError, ValueError):  # no such group, or "max"
+        with suppress(OSError, ValueError):  # no such control group, or "max"
             free = min(free, int(most.read_text()) - int(taken.read_text()))
     return free
 
@@ -109,19 +109,19 @@ def memory(free_bytes: int) -> Finding:
 def disk(folder: Path) -> Finding:
     free_gb = shutil.disk_usage(folder).free / 1e9
     if free_gb < MIN_DISK_GB:
-        return Finding("warn", "disk", f"{free_gb:.1f} GB free at {folder}", "delete what you don't need")
+        return Finding("warn", "disk", f"{free_gb:.1f} GB free at {folder}", "free some disk space")
     return Finding("ok", "disk", f"{free_gb:.1f} GB free at {folder}")
 
 
 def open_files(limit: int | None) -> Finding:
     if limit is not None and limit < MIN_FILES:
-        step = f"run `ulimit -n {MIN_FILES}` first, or many sessions at once will fail"
+        step = f"run `ulimit -n {MIN_FILES}` first; otherwise many concurrent sessions will fail"
         return Finding("warn", "open files", f"at most {limit}", step)
     return Finding("ok", "open files", "no limit" if limit is None else f"at most {limit}")
 
 
 def file_limit() -> int | None:
-    """Return how many files a process may have open; None without a limit."""
+    """Return how many files a process may open; None without a limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
 
@@ -129,7 +129,7 @@ def file_limit() -> int | None:
 def page(index: Path) -> Finding:
     if index.is_file():
         return Finding("ok", "page", "built")
-    return Finding("warn", "page", f"{index} is missing", "run `make web`; clients over the WebSocket work without it")
+    return Finding("warn", "page", f"{index} is missing", "run `make web`; WebSocket clients work without it")
 
 
 def speaker(missing: str | None) -> Finding:
@@ -139,7 +139,7 @@ def speaker(missing: str | None) -> Finding:
 
 
 async def model(spec: EngineSpec) -> list[Finding]:
-    """Load the model as the server would: that tells more about the weights than looking at their names."""
+    """Load the model as the server does, which shows more than checking the file names of its weights."""
     begun_s = time.monotonic()
     try:
         async with Engine(spec) as engine:
@@ -152,24 +152,22 @@ async def model(spec: EngineSpec) -> list[Finding]:
 
 
 def _step(spec: EngineSpec, error: EngineError) -> str:
-    """Return what to do about a model that does not load, where the error itself does not say it."""
+    """Return the next step for a model that does not load, if the error itself has none."""
     own = spec.weights or any(stage.all_weights for stage in spec.stages)
     built_in = isinstance(error, WeightsError) and not own
-    return "`git checkout engine/weights` restores the built-in ones; --weights names others" if built_in else ""
+    return "`git checkout engine/weights` restores the built-in ones; or use --weights" if built_in else ""
 
 
 def elsewhere(info: ModelInfo, unavailable: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what people should know of the model before they talk to it, and which of its servers cannot be had."""
+    """Yield the model's notes for users, and its servers that are unavailable."""
     for note in info.notes:
         yield Finding("warn", "note", note)
     for stage, why in unavailable.items():
-        yield Finding("fail", stage, why, "start that server, or name another")
+        yield Finding("fail", stage, why, "start that server, or configure another one")
 
 
 def ears(info: ModelInfo) -> Finding:
     if "audio" in info.abilities:
-        return Finding("ok", "ears", f"{info.name} hears what is said to it")
-    step = (
-        "type instead of talking; on Python 3.11 to 3.13 for x86-64, ARM Linux or macOS the built-in model has its ears"
-    )
-    return Finding("warn", "ears", f"{info.name} does not hear here: it answers what is typed", step)
+        return Finding("ok", "ears", f"{info.name} understands speech")
+    step = "use text input, or Python 3.11 to 3.13 on x86-64, ARM Linux or macOS for the built-in speech recognition"
+    return Finding("warn", "ears", f"{info.name} has no speech recognition here, only text input", step)

@@ -1,4 +1,4 @@
-"""The doctor's findings about a server: its port, or the Parley that holds it; UDP; the certificate; the files of keys.
+"""The doctor's findings about a server: its port or the Parley server using it, UDP, certificate and key files.
 
 Each check returns a Finding and raises nothing. Knows no model.
 """
@@ -41,7 +41,7 @@ def server_findings(settings: Settings) -> Iterator[Finding]:
 
 
 def _own() -> list[str]:
-    """This machine's addresses, with one that it calls itself by."""
+    """Return this machine's addresses, with one loopback address."""
     found = [ipaddress.ip_address(one) for one in addresses()]
     return [*(str(one) for one in found if one.is_loopback)][:1] + [str(one) for one in found if not one.is_loopback]
 
@@ -53,12 +53,12 @@ def port_free(host: str, port: int) -> Finding:
             return Finding("ok", "port", f"{where} is free")
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
-            step = "choose one that it has: parley serve --host ::1 on a machine without IPv4"
-            return Finding("fail", "port", f"this machine has no address {host}", step)
+            step = "use one of its addresses; without IPv4: parley serve --host ::1"
+            return Finding("fail", "port", f"{host} is not an address of this machine", step)
         if (running := _running(host, port)) is not None:
             return running
-        step = f"stop what listens there, or choose another: parley serve --port {port + 1}"
-        return Finding("fail", "port", f"{where} cannot be taken: {error.strerror or error}", step)
+        step = f"stop the program that uses it, or use another port: parley serve --port {port + 1}"
+        return Finding("fail", "port", f"{where} cannot be used: {error.strerror or error}", step)
 
 
 def _family(host: str) -> socket.AddressFamily:
@@ -66,20 +66,19 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def _running(host: str, port: int) -> Finding | None:
-    """The Parley server at an address; None if there is none."""
+    """Return a finding about the Parley server at an address; None if there is none."""
     for scheme in ("http", "https"):
         url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         if (health := _health(url)) is not None:
             about = f"a Parley server (version {health.get('version', 'unknown')}) runs at {url}: {health['status']}"
             if health["status"] == "ready":
                 return Finding("ok", "port", f"{about}, with {health['model']}")
-            return Finding("warn", "port", about, "wait until it is ready, and read what it logs")
+            return Finding("warn", "port", about, "wait until it is ready, and check its log")
     return None
 
 
 def _health(url: str) -> dict[str, Any] | None:
-    """Return what a Parley server at an address says of its health. It is no secret, so no certificate is needed for
-    it."""
+    """Return the health of a Parley server. It is no secret, so any certificate is accepted."""
     try:
         with httpx2.Client(verify=trust(strict=False), trust_env=False, timeout=ASK_S) as http:
             health: Any = http.get(f"{url}/health").json()
@@ -89,12 +88,12 @@ def _health(url: str) -> dict[str, Any] | None:
 
 
 def udp(own: Iterable[str]) -> Finding:
-    """Whether a datagram reaches this machine at each of its addresses, as the sound of calls over WebRTC must."""
+    """Check that datagrams reach each address of this machine, as WebRTC calls require."""
     deaf = [address for address in own if not _reaches(address)]
     if not deaf:
-        return Finding("ok", "UDP", "datagrams pass at every address of this machine; calls over WebRTC can work")
-    step = "let the firewall pass UDP; without it the page talks over its WebSocket"
-    return Finding("warn", "UDP", f"no datagram passes at {', '.join(deaf)}: calls over WebRTC will fail", step)
+        return Finding("ok", "UDP", "datagrams reach every address of this machine; WebRTC calls can work")
+    step = "allow UDP in the firewall; otherwise the web page uses its WebSocket"
+    return Finding("warn", "UDP", f"datagrams do not reach {', '.join(deaf)}: WebRTC calls will fail", step)
 
 
 def _reaches(address: str) -> bool:
@@ -110,14 +109,14 @@ def _reaches(address: str) -> bool:
 
 
 def https(settings: Settings, now: datetime.datetime) -> Finding:
-    """Whether the certificate can be used, and for how long."""
+    """Check that the certificate can be used, and how long it is valid."""
     if settings.https is None:
         if is_loopback(settings.host):
-            return Finding("ok", "https", "off: browsers on this machine talk without it; phones need --https auto")
+            return Finding("ok", "https", "off: not needed on this machine; phones need --https auto")
         step = "parley serve --https auto"
-        return Finding("warn", "https", "off: browsers on other machines give no microphone to this server", step)
+        return Finding("warn", "https", "off: browsers on other machines will not allow the microphone", step)
     if settings.https == AUTO and own_certificate() is None:
-        return Finding("ok", "https", "the server signs a certificate for itself when it starts")
+        return Finding("ok", "https", "the server creates a self-signed certificate when it starts")
     try:
         path = own_certificate() if settings.https == AUTO else None
         certificate = None if path else certificate_of(settings)
@@ -126,28 +125,28 @@ def https(settings: Settings, now: datetime.datetime) -> Finding:
         begins, ends = known.not_valid_before_utc, known.not_valid_after_utc
     except (ConfigError, OSError, ValueError) as error:
         return Finding(
-            "fail", "https", str(error), "name a certificate with --https FILE, or have one made: --https auto"
+            "fail", "https", str(error), "pass a certificate with --https FILE, or create one with --https auto"
         )
     if begins > now:
-        text = f"{path} is valid only from {begins:%Y-%m-%d} on"
-        return Finding("fail", "https", text, "set this machine's clock; if it is right, renew the certificate")
+        text = f"{path} is not valid before {begins:%Y-%m-%d}"
+        return Finding("fail", "https", text, "check this machine's clock; if it is right, renew the certificate")
     text = f"{path} is valid until {ends:%Y-%m-%d}"
     if settings.https == AUTO:
-        return Finding("ok", "https", f"{text}, and made anew in time")
+        return Finding("ok", "https", f"{text}, and renewed automatically")
     if ends <= now:
-        return Finding("fail", "https", f"{path} has expired on {ends:%Y-%m-%d}", "renew the certificate")
+        return Finding("fail", "https", f"{path} expired on {ends:%Y-%m-%d}", "renew the certificate")
     if ends <= now + SOON:
         return Finding("warn", "https", text, "renew the certificate")
     return Finding("ok", "https", text)
 
 
 def keys(subject: str, path: str | None, nobody_asks: bool) -> Finding:
-    """Whether a file of keys can be read, and by nobody else. ``nobody_asks``: it is well without any."""
+    """Check a key file. ``nobody_asks``: whether it is fine to have none."""
     if path is None:
         if nobody_asks:
-            return Finding("ok", subject, "none are asked for")
-        step = "name a file with a key a line: server.keys_file"
-        return Finding("warn", subject, "everybody who reaches this server may use it", step)
+            return Finding("ok", subject, "no keys required")
+        step = "set server.keys_file to a file with one key per line"
+        return Finding("warn", subject, "anyone who can reach this server may use it", step)
     try:
         count = len(ApiKeys.of_file(path, subject))
     except ConfigError as error:
@@ -155,6 +154,6 @@ def keys(subject: str, path: str | None, nobody_asks: bool) -> Finding:
             "fail",
             subject,
             str(error).removeprefix(f"{subject}: "),
-            "a key a line, in a file that nobody else can read",
+            "write one key per line, in a file that no other user can read",
         )
     return Finding("ok", subject, f"{count} in {path}")

@@ -10,7 +10,7 @@ Level = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result, and the next step where it is not well."""
+    """One result, and the next step if there is a problem."""
 
     level: Level
     subject: str

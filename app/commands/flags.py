@@ -1,4 +1,4 @@
-"""Options that commands share, as Typer reads them, and what they stand for."""
+"""Options that several commands share, and functions that interpret them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ MaxSeconds = Annotated[float, typer.Option(min=0.01, help="The longest answer, i
 
 
 def parts(thinker: str | None, key_file: str | None, ears: str | None = None, voice: str | None = None) -> Parts:
-    """The stages that a command line names. ``--thinker auto`` is looked for, and reported. Raises ConfigError."""
+    """Return the stages of the command line. ``--thinker auto`` is resolved and reported. Raises ConfigError."""
     if thinker == AUTO:
         thinker, sentence = found()
         terminal.say(sentence)
@@ -84,7 +84,7 @@ def parts(thinker: str | None, key_file: str | None, ears: str | None = None, vo
 
 
 def served_parts(thinker: str | None, key_file: str | None, ears: str | None, voice: str | None) -> Parts:
-    """The stages of a server, whose ears must understand what its thinker can answer. Raises ConfigError."""
+    """Return a server's stages; its ASR model must understand what its LLM can answer. Raises ConfigError."""
     return parts(thinker, key_file, ears or (AUTO if thinker else None), voice)
 
 
@@ -96,10 +96,10 @@ def target(
     weights: str | None = None,
     named: Parts | None = None,
 ) -> Target:
-    """Return the engine or the server that a command asks. Raises EngineError."""
+    """Return the engine or the server that a command uses. Raises EngineError."""
     if url is None:
         if key_file is not None:
-            raise typer.BadParameter("--key-file holds the key of a server: say which one with --url")
+            raise typer.BadParameter("--key-file requires --url")
         return deployment(config, model, weights, named)
     named = named or Parts()
     only_here(
@@ -114,7 +114,7 @@ def target(
 
 
 def only_here(url: str | None, **given: bool) -> None:
-    """Refuse options of an engine that is started here where a server is asked: they have no effect on it."""
+    """Refuse options for a local engine if a server is used, since they would have no effect."""
     names = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
     if url is not None and names:
-        raise typer.BadParameter(f"{', '.join(names)}: a server at --url has its own; leave it out")
+        raise typer.BadParameter(f"{', '.join(names)}: not with --url, since the server has its own settings")

@@ -1,7 +1,7 @@
-"""`python -m parley_voice.app.commands.health [PORT]`: the health check of the container.
+"""`python -m parley_voice.app.commands.health [PORT]`: a container's health check of the local server.
 
-Ends with 0 if this machine's server is ready; otherwise says why it is not, and ends with 1. Imports nothing heavy,
-since it runs every 30 seconds.
+Exit code 0 means ready; otherwise it prints the state or the reason and exits with 1. It has no heavy imports, since it
+runs every 30 seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DIRECTLY = urllib.request.ProxyHandler({})
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the server's state."""
+    """Print the server's state, and return the exit code."""
     port = int(arguments[0]) if arguments else 8000
     state = state_of(port)
     sys.stdout.write(f"{state}\n")
@@ -28,21 +28,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def state_of(port: int) -> str:
-    """Return the state that the server at a port of this machine names, or why it names none."""
+    """Return the state reported by the server at a local port, or the reason why there is none."""
     why = ""
     for url in (f"{scheme}://{host}:{port}/health" for host in ("127.0.0.1", "[::1]") for scheme in ("http", "https")):
         try:
             health = _asked(url)
         except (OSError, HTTPException, ValueError) as error:
-            why = why or f"no Parley server answers at port {port}: {error}"
+            why = why or f"no Parley server responds at port {port}: {error}"
             continue
         if isinstance(health, dict) and "status" in health:
             return str(health["status"])
-    return why or f"what answers at port {port} is no Parley server"
+    return why or f"the server at port {port} is not a Parley server"
 
 
 def _asked(url: str) -> Any:
-    """The JSON at an address of this machine. Whose certificate it is does not matter here: no secret is sent."""
+    """Return the JSON at a local URL. Any certificate is accepted, since no secret is sent."""
     trust = ssl.create_default_context()
     trust.check_hostname = False
     trust.verify_mode = ssl.CERT_NONE
@@ -50,7 +50,7 @@ def _asked(url: str) -> Any:
     try:
         with opener.open(url, timeout=ASK_S) as answer:
             return json.load(answer)
-    except HTTPError as refused:  # 503 while it starts or drains
+    except HTTPError as refused:  # 503 while starting or draining
         with refused:
             return json.load(refused)
 

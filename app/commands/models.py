@@ -1,4 +1,4 @@
-"""`parley models` and `parley pull NAME`: models by name, and how they come to this machine. Starts no engine."""
+"""`parley models` and `parley pull NAME`: list the models of the catalogue, and download them. Starts no engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def models() -> None:
         here = "yes" if is_pulled(model.name) else ""
         table.add_row(model.name, model.part, f"{model.size_mb} MB", " ".join(model.languages), licence, here)
     Console(emoji=False).print(table)
-    terminal.whisper(f"`parley pull NAME` brings one to {models_folder()}; `weights: NAME` in a configuration uses it.")
+    terminal.whisper(
+        f"`parley pull NAME` downloads one to {models_folder()}; `weights: NAME` in a configuration uses it."
+    )
 
 
 def _remarks(model: CatalogModel) -> Iterator[str]:
@@ -38,11 +40,11 @@ def _remarks(model: CatalogModel) -> Iterator[str]:
 
 
 def pull(name: str, source: Path | None, hub_url: str, token_file: Path | None, agreed: bool) -> None:
-    """Bring a model here, from a hub or from a folder. Raises PullError and WeightsError."""
+    """Download a model from a hub, or copy it from a folder. Raises PullError and WeightsError."""
     model, folder = model_of(name), models_folder() / name
     if (manifest := manifest_of(folder)) is not None:
         origin = f"{manifest.repository} at {manifest.revision[:8]}" if manifest.repository else model.origin
-        terminal.say(f"{name} is here already: {folder} ({origin})")
+        terminal.say(f"{name} is already here: {folder} ({origin})")
         return
     memory = f"{model.ram_mb} MB of memory, " if model.ram_mb else ""
     terminal.say(f"{name}: {model.origin}, {model.size_mb} MB, {memory}licence {model.licence}")
@@ -54,19 +56,19 @@ def pull(name: str, source: Path | None, hub_url: str, token_file: Path | None, 
         hub = HuggingFace(hub_url, read_key(str(token_file), "--token-file").value if token_file else None)
         wanted = plan(model, hub)
         if not model.pinned:
-            terminal.whisper(f"its files are not pinned: what {hub_url} has at {wanted.commit[:8]} is taken and noted")
+            terminal.whisper(f"its files are not pinned: taking those of {hub_url} at {wanted.commit[:8]}")
         with _bar(name, wanted.size) as progress:
             fetch(wanted, folder, hub, progress, terminal.whisper)
     terminal.say(f"{name} is here: {folder}")
 
 
 def _agree(model: CatalogModel, agreed: bool) -> None:
-    """Have people say that they know what a licence that is not free allows. Raises PullError."""
+    """Make users confirm a licence with restrictions. Raises PullError."""
     if not model.restrictions or agreed:
         return
     what = " and ".join(model.restrictions)
     if not terminal.console.is_terminal:
-        raise PullError(f"{model.name} is {what} ({model.licence}); say --agree once you have read its licence")
+        raise PullError(f"{model.name} is {what} ({model.licence}); read its licence, then pass --agree")
     if not typer.confirm(f"It is {what}. Have you read its licence, and does it allow what you do?", err=True):
         raise PullError(f"{model.name}: not pulled")
 

@@ -1,4 +1,4 @@
-"""Options that a command no longer has. Each is refused with one sentence that names the new command."""
+"""Options that have moved to other commands. Each is refused with one sentence that names the new command."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MOVED_FROM_BENCH = {
     "--resume": "make soak",
     "--plot": "python -m benchmarks.against --json FILE",
 }
-"""What replaces each option that `parley bench` had, in a clone of the repository."""
+"""The replacement for each former option of `parley bench`, in a clone of the repository."""
 
 
 def moved_options(moved: Mapping[str, str]) -> type[TyperCommand]:
-    """Return a command class that refuses the options in ``moved``, and names the command that replaces each."""
+    """Return a command class that refuses the options in ``moved``, naming the replacement."""
 
     class Command(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

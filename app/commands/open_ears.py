@@ -1,4 +1,4 @@
-"""Speech recognition of the catalogue that understands anything: which is on this machine, and which to fetch first."""
+"""ASR models of the catalogue for open speech: which one is installed, and which one to download first."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from engine.deployment.model_catalog import CatalogModel, catalogue, is_pulled
 
 
 def installed_ears() -> str | None:
-    """Return the first ears of the catalogue that were pulled; None if none were."""
+    """Return the first ASR model of the catalogue that is installed; None if there is none."""
     return next((model.name for model in _ears() if is_pulled(model.name)), None)
 
 
 def advised_ears() -> CatalogModel:
-    """Return the smallest download among the ears whose hashes are all known."""
+    """Return the smallest ASR model, preferring those whose hashes are all known."""
     return min(_ears(), key=lambda model: (not model.pinned, model.size_mb))
 
 

@@ -1,4 +1,4 @@
-"""`parley quantize CHECKPOINT FOLDER`: a checkpoint that takes a fourth of the memory. Starts no engine."""
+"""`parley quantize CHECKPOINT FOLDER`: write a checkpoint that takes a quarter of the memory. Starts no engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def quantize(checkpoint: Path, out: Path, bits: int, group: int) -> None:
     """Write a quantized checkpoint. Raises ConfigError and WeightsError."""
     done = quantized(checkpoint, out, bits, group, terminal.whisper)
     if not done.layers:
-        terminal.whisper(f"no layer of it has a whole number of groups of {group} inputs: nothing was quantized")
+        terminal.whisper(f"no layer's inputs are a multiple of the group size {group}: nothing was quantized")
     terminal.say(
         f"{out}: {done.layers} layers of {bits} bits, {done.before / 1e9:.2f} GB before, {done.after / 1e9:.2f} after"
     )

@@ -1,6 +1,6 @@
-"""`parley serve`: a server, and its address once it can be talked to.
+"""`parley serve`: run a server, and print its address once it is ready.
 
-Knows no route: that is app/server.py.
+Knows no route: see app/server.py.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from engine import EngineSpec, ModelInfo
 
 
 def run_server(spec: EngineSpec, extend: Extend = no_more, options: Mapping[str, str] | None = None) -> None:
-    """Serve until a signal ends it. ``extend`` may add routes. Raises EngineError, for a port in use too.
+    """Serve until a signal. ``extend`` may add routes. Raises EngineError, also if the port is in use.
 
-    ``options`` name the deployment's parts, if the command line chose some: the start prints a command with all of
+    ``options`` names the deployment's parts, if the command line chose some: the start prints a command with all of
     them.
     """
     settings = settings_of(spec.server)
@@ -36,17 +36,17 @@ def run_server(spec: EngineSpec, extend: Extend = no_more, options: Mapping[str,
 
 
 def about(model: ModelInfo, options: Mapping[str, str]) -> Iterator[str]:
-    """Yield what a server says of its model, and the command that starts the same one again."""
+    """Yield notes about the model, and the command that starts the same server again."""
     yield from model.notes
     if model.hears_only_for:
         ears = advised_ears()
         yield f"For open speech recognition: `parley pull {ears.name}` ({ears.size_mb} MB), then start again."
     if options:
-        yield f"The same again: {shlex.join(repeated(sys.argv, options))}"
+        yield f"To start the same again: {shlex.join(repeated(sys.argv, options))}"
 
 
 def repeated(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return a command line with these options, in place of the values that it has for them."""
+    """Return a command line with these options, replacing the values that it has for them."""
     words = list(argv) if Path(argv[0]).stem == "parley" else ["parley", "serve", *argv[2:]]
     for name, value in options.items():
         joined = [place for place, word in enumerate(words) if word.startswith(f"{name}=")]
@@ -62,27 +62,29 @@ def repeated(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
 def announcement(
     url: str, settings: Settings, certificate: Certificate | None, addresses: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what a server says once it can be talked to: the address that works here, those that work elsewhere, and
-    what is missing for a microphone there. ``addresses`` are this machine's."""
+    """Yield the start-up lines: the local address, the addresses for other machines, and what a microphone there needs.
+
+    ``addresses`` are this machine's.
+    """
     here = _at(url, "::1" if ":" in settings.host else "127.0.0.1") if is_any(settings.host) else url
-    yield f"Parley is ready: talk to it at {here} (Ctrl-C ends it)"
+    yield f"Parley is ready: talk to it at {here} (Ctrl-C stops it)"
     if not is_loopback(settings.host):
         yield from _to_others(url, settings, addresses)
     if certificate is not None and settings.https == AUTO:
-        yield "Browsers warn once, since the certificate is the server's own. Its SHA-256 fingerprint:"
+        yield "Browsers warn once, since the certificate is self-signed. Its SHA-256 fingerprint:"
         yield certificate.fingerprint
 
 
 def _to_others(url: str, settings: Settings, addresses: Sequence[str]) -> Iterator[str]:
-    bound = [one for one in addresses if settings.host != "0.0.0.0" or ":" not in one]  # that is every IPv4 address
+    bound = [one for one in addresses if settings.host != "0.0.0.0" or ":" not in one]  # 0.0.0.0 is every IPv4 address
     others = [_at(url, address) for address in bound if not ip_address(address).is_loopback]
-    others = (others if is_any(settings.host) else [url]) or ["none: this machine is in no network"]
+    others = (others if is_any(settings.host) else [url]) or ["none (this machine has no network)"]
     yield f"From other machines: {', '.join(others)}"
     if settings.https is None:
-        yield "A browser gives its microphone to https pages only, so from there one can type, but not talk. For both:"
+        yield "Browsers there allow the microphone only on https pages. To use speech from other machines, start:"
         yield f"  {shlex.join(_https_command(urlsplit(url).port))}"
     if settings.keys_file is None:
-        yield "Everybody who reaches this address may use it: server.keys_file in the configuration asks for a key."
+        yield "Anyone who can reach this address may use it: set server.keys_file to require a key."
 
 
 def _at(url: str, address: str) -> str:
@@ -92,7 +94,7 @@ def _at(url: str, address: str) -> str:
 
 
 def _https_command(port: int | None) -> list[str]:
-    """The command that began this server, with a certificate."""
+    """Return the command that started this server, with a certificate."""
     if Path(sys.argv[0]).stem == "parley":
         return [*sys.argv, "--https", AUTO]
     return ["parley", "serve", "--host", "0.0.0.0", "--port", str(port), "--https", AUTO]

@@ -1,6 +1,6 @@
-"""A running server in the place of an engine of one's own: requests go out over OpenAI's HTTP API, answers stream back.
+"""A running server instead of a local engine: requests use OpenAI's HTTP API, and answers stream back.
 
-Knows no terminal. Each mistake is one EngineError: nobody there, a wrong key, something that is no Parley server.
+Knows no terminal. Each problem is one EngineError: unreachable, wrong key, or not a Parley server.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from engine import EngineError, Ledger, ModelInfo, Output, Request, RequestError
 
 CONNECT_S = 10.0
 SILENT_S = 60.0
-"""An engine ends a stalled answer after 30 s; under load a request may wait in line for longer."""
+"""An engine ends a stalled answer after 30 s; under load a request may queue for longer."""
 
 
 class ServerError(EngineError):
-    """The server can't be reached, or refuses."""
+    """The server is unreachable, or refuses."""
 
     code = "server_unreachable"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server, and the file that holds its API key if it asks for one."""
+    """A server, and the file with its API key, if it requires one."""
 
     url: str
     key_file: str | None = None
 
     @property
     def root(self) -> str:
-        """``http(s)://host:port``. Raises ServerError."""
+        """Return ``http(s)://host:port``. Raises ServerError."""
         parts = urlsplit(self.url)
         scheme = {"http": "http", "https": "https", "ws": "http", "wss": "https"}.get(parts.scheme)
         if scheme is None or not parts.netloc:
-            raise ServerError(f"{self.url!r} is no address of a server: give one like http://127.0.0.1:8000")
+            raise ServerError(f"{self.url!r} is not a valid server URL: use one like http://127.0.0.1:8000")
         return f"{scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
 
 
 class RemoteServer:
-    """``async with Server(address) as server:`` has a model, and answers requests as an Engine does.
+    """A server with an engine's interface: ``async with RemoteServer(address) as server:``.
 
-    A server that says nothing for ``silent_s`` seconds while it answers is given up.
+    An answer is given up if the server sends nothing for ``silent_s`` seconds.
     """
 
     def __init__(self, address: Address, silent_s: float = SILENT_S) -> None:
@@ -71,7 +71,7 @@ class RemoteServer:
         await self._http.aclose()
 
     async def _get(self, path: str) -> Any:
-        """The JSON at a path. Raises ServerError."""
+        """Return the JSON at a path. Raises ServerError."""
         async with self._asked("GET", path) as response:
             body = await response.aread()
         try:
@@ -81,7 +81,7 @@ class RemoteServer:
 
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator[ServerAnswer]:
-        """The answer to a request while the block lasts. Raises EngineError."""
+        """Yield the answer to a request while the block lasts. Raises EngineError."""
         spoken = request.say is not None
         path = "/v1/audio/speech" if spoken else "/v1/chat/completions"
         body = speech_body(request, self.model) if spoken else completion_body(request, self.model)
@@ -90,7 +90,7 @@ class RemoteServer:
 
     @asynccontextmanager
     async def _asked(self, method: str, path: str, body: Any = None) -> AsyncGenerator[httpx2.Response]:
-        """A response that is no refusal. Raises ServerError."""
+        """Yield a successful response. Raises ServerError."""
         content = None if body is None else orjson.dumps(body)
         try:
             async with self._http.stream(method, path, content=content) as response:
@@ -102,7 +102,7 @@ class RemoteServer:
 
 
 class ServerAnswer:
-    """The chunks of one answer, decoded from server-sent events as they come."""
+    """The chunks of one answer, decoded from server-sent events as they arrive."""
 
     def __init__(self, response: httpx2.Response, decoder: SpeechDecoder | Completion) -> None:
         self._chunks = _chunks(response, decoder)
@@ -111,16 +111,16 @@ class ServerAnswer:
 
     @property
     def ended(self) -> bool:
-        """Whether the server has said that the answer is over: nothing may follow."""
+        """Whether the server has reported the end of the answer."""
         return self._decoder.ended
 
     @property
     def ledger(self) -> Ledger | None:
-        """The server's own, known once the answer has ended."""
+        """The server's ledger, available after the end of the answer."""
         return self._decoder.ledger
 
     def played(self) -> None:
-        """Do nothing: the server paces nothing over HTTP, so nobody needs to know."""
+        """Do nothing: over HTTP the server does not pace answers."""
 
     def __aiter__(self) -> Self:
         return self
@@ -139,7 +139,7 @@ async def _chunks(response: httpx2.Response, decoder: SpeechDecoder | Completion
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the whole lines of a stream. The library's also end at separators that may stand in a JSON string."""
+    """Yield the lines of a stream. The library's lines also end at separators that may occur in a JSON string."""
     rest = b""
     async for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
@@ -148,7 +148,7 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _client(address: Address, silent_s: float) -> httpx2.AsyncClient:
-    """Raises EngineError. No proxy of the environment is asked: servers of one's own lie behind none."""
+    """Create the HTTP client. Ignores proxies of the environment. Raises EngineError."""
     headers = {"content-type": "application/json"}
     if address.key_file is not None:
         headers["authorization"] = f"Bearer {read_keys(address.key_file, '--key-file')[0].value}"
@@ -157,7 +157,9 @@ def _client(address: Address, silent_s: float) -> httpx2.AsyncClient:
 
 
 def trust(strict: bool = True) -> ssl.SSLContext:
-    """The system's authorities, and the certificate that a server of this user signed for itself; or anybody."""
+    """Return a TLS context that trusts the system's authorities and this user's self-signed certificate, or
+    everything.
+    """
     context = ssl.create_default_context()
     if not strict:
         context.check_hostname = False
@@ -169,7 +171,7 @@ def trust(strict: bool = True) -> ssl.SSLContext:
 
 
 def _model(listed: Any, url: str) -> ModelInfo:
-    """Return a Parley server's description of its model. Raises ServerError for another make of server."""
+    """Return a Parley server's description of its model. Raises ServerError for other servers."""
     try:
         model = listed["data"][0]
         about = model["parley"]
@@ -184,18 +186,18 @@ def _model(listed: Any, url: str) -> ModelInfo:
 
 
 def refusal(status: int, body: bytes, address: Address) -> EngineError:
-    """The server's own words; a path that it does not know is one that every Parley server has."""
+    """Return the server's own message. A 404 means that it is not a Parley server."""
     try:
         message = str(orjson.loads(body)["error"]["message"])
     except (ValueError, LookupError, TypeError):
         message = ""
     if not message or status == 404:
-        return _stranger(address.url, f" (it answers {status})")
+        return _stranger(address.url, f" (HTTP status {status})")
     if status == 401:
         return ServerError(
-            f"{address.url} takes no request without its key: give the file that holds it with --key-file"
+            f"{address.url} requires an API key: pass the file that contains it with --key-file"
             if address.key_file is None
-            else f"{address.url} does not know the key in {address.key_file}"
+            else f"{address.url} rejected the key in {address.key_file}"
         )
     return RequestError(message) if status < 500 else ServerError(message)
 
@@ -205,24 +207,24 @@ def _stranger(url: str, why: str = "") -> ServerError:
 
 
 def unreachable(error: httpx2.TransportError, url: str) -> ServerError:
-    """Explain why no answer came, in one sentence."""
+    """Return the reason why no response arrived as one sentence."""
     match error:
         case httpx2.ConnectError() if "has expired" in str(error) or "not yet valid" in str(error):
             return ServerError(
-                f"{url} shows a certificate that is not valid today ({datetime.date.today()} on this machine): set the "
+                f"the certificate of {url} is not valid today ({datetime.date.today()} on this machine): check the "
                 "clocks of both machines, then restart the server or renew its certificate"
             )
         case httpx2.ConnectError() if "CERTIFICATE_VERIFY_FAILED" in str(error):
             return ServerError(
-                f"{url} shows a certificate that this machine does not trust: name its file in SSL_CERT_FILE"
+                f"the certificate of {url} is not trusted on this machine: set SSL_CERT_FILE to its file"
             )
         case httpx2.ConnectError() if urlsplit(url).scheme in ("https", "wss") and "SSL" in str(error):
-            return ServerError(f"{url} does not speak TLS: its address may begin with http://")
+            return ServerError(f"{url} does not use TLS: try http://")
         case httpx2.ConnectError() | httpx2.ConnectTimeout():
-            return ServerError(f"there is no server at {url}: start one with `parley serve`, or look at the address")
+            return ServerError(f"no server at {url}: start one with `parley serve`, or check the address")
         case httpx2.ReadTimeout():
-            return ServerError(f"{url} has said nothing for {error.request.extensions['timeout']['read']:g} s")
+            return ServerError(f"{url} sent nothing for {error.request.extensions['timeout']['read']:g} s")
         case httpx2.RemoteProtocolError() | httpx2.ReadError():
-            return ServerError(f"{url} ended the connection: the server is gone, or its address begins with https://")
+            return ServerError(f"{url} closed the connection: the server has stopped, or it uses https://")
         case _:
-            return ServerError(f"{url} cannot be asked: {error}")
+            return ServerError(f"the request to {url} failed: {error}")

@@ -1,4 +1,4 @@
-"""`parley setup`: the configuration that suits this machine, and the command that starts it. Asks no network."""
+"""`parley setup`: recommend a configuration for this machine, with the command that starts it. Uses no network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.commands.starter import STARTER, missing_of
 from engine.deployment.installation import install_command
 
 CHECKOUT = Path(__file__).parents[2]
-"""The repository, if this is a checkout and no installed package."""
+"""The repository, if this is a clone and not an installed package."""
 ASK_GPU = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 ASK_GPU_S = 10.0
 OMNI = "Qwen/Qwen3-Omni-30B-A3B-Instruct"
@@ -28,13 +28,13 @@ OMNI_MB = 70_000
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The parts of a machine that decide what it can run."""
+    """The properties of a machine that decide what it can run."""
 
     cores: int
     memory_gb: float
-    """Free memory, in 10^9 bytes."""
+    """Free memory in 10^9 bytes."""
     gpus_gib: tuple[float, ...] = ()
-    """Memory of each NVIDIA GPU, in 2^30 bytes."""
+    """Memory of each NVIDIA GPU in 2^30 bytes."""
 
     def __str__(self) -> str:
         gpus = " and ".join(f"a GPU of {size:.0f} GiB" for size in self.gpus_gib) or "no NVIDIA GPU"
@@ -43,7 +43,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """A configuration and the least machine for it."""
+    """A configuration and its minimum machine."""
 
     config: str
     what: str
@@ -51,9 +51,11 @@ class Tier:
     memory_gb: float = 0.0
     gpus: int = 0
     gpu_gib: float = 0.0
-    """Memory of each GPU. Cards have a little less than their name says."""
+    """Memory of each GPU in GiB. Cards have a little less than their name says."""
     bits: int = 0
-    """Bits to which Qwen3-Omni is quantized before the first start; 16: it is taken from the hub; 0: no Qwen3-Omni."""
+    """Bits to which Qwen3-Omni is quantized before the first start; 16: taken from the hub unchanged; 0: not
+    Qwen3-Omni.
+    """
 
     def fits(self, machine: Machine) -> bool:
         large_gpus = sum(size >= self.gpu_gib for size in machine.gpus_gib)
@@ -69,10 +71,10 @@ TIERS = (
     Tier(config="gpu_24gb", what="Gemma 4 26B-A4B with the voice of Qwen3-TTS", memory_gb=6, gpus=1, gpu_gib=22),
     Tier(config="gpu_12gb", what="Gemma 4 E4B with Kokoro's voice", cores=4, memory_gb=4, gpus=1, gpu_gib=11),
     Tier(config="laptop", what="Qwen3 1.7B with Kokoro's voice", cores=4, memory_gb=6),
-    Tier(config="starter", what="open questions in English, on two cores", cores=2, memory_gb=2),
-    Tier(config="nano", what="the built-in model, which knows a few dozen requests"),
+    Tier(config="starter", what="open questions in English on two cores", cores=2, memory_gb=2),
+    Tier(config="nano", what="the built-in model with a few dozen requests"),
 )
-"""The most capable first."""
+"""The most capable configuration first."""
 
 
 def setup() -> None:
@@ -97,16 +99,16 @@ def report(machine: Machine, tier: Tier) -> Iterator[str]:
     yield f"Recommended: {tier.config}, {tier.what}. Start it with:"
     yield f"  {command(tier)}"
     megabytes = OMNI_MB if tier.bits else sum(model.size_mb for model in missing_of(tier.config))
-    yield f"The models are {_size(megabytes)} to download." if megabytes else "No model has to be downloaded."
+    yield f"Download size of the models: {_size(megabytes)}." if megabytes else "No download is needed."
 
 
 def command(tier: Tier) -> str:
-    """Return one shell command that fetches what is missing and starts the server."""
+    """Return one shell command that downloads what is missing and starts the server."""
     steps: list[str] = []
     path = configurations()[tier.config]
     in_checkout = (CHECKOUT / "Makefile").is_file()
     if in_checkout and tier.config == STARTER:
-        return "make serve"  # it fetches the models, too
+        return "make serve"  # downloads the models too
     parley = sys.argv[0] if Path(sys.argv[0]).stem == "parley" else "parley"
     if not in_checkout and (extra := _extra(path)):
         steps.append(install_command(extra))
@@ -126,13 +128,13 @@ def command(tier: Tier) -> str:
 
 
 def _extra(path: Path) -> str:
-    """Return the extra that a configuration needs, from its line ``# extra: NAME``; empty for none."""
+    """Return the pip extra that a configuration needs, from its line ``# extra: NAME``; empty for none."""
     found = re.search(r"^# extra: (\S+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found else ""
 
 
 def _gpus_gib() -> tuple[float, ...]:
-    """Return the memory of each NVIDIA GPU; none where the driver's tool is missing or does not answer."""
+    """Return the memory of each NVIDIA GPU; none if the driver's tool is missing or does not respond."""
     try:
         told = subprocess.run(ASK_GPU, capture_output=True, text=True, timeout=ASK_GPU_S, check=True).stdout
         return tuple(int(line) / 1024 for line in told.split())

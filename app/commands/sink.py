@@ -1,6 +1,6 @@
-"""The place where an answer's sound goes: a file, standard output, a loudspeaker, or nowhere.
+"""Destinations of an answer's audio: a file, standard output, a loudspeaker, or none.
 
-Every sink takes float32 [samples] at SPEAKER_RATE_HZ and writes 16 bits. Calls that block run in a thread. Knows no
+Every sink accepts float32 [samples] at SPEAKER_RATE_HZ and writes 16 bits. Blocking calls run in a thread. Knows no
 request.
 """
 
@@ -34,33 +34,33 @@ FORMATS: dict[str, FileFormat] = {
     ".aac": "aac",
     "": "wav",
 }
-"""The format of a sound file, by the suffix of its name."""
+"""The format of an audio file by its suffix."""
 
 
 class SinkError(EngineError):
-    """Sound cannot go where it was to go."""
+    """Audio can't be written to its destination."""
 
     code = "invalid_output"
 
 
 class ListenerGone(Exception):
-    """The other end of the pipe was closed."""
+    """The reader of the pipe has closed it."""
 
 
 class Sink(Protocol):
-    """``name`` says where the sound goes, for people."""
+    """A destination. ``name`` is shown to users."""
 
     name: str
 
     async def write(self, samples: Wave) -> None: ...
 
     async def close(self) -> None:
-        """Let everything that was written be heard or lie on disk."""
+        """Wait until everything was played or written."""
         ...
 
 
 def device_available() -> str | None:
-    """None if sound can be played on this machine; else why not, as one sentence."""
+    """Return None if this machine can play audio; otherwise the reason as one sentence."""
     try:
         sounddevice: Any = importlib.import_module("sounddevice")
         sounddevice.query_devices(kind="output")
@@ -69,14 +69,14 @@ def device_available() -> str | None:
     except OSError as error:
         return f"PortAudio cannot be loaded ({' '.join(str(error).split())})"
     except Exception as error:  # noqa: BLE001 - sounddevice raises its own PortAudioError, and ValueError for "no device"
-        return f"there is no output device ({' '.join(str(error).split())})"
+        return f"no audio output device ({' '.join(str(error).split())})"
     return None
 
 
 def check_output(output: str | None, otherwise: str | None = None) -> None:
-    """See, before anything slow starts, that `open_sink` will find a place for the sound. Raises SinkError.
+    """Check, before anything slow starts, that `open_sink` will succeed. Raises SinkError.
 
-    What lies there already is not touched.
+    Existing files are not touched.
     """
     if output is None and otherwise is not None and device_available() is not None:
         output = otherwise
@@ -85,24 +85,24 @@ def check_output(output: str | None, otherwise: str | None = None) -> None:
 
 
 def check_file(path: str, suffixes: Sequence[str]) -> None:
-    """See that a file of this name can be written. Raises SinkError."""
+    """Check that a file with this name can be written. Raises SinkError."""
     file = Path(path).expanduser()
     if file.is_dir():
-        raise SinkError(f"cannot write {path}: it is a folder; name a file in it")
+        raise SinkError(f"cannot write {path}: it is a folder; use a file name in it")
     if file.suffix.lower() not in suffixes:
         known = ", ".join(suffix for suffix in suffixes if suffix)
         raise SinkError(f"cannot write {path}: the name of the file must end with one of {known}")
     if not file.parent.is_dir():
-        raise SinkError(f"cannot write {path}: there is no folder {file.parent}")
+        raise SinkError(f"cannot write {path}: no such folder: {file.parent}")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
         read_only = os.statvfs(file.parent).f_flag & os.ST_RDONLY
         why = "the disk is read-only" if read_only else "you have no permission to write there"
-        raise SinkError(f"cannot write {path}: {why}; name a file elsewhere")
+        raise SinkError(f"cannot write {path}: {why}; use another path")
 
 
 @asynccontextmanager
 async def open_sink(output: str | None, otherwise: str | None = None) -> AsyncGenerator[Sink]:
-    """The sink for ``-o``; without one a loudspeaker, if there is any, else the file ``otherwise``, else nowhere."""
+    """Open the sink for ``-o``; without it a loudspeaker if available, else the file ``otherwise``, else none."""
     sink = _sink(output, otherwise)
     try:
         yield sink
@@ -128,25 +128,25 @@ def _file(path: str) -> Sink:
 
 @contextmanager
 def _writing(path: str) -> Generator[None]:
-    """Report in one sentence what keeps a file from being written: FFmpeg's errors are OSErrors, too."""
+    """Convert file errors, including FFmpeg's, to a SinkError of one sentence."""
     try:
         yield
     except OSError as error:
-        step = "; free some space, or name a file elsewhere" if error.errno == errno.ENOSPC else ""
+        step = "; free some space, or use another path" if error.errno == errno.ENOSPC else ""
         raise SinkError(f"cannot write {path}: {error.strerror or error}{step}") from None
 
 
 class WavFile:
-    """A mono 16-bit WAV file, written as the sound comes. Raises SinkError if it cannot be.
+    """A mono 16-bit WAV file, written incrementally. Raises SinkError if it can't be written.
 
-    The standard library writes it: FFmpeg prints a traceback when the disk is full.
+    Uses the standard library, because FFmpeg prints a traceback when the disk is full.
     """
 
     def __init__(self, path: str) -> None:
         self.name = path
         with _writing(path):
             self._handle = Path(path).expanduser().open("wb")
-        self._file = wave.open(self._handle, "wb")  # noqa: SIM115 - the sink is closed by the one that opened it
+        self._file = wave.open(self._handle, "wb")  # noqa: SIM115 - closed in ``close``
         self._file.setnchannels(1)
         self._file.setsampwidth(2)
         self._file.setframerate(SPEAKER_RATE_HZ)
@@ -164,7 +164,7 @@ class WavFile:
 
 
 class CompressedFile:
-    """An MP3, FLAC, Opus or AAC file, written as the sound comes. Raises SinkError if it cannot be."""
+    """An MP3, FLAC, Opus or AAC file, written incrementally. Raises SinkError if it can't be written."""
 
     def __init__(self, path: str, format: FileFormat) -> None:
         self.name = path
@@ -185,7 +185,7 @@ class CompressedFile:
 
 
 class StandardOutput:
-    """Raw s16le mono samples on standard output, for a player at the other end of a pipe."""
+    """Raw s16le mono samples on standard output, for a player that reads the pipe."""
 
     name = "standard output"
 
@@ -193,7 +193,7 @@ class StandardOutput:
         await asyncio.to_thread(self._write, pcm16(samples))
 
     async def close(self) -> None:
-        """Everything was flushed as it came."""
+        """Do nothing: all data has been flushed."""
 
     def _write(self, data: bytes) -> None:
         try:
@@ -215,7 +215,7 @@ class Loudspeaker:
             self._stream: Any = sounddevice.RawOutputStream(samplerate=SPEAKER_RATE_HZ, channels=1, dtype="int16")
             self._stream.start()
         except sounddevice.PortAudioError as error:
-            raise SinkError(f"cannot play sound: {error}; give a file with -o") from None
+            raise SinkError(f"cannot play audio: {error}; write a file with -o") from None
 
     async def write(self, samples: Wave) -> None:
         await asyncio.to_thread(self._stream.write, pcm16(samples))
@@ -226,12 +226,12 @@ class Loudspeaker:
 
 
 class Nowhere:
-    """No sound is wanted, or there is no way to make it."""
+    """Discards the audio: none is wanted, or it can't be played."""
 
     name = "nowhere"
 
     async def write(self, samples: Wave) -> None:
-        """Drop it."""
+        """Discard the samples."""
 
     async def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing."""

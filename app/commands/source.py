@@ -1,6 +1,6 @@
-"""The source of the commands' answers: an engine of the command's own, or a server that runs already.
+"""The source of the commands' answers: a local engine, or a running server.
 
-What can be found wrong is found before an engine starts. Knows no answer's inside.
+Errors that can be found early are found before an engine starts. Knows nothing about the contents of answers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from app.commands.server import Address, RemoteServer
 from engine import Engine, EngineSpec, Ledger, ModelInfo, Output, Request, RequestError, describe, nearest
 
 Target = EngineSpec | Address
-"""The engine or the server that a command asks."""
+"""The engine or the server that a command uses."""
 
 
 class Answered(Protocol):
-    """The chunks of an answer as they come. The iterator raises one EngineError if the answer fails."""
+    """The chunks of an answer as they arrive. The iterator raises one EngineError if the answer fails."""
 
     @property
     def ledger(self) -> Ledger | None: ...
@@ -28,14 +28,14 @@ class Answered(Protocol):
     def marks_ms(self) -> dict[str, float]: ...
 
     def played(self) -> None:
-        """The listener's first sample plays now."""
+        """Report that the listener's first sample plays now."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Output]: ...
 
 
 class AnswerSource(Protocol):
-    """The source that answers requests. Leaving the block of ``open`` aborts the answer."""
+    """Answers requests. Leaving the block of ``open`` aborts the answer."""
 
     @property
     def model(self) -> ModelInfo: ...
@@ -45,7 +45,7 @@ class AnswerSource(Protocol):
 
 @asynccontextmanager
 async def opened(target: Target, voice: str | None = None) -> AsyncGenerator[AnswerSource]:
-    """The source while the block lasts, which has this voice. Raises EngineError."""
+    """Open the source while the block lasts, after checking the voice. Raises EngineError."""
     if isinstance(target, Address):
         async with RemoteServer(target) as server:
             check_voice(server.model, voice)
@@ -58,13 +58,13 @@ async def opened(target: Target, voice: str | None = None) -> AsyncGenerator[Ans
 
 
 def check_voice(model: ModelInfo, voice: str | None) -> None:
-    """Refuse a voice that the model lacks: on a command line it is a mistake. Raises RequestError."""
+    """Refuse a voice that the model does not have. Raises RequestError."""
     if voice is not None and voice not in model.voice_ids:
         raise RequestError(f"{model.name} has no voice {voice!r} ({nearest(voice, model.voice_ids)})")
 
 
 class _Started(Engine):
-    """An engine whose start shows a spinner."""
+    """An engine that shows a spinner while it starts."""
 
     async def __aenter__(self) -> Self:
         with terminal.waiting(f"starting {self.spec.title} …"):

@@ -1,4 +1,4 @@
-"""`parley say` and `parley ask`: one request, its sound out as it comes. Nothing is stored but the files asked for."""
+"""`parley say` and `parley ask`: run one request and stream its audio. Stores only the requested files."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from engine import (
 from engine.aio.event_loop import run
 
 MAX_AUDIO_S = 600.0
-"""The longest recording that `ask` reads."""
+"""Maximum seconds of a recording for `ask`."""
 
 SAY = "say.wav"
-"""The file where `say` puts its sound on a machine without a loudspeaker."""
+"""The file that `say` writes on a machine without a loudspeaker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakRequest:
-    """One user message, and how it is to be answered."""
+    """One user message, and the settings of its answer."""
 
     text: str | None = None
     audio: Path | None = None
@@ -48,14 +48,14 @@ class SpeakRequest:
     dump: bool = False
 
     def request(self) -> Request:
-        """The request it makes: images, then audio, then text. Reads the files; raises RequestError."""
+        """Return the request: images, then audio, then text. Reads the files. Raises RequestError."""
         parts: list[Part] = [_decoded(path, lambda data: ImagePart(image_of(data).decode())) for path in self.images]
         if self.audio is not None:
             parts.append(_decoded(self.audio, lambda data: AudioPart(decode_audio(data, MAX_AUDIO_S))))
         if self.text is not None:
             parts.append(TextPart(self.text))
         if not parts:
-            raise RequestError("there is no question: give --text, --audio or --image")
+            raise RequestError("no question: use --text, --audio or --image")
         system = (Message("system", (TextPart(self.system),)),) if self.system is not None else ()
         return Request(
             id=new_id("ask"),
@@ -70,9 +70,9 @@ class SpeakRequest:
 
 
 def say(target: Target, text: str, output: str | None, voice: str | None, guidance: float = 1.0) -> None:
-    """Speak a text as it stands; guided, with a companion that does not know it. Raises EngineError."""
+    """Speak a text unchanged, optionally with classifier-free guidance. Raises EngineError."""
     if not text.strip():
-        raise RequestError("there is nothing to say: the text is empty")
+        raise RequestError("the text to speak is empty")
     check_output(output, otherwise=SAY)
     request = Request(
         id=new_id("say"),
@@ -97,7 +97,7 @@ async def _say(target: Target, request: Request, text: str, output: str | None) 
 
 
 def ask(target: Target, question: SpeakRequest, output: str | None, dump: Path | None) -> None:
-    """Answer one user message: its text to standard output, its sound to the sink. Raises EngineError."""
+    """Answer one user message: text to standard output, audio to the sink. Raises EngineError."""
     request = question.request()
     check_output(output)
     if dump is not None:
@@ -115,23 +115,23 @@ async def _ask(target: Target, request: Request, output: str | None, dump: Path 
     _report(result, sink)
     if dump is not None:
         await asyncio.to_thread(save_dump, dump, result)
-        terminal.say(f"the dump is in {dump}")
+        terminal.say(f"dump saved to {dump}")
 
 
 def _report(result: ReceivedAnswer, sink: Sink) -> None:
     for call in result.calls:
         terminal.say(f"calls {call.name}({call.arguments})")
     if result.finish == "length":
-        terminal.say("the answer was cut at its length limit")
+        terminal.say("the answer was cut off at its maximum length")
     if isinstance(sink, Nowhere):
-        terminal.say("its sound was not kept: give -o answer.wav")
+        terminal.say("audio was discarded: use -o answer.wav")
     elif result.waves:
-        terminal.say(f"its sound went to {sink.name}")
+        terminal.say(f"audio sent to {sink.name}")
     terminal.say(terminal.ledger_line(result.ledger))
 
 
 def _decoded(path: Path, decode: Callable[[bytes], Part]) -> Part:
-    """A file as a part of the message. Raises RequestError, which names the file."""
+    """Decode a file as a part of the message. Raises RequestError, which names the file."""
     try:
         return decode(path.expanduser().read_bytes())
     except OSError as error:

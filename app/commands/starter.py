@@ -1,4 +1,4 @@
-"""The default configuration of `parley serve`: the starter, or nano while a part of the starter is missing."""
+"""The default configuration of `parley serve`: the starter, or nano if a part of the starter is missing."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from engine.deployment.model_catalog import CatalogModel, missing_models
 
 STARTER = "starter"
 PACKAGES = {"sherpa_onnx": "sherpa-onnx", "xllamacpp": "xllamacpp"}
-"""The packages that the starter needs besides the base installation, by their module."""
+"""Packages that the starter needs in addition to the base installation, by module."""
 
 
 def missing_of(config: str) -> list[CatalogModel]:
-    """Return the catalogue models that a configuration names and this machine lacks. Raises ConfigError."""
+    """Return the catalogue models that a configuration needs and this machine lacks. Raises ConfigError."""
     spec = load_config(path_of(config))
     named = [name for stage in spec.stages for name in stage.all_weights]
     return missing_models([spec.weights, *named] if spec.weights else named)
 
 
 def starter_or_nano(say: Callable[[str], None]) -> str:
-    """Return the starter's name; while a part of it is missing, nano's, and ``say`` one sentence with the command."""
+    """Return "starter", or "nano" if a part of the starter is missing; ``say`` then receives a sentence with the
+    command.
+    """
     packages = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module) is None]
     models = missing_of(STARTER)
     if not packages and not models:

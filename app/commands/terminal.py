@@ -1,6 +1,6 @@
-"""The commands' talk with people: results on standard output, everything else on standard error.
+"""Terminal output of the commands: results on standard output, everything else on standard error.
 
-Knows no request; `parley say -o -` writes samples to standard output, so nothing here may.
+Knows no request. `parley say -o -` writes samples to standard output, so nothing else may.
 """
 
 from __future__ import annotations
@@ -22,51 +22,51 @@ console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)  # 
 
 
 def _print(text: str, end: str = "\n") -> None:
-    """Write to standard error. A disk that is full, or a pipe without a reader, costs the line and nothing else."""
+    """Write to standard error. On a full disk or a closed pipe, only the line is lost."""
     with suppress(OSError):
         console.print(text, end=end)
 
 
 def forget(stream: TextIO) -> None:
-    """Send what the stream still holds nowhere: the interpreter's last flush must not fail."""
+    """Redirect a stream to the null device, so that the interpreter's final flush can't fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def say(text: str) -> None:
-    """A line for the reader."""
+    """Print a line."""
     _print(escape(text))
 
 
 def say_piece(text: str) -> None:
-    """A piece of an answer, on standard output."""
+    """Print a piece of an answer to standard output."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def note_piece(text: str) -> None:
-    """A piece of an answer where standard output is taken by its sound."""
+    """Print a piece of an answer to standard error, if standard output carries audio."""
     sys.stderr.write(text)
     sys.stderr.flush()
 
 
 def whisper(text: str) -> None:
-    """A line that only some want to read."""
+    """Print a secondary line, dimmed."""
     _print(f"[dim]{escape(text)}[/]")
 
 
 def prompt() -> None:
-    """It is the user's turn to type."""
+    """Prompt the user to type."""
     _print("[bold cyan]you[/] ", end="")
 
 
 def fail(text: str) -> None:
-    """Print what went wrong, as one sentence."""
+    """Print an error as one sentence."""
     _print(f"[bold red]error:[/] {escape(text)}")
 
 
 @contextmanager
 def waiting(text: str) -> Generator[Status]:
-    """A spinner while the block lasts; silent where nobody looks."""
+    """Show a spinner while the block lasts, if standard error is a terminal."""
     with console.status(escape(text)) as status:
         yield status
 
@@ -74,13 +74,13 @@ def waiting(text: str) -> Generator[Status]:
 def ledger_line(ledger: Ledger | None) -> str:
     """Return the parts of the time to first audio: ``first audio after 87.1 ms = queue 0.1 + …``."""
     if ledger is None:
-        return "no audio came"
+        return "no audio received"
     terms = " + ".join(f"{name} {ms:.1f}" for name, ms in ledger.terms.items())
     return f"first audio after {ledger.ttfa_ms:.1f} ms = {terms}"
 
 
 class SpeakingProgress:
-    """A bar of how much of a text has been spoken, and how long that lasts."""
+    """A progress bar of the spoken part of a text, with its duration."""
 
     def __init__(self, characters: int) -> None:
         columns = (TextColumn("speaking"), BarColumn(), TextColumn("{task.fields[seconds]:.1f} s"))
@@ -100,13 +100,13 @@ class SpeakingProgress:
         return self._samples / SPEAKER_RATE_HZ
 
     def spoken(self, text_end: int, samples: int) -> None:
-        """More of the text has been spoken: up to character ``text_end``."""
+        """Advance to character ``text_end``."""
         self._samples += samples
         self._progress.update(self._task, completed=text_end, seconds=self.seconds)
 
 
 def finding(level: str, text: str, step: str) -> None:
-    """A line that says how something is (ok, warn or fail), and below it what to do about it."""
+    """Print a finding with its level (ok, warn or fail), and the next step below it."""
     colour = {"ok": "green", "warn": "yellow", "fail": "red"}[level]
     _print(f"[{colour}]{level:<4}[/] {escape(text)}")
     if step:

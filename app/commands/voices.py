@@ -1,4 +1,4 @@
-"""`parley voices`: which voices a deployment's model has, or that of a running server. Starts no engine."""
+"""`parley voices`: list the voices of a deployment's model, or of a running server. Starts no engine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from engine.aio.event_loop import run
 
 
 def voices(target: Target) -> None:
-    """Print a line for each: its id, its name, its language. Raises EngineError."""
+    """Print each voice's id, name and language. Raises EngineError."""
     found = run(_voices_of(target)) if isinstance(target, Address) else describe(target).voices
     table = Table("id", "name", "language", box=None)
     for voice in found:
         table.add_row(voice.id, voice.name, voice.language or "any")
-    Console(emoji=False).print(table if found else "The model has no voices to choose from.")
+    Console(emoji=False).print(table if found else "The model has no named voices.")
 
 
 async def _voices_of(address: Address) -> tuple[Voice, ...]:

@@ -1,4 +1,4 @@
-"""A request as the body of OpenAI's HTTP API, and what streams back as the engine's chunks. Knows no socket."""
+"""Conversion of requests to the bodies of OpenAI's HTTP API, and of streamed events to chunks. Knows no socket."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from engine import (
 
 
 def speech_body(request: Request, model: ModelInfo) -> dict[str, Any]:
-    """Build the body of ``POST /v1/audio/speech`` for a request to say something."""
+    """Return the body of ``POST /v1/audio/speech`` for a request to speak a text."""
     return {
         "model": model.name,
         "input": request.say,
@@ -44,7 +44,7 @@ def speech_body(request: Request, model: ModelInfo) -> dict[str, Any]:
 
 
 def completion_body(request: Request, model: ModelInfo) -> dict[str, Any]:
-    """Build the body of ``POST /v1/chat/completions`` for a conversation that ends with the user's turn."""
+    """Return the body of ``POST /v1/chat/completions`` for a conversation that ends with the user's turn."""
     speaks = "speech" in model.abilities
     return {
         "model": model.name,
@@ -59,14 +59,14 @@ def completion_body(request: Request, model: ModelInfo) -> dict[str, Any]:
 
 
 class SpeechDecoder:
-    """A decoder of the events of a spoken text."""
+    """Decodes the events of a spoken text."""
 
     def __init__(self) -> None:
         self.ended = False
         self.ledger: Ledger | None = None
 
     def decode(self, event: dict[str, Any]) -> Iterator[Output]:
-        """Raises EngineError for the event that says that it failed."""
+        """Decode an event. Raises EngineError for an error event."""
         _check(event)
         match event.get("type"):
             case "speech.audio.delta":
@@ -79,7 +79,7 @@ class SpeechDecoder:
 
 
 class Completion:
-    """A decoder of the events of an answer to a conversation."""
+    """Decodes the events of an answer to a conversation."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -88,7 +88,7 @@ class Completion:
         self._characters = 0
 
     def decode(self, event: dict[str, Any]) -> Iterator[Output]:
-        """Raises EngineError for the event that says that it failed."""
+        """Decode an event. Raises EngineError for an error event."""
         _check(event)
         self.ledger = _ledger(event) or self.ledger
         if (transcript := (event.get("parley") or {}).get("input_transcript")) is not None:
@@ -134,7 +134,9 @@ def _sound(data: str) -> Audio:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    """Return a message as the API has it: one without sound and pictures is a plain text, which every role may have."""
+    """Return a message in the API's format. Without audio and images its content is plain text, which every role
+    allows.
+    """
     if all(isinstance(part, TextPart) for part in message.parts):
         return {"role": message.role, "content": _text(message)}
     return {"role": message.role, "content": [_part(part) for part in message.parts]}
@@ -157,7 +159,7 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _picture(pixels: NDArray[np.uint8]) -> str:
-    """A data URI: lossless, or as a JPEG where that would be more than a server takes."""
+    """Return a data URI: PNG, or JPEG if the PNG would exceed the server's limit."""
     png = _encoded(pixels, "png", "rgb24")
     if len(png) <= MAX_IMAGE_BYTES:
         return f"data:image/png;base64,{_base64(png)}"

@@ -1,7 +1,7 @@
-"""`parley worker`: processes that host stages for a server elsewhere. Knows no engine: it starts and watches them.
+"""`parley worker`: runs processes that host stages for a server elsewhere. Knows no engine.
 
-A process that has lost its server is started again, and waits for the server to be back. A process that was asked to
-end is not.
+A process that has lost its server is restarted, and waits for the server to return. A process that was asked to end is
+not.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from engine.aio.event_loop import run
 from engine.ipc import spawn
 
 GONE = 3
-"""A worker's exit code when its server is gone: see engine/worker/__main__.py."""
+"""Exit code of a worker whose server is gone: see engine/worker/__main__.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOffer:
-    """The stages and replicas that this machine brings, and the server they are for."""
+    """The stages and replicas that this machine offers, and the server that uses them."""
 
     join: str
     token_file: str
@@ -46,9 +46,9 @@ class WorkerOffer:
 
 
 def run_workers(offer: WorkerOffer) -> bool:
-    """Run them until the server lets them go, or a signal asks it to. Whether all ended well."""
+    """Run the workers until the server releases them, or a signal. Returns whether all ended well."""
     if offer.replicas > len(offer.devices) and set(offer.devices) != {"cpu"}:
-        raise ConfigError(f"--devices: {offer.replicas} replicas need as many devices, not {len(offer.devices)}")
+        raise ConfigError(f"--devices: {offer.replicas} replicas need as many devices (got {len(offer.devices)})")
     return run(_Workers(offer).run())
 
 
@@ -67,16 +67,16 @@ class _Workers:
         return all(end.result() for end in ends)
 
     async def _keep(self, replica: int) -> bool:
-        key = secrets.token_hex(16)  # by which the server knows it again
+        key = secrets.token_hex(16)  # by which the server recognises the replica
         while not self._leaving:
             process = await asyncio.create_subprocess_exec(
                 *self._offer.command(replica, key),
                 stdin=asyncio.subprocess.PIPE,
                 env=spawn.environment(),
-                start_new_session=True,  # a Ctrl-C is ours to pass on
+                start_new_session=True,  # we pass Ctrl-C on ourselves
             )
             self._running.add(process)
-            if self._leaving and process.returncode is None:  # the signal came while it was started
+            if self._leaving and process.returncode is None:  # the signal arrived during the start
                 process.send_signal(signal.SIGTERM)
             try:
                 code = await process.wait()
@@ -88,11 +88,11 @@ class _Workers:
             if code in (0, 1):
                 return code == 0
             if not self._leaving:
-                terminal.say(f"worker {replica} has lost its server, and looks for it again")
+                terminal.say(f"worker {replica} lost its server; reconnecting")
         return True
 
     def _leave(self) -> None:
-        """The first signal asks the server to let the workers go when they are done; the second one ends them."""
+        """Ask the workers to end after their current work at the first signal; kill them at the second."""
         for process in self._running:
             process.send_signal(signal.SIGKILL if self._leaving else signal.SIGTERM)
         self._leaving = True

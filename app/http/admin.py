@@ -1,7 +1,7 @@
-"""``/admin``: the workers of this server, and changes of them while it serves. It has keys of its own.
+"""The ``/admin`` routes: list the workers, and scale or restart them while the server runs.
 
-Without ``server.admin_key_file`` nobody may use it, not even from this machine: a page in a browser is on this machine,
-too.
+They need keys of their own. Without ``server.admin_key_file`` nobody may use them, not even from this machine, since a
+page in a local browser is on this machine too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ScaleRequest(BaseModel):
     """The number of replicas that a stage should have."""
 
     stage: str
-    count: int = Field(description="The number of replicas. Stages that share a worker with it get as many.")
+    count: int = Field(description="The number of replicas. Stages in the same worker get the same number.")
 
 
 class Workers(BaseModel):
@@ -36,7 +36,7 @@ class _SmallBody(StrictRoute):
 
 
 def admin(service: Service) -> APIRouter:
-    """The routes, for one server."""
+    """Return the routes of one server."""
     router = APIRouter(
         prefix=ADMIN,
         route_class=_SmallBody,
@@ -45,16 +45,16 @@ def admin(service: Service) -> APIRouter:
         dependencies=[Depends(_gate(service))],
     )
 
-    @router.get("/workers", summary="Every replica of every stage, and how it gets on")
+    @router.get("/workers", summary="List the replicas of all stages with their state")
     async def workers() -> Workers:  # pyright: ignore[reportUnusedFunction]
         return _workers(_engine(service))
 
-    @router.post("/scale", summary="Start or drain replicas of a stage; answers when that is done")
+    @router.post("/scale", summary="Start or drain replicas of a stage; responds when done")
     async def scale(body: ScaleRequest) -> Workers:  # pyright: ignore[reportUnusedFunction]
         engine = _engine(service)
         return await _changed(engine, engine.scale(body.stage, body.count), f"scale {body.stage}={body.count}")
 
-    @router.post("/restart", summary="Replace every worker, one after the other, without dropping a request")
+    @router.post("/restart", summary="Replace all workers one by one, without dropping a request")
     async def restart() -> Workers:  # pyright: ignore[reportUnusedFunction]
         engine = _engine(service)
         return await _changed(engine, engine.restart(), "restart")
@@ -67,7 +67,7 @@ def _gate(service: Service) -> Any:
         given = given_key(request.headers)
         service.admin_keys.refresh()
         if not service.admin_keys:
-            message = "This server has no admin key: name a file that holds one in server.admin_key_file."
+            message = "This server has no admin key: set server.admin_key_file to a file with one."
             raise HttpRefusal(403, "no_admin_key", message)
         owner = service.admin_keys.owner(given) if given is not None else None
         if owner is None:
@@ -91,8 +91,8 @@ def _workers(engine: Serving) -> Workers:
 
 
 def _engine(service: Service) -> Serving:
-    """The engine, ready or not: a stage without replicas is a reason to look. Raises HttpRefusal before its start."""
+    """Return the engine, even if a stage has no replicas. Raises HttpRefusal before it has started."""
     host = service.engine_host
     if host.engine is None:
-        raise HttpRefusal(503, host.state, f"The server is {host.state}; try again soon.")
+        raise HttpRefusal(503, host.state, f"The server is {host.state}; try again later.")
     return host.engine

@@ -1,4 +1,4 @@
-"""One answer of the engine over HTTP: whether it can be given, its place, its figures. Knows no API's shapes."""
+"""Run one HTTP answer on the engine: admission, a slot and usage figures. Knows no API's format."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Take = Callable[[Output], Awaitable[None]]
 
 
 async def answer(service: Service, request: Request, take: Take, stop: Sequence[str] = ()) -> Figures:
-    """Run a request to its end, or up to one of the strings in ``stop``, handing every chunk to ``take``.
+    """Run a request to its end, or up to one of the ``stop`` strings, and pass each chunk to ``take``.
 
-    Raises Closed, EngineError, and what ``take`` does. Cancelling it is the abort.
+    Raises Closed, EngineError and any error of ``take``. Cancelling this aborts the request.
     """
     with admitted(service, request.id) as figures:
         await run(service, request, take, figures, stop)
@@ -41,8 +41,10 @@ async def answer(service: Service, request: Request, take: Take, stop: Sequence[
 
 @contextmanager
 def admitted(service: Service, id: str) -> Generator[Figures]:
-    """One answer over HTTP while the block lasts, counted once by its end, however many requests it takes, if it came
-    to one: their figures. Raises Closed."""
+    """Admit one HTTP answer while the block lasts, and yield its figures. Raises Closed.
+
+    The answer counts once in the metrics, even if it takes several requests.
+    """
     figures, outcome = Figures(), "failed"
     with service.admission.admit_answer():
         try:
@@ -61,8 +63,10 @@ def admitted(service: Service, id: str) -> Generator[Figures]:
 async def run(
     service: Service, request: Request, take: Take, total: Figures, stop: Sequence[str] = (), patient: bool = False
 ) -> None:
-    """Run one request of an answer that is admitted, as ``answer`` does, and note it in ``total``; one that is
-    ``patient`` waits for its place for as long as it takes."""
+    """Run one request of an admitted answer, and add its figures to ``total``.
+
+    A ``patient`` request waits for its slot without a time limit.
+    """
     figures, stops = Figures(requests=1), Stops(stop)
     async with service.admission.place(request, patient) as context:
         try:
@@ -82,7 +86,7 @@ async def run(
 
 
 async def _give(chunk: Output, chunks: Chunks, figures: Figures, take: Take) -> None:
-    """Hand on a chunk, counted."""
+    """Pass a chunk on, and update the figures."""
     match chunk:
         case Audio(wave):
             if not figures.samples:

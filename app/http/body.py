@@ -1,6 +1,6 @@
-"""Request bodies: bounded in size, in time and all together while they come, and parsed strictly.
+"""Request bodies: limited in size and time, counted towards the memory limits, and parsed strictly.
 
-``StrictRoute`` is the route class of every API route that takes a body. JSON is what ``strict_json`` takes.
+``StrictRoute`` is the route class of all API routes with a body. JSON is decoded by ``strict_json``.
 """
 
 from __future__ import annotations
@@ -25,31 +25,35 @@ from app.limits.quotas import QuotaExceeded
 from app.service import Service
 
 Responses = dict[int | str, dict[str, Any]]
-"""The answers of a route, as OpenAPI has them."""
+"""A route's responses, for OpenAPI."""
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
-"""A picture of 10 MiB and a recording of five minutes, both in base64, in one message."""
+"""An image of 10 MiB and a recording of five minutes, both in base64, in one message."""
 
 PIECE_BYTES = 16 * 1024
-"""Bytes of a body between which others have their turn: the parser of a form may have much to do with few bytes."""
+"""Bytes of a body that are processed at once. Other clients have their turn afterwards, since a form's parser may need
+much time for few bytes.
+"""
 
 BODY_S = 120.0
-"""The longest that a body may take: the largest at 2 Mbit/s. A peer that drips holds its socket no longer."""
+"""Maximum seconds until a body is complete: the largest one at 2 Mbit/s. A client that sends very slowly holds its
+socket no longer than this.
+"""
 
 MultiPartParser.spool_max_size = MAX_BODY_BYTES
-"""The parts of a form never lie in a file: Starlette would write each part above 1 MB to one. The form has its room."""
+"""Keep parts of a form in memory: Starlette would write parts above 1 MB to a file. Memory is reserved for them."""
 
 _ROOM = "parley.room"
-"""The key under which the scope carries the room that a request takes."""
+"""The key of the ASGI scope that holds the request's memory reservation."""
 
 
 def room_of(request: Request) -> MemoryReservation:
-    """The request's room in the server's memory: for its body, and for what is decoded of that."""
+    """Return the request's memory reservation, for its body and for the data decoded from it."""
     return request.scope[_ROOM]
 
 
 class StrictRoute(APIRoute):
-    """A route whose body has at most ``max_bytes``, and room in the server's memory until its answer has ended."""
+    """A route with at most ``max_bytes`` of body, and a memory reservation until the response has ended."""
 
     max_bytes = MAX_BODY_BYTES
 
@@ -68,7 +72,7 @@ class StrictRoute(APIRoute):
 
 
 class _Bounded(Request):
-    """A request whose body is counted as it comes."""
+    """A request whose body is counted while it arrives."""
 
     def __init__(self, request: Request, max_bytes: int) -> None:
         super().__init__(request.scope, _timed(request.receive))
@@ -79,11 +83,14 @@ class _Bounded(Request):
 
     @property
     def receive(self) -> Receive:
-        """Return a receive for those who wait for the client to leave."""
+        """Return a ``receive`` without the time limit, for waiting until the client disconnects."""
         return self._untimed
 
     async def stream(self) -> AsyncGenerator[bytes]:
-        """Raises HttpRefusal once there is more than may be; the header's own word is only good for refusing early."""
+        """Yield the body in pieces. Raises HttpRefusal once it is too large.
+
+        The Content-Length header is trusted only for refusing early.
+        """
         length = self.headers.get("content-length", "0")
         if length.isdecimal() and len(length) < 20:
             self._check(int(length))
@@ -95,7 +102,7 @@ class _Bounded(Request):
             for at in range(0, len(piece), PIECE_BYTES):
                 loop_time.begin()
                 yield piece[at : at + PIECE_BYTES]
-                loop_time.count()  # a form's parser has worked meanwhile
+                loop_time.count()  # count the work of a form's parser on this piece
                 await loop_time.turn()
 
     async def json(self) -> Any:
@@ -106,7 +113,7 @@ class _Bounded(Request):
             raise json.JSONDecodeError(str(error), "", 0) from None
 
     def _take(self, size: int) -> None:
-        """Raises HttpRefusal, since FastAPI would take any other exception for a mistake in the body."""
+        """Reserve memory. Raises HttpRefusal, since FastAPI would report any other exception as an invalid body."""
         try:
             room_of(self).take(size)
         except (MemoryFull, QuotaExceeded) as full:
@@ -119,7 +126,7 @@ class _Bounded(Request):
 
 
 def _timed(receive: Receive) -> Receive:
-    """Wrap a receive so that it raises HttpRefusal once the time for a body is over."""
+    """Wrap ``receive`` so that it raises HttpRefusal after BODY_S seconds."""
     deadline = asyncio.get_running_loop().time() + BODY_S
 
     async def timed() -> Message:
@@ -127,6 +134,6 @@ def _timed(receive: Receive) -> Receive:
             async with asyncio.timeout_at(deadline):
                 return await receive()
         except TimeoutError:
-            raise HttpRefusal(408, "request_timeout", f"The body did not come within {BODY_S:g} s.") from None
+            raise HttpRefusal(408, "request_timeout", f"The body did not arrive within {BODY_S:g} s.") from None
 
     return timed

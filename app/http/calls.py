@@ -1,6 +1,6 @@
-"""``POST /v1/realtime/calls`` and what belongs to it: a WebRTC offer in, an answer out, and the call's end.
+"""WebRTC calls: ``POST /v1/realtime/calls`` answers an SDP offer; other routes end a call and list ICE servers.
 
-Source: the Realtime GA protocol; an offer comes as a form with the session's settings, or alone with a client secret.
+Source: the Realtime GA protocol. An offer arrives as a form with the session's settings, or alone with a client secret.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class IceServerView(BaseModel):
     urls: list[str]
     username: str | None = None
     credential: str | None = Field(
-        default=None, description="The password; it is good for two hours where the server has a secret."
+        default=None, description="The password. If it is made from a TURN secret, it is valid for two hours."
     )
 
 
 class IceServersView(BaseModel):
-    """The servers in the form that ``new RTCPeerConnection({iceServers: ice_servers})`` takes."""
+    """The servers, in the form that ``new RTCPeerConnection({iceServers: ice_servers})`` takes."""
 
     ice_servers: list[IceServerView]
 
@@ -47,10 +47,10 @@ class _OfferRoute(StrictRoute):
 
 
 def calls_routes(service: Service, calls: WebRtcCalls, open_calls: OpenCalls) -> APIRouter:
-    """The routes, for one server."""
+    """Return the routes of one server."""
     router = APIRouter(route_class=_OfferRoute, tags=["Realtime"])
 
-    @router.post(PATH, status_code=201, response_class=Response, summary="Begin a WebRTC call: an SDP offer, answered")
+    @router.post(PATH, status_code=201, response_class=Response, summary="Start a WebRTC call with an SDP offer")
     async def begin(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         if beta.asked_for(request.headers.get("openai-beta", ""), ()):
             raise beta.refusal()
@@ -70,12 +70,12 @@ def calls_routes(service: Service, calls: WebRtcCalls, open_calls: OpenCalls) ->
     async def hang_up(call_id: str, request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         call = open_calls.find(call_id, caller_of(request.scope))
         if call is None:
-            message = f"There is no call {call_id[:64]!r}, or it is over.{elsewhere(call_id, calls.server)}"
+            message = f"No active call {call_id[:64]!r}.{elsewhere(call_id, calls.server)}"
             raise HttpRefusal(404, "call_not_found", message, "call_id")
         call.connection.hang_up("it was hung up")
         return Response(status_code=200)
 
-    @router.get("/v1/realtime/ice-servers", summary="The STUN and TURN servers that a client may use")
+    @router.get("/v1/realtime/ice-servers", summary="List the STUN and TURN servers for clients")
     async def ice_servers(request: Request) -> IceServersView:  # pyright: ignore[reportUnusedFunction]
         servers = servers_for(caller_of(request.scope).owner, service.settings.ice_servers, time.time())
         views = [IceServerView(urls=list(o.urls), username=o.username, credential=o.credential) for o in servers]
@@ -85,14 +85,14 @@ def calls_routes(service: Service, calls: WebRtcCalls, open_calls: OpenCalls) ->
 
 
 async def _offer_of(request: Request) -> tuple[str, dict[str, Any] | None]:
-    """The offer, and the settings that the session begins with. Raises HttpRefusal."""
+    """Return the offer and the session's initial settings. Raises HttpRefusal."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     secret = caller_of(request.scope).secret
     start = secret.session if secret is not None else None
     if kind == SDP:
         return _text(await request.body()), start
     if kind != FORM:
-        message = f"An offer comes as {SDP}, or as {FORM} with the parts 'sdp' and 'session'; not as {kind[:60]!r}."
+        message = f"Send the offer as {SDP}, or as {FORM} with the parts 'sdp' and 'session' (got {kind[:60]!r})."
         raise HttpRefusal(415, "unsupported_media_type", message)
     async with request.form(max_files=4, max_fields=4) as form:
         offer, session = [await _part(form.get(name)) for name in ("sdp", "session")]

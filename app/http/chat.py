@@ -1,6 +1,6 @@
-"""``POST /v1/chat/completions``: one answer to a conversation, as text or speech, whole or streamed.
+"""``POST /v1/chat/completions``: one answer to a conversation, as text or speech, complete or streamed.
 
-Source: openai-python ``types/chat``; what is streamed has the shape of ``chat.completion.chunk``. Knows no tensor.
+Source: openai-python ``types/chat``; a streamed answer consists of ``chat.completion.chunk`` objects.
 """
 
 from __future__ import annotations
@@ -44,13 +44,15 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": ({},),
     "response_format": ({"type": "text"},),
 }
-"""Fields that would change the answer, and are not served: None or these values mean the same as leaving them out.
-Other fields that are not served change nothing in the meaning of an answer, and are ignored."""
+"""Unsupported fields that would change the answer. None and the values here mean the same as omitting the field.
+
+Other unsupported fields are ignored, since they don't change the answer's meaning.
+"""
 
 
 class AudioParams(BaseModel):
     voice: AnyVoice = None
-    format: Format | None = Field(default=None, description="Without it, a stream is pcm16 and a whole answer wav.")
+    format: Format | None = Field(default=None, description="Default: pcm16 for a stream, wav for a complete answer.")
 
 
 class ToolSpec(BaseModel):
@@ -75,8 +77,10 @@ StopString = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class ChatRequest(SamplingFields):
-    """One request for a completion. Other fields are refused if they would change the answer, like response_format,
-    else ignored."""
+    """One request for a completion.
+
+    Unknown fields are refused if they would change the answer, and ignored otherwise.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -91,7 +95,7 @@ class ChatRequest(SamplingFields):
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
     stop: StopString | Annotated[list[StopString], Field(max_length=4, fail_fast=True)] | None = Field(
-        default=None, description="The answer ends before the first of these; its sound with its last whole word."
+        default=None, description="The text ends before the first of these strings, the audio after a complete word."
     )
 
     @property
@@ -106,17 +110,17 @@ class ChatRequest(SamplingFields):
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
     def chosen(self) -> str:
-        """``auto``, ``none``, ``required``, or the name of the one function to call."""
+        """Return ``auto``, ``none``, ``required``, or the name of the function to call."""
         choice = self.tool_choice
         return choice.function.name if isinstance(choice, ToolChoice) else choice or "auto"
 
 
 def chat(service: Service) -> APIRouter:
-    """The route, for one server."""
+    """Return the route of one server."""
     router = APIRouter(route_class=StrictRoute, tags=["Chat"], responses=RESPONSES)
     media: Responses = {200: {"content": {"application/json": {}, "text/event-stream": {}}}}
 
-    @router.post("/v1/chat/completions", summary="Answer a conversation", responses=media, response_model=None)
+    @router.post("/v1/chat/completions", summary="Create a chat completion", responses=media, response_model=None)
     async def complete(request: Request, body: ChatRequest) -> Response:  # pyright: ignore[reportUnusedFunction]
         refuse_unserved(body.model_extra, _NEUTRAL)
         question = _question(service, body)
@@ -129,7 +133,7 @@ def chat(service: Service) -> APIRouter:
 
 
 def _question(service: Service, body: ChatRequest) -> Question:
-    """Raises HttpRefusal."""
+    """Convert the request body. Raises HttpRefusal."""
     return Question(
         id=new_id("chatcmpl"),
         path="messages",
@@ -151,12 +155,12 @@ def _streamed(question: Question, body: ChatRequest) -> Callable[[EngineCall, Wr
 
 
 def _format(body: ChatRequest, otherwise: Format) -> Format | None:
-    """The answer's sound format; None if it makes none."""
+    """Return the answer's audio format, or None for a text answer."""
     return body.sound.format or otherwise if body.speaks else None
 
 
 def _names(service: Service, body: ChatRequest) -> Names:
-    """Return what the answer is made with. Raises HttpRefusal."""
+    """Return the model and voice of the answer. Raises HttpRefusal."""
     if not body.speaks:
         return names_of_model(service, body.model)
     return names_of_voice(service, body.model, body.sound.voice, "audio.voice")

@@ -1,4 +1,4 @@
-"""``POST /v1/realtime/client_secrets``: a short-lived key for a page, and the settings its sessions start from."""
+"""``POST /v1/realtime/client_secrets``: short-lived keys for web pages, with their sessions' initial settings."""
 
 from __future__ import annotations
 
@@ -25,51 +25,51 @@ class ExpiresAfter(BaseModel):
 
 
 class SecretRequest(BaseModel):
-    """The session that the key is for."""
+    """The session that the key opens, and the key's lifetime."""
 
     expires_after: ExpiresAfter = ExpiresAfter()
     session: dict[str, Any] = Field(
-        default={}, description="Settings as in session.update; the rest keeps its defaults."
+        default={}, description="Settings as in session.update. Omitted settings keep their defaults."
     )
 
 
 class ClientSecret(BaseModel):
     value: str = Field(
-        description="The secret. It may be used any number of times until it expires; sessions outlive it."
+        description="The secret. It can be used any number of times until it expires. Open sessions continue."
     )
-    expires_at: int = Field(description="The end of its life, as Unix time in seconds.")
+    expires_at: int = Field(description="Expiry time as Unix time in seconds.")
     session: dict[str, Any] = Field(description="The settings in effect.")
 
 
 class WithdrawRequest(BaseModel):
-    """The secret that has leaked, or is not needed any more."""
+    """A secret that has leaked or is no longer needed."""
 
     value: str | None = Field(
-        default=None, max_length=200, description="The secret to end; without it, all secrets that this key has made."
+        default=None, max_length=200, description="The secret to withdraw. Default: all secrets of this API key."
     )
 
 
 class Withdrawn(BaseModel):
-    withdrawn: int = Field(description="The number of secrets that were ended, with every session that they opened.")
+    withdrawn: int = Field(description="The number of withdrawn secrets. The sessions that they opened end too.")
 
 
 class _SmallBody(StrictRoute):
-    max_bytes = 64 * 1024  # instructions and tools; as many secrets as may be alive each keep one
+    max_bytes = 64 * 1024  # instructions and tools; each valid secret keeps its own
 
 
 def client_secrets(service: Service) -> APIRouter:
-    """The route, for one server."""
+    """Return the routes of one server."""
     router = APIRouter(route_class=_SmallBody, tags=["Realtime"], responses=RESPONSES)
 
-    @router.post("/v1/realtime/client_secrets", summary="Make a short-lived key for a browser")
+    @router.post("/v1/realtime/client_secrets", summary="Create a client secret: a short-lived key for a browser")
     async def create(body: SecretRequest, request: Request) -> ClientSecret:  # pyright: ignore[reportUnusedFunction]
         return _issue(service, body, caller_of(request.scope))
 
-    @router.post("/v1/realtime/client_secrets/withdraw", summary="End a short-lived key, or all that this key has made")
+    @router.post("/v1/realtime/client_secrets/withdraw", summary="Withdraw one client secret, or all of this API key")
     async def withdraw(body: WithdrawRequest, request: Request) -> Withdrawn:  # pyright: ignore[reportUnusedFunction]
         gone = service.withdraw_secrets(caller_of(request.scope), body.value)
         if body.value is not None and not gone:
-            raise HttpRefusal(404, "client_secret_not_found", "No client secret of this key has that value.", "value")
+            raise HttpRefusal(404, "client_secret_not_found", "This API key has no such client secret.", "value")
         return Withdrawn(withdrawn=gone)
 
     return router

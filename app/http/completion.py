@@ -1,6 +1,6 @@
-"""A chat completion as it grows: the engine's chunks as one JSON object, or as a stream of server-sent events.
+"""A chat completion built from the engine's chunks: one JSON object, or a stream of server-sent events.
 
-An answer's sound is not kept: its ``expires_at`` is the moment at which it was sent.
+The audio of an answer is not stored, so its ``expires_at`` is the time of sending.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FINISH = {"stop": "stop", "length": "length", "tool": "tool_calls"}
 
 
 class WholeCompletion:
-    """Gathers an answer. ``format`` is that of its sound; None for a typed one."""
+    """Collects a complete answer. ``format`` is its audio format; None for a text answer."""
 
     def __init__(self, id: str, model: str, format: Format | None) -> None:
         self._id = id
@@ -48,7 +48,7 @@ class WholeCompletion:
                 assert_never(chunk)
 
     async def body(self, figures: Figures) -> dict[str, Any]:
-        """The ``chat.completion`` object."""
+        """Return the ``chat.completion`` object."""
         now_s = int(time.time())
         choice = {
             "index": 0,
@@ -71,7 +71,7 @@ class WholeCompletion:
 
 
 class StreamedCompletion:
-    """A writer of an answer as ``chat.completion.chunk`` events, and ``[DONE]`` after the last."""
+    """Writes an answer as ``chat.completion.chunk`` events, and ``[DONE]`` after the last."""
 
     def __init__(self, write: Write, id: str, model: str, with_usage: bool, format: Format | None) -> None:
         self._write = write
@@ -80,7 +80,7 @@ class StreamedCompletion:
         self._encoder: SoundFileEncoder | None = encoder(format) if format is not None else None
         self._audio_id = new_id("audio")
         self._begun = False
-        self._calls: list[str] = []  # their ids, in the order of their first pieces
+        self._calls: list[str] = []  # call ids in the order of their first pieces
 
     @property
     def begun(self) -> bool:
@@ -111,7 +111,7 @@ class StreamedCompletion:
                 assert_never(chunk)
 
     async def _call_piece(self, id: str, name: str, arguments: str) -> None:
-        """The next piece of a call's arguments; its first one says which function is called."""
+        """Send the next piece of a call's arguments. The first piece names the function."""
         if id in self._calls:
             call: dict[str, Any] = {"function": {"arguments": arguments}}
         else:
@@ -148,7 +148,7 @@ class StreamedCompletion:
 
 
 def usage(figures: Figures) -> dict[str, Any]:
-    """Token counts; a codec frame is one audio token."""
+    """Return the token counts. Each codec frame counts as one audio token."""
     return {
         "prompt_tokens": figures.input_tokens,
         "completion_tokens": figures.output_tokens,

@@ -1,4 +1,4 @@
-"""A transcript in pieces that can be read at once, by when its words were said: a sentence, or what fits two lines."""
+"""Split a transcript with word times into subtitles: one sentence each, or as much as fits two lines."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from statistics import fmean
 from engine import Word
 
 LONGEST_S, MOST_CHARACTERS = 7.0, 84
-"""The longest subtitle in seconds and in characters: two lines of 42, as broadcasters have it."""
+"""Maximum length of a subtitle in seconds and in characters: two lines of 42, as broadcasters use."""
 PAUSE_S = 1.0
-"""Seconds of silence behind which another subtitle begins."""
+"""Seconds of silence that start a new subtitle."""
 _ENDS = (".", "?", "!", "…", "。", "？", "！")
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """A piece of the text, and when it was said. ``logprob`` is a word's logarithm of its probability, on average."""
+    """One subtitle with its times. ``logprob`` is the mean log probability of its words."""
 
     start_s: float
     end_s: float
@@ -26,7 +26,10 @@ class Cue:
 
 
 def cues(text: str, words: Sequence[Word]) -> list[Cue]:
-    """The text's pieces; none where no word tells its time. Words stand as the text has them, spaces and all."""
+    """Return the subtitles of a text, or none if its words have no times.
+
+    Words include their spaces, as in the text.
+    """
     made: list[Cue] = []
     at = 0
     for piece in _pieces(words):
@@ -53,7 +56,7 @@ def _pieces(words: Sequence[Word]) -> Iterator[list[Word]]:
 
 
 def _is_over(piece: Sequence[Word], word: Word) -> bool:
-    """Whether another piece begins with a word."""
+    """Return whether a word starts a new subtitle."""
     characters = sum(len(one.text) + 1 for one in piece) + len(word.text)
     return (
         piece[-1].text.endswith(_ENDS)

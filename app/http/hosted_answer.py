@@ -1,7 +1,7 @@
-"""An answer whose thinker may call tools of MCP servers: the server lists them, runs the calls, and asks on.
+"""A response that may call tools of MCP servers: this server lists the tools, runs the calls and continues.
 
-One response, several requests to the engine, each with the results so far; all of it in the request's own task. Knows
-no event's shape.
+One response takes several engine requests, each with the results so far, all in the task of the HTTP request. Knows no
+event format.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from app.service import Service
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """A call that the client approved: what was asked for, and by which item."""
+    """A tool call that the client approved, and the id of the item that requested the approval."""
 
     request_id: str
     server_label: str
@@ -32,17 +32,17 @@ class Approved:
 
 @dataclass(frozen=True, slots=True)
 class HostedToolAccess:
-    """The servers that a response may ask, and the calls that were approved for it."""
+    """The MCP servers of a response, and its approved calls."""
 
     servers: tuple[ToolServer, ...] = ()
     approvals: tuple[Approved, ...] = ()
     most_calls: int = 0
 
     async def answer(self, service: Service, asked: EngineCall, teller: ResponseTeller) -> Figures:
-        """Answer with the tools of the servers, as one answer from its first listing on.
+        """Produce the response with the MCP servers' tools. It counts as one answer, starting with the tool listing.
 
-        Once a call was made it is never refused for want of a place: a client would ask again, and the call be made
-        twice. Raises as ``answering.answer`` does, and HttpRefusal (424) where a server does not list its tools.
+        Once a call has run, the response waits for a slot as long as necessary: a refused client would retry, and the
+        call would run twice. Raises like ``answering.answer``, and HttpRefusal (424) if a server can't list its tools.
         """
         with admitted(service, asked.request.id) as figures:
             await self._answer(service, asked, teller, figures)
@@ -59,7 +59,7 @@ class HostedToolAccess:
         for n in range(self.most_calls + 1):
             messages = with_transcript(tuple(asked.request.messages), growing.transcript)
             round = replace(request, id=f"{asked.request.id}_{n}", messages=(*messages, *growing.messages()))
-            if not left:  # it has to answer with what it knows
+            if not left:  # no calls left: answer with the results so far
                 round = replace(round, tools=own)
             called = left < self.most_calls
             await run(service, round, teller.take, figures, patient=called)
@@ -87,13 +87,13 @@ class HostedToolAccess:
 
 
 async def _run(teller: ResponseTeller, left: int) -> int:
-    """Run the calls that are due, one after the other; return how many more there may be."""
+    """Run the pending calls in order. Returns how many further calls are allowed."""
     for call in teller.growing.due:
         if left:
             left -= 1
             result = await call.tool.call(call.arguments)
         else:
-            result = CallResult(error=ToolServerError("No further call is made for this answer."))
+            result = CallResult(error=ToolServerError("The limit of tool calls for this response is reached."))
         await teller.emit(teller.growing.ran(call, result))
     return left
 
@@ -102,6 +102,6 @@ def _approved(tools: Iterable[HostedTool], approval: Approved) -> HostedTool:
     wanted = (approval.server_label, approval.name)
     found = [one for one in tools if (one.server.entry.server_label, one.name) == wanted]
     if not found:
-        message = f"The approved call is one of {approval.name[:100]!r}, and tools has no such MCP tool."
+        message = f"The approved tool {approval.name[:100]!r} is not in tools: add its MCP server."
         raise HttpRefusal(400, "invalid_value", message, "input")
     return found[0]

@@ -1,7 +1,7 @@
-"""The input items of ``/v1/responses``, and the messages of a chat that they mean.
+"""Input items of ``/v1/responses``, and their conversion to chat messages.
 
-Source: openai-python ``types/responses/response_input_item_param``; sound is ``response_input_audio_param``. Of
-the tools that the hosted service runs itself, those of MCP servers are known here.
+Source: openai-python ``types/responses/response_input_item_param``; audio is ``response_input_audio_param``. Of
+OpenAI's hosted tools, only those of MCP servers are supported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AnyText(BaseModel):
 
 class InputImage(BaseModel):
     type: Literal["input_image"]
-    image_url: str = Field(description="A data URI of a PNG or JPEG; addresses are not fetched, files are not kept.")
+    image_url: str = Field(description="A data URI of a PNG or JPEG. URLs and file ids are not supported.")
 
     def part(self) -> ImageContent:
         return ImageContent(type="image_url", image_url=ImageUrl(url=self.image_url))
@@ -115,13 +115,13 @@ class FunctionCallOutputInput(BaseModel):
 
 
 class McpToolList(BaseModel):
-    """The tools of an MCP server, as an earlier answer listed them: they are asked for anew."""
+    """An MCP server's tools as an earlier response listed them. Ignored: they are listed again."""
 
     type: Literal["mcp_list_tools"]
 
 
 class McpCallItem(BaseModel):
-    """A call of an MCP tool that was run for an earlier answer."""
+    """A call of an MCP tool that ran for an earlier response."""
 
     type: Literal["mcp_call"]
     id: str
@@ -146,13 +146,13 @@ class McpApprovalRequest(BaseModel):
     arguments: str
 
     def denied(self, reason: str | None) -> list[ChatMessage]:
-        """The call, and that it was not made."""
+        """Return messages with the call and the information that it was not approved."""
         why = f": {reason}" if reason else "."
         return _called(self.id, self.name, self.arguments, f"The user did not approve this call{why}")
 
 
 class McpApprovalResponse(BaseModel):
-    """The client's answer to such a request."""
+    """The client's reply to an approval request."""
 
     type: Literal["mcp_approval_response"]
     approval_request_id: str
@@ -169,13 +169,13 @@ def _called(id: str, name: str, arguments: str, output: str) -> list[ChatMessage
 
 
 class ReasoningItem(BaseModel):
-    """The thoughts of another model, which clients send back: they are left out."""
+    """Reasoning of another model, which clients send back. It is ignored."""
 
     type: Literal["reasoning"]
 
 
 class KeptItemReference(BaseModel):
-    """An item of an answer that is kept."""
+    """A reference to an item of a stored response."""
 
     type: Literal["item_reference"] | None = "item_reference"
     id: str
@@ -186,8 +186,10 @@ def _texts(content: str | list[AnyText]) -> str | list[TextContent]:
 
 
 def type_or_role(item: Any) -> str | None:
-    """Return the word that tells an item's kind. Its type may be left out: a message is known by its role, and a
-    reference by its id alone."""
+    """Return the tag that tells an item's type.
+
+    The type may be omitted: a message has a role, and a reference only an id.
+    """
     if not isinstance(item, dict):
         return None
     fields = cast("dict[str, Any]", item)

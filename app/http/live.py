@@ -1,4 +1,7 @@
-"""Responses that are written as they come, and work that ends when its client leaves. Knows no API and no engine."""
+"""Responses that are written while they are produced, and work that is cancelled when its client disconnects.
+
+Knows no API and no engine.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,12 @@ EVENTS = "text/event-stream"
 Write = Callable[[bytes], Awaitable[None]]
 
 SLOW_S = 30.0
-"""A client that takes nothing for so long has left: a player that keeps its pace takes some every second."""
+"""Seconds without reading after which a client counts as gone. A player that keeps pace reads every second."""
 QUIET_S = 15.0
-"""A stream of events that is silent for so long gets a comment, which no client reads, before a proxy on the way cuts
-it (WHATWG HTML, Server-sent events, Authoring notes: "every 15 seconds or so")."""
+"""Seconds of silence after which an event stream gets a comment, which clients ignore, so that no proxy closes it.
+
+Source: WHATWG HTML, Server-sent events, Authoring notes: "every 15 seconds or so".
+"""
 COMMENT = b": keep-alive\n\n"
 
 
@@ -33,14 +38,14 @@ def sent_event(event: Mapping[str, Any], name: str | None = None) -> bytes:
 
 
 class ClientGone(Exception):
-    """Nobody waits for the answer any more."""
+    """The client has disconnected."""
 
 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, T], *beside: Coroutine[Any, Any, None]) -> T:
-    """The result of ``work``, which is cancelled when the client leaves; then raises ClientGone. What runs ``beside``
-    it ends with it.
+    """Return the result of ``work``, unless the client disconnects: then cancel it and raise ClientGone.
 
-    The request's body must have been read. What ``work`` raises comes out as it is.
+    The coroutines in ``beside`` run in parallel and end with it. The request's body must have been read. Errors of
+    ``work`` are raised unchanged.
     """
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -57,15 +62,15 @@ async def while_there(receive: Receive, work: Coroutine[Any, Any, T], *beside: C
 async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    raise ClientGone("the client left")
+    raise ClientGone("the client disconnected")
 
 
 class Live(Response):
-    """A body that ``produce`` writes piece by piece, at the pace of its reader.
+    """A response whose body ``produce`` writes piece by piece, as fast as the client reads.
 
-    Until the first piece an error of ``ERRORS`` becomes an ordinary refusal. After it, a stream of events ends with an
-    event that tells of the error; any other body breaks off, so that no client takes a part for the whole. A stream of
-    events is kept alive by comments.
+    Before the first piece, an error of ``ERRORS`` becomes an ordinary error response. After it, an event stream ends
+    with an error event. Any other body is cut off, so that no client takes a part for the whole. Comments keep an idle
+    event stream open.
     """
 
     def __init__(
@@ -93,7 +98,7 @@ class Live(Response):
             if not body.begun:
                 raise
             log("http.broken", path=scope["path"], error=type(error).__name__)
-            return  # without the last piece, at which the server cuts the connection
+            return  # without the last piece, so that the server cuts the connection
         await body.end()
 
     async def _work(self, body: _Body) -> None:
@@ -106,7 +111,7 @@ class Live(Response):
 
 
 async def _cut(scope: Scope, receive: Receive) -> None:
-    """Free the connection now: one that is only closed would wait for its peer to read what is left."""
+    """Abort the connection now. If it were only closed, it would wait for the client to read the rest."""
     abort = scope.get("extensions", {}).get("parley.abort")
     if abort is not None:
         abort["call"]()
@@ -115,7 +120,7 @@ async def _cut(scope: Scope, receive: Receive) -> None:
 
 
 class _Body:
-    """The part of a response that has been sent; its head leaves with the first piece, or the first comment."""
+    """The body of a response. The headers are sent with the first piece or comment."""
 
     def __init__(self, send: Send, response: Response) -> None:
         self.begun = False
@@ -125,7 +130,7 @@ class _Body:
         self._sent_s = time.monotonic()
 
     async def write(self, piece: bytes) -> None:
-        """Raises ClientGone if nobody takes it."""
+        """Send a piece. Raises ClientGone if the client does not read."""
         try:
             async with asyncio.timeout(SLOW_S), self._turn:
                 await self._begin()

@@ -1,6 +1,6 @@
-"""``POST /v1/live/sessions`` and what belongs to it: a Live session over WebRTC, and its end.
+"""Live sessions over WebRTC: ``POST /v1/live/sessions`` starts one, and another route ends it.
 
-Source: openai-python ``resources/live``: the settings and the offer come as JSON, and so does the answer.
+Source: openai-python ``resources/live``. The settings, the offer and the answer are JSON.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ PATH = "/v1/live/sessions"
 
 
 class LiveSessionOffer(BaseModel):
-    type: str = Field(description="The transport; `webrtc` is served.")
+    type: str = Field(description="The transport; only `webrtc` is supported.")
     sdp: str
 
 
 class LiveSession(BaseModel):
-    """A Live session whose sound comes by WebRTC."""
+    """A request for a Live session over WebRTC."""
 
     model_config = ConfigDict(extra="ignore")
 
-    session: dict[str, Any] = Field(description="What `session.start` has over a socket, without `audio.format`.")
+    session: dict[str, Any] = Field(description="As in `session.start` over a WebSocket, without `audio.format`.")
     transport: LiveSessionOffer
 
 
@@ -41,13 +41,13 @@ class _LiveRoute(StrictRoute):
 
 
 def live_routes(calls: WebRtcCalls, open_calls: OpenCalls) -> APIRouter:
-    """The routes, for one server."""
+    """Return the routes of one server."""
     router = APIRouter(route_class=_LiveRoute, tags=["Live"])
 
-    @router.post(PATH, status_code=201, summary="Begin a Live session over WebRTC: an SDP offer, answered")
+    @router.post(PATH, status_code=201, summary="Start a Live session over WebRTC with an SDP offer")
     async def begin(asked: LiveSession, request: Request, response: Response) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
         if asked.transport.type != "webrtc":
-            message = f"The transport {asked.transport.type!r:.60} is not served here: webrtc is, and WebSockets are."
+            message = f"The transport {asked.transport.type!r:.60} is not supported: use webrtc, or a WebSocket."
             raise HttpRefusal(400, "not_supported", message, "transport.type")
         config, id = started(asked.session, media=True), new_id("live", calls.server)
         opening = opening_of(caller_of(request.scope), config, id)
@@ -60,15 +60,15 @@ def live_routes(calls: WebRtcCalls, open_calls: OpenCalls) -> APIRouter:
         call = open_calls.find(session_id, caller_of(request.scope))
         if call is None:
             gone = elsewhere(session_id, calls.server)
-            message = f"There is no session {session_id[:64]!r}, or it is over.{gone}"
+            message = f"No active session {session_id[:64]!r}.{gone}"
             raise HttpRefusal(404, "session_not_found", message, "session_id")
         call.connection.hang_up("it was hung up")
         return Response(status_code=200)
 
-    @router.post(PATH + "/{session_id}/{what}", summary="Forks, recordings and telephone calls: not served")
+    @router.post(PATH + "/{session_id}/{what}", summary="Forks, recordings and telephone calls: not supported")
     @router.get(PATH + "/{session_id}/{what}", include_in_schema=False)
     async def not_served(session_id: str, what: str) -> Response:  # pyright: ignore[reportUnusedFunction]
-        message = f"{what[:40]!r} of a Live session is not served here: sessions are not stored, forked or transferred."
+        message = f"{what[:40]!r} is not supported: Live sessions are not stored, forked or transferred."
         raise HttpRefusal(404, "not_supported", message)
 
     return router

@@ -1,6 +1,7 @@
-"""The messages of a chat completion, and the engine's messages that they mean.
+"""The messages of a chat completion, and their conversion to the engine's messages.
 
-Everything is bounded before it is decoded, and decoded off the event loop. Source: openai-python ``types/chat``.
+Sizes are checked before anything is decoded, and decoding runs outside the event loop. Source: openai-python
+``types/chat``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class TextContent(BaseModel):
 class AudioData(BaseModel):
     data: str = Field(description="Base64.")
     format: Literal["wav", "mp3", "flac", "ogg", "opus", "aac", "m4a", "mp4", "webm"] = Field(
-        default="wav", description="This is not read: the data itself shows its format."
+        default="wav", description="Ignored: the format is detected from the data."
     )
 
 
@@ -38,7 +39,7 @@ class AudioContent(BaseModel):
 
 
 class ImageUrl(BaseModel):
-    url: str = Field(description="A data URI of a PNG or JPEG; addresses are not fetched.")
+    url: str = Field(description="A data URI of a PNG or JPEG. URLs are not fetched.")
     detail: str = "auto"
 
 
@@ -48,7 +49,7 @@ class ImageContent(BaseModel):
 
 
 class VideoUrl(BaseModel):
-    url: str = Field(description="A data URI of an MP4, MOV or WebM; addresses are not fetched.")
+    url: str = Field(description="A data URI of an MP4, MOV or WebM. URLs are not fetched.")
 
 
 class VideoContent(BaseModel):
@@ -62,12 +63,11 @@ class RefusalContent(BaseModel):
 
 
 HISTORY = 16
-"""The factor by which an earlier conversation may be longer than the context: models that leave out its oldest turns
-themselves get it whole."""
+"""A conversation may be this many times longer than the context: some models drop the oldest turns themselves."""
 
 UserContent = Annotated[TextContent | AudioContent | ImageContent | VideoContent, Field(discriminator="type")]
 AssistantContent = Annotated[TextContent | RefusalContent, Field(discriminator="type")]
-Parts = Field(max_length=64, fail_fast=True)  # the answer names the first mistake only: the rest need not be found
+Parts = Field(max_length=64, fail_fast=True)  # only the first error is reported, so the rest need not be validated
 
 
 class SystemMessage(BaseModel):
@@ -96,7 +96,7 @@ class AssistantMessage(BaseModel):
     content: str | Annotated[list[AssistantContent], Parts] | None = None
     tool_calls: Annotated[list[ChatToolCall], Parts] | None = None
     audio: dict[str, Any] | None = Field(
-        default=None, description="This is not looked up, since answers are not kept: send the transcript as content."
+        default=None, description="Not supported, since answers are not stored: send the transcript as content."
     )
 
 
@@ -112,19 +112,21 @@ ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMes
 async def engine_messages(
     messages: Sequence[ChatMessage], path: str, context: SessionContext, held: int = 0
 ) -> tuple[Message, ...]:
-    """Return the engine's messages, in the session context's room. ``path`` is the field that holds them, ``held`` the
-    bytes of pictures and sounds that the conversation has already.
+    """Convert messages for the engine; the session context's memory reservation holds the decoded media.
 
-    Raises HttpRefusal, MediaError, MemoryFull or ShareTaken.
+    ``path`` is the field that holds the messages, ``held`` the bytes of media already in the conversation. Raises
+    HttpRefusal, MediaError, MemoryFull or QuotaExceeded.
     """
     media = _Media(context, held, path)
     return _joined([await _message(message, f"{path}.{i}", media) for i, message in enumerate(messages)])
 
 
 def _joined(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same messages; calls of the assistant's that came by themselves belong to its message before them."""
+    """Leave out empty answers, and merge assistant messages of tool calls alone into the assistant message before."""
     joined = list[Message]()
     for message in messages:
+        if message.role == "assistant" and not message.parts:
+            continue
         alone = message.role == "assistant" and all(isinstance(part, ToolCallPart) for part in message.parts)
         if alone and joined and joined[-1].role == "assistant":
             message = Message("assistant", (*joined.pop().parts, *message.parts))
@@ -135,8 +137,10 @@ def _joined(messages: Sequence[Message]) -> tuple[Message, ...]:
 def check_texts(
     messages: Sequence[ChatMessage], path: str, model: ModelInfo, *, tools: int, instructions: int = 0, before: int = 0
 ) -> None:
-    """``tools``, ``instructions`` and ``before``, what was said earlier, are characters. Raises Refusal for what the
-    model's context can't hold, whatever of it is left out."""
+    """Refuse texts that the model's context can't hold, even without the oldest turns. Raises Refusal.
+
+    ``tools``, ``instructions`` and ``before`` (the conversation so far) are numbers of characters.
+    """
     spoken = before
     check_instructions(instructions, tools, model)
     for i, message in enumerate(messages):
@@ -146,12 +150,12 @@ def check_texts(
             continue
         spoken += (chars := chars_of(message))
         if chars > most_chars(model) or spoken > HISTORY * most_chars(model):
-            text = f"The text up to {path}.{i} has {spoken} characters, and the context of {model.name} can't hold"
-            raise Refusal(CODE, f"{text} so many.", f"{path}.{i}")
+            text = f"The text up to {path}.{i} is too long for the context of {model.name}: it has {spoken}"
+            raise Refusal(CODE, f"{text} characters.", f"{path}.{i}")
 
 
 def chars_of(message: ChatMessage) -> int:
-    """Return how many characters a message says."""
+    """Return the number of characters in a message."""
     content = message.content or ""
     parts = [content] if isinstance(content, str) else [_said(part) for part in content]
     match message:
@@ -173,7 +177,7 @@ def _said(part: UserContent | RefusalContent) -> str:
 
 
 def with_turn_last(messages: Sequence[Message]) -> Sequence[Message]:
-    """The same conversation; instructions behind the user's last turn stand before it, since that is answered."""
+    """Move instructions after the user's last turn to before it, because the model answers the last message."""
     end = len(messages)
     while end and messages[end - 1].role == "system":
         end -= 1
@@ -184,7 +188,7 @@ def with_turn_last(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 class _Media:
-    """The decoder of what messages show and play, all in the bytes that one conversation may take."""
+    """Decodes the media of messages, within the bytes that one conversation may hold."""
 
     def __init__(self, context: SessionContext, held: int, path: str) -> None:
         self.context = context
@@ -192,11 +196,11 @@ class _Media:
         self._path = path
 
     def take(self, size: int) -> None:
-        """Count decoded bytes. Raises HttpRefusal, MemoryFull or ShareTaken."""
+        """Count decoded bytes. Raises HttpRefusal, MemoryFull or QuotaExceeded."""
         self._left -= size
         if self._left < 0:
             most = f"{self.context.limits.conversation_mb:g} MB"
-            message = f"The messages' pictures and sounds are larger than {most} once decoded."
+            message = f"The messages' images and audio exceed {most} after decoding."
             raise HttpRefusal(400, "invalid_value", message, self._path)
         self.context.room.take(size)
 
@@ -237,8 +241,8 @@ async def _parts(part: UserContent, written: bool, media: _Media) -> Sequence[Pa
 
 def _assistant(message: AssistantMessage, path: str) -> Message:
     text = _text(message.content or "")
-    if not text and not message.tool_calls:
-        why = "Answers are not kept here: send the transcript of this one as its content."
+    if not text and not message.tool_calls and message.audio:
+        why = "Answers are not stored: send the transcript of this one as its content."
         raise HttpRefusal(400, "invalid_value", f"{path}.content is missing. {why}", f"{path}.content")
     calls = (ToolCallPart(call.function.name, call.function.arguments, call.id) for call in message.tool_calls or ())
     return Message("assistant", (*((TextPart(text),) if text else ()), *calls))

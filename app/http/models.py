@@ -1,7 +1,7 @@
-"""``GET /v1/models``: the one model that is loaded; and its voices, as clients that speak over HTTP look for them.
+"""``GET /v1/models``: the loaded model; and routes for its voices, as HTTP clients request them.
 
-``/v1/audio/voices`` and ``/v1/audio/models`` are not OpenAI's: Open WebUI fills its menus from them (its
-``routers/audio.py``), and Kokoro-FastAPI and others serve them.
+``/v1/audio/voices`` and ``/v1/audio/models`` are not part of OpenAI's API: Open WebUI fills its menus from them (its
+``routers/audio.py``), and servers such as Kokoro-FastAPI have them too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from engine import ModelInfo
 class AudioVoice(BaseModel):
     id: str
     name: str
-    language: str = Field(description="BCP 47; empty where the voice speaks every language that the model does.")
+    language: str = Field(description="BCP 47 code. Empty if the voice speaks all languages of the model.")
 
 
 class Loaded(BaseModel):
-    """The abilities of the loaded model: ours, not the API's."""
+    """The abilities of the loaded model: an extension of OpenAI's API."""
 
     voices: list[str]
     voice_details: list[AudioVoice]
@@ -34,7 +34,7 @@ class Loaded(BaseModel):
     languages: list[str]
     abilities: list[str]
     context: int
-    notes: list[str] = Field(description="What people should know before they talk to it, a sentence each.")
+    notes: list[str] = Field(description="Sentences that users should read before they talk to the model.")
 
 
 class ModelEntry(BaseModel):
@@ -63,26 +63,26 @@ class AudioModels(BaseModel):
 
 
 def models(service: Service) -> APIRouter:
-    """The routes, for one server."""
+    """Return the routes of one server."""
     router = APIRouter(responses=RESPONSES)
     created = int(time.time())
 
-    @router.get("/v1/models", tags=["Models"], summary="What is loaded")
+    @router.get("/v1/models", tags=["Models"], summary="List the loaded model")
     async def listed() -> ModelList:  # pyright: ignore[reportUnusedFunction]
         return ModelList(data=[_model(service.context().engine.model, created)])
 
-    @router.get("/v1/models/{id}", tags=["Models"], summary="The loaded model, by its name")
+    @router.get("/v1/models/{id}", tags=["Models"], summary="Get the loaded model by name")
     async def one(id: str) -> ModelEntry:  # pyright: ignore[reportUnusedFunction]
         model = service.context().engine.model
         if id != model.name:
             raise not_loaded(model, id)
         return _model(model, created)
 
-    @router.get("/v1/audio/voices", tags=["Audio"], summary="The voices that the loaded model has")
+    @router.get("/v1/audio/voices", tags=["Audio"], summary="List the voices of the loaded model")
     async def voices() -> AudioVoices:  # pyright: ignore[reportUnusedFunction]
         return AudioVoices(voices=_voices(service.context().engine.model))
 
-    @router.get("/v1/audio/models", tags=["Audio"], summary="The loaded model, if it speaks or hears")
+    @router.get("/v1/audio/models", tags=["Audio"], summary="List the loaded model if it has speech input or output")
     async def audio_models() -> AudioModels:  # pyright: ignore[reportUnusedFunction]
         model = service.context().engine.model
         return AudioModels(models=[AudioModel(id=model.name)] if {"speech", "audio"} & model.abilities else [])

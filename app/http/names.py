@@ -1,7 +1,7 @@
-"""The names of models and voices: those that a client asked for, and those that serve it.
+"""Model and voice names: the requested ones, and the loaded ones that serve the request.
 
-Clients are written for the hosted service and ask for its names, often without a way to give others. The loaded ones
-serve them all, as over the Realtime protocol; the answer's head says so. Knows no API's shapes.
+Clients written for OpenAI request its names, often without a way to change them. The loaded model and voice serve all
+names, as in the Realtime protocol, and response headers report the replacement. Knows no API's format.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from app.telemetry import log
 from engine import ModelInfo
 
 MODEL, VOICE, MAPPED = "parley-model", "parley-voice", "parley-mapped"
-"""Response headers: the model and the voice that served, and which of the two were asked for by another name."""
+"""Response headers: the model and voice that served the request, and which of them replaced another name."""
 
 HEADERS = (MODEL, VOICE, MAPPED)
 
 
 class VoiceId(BaseModel):
-    """The API's name for a voice of one's own."""
+    """OpenAI's way to name a custom voice."""
 
     id: str
 
@@ -33,24 +33,28 @@ AnyVoice = str | VoiceId | None
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The model and the voice that serve a request. ``voice`` is None where nothing is spoken, or the model has only
-    its own."""
+    """The model and voice that serve a request.
+
+    ``voice`` is None if nothing is spoken, or if the model has no named voices.
+    """
 
     model: str
     voice: str | None = None
     mapped: tuple[str, ...] = ()
-    """The words "model" and "voice", each where it was asked for by a name that is not loaded."""
+    """Contains "model" or "voice" for each name that was replaced."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return what the answer's head says of them."""
+        """Return the response headers."""
         voice = {VOICE: quote(self.voice)} if self.voice is not None else {}
         mapped = {MAPPED: ", ".join(self.mapped)} if self.mapped else {}
         return {MODEL: quote(self.model), **voice, **mapped}
 
 
 def names_of_model(service: Service, asked: str) -> Names:
-    """The names of an answer that is not spoken. Raises HttpRefusal where names are strict, and Closed."""
+    """Return the names for an answer without speech. Raises Closed, and HttpRefusal for an unknown name in strict
+    mode.
+    """
     model = service.context().engine.model
     if asked == model.name:
         return Names(model.name)
@@ -61,14 +65,14 @@ def names_of_model(service: Service, asked: str) -> Names:
 
 
 def names_of_voice(service: Service, asked: str, any_voice: AnyVoice, param: str) -> Names:
-    """The names of a spoken answer; ``param`` is the field that names the voice.
+    """Return the names for a spoken answer. ``param`` is the field that names the voice.
 
-    Raises HttpRefusal where the model does not speak, or names are strict, and Closed.
+    Raises Closed, and HttpRefusal if the model does not speak, or for an unknown name in strict mode.
     """
     names, context = names_of_model(service, asked), service.context()
     voice = any_voice.id if isinstance(any_voice, VoiceId) else any_voice
     if "speech" not in context.engine.model.abilities:
-        raise HttpRefusal(400, "unsupported_value", f"{context.engine.model.name} does not speak.", param)
+        raise HttpRefusal(400, "unsupported_value", f"{context.engine.model.name} has no speech output.", param)
     loaded = context.voice(voice or "") or None
     if voice is None or loaded == voice:
         return Names(names.model, loaded, names.mapped)
@@ -79,12 +83,12 @@ def names_of_voice(service: Service, asked: str, any_voice: AnyVoice, param: str
 
 
 def not_loaded(model: ModelInfo, asked: str) -> HttpRefusal:
-    """Return the refusal that says there is no such model here."""
-    message = f"The model {asked[:100]!r} is not loaded: this server has {model.name!r}."
+    """Return the error for a model that is not loaded."""
+    message = f"The model {asked[:100]!r} is not loaded: use {model.name!r}."
     return HttpRefusal(404, "model_not_found", message, "model")
 
 
 def _no_voice(model: ModelInfo, asked: str) -> str:
     ids = ", ".join(model.voice_ids)
-    choice = f"choose one of {ids}" if ids else "the model has only its own, leave it out"
-    return f"There is no voice {asked[:100]!r}: {choice}."
+    choice = f"choose one of {ids}" if ids else "the model has no named voices, leave it out"
+    return f"Unknown voice {asked[:100]!r}: {choice}."

@@ -1,6 +1,6 @@
-"""The pages that the server shows to a browser, all of them from local files: the page, and the API's documentation.
+"""Pages for browsers, all from local files: the web page, and the API documentation.
 
-Knows no session. The page is whatever lies in ``web/dist``; without it ``/`` says where the API is.
+The web page is the content of ``web/dist``. Without it, ``/`` names the API's addresses. Knows no session.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from app.access.auth import DOCS, refuse
 from app.access.security_headers import POLICY
 
 _DOCS = f"{DOCS}/files"
-_DOCS_FILES = Path(fastapi_offline.__file__).parent / "static"  # Swagger UI, as its makers build it
+_DOCS_FILES = Path(fastapi_offline.__file__).parent / "static"  # Swagger UI, as published
 _DOCS_POLICY = f"{POLICY}; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
-"""Swagger UI is started by a script in its page, and puts styles and pictures where they are used."""
-_NO_PAGE = "Parley is running. Realtime API: WS /v1/realtime. Documentation: /docs. The page is not built (web/dist).\n"
+"""Swagger UI starts from an inline script, and uses inline styles and images."""
+_NO_PAGE = "Parley is running. Realtime API: WS /v1/realtime. Documentation: /docs. Web page: not built (web/dist).\n"
 
 
 def page_files() -> Path | None:
-    """The built page: from the installed package, or the clone."""
+    """Return the folder of the built web page, in the installed package or in the clone."""
     folder = Path(web.__file__).parent / "dist"
     return folder if (folder / "index.html").is_file() else None
 
 
 def page_paths() -> frozenset[str]:
-    """Every path that the page's own files have: they hold no secret."""
+    """Return all paths of the web page's files. They contain no secret."""
     folder = page_files()
     if folder is None:
         return frozenset({"/"})
@@ -46,7 +46,7 @@ def page_paths() -> frozenset[str]:
 
 
 def add_pages(app: FastAPI) -> None:
-    """Add the pages' routes; last, since the page answers for every path that nothing else has."""
+    """Add the pages' routes. Call it last, since the web page handles every path without another route."""
 
     @app.get(DOCS, include_in_schema=False)
     async def docs() -> HTMLResponse:  # pyright: ignore[reportUnusedFunction]
@@ -56,7 +56,7 @@ def add_pages(app: FastAPI) -> None:
             swagger_js_url=f"{_DOCS}/swagger-ui-bundle.js",
             swagger_css_url=f"{_DOCS}/swagger-ui.css",
             swagger_favicon_url=f"{_DOCS}/favicon.png",
-            swagger_ui_parameters={"validatorUrl": None},  # another server, which it would show a badge of
+            swagger_ui_parameters={"validatorUrl": None},  # otherwise the page would load a badge from another server
         )
         page.headers["content-security-policy"] = _DOCS_POLICY
         return page
@@ -74,14 +74,14 @@ def add_pages(app: FastAPI) -> None:
 
 @lru_cache(maxsize=64)
 def _content(path: str, changed_ns: int) -> bytes:
-    """A file as it was then."""
+    """Return a file's content. ``changed_ns`` makes the cache reload a changed file."""
     return Path(path).read_bytes()
 
 
 class _Files(StaticFiles):
-    """Files to read; whatever else is asked finds nothing here.
+    """Serves static files, and 404 for everything else.
 
-    They are sent from memory, since a file that is open for each slow reader would take the descriptors of others.
+    Files are sent from memory: a file kept open for each slow reader would use up file descriptors.
     """
 
     def file_response(
@@ -89,13 +89,13 @@ class _Files(StaticFiles):
     ) -> Response:
         response = super().file_response(full_path, stat_result, scope, status_code)
         if not isinstance(response, FileResponse):
-            return response  # it is not modified
+            return response  # 304 Not Modified
         content = _content(str(full_path), stat_result.st_mtime_ns)
         del response.headers["accept-ranges"]
         return Response(content, status_code, response.headers, response.media_type)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Looked up here and now: a thread for each would take the interpreter from the event loop, for 5 ms a turn."""
+        """Find a file without a thread: each thread would take the interpreter from the event loop for up to 5 ms."""
         found = self._found(path)
         if found is None:
             raise HTTPException(404)
@@ -105,7 +105,7 @@ class _Files(StaticFiles):
         for one in (path, os.path.join(path, "index.html"))[: 1 + self.html]:
             try:
                 full_path, status = self.lookup_path(one)
-            except (OSError, ValueError):  # too long, not ours to read, or no name of a file at all
+            except (OSError, ValueError):  # the path is too long, unreadable or invalid
                 continue
             if status is not None and stat.S_ISREG(status.st_mode):
                 return full_path, status
@@ -113,8 +113,8 @@ class _Files(StaticFiles):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await refuse(scope, send, 404, "not_found", "There is no WebSocket at this path: use /v1/realtime.")
+            await refuse(scope, send, 404, "not_found", "No WebSocket at this path: use /v1/realtime.")
         elif scope["method"] not in ("GET", "HEAD"):
-            await refuse(scope, send, 404, "not_found", "There is nothing to send to at this path: see /docs.")
+            await refuse(scope, send, 404, "not_found", "This path accepts only GET and HEAD: see /docs for the API.")
         else:
             await super().__call__(scope, receive, send)

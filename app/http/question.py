@@ -1,7 +1,7 @@
-"""A question to the engine over HTTP, whatever API it came by: its fields, its checks, its request, and its answer.
+"""A question to the engine over HTTP, independent of the API: its fields, checks, engine request and response.
 
-Each API (``chat``, ``responses``) reads its own body into a Question and tells the answer in its own shapes. Knows the
-parts of messages, and no API's events.
+Each API (``chat``, ``responses``) converts its body to a Question and formats the answer itself. Knows the parts of
+messages, but no API's events.
 """
 
 from __future__ import annotations
@@ -43,22 +43,25 @@ class FunctionSpec(BaseModel):
 
 
 class SamplingFields(BaseModel):
-    """The fields that say how an answer is drawn."""
+    """Fields of a request that control sampling."""
 
     temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
 
     def sampling(self) -> Sampling:
-        """Return how the answer is drawn: without a seed every answer is drawn anew."""
+        """Return the sampling settings, with a random seed if the request has none."""
         seed = secrets.randbits(32) if self.seed is None else self.seed
         return Sampling(greedy=self.temperature == 0, temperature=self.temperature, top_p=self.top_p, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The conversation that a question goes on from: its messages, the characters that they say, and the bytes of
-    their pictures and sounds. ``session`` is the one in which the engine has its prompts."""
+    """The conversation that a question continues.
+
+    ``chars`` counts its characters, ``media_bytes`` the bytes of its images and audio. ``session`` is the engine's
+    session that has it cached.
+    """
 
     messages: tuple[Message, ...] = ()
     chars: int = 0
@@ -68,7 +71,7 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One request for an answer. ``path`` names the field of the body that holds the messages."""
+    """One request for an answer. ``path`` is the field of the body that holds the messages."""
 
     id: str
     path: str
@@ -77,19 +80,19 @@ class Question:
     sampling: Sampling
     tools: tuple[ToolDefinition, ...] = ()
     tool_choice: str = "auto"
-    """``auto``, ``none``, ``required``, or the name of the one function to call."""
+    """``auto``, ``none``, ``required``, or the name of the function to call."""
     most_tokens: int | None = None
     speaks: bool = False
     stop: Sequence[str] = ()
     instructions: str = ""
     before: History = field(default_factory=History)
     hosted: bool = False
-    """Whether there are tools that the server runs, which it will know once it has asked for them."""
+    """Whether the server runs tools of MCP servers, which are not listed yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
-    """The engine's request, the part of its messages that came with the question, and where its answer stops."""
+    """The engine's request, those of its messages that are new in this question, and the stop strings."""
 
     request: EngineRequest
     new: tuple[Message, ...]
@@ -97,7 +100,7 @@ class EngineCall:
 
 
 def with_transcript(messages: tuple[Message, ...], transcript: str | None) -> tuple[Message, ...]:
-    """The messages, with the words that were heard in the user's last one: the next answer need not hear them again."""
+    """Add the transcript to the user's last spoken message, so that the next request need not transcribe it again."""
     at = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
     if transcript is None or at is None:
         return messages
@@ -111,7 +114,7 @@ def with_transcript(messages: tuple[Message, ...], transcript: str | None) -> tu
 
 
 class FullRenderer(Protocol):
-    """The teller of an answer that is told when it is complete."""
+    """Builds the complete response to a question."""
 
     async def take(self, chunk: Output) -> None: ...
 
@@ -119,7 +122,7 @@ class FullRenderer(Protocol):
 
 
 class StreamRenderer(Protocol):
-    """The teller of an answer as it grows. ``begun`` says whether anything was told."""
+    """Streams the response to a question. ``begun`` tells whether anything was sent."""
 
     @property
     def begun(self) -> bool: ...
@@ -135,7 +138,7 @@ W = TypeVar("W", bound=FullRenderer)
 S = TypeVar("S", bound=StreamRenderer)
 T = TypeVar("T")
 Run = Callable[[Service, EngineCall, T], Coroutine[Any, Any, Figures]]
-"""The work of an answer: the engine is asked, and everything that comes is handed to the teller."""
+"""A function that runs the engine for an answer, and passes all output to the renderer."""
 
 
 async def answered_whole(
@@ -145,13 +148,16 @@ async def answered_whole(
     teller: Callable[[EngineCall], W],
     run: Run[W] | None = None,
 ) -> Response:
-    """The response with a complete answer, which ``run`` has made if it is not one request's. Raises one of ERRORS."""
+    """Return a response with the complete answer. Raises one of ERRORS.
+
+    ``run`` produces the answer if it takes more than one engine request.
+    """
     try:
         asked = await while_there(http.receive, _asked(service, http, question))
         whole = teller(asked)
         figures = await while_there(http.receive, (run or _once)(service, asked, whole))
     except ClientGone:
-        return Response(status_code=499)  # nobody reads it, and what it sent need not be decoded
+        return Response(status_code=499)  # nobody reads it
     return JSONResponse(await whole.body(figures), headers=question.names.headers)
 
 
@@ -162,7 +168,7 @@ async def answered_live(
     teller: Callable[[EngineCall, Write], S],
     run: Run[S] | None = None,
 ) -> Response:
-    """The response with an answer as it grows. Raises one of ERRORS; behind its first event an error is an event."""
+    """Return a response that streams the answer. Raises one of ERRORS; errors after the first event become an event."""
     try:
         asked = await while_there(http.receive, _asked(service, http, question))
     except ClientGone:
@@ -187,16 +193,18 @@ async def _once(service: Service, asked: EngineCall, teller: FullRenderer | Stre
 def refuse_unserved(
     fields: Mapping[str, Any] | None, neutral: Mapping[str, tuple[Any, ...]], why: str = "leave it out"
 ) -> None:
-    """Raises HttpRefusal for fields that would change the answer and are not served; those in ``neutral`` have values
-    that mean the same as leaving them out, as None does."""
+    """Raise HttpRefusal for unsupported fields that would change the answer.
+
+    ``neutral`` lists the fields, with the values that mean the same as omitting them; None always does.
+    """
     for name, values in neutral.items():
         value = (fields or {}).get(name)
         if value is not None and value not in values:
-            raise HttpRefusal(400, "unsupported_parameter", f"{name} is not served: {why}.", name)
+            raise HttpRefusal(400, "unsupported_parameter", f"{name} is not supported: {why}.", name)
 
 
 async def _asked(service: Service, http: Request, question: Question) -> EngineCall:
-    """Raises HttpRefusal, Refusal, MediaError, MemoryFull or ShareTaken."""
+    """Convert a question to an engine request. Raises HttpRefusal, Refusal, MediaError, MemoryFull or QuotaExceeded."""
     context = replace(service.context(), room=room_of(http))
     _check(question, context)
     before, limits = question.before, context.limits
@@ -220,11 +228,11 @@ async def _asked(service: Service, http: Request, question: Question) -> EngineC
 
 
 def _check(question: Question, context: SessionContext) -> None:
-    """Check what pydantic can't see, before anything is decoded. Raises HttpRefusal or Refusal."""
+    """Check what pydantic can't, before anything is decoded. Raises HttpRefusal or Refusal."""
     last = len(question.messages) - 1
     roles = [message.role for message in (*question.before.messages, *question.messages)]
     if roles[-1:] == ["assistant"] and not question.hosted:
-        message = "The last message is the assistant's: an answer is made to a user's or a tool's, or to instructions."
+        message = "The last message is the assistant's: end with a user's or tool's message, or with instructions."
         raise HttpRefusal(400, "invalid_value", message, f"{question.path}.{last}.role" if last >= 0 else question.path)
     _check_choice(question)
     check_texts(
@@ -241,7 +249,7 @@ def _check_choice(question: Question) -> None:
     names, choice = {tool.name for tool in question.tools}, question.tool_choice
     if choice in {"auto", "none", *names, *(("required",) if names or question.hosted else ())}:
         return
-    message = f"tool_choice asks for a call of {choice[:100]!r}, and tools has no such function."
+    message = f"tool_choice names the function {choice[:100]!r}, which is not in tools."
     if choice == "required":
-        message = "tool_choice is 'required', and tools is empty."
+        message = "tool_choice is 'required', but tools is empty."
     raise HttpRefusal(400, "invalid_value", message, "tool_choice")

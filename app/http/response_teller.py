@@ -1,4 +1,4 @@
-"""A response told as events, or whole."""
+"""A response of ``/v1/responses``, sent as events or as one object."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from app.responses.figures import Figures
 from engine import Output
 
 _CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
-"""The error codes that a failed response may have, by what the same error is over HTTP; others are ``server_error``."""
+"""Error codes of a failed response by HTTP status; all others are ``server_error``."""
 
 Keep = Callable[[EngineCall, GrowingResponse], None]
 
 
 class ResponseTeller:
-    """One answer, told as events where there is a ``write``; kept, where there is a ``keep``, before its last event."""
+    """One response. With ``write`` it is sent as events; with ``keep`` it is stored before the last event."""
 
     def __init__(self, head: dict[str, Any], keep: Keep | None, asked: EngineCall, write: Write | None = None) -> None:
         self.growing = GrowingResponse(head)
@@ -48,7 +48,7 @@ class ResponseTeller:
         return self.growing.body()
 
     async def emit(self, events: list[Event]) -> None:
-        """Send events of ``growing`` to the client, if it reads the answer as it grows."""
+        """Send events of ``growing`` to the client if it reads a stream."""
         if self._write is not None:
             for event in events:
                 await self._write(sent_event(event, event["type"]))

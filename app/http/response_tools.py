@@ -1,4 +1,4 @@
-"""The tools of a request for a response, and which of them may be called."""
+"""The tools of a request for a response, and the choice among them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from app.http.question import FunctionSpec
 
 
 class FunctionTool(FunctionSpec):
-    type: Literal["function"] = Field(description="The client runs it.")
+    type: Literal["function"] = Field(description="A function that the client runs.")
     strict: bool | None = None
 
 
 class McpTool(BaseModel):
-    """An MCP server that the operator has named (``server.mcp``): this server lists its tools, and calls them."""
+    """An MCP server from ``server.mcp`` in the configuration: this server lists its tools and calls them."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -23,7 +23,7 @@ class McpTool(BaseModel):
 
 
 class UnservedTool(BaseModel):
-    """A tool of another kind, like a search that the hosted service runs itself: it is refused by its name."""
+    """A tool of another type, such as OpenAI's web search. It is refused by name."""
 
     type: str
 
@@ -52,7 +52,7 @@ class AllowedFunction(BaseModel):
 
 
 class AllowedTools(BaseModel):
-    """Some of the tools, for this answer alone: a client that always sends the same ones keeps its prompt as it is."""
+    """A subset of the tools for this answer only. A client that always sends the same tools keeps the prompt cached."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"] = "auto"

@@ -1,6 +1,6 @@
-"""``/v1/responses``: one answer to a conversation, in the API that has followed chat completions.
+"""``/v1/responses``: one answer to a conversation, in the successor of the chat completions API.
 
-An answer is kept for its key (``app.responses.store``), and the next request goes on from it by
+A response is stored for its key (``app.responses.store``), and the next request continues it with
 ``previous_response_id``. Source: openai-python ``resources/responses`` and ``types/responses``.
 """
 
@@ -65,8 +65,10 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "moderation": (),
     "top_logprobs": (0,),
 }
-"""Fields that would change the answer, and are not served: None or these values mean the same as leaving them out.
-Other fields that are not served change nothing in the meaning of an answer, and are ignored."""
+"""Unsupported fields that would change the answer. None and the values here mean the same as omitting the field.
+
+Other unsupported fields are ignored, since they don't change the answer's meaning.
+"""
 
 _SPOKEN = {"modalities": (["text"],), "audio": ()}
 _LOGPROBS = "message.output_text.logprobs"
@@ -87,23 +89,25 @@ Metadata = Annotated[
 
 
 class ResponseRequest(SamplingFields):
-    """One request for a response. Other fields are refused if they would change the answer, like conversation, else
-    ignored."""
+    """One request for a response.
+
+    Unknown fields are refused if they would change the answer, and ignored otherwise.
+    """
 
     model_config = ConfigDict(extra="allow")
 
     model: str
     input: str | Annotated[list[InputItem], Field(max_length=2000, fail_fast=True)] | None = None
-    instructions: str | None = Field(default=None, description="For this answer alone: they are not kept.")
+    instructions: str | None = Field(default=None, description="For this answer only; not stored.")
     previous_response_id: str | None = Field(
-        default=None, max_length=200, description="The response that this one goes on from, if it is still kept."
+        default=None, max_length=200, description="The response to continue. It must still be stored."
     )
-    store: bool | None = Field(default=True, description="Whether it is kept, within the server's limits.")
+    store: bool | None = Field(default=True, description="Whether to store the response, within the server's limits.")
     stream: bool | None = False
     max_output_tokens: Tokens | None = None
     tools: list[AnyTool] | None = Field(default=None, max_length=128, fail_fast=True)
     max_tool_calls: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="The most calls of MCP tools; the server has a limit of its own."
+        default=None, description="Maximum number of MCP tool calls; the server has a limit too."
     )
     tool_choice: ToolChoice | None = None
     text: TextConfig | None = None
@@ -121,19 +125,19 @@ class ResponseRequest(SamplingFields):
         return [tool for tool in self.tools or () if isinstance(tool, FunctionTool)]
 
     def offered(self) -> list[FunctionTool]:
-        """The functions that may be called. Raises HttpRefusal for one that is allowed and not there."""
+        """Return the functions that may be called. Raises HttpRefusal if an allowed one is not in tools."""
         if not isinstance(self.tool_choice, AllowedTools):
             return self.functions
         names = {tool.name for tool in self.functions}
         for i, one in enumerate(self.tool_choice.tools):
             if one.name not in names:
-                message = f"tool_choice allows {one.name!r}, and tools has no such function."
+                message = f"tool_choice allows {one.name!r}, which is not in tools."
                 raise HttpRefusal(400, "invalid_value", message, f"tool_choice.tools.{i}.name")
         allowed = {one.name for one in self.tool_choice.tools}
         return [tool for tool in self.functions if tool.name in allowed]
 
     def chosen(self) -> str:
-        """``auto``, ``none``, ``required``, or the name of the one function to call."""
+        """Return ``auto``, ``none``, ``required``, or the name of the function to call."""
         match self.tool_choice:
             case ChosenFunction(name=name):
                 return name
@@ -144,11 +148,11 @@ class ResponseRequest(SamplingFields):
 
 
 def responses(service: Service) -> APIRouter:
-    """The routes, for one server."""
+    """Return the routes of one server."""
     router = APIRouter(route_class=StrictRoute, tags=["Responses"], responses=RESPONSES)
     media: Responses = {200: {"content": {"application/json": {}, "text/event-stream": {}}}}
 
-    @router.post("/v1/responses", summary="Answer a conversation", responses=media, response_model=None)
+    @router.post("/v1/responses", summary="Create a response, as text", responses=media, response_model=None)
     async def create(request: Request, body: ResponseRequest) -> Response:  # pyright: ignore[reportUnusedFunction]
         _check(body)
         owner, kept = caller_of(request.scope).owner, service.kept
@@ -162,17 +166,17 @@ def responses(service: Service) -> APIRouter:
             return await answered_live(service, request, question, teller, run)
         return await answered_whole(service, request, question, teller, run)
 
-    @router.get("/v1/responses/{id}", summary="A response that is kept", response_model=None)
+    @router.get("/v1/responses/{id}", summary="Get a stored response", response_model=None)
     async def retrieve(request: Request, id: str, stream: bool = False) -> Response:  # pyright: ignore[reportUnusedFunction]
         if stream:
-            message = "A response is streamed while it is made; one that is kept comes whole: leave stream out."
+            message = "A stored response can't be streamed: leave stream out."
             raise HttpRefusal(400, "unsupported_parameter", message, "stream")
         found = service.kept.find(caller_of(request.scope).owner, id)
         if found is None:
             raise _not_found(service.kept, id)
         return JSONResponse(found.body)
 
-    @router.delete("/v1/responses/{id}", summary="Keep a response no longer", response_model=None)
+    @router.delete("/v1/responses/{id}", summary="Delete a stored response", response_model=None)
     async def delete(request: Request, id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         if not service.kept.forget(caller_of(request.scope).owner, id):
             raise _not_found(service.kept, id)
@@ -187,32 +191,32 @@ def _not_found(kept: ResponseStore, id: str) -> HttpRefusal:
 
 
 def _check(body: ResponseRequest) -> None:
-    """Raises HttpRefusal for what is not served."""
+    """Raise HttpRefusal for unsupported parameters."""
     refuse_unserved(body.model_extra, _NEUTRAL)
-    refuse_unserved(body.model_extra, _SPOKEN, "a response is text, and /v1/chat/completions answers aloud")
+    refuse_unserved(body.model_extra, _SPOKEN, "responses are text only, use /v1/chat/completions for speech")
     format = body.text.format.type if body.text is not None and body.text.format is not None else "text"
     refuse_unserved({"text.format": format}, {"text.format": ("text",)})
     if _LOGPROBS in (body.include or ()):
-        message = f"include: {_LOGPROBS!r} is not served: leave it out."
+        message = f"include: {_LOGPROBS!r} is not supported: leave it out."
         raise HttpRefusal(400, "unsupported_parameter", message, "include")
     tools = enumerate(body.tools or ())
     kinds = {f"tools.{i}.type": tool.type for i, tool in tools if isinstance(tool, UnservedTool)}
     if isinstance(body.tool_choice, ChosenFunction):
         kinds["tool_choice.type"] = body.tool_choice.type
     if kinds.get("tool_choice.type") == "mcp":
-        message = "tool_choice names no MCP server's tool: choose them by its entry's allowed_tools."
+        message = "tool_choice can't name MCP tools: use allowed_tools of the server's entry in tools."
         raise HttpRefusal(400, "unsupported_value", message, "tool_choice.type")
     if isinstance(body.tool_choice, AllowedTools) and len(body.functions) < len(body.tools or ()):
-        message = "tool_choice allows functions alone: choose an MCP server's tools by its entry's allowed_tools."
+        message = "tool_choice can allow functions only: for MCP tools, use allowed_tools of the server's entry."
         raise HttpRefusal(400, "unsupported_value", message, "tool_choice")
     for path, kind in kinds.items():
         if kind != "function":
-            message = f"{path}: {kind[:40]!r} is not served here: only functions and MCP servers are."
+            message = f"{path}: {kind[:40]!r} is not supported: use 'function' or 'mcp'."
             raise HttpRefusal(400, "unsupported_value", message, path)
 
 
 def _previous(kept: ResponseStore, owner: str, id: str | None) -> KeptResponse | None:
-    """The response to go on from. Raises HttpRefusal, as the hosted service does (400), where it is not kept."""
+    """Return the response to continue. Raises HttpRefusal (400, as OpenAI does) if it is not stored."""
     if id is None:
         return None
     if (found := kept.find(owner, id)) is None:
@@ -222,14 +226,14 @@ def _previous(kept: ResponseStore, owner: str, id: str | None) -> KeptResponse |
 
 
 def _messages(kept: ResponseStore, owner: str, items: list[InputItem]) -> list[ChatMessage]:
-    """Raises HttpRefusal."""
+    """Convert the input items to messages. Raises HttpRefusal."""
     messages: list[ChatMessage] = []
     for i, item in enumerate(items):
         if isinstance(item, KeptItemReference):
             if (known := kept.item(owner, item.id)) is None:
                 message = (
                     f"Item with id {item.id[:100]!r} not found. "
-                    "Only the items of answers that this server keeps can be referred to."
+                    "Only items of responses stored on this server can be referenced."
                 )
                 raise HttpRefusal(404, "item_not_found", message, f"input.{i}.id")
             item = _ITEM.validate_python(known)
@@ -249,33 +253,33 @@ def _messages(kept: ResponseStore, owner: str, items: list[InputItem]) -> list[C
 def _request_of(
     kept: ResponseStore, owner: str, items: list[InputItem], response: McpApprovalResponse, path: str
 ) -> McpApprovalRequest:
-    """The request that an approval answers: among the input, or of an answer that is kept. Raises HttpRefusal."""
+    """Return the request that an approval answers, from the input or a stored response. Raises HttpRefusal."""
     id = response.approval_request_id
     for item in items:
         if isinstance(item, McpApprovalRequest) and item.id == id:
             return item
     known = kept.item(owner, id)
     if known is None or known["type"] != "mcp_approval_request":
-        message = f"There is no approval request {id[:100]!r}, in the input or in an answer that is kept."
+        message = f"Unknown approval request {id[:100]!r}: it is neither in the input nor in a stored response."
         raise HttpRefusal(400, "invalid_value", message, f"{path}.approval_request_id")
     return McpApprovalRequest.model_validate(known)
 
 
 def _hosted(service: Service, owner: str, body: ResponseRequest) -> HostedToolAccess | None:
-    """Return what the server runs for this response, if there is anything. Raises HttpRefusal, Refusal."""
+    """Return the MCP servers and approved calls of this response, or None. Raises HttpRefusal, Refusal."""
     tools = ((i, tool) for i, tool in enumerate(body.tools or ()) if isinstance(tool, McpTool))
     servers = tuple(service.tool_servers.read(tool.model_dump(), f"tools.{i}") for i, tool in tools)
     labels = [server.entry.server_label for server in servers]
     if len(set(labels)) < len(labels):
         raise HttpRefusal(400, "invalid_value", "Two MCP servers have the same server_label.", "tools")
     if len(servers) > MOST_SERVERS:
-        raise HttpRefusal(400, "invalid_value", f"At most {MOST_SERVERS} MCP servers serve one response.", "tools")
+        raise HttpRefusal(400, "invalid_value", f"A response can use at most {MOST_SERVERS} MCP servers.", "tools")
     ran = {item.approval_request_id for item in body.items if isinstance(item, McpCallItem)}
     answers = [(i, item) for i, item in enumerate(body.items) if isinstance(item, McpApprovalResponse) and item.approve]
     approvals: list[Approved] = []
     for i, item in answers:
         if item.approval_request_id in ran:
-            continue  # a client that sends the whole history sends the approval of a call that was made
+            continue  # the approved call has run already: a client that sends the whole history sends the approval too
         asked = _request_of(service.kept, owner, body.items, item, f"input.{i}")
         approvals.append(Approved(asked.id, asked.server_label, asked.name, asked.arguments))
     if not servers and not approvals:
@@ -290,12 +294,12 @@ def _question(
     previous: KeptResponse | None,
     hosted: HostedToolAccess | None,
 ) -> Question:
-    """Raises HttpRefusal."""
+    """Convert the request body. Raises HttpRefusal."""
     before, most = History(), service.settings.limits.items
     if previous is not None:
         turn = previous.turn
         if turn.count + len(messages) > most:
-            message = f"The conversation has {turn.count} messages, of at most {most}: begin a new one."
+            message = f"The conversation has {turn.count} messages (the limit is {most}): start a new one."
             raise HttpRefusal(400, "invalid_value", message, "previous_response_id")
         before = History(turn.conversation(), turn.chars, turn.media_bytes, previous.session)
     elif not messages and not body.instructions:
@@ -323,14 +327,14 @@ def _keep(
     asked: EngineCall,
     growing: GrowingResponse,
 ) -> None:
-    """Keep an answer, and the turn that it makes with its question."""
+    """Store a response with the conversation turn that it ends."""
     body, new = growing.body(), with_transcript(asked.new, growing.transcript)
     turn = Turn((*new, *growing.messages()), previous.turn if previous is not None else None)
     kept.keep(owner, KeptResponse(body, len(orjson.dumps(body)), turn, question.before.session))
 
 
 def _head(body: ResponseRequest, question: Question, hosted: HostedToolAccess | None) -> dict[str, Any]:
-    """The fields of the object that are known from the beginning."""
+    """Return the response's fields that are known at the start."""
     choice, servers = body.tool_choice, iter(hosted.servers if hosted is not None else ())
     tools = [
         tool.model_dump() if isinstance(tool, FunctionTool) else next(servers).entry.shown for tool in body.tools or ()

@@ -1,6 +1,6 @@
-"""Speech as bytes that a player takes, encoded as it comes: raw samples, WAV, and what FFmpeg's encoders make.
+"""Speech as an audio stream or file, encoded as it arrives: raw samples, WAV, and the formats of FFmpeg's encoders.
 
-A stream's length is not known when it begins, so headers leave it open. Knows no route.
+A stream's length is unknown at its start, so its header leaves the length open. Knows no route.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ MEDIA_TYPES = {
 
 
 class SoundFileEncoder(Protocol):
-    """Float32 [samples] at SPEAKER_RATE_HZ in, bytes out; the pieces joined are one file."""
+    """Converts float32 [samples] at SPEAKER_RATE_HZ to bytes. All returned pieces together are one file."""
 
     def push(self, wave: Wave) -> bytes: ...
 
     def end(self) -> bytes:
-        """Return what was held back. Nothing may be pushed after it."""
+        """Return the remaining bytes. Nothing may be pushed afterwards."""
         ...
 
 
 def encoder(format: Format) -> SoundFileEncoder:
-    """A fresh encoder. ``pcm`` (also called ``pcm16``) is 16-bit little-endian mono without a header."""
+    """Return a new encoder. ``pcm`` (also called ``pcm16``) is 16-bit little-endian mono without a header."""
     return _Raw() if format in ("pcm", "pcm16") else _FileEncoder(format, _Bytes())
 
 
 def file_encoder(file: IO[bytes], format: FileFormat) -> SoundFileEncoder:
-    """An encoder that writes into a file and hands nothing out; it can look back, so the header tells the length."""
+    """Return an encoder that writes to a file and returns no bytes. The file is seekable, so its header has the
+    length.
+    """
     return _FileEncoder(format, file)
 
 
 def encoded(wave: Wave, format: Format) -> bytes:
-    """A whole clip as a file."""
+    """Return a complete clip as a file."""
     if format in ("pcm", "pcm16"):
         return samples(wave)
-    file = io.BytesIO()  # a container that can look back writes its length, too
+    file = io.BytesIO()  # seekable, so that the container writes its length
     one = _FileEncoder(format, file)
     one.push(wave)
     one.end()
@@ -59,12 +61,12 @@ def encoded(wave: Wave, format: Format) -> bytes:
 
 
 def samples(wave: Wave) -> bytes:
-    """Return the wave as 16-bit little-endian samples."""
+    """Return a wave as 16-bit little-endian samples."""
     return (np.clip(wave, -1, 1) * 32767).astype("<i2").tobytes()
 
 
 class _Raw:
-    """Samples without a header."""
+    """Encodes samples without a header."""
 
     def push(self, wave: Wave) -> bytes:
         return samples(wave)
@@ -75,7 +77,7 @@ class _Raw:
 
 _CODECS: dict[FileFormat, tuple[str, str, dict[str, str]]] = {
     "mp3": ("mp3", "libmp3lame", {"id3v2_version": "0"}),
-    "opus": ("ogg", "libopus", {"page_duration": "20000"}),  # µs; the default holds a second back
+    "opus": ("ogg", "libopus", {"page_duration": "20000"}),  # µs; the default delays the audio by a second
     "aac": ("adts", "aac", {}),
     "flac": ("flac", "flac", {}),
     "wav": ("wav", "pcm_s16le", {"fflags": "+bitexact"}),  # without the name of the library
@@ -83,14 +85,14 @@ _CODECS: dict[FileFormat, tuple[str, str, dict[str, str]]] = {
 
 
 class _FileEncoder:
-    """A container written to ``target``; its pieces are handed out if that keeps any."""
+    """Writes a container to ``target``. Returns its bytes if ``target`` is a buffer."""
 
     def __init__(self, format: FileFormat, target: _Bytes | IO[bytes]) -> None:
         container, codec, options = _CODECS[format]
         self._target = target
         self._file: Any = av.open(target, "w", format=container, options={"flush_packets": "1", **options})
         self._stream: Any = self._file.add_stream(codec, rate=SPEAKER_RATE_HZ, layout="mono")
-        self._file.start_encoding()  # even a file without sound has its header
+        self._file.start_encoding()  # so that even an empty file has its header
         self._at = 0
 
     def push(self, wave: Wave) -> bytes:
@@ -113,7 +115,7 @@ class _FileEncoder:
 
 
 class _Bytes:
-    """The buffer where a container writes; it can't seek, so the container doesn't look back."""
+    """A write-only buffer for a container. Without ``seek``, the container never goes back."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

@@ -1,4 +1,4 @@
-"""``POST /v1/audio/speech``: a text, spoken as it stands; the sound leaves as it is made."""
+"""``POST /v1/audio/speech``: speak a text unchanged; the audio is sent as it is produced."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from engine import Audio, Output, Request
 
 MAX_CHARS = 4096
 SLOWEST_CHARS_S = 3.0
-"""No voice says fewer a second, at its slowest: what is said of the longest text is all of it."""
+"""No voice speaks fewer characters per second at its slowest, so even the longest text is spoken completely."""
 DIGIT_CHARS, SPELLED_CHARS = 4, 3
-"""Characters that a digit counts for, and a sign or a capital, which may be said by its name: they take as much longer
-to be said than a letter does ("777,777" is 72 letters)."""
+"""A digit counts as DIGIT_CHARS letters, and a sign or capital as SPELLED_CHARS, since they may be spelled out.
+
+"777,777" is spoken as 72 letters.
+"""
 
 SILENCE_S = 4.0
-"""Seconds of silence that are allowed around the words and between them, beyond the words' own."""
+"""Seconds of silence allowed around and between the words, in addition to the words themselves."""
 
 
 class SpeechRequest(BaseModel):
-    """The text to be said. ``instructions`` are accepted and have no effect: no voice here takes any."""
+    """The text to speak. ``instructions`` are accepted and have no effect, since no voice here supports them."""
 
     model: str
     input: str = Field(min_length=1, max_length=MAX_CHARS)
@@ -44,16 +46,16 @@ class SpeechRequest(BaseModel):
 
 
 class _SmallBody(StrictRoute):
-    max_bytes = 64 * 1024  # the longest text, in any script and escaped
+    max_bytes = 64 * 1024  # the longest text, in any script and escaped in JSON
 
 
 def speech(service: Service) -> APIRouter:
-    """The route, for one server."""
+    """Return the route of one server."""
     router = APIRouter(route_class=_SmallBody, tags=["Audio"], responses=RESPONSES)
     sounds: dict[str, Any] = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()}
     media: Responses = {200: {"content": {**sounds, EVENTS: {}}}}
 
-    @router.post("/v1/audio/speech", summary="Speak a text", responses=media, response_class=Response)
+    @router.post("/v1/audio/speech", summary="Convert text to speech", responses=media, response_class=Response)
     async def speak(body: SpeechRequest) -> Response:  # pyright: ignore[reportUnusedFunction]
         names = names_of_voice(service, body.model, body.voice, "voice")
         asked, format = _asked(service, body, names.voice), body.response_format
@@ -65,9 +67,9 @@ def speech(service: Service) -> APIRouter:
 
 
 def _asked(service: Service, body: SpeechRequest, voice: str | None) -> Request:
-    """The engine's request. Raises HttpRefusal."""
+    """Return the engine's request. Raises HttpRefusal."""
     if not body.input.strip():
-        raise HttpRefusal(400, "invalid_value", "input holds nothing to say.", "input")
+        raise HttpRefusal(400, "invalid_value", "input contains no text to speak.", "input")
     return Request(
         id=new_id("speech"),
         session=new_id("sess"),
@@ -81,14 +83,14 @@ def _asked(service: Service, body: SpeechRequest, voice: str | None) -> Request:
 
 
 def spoken_chars(text: str) -> int:
-    """Count the letters of a text as it may be said, at most."""
+    """Return the maximum number of letters in a text as it may be spoken."""
     digits = sum(one.isdigit() for one in text)
     spelled = sum(one.isupper() or not (one.isalnum() or one.isspace()) for one in text)
     return len(text) + (DIGIT_CHARS - 1) * digits + (SPELLED_CHARS - 1) * spelled
 
 
 async def _sound(service: Service, asked: Request, format: Format, write: Write) -> Figures:
-    """Write the file as it grows."""
+    """Write the audio file as it is produced."""
     encoding = encoder(format)
 
     async def take(chunk: Output) -> None:
@@ -102,7 +104,7 @@ async def _sound(service: Service, asked: Request, format: Format, write: Write)
 
 
 async def _events(service: Service, asked: Request, format: Format, write: Write) -> None:
-    """Write the same bytes as ``speech.audio.delta`` events, and what they took at the end."""
+    """Write the same bytes as ``speech.audio.delta`` events, and the usage at the end."""
 
     async def delta(piece: bytes) -> None:
         audio = pybase64.b64encode(piece).decode("ascii")

@@ -1,6 +1,6 @@
-"""The end of an answer because of what it says: before the first of the strings that a client named.
+"""Stop strings: end an answer before the first string that the client named.
 
-Sans-I/O: chunks in, those that may leave out. Knows no API's shapes and no engine.
+Sans-I/O: takes chunks and returns those that may be sent. Knows no API's format and no engine.
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ from engine import Audio, Codes, Output, Text, ToolCall, ToolCallDelta, Transcri
 
 
 class Stops:
-    """Cuts one answer. What may turn out to lie behind its end is held back: text that could be the beginning of a stop
-    string, and the sound of it. ``ended`` says whether one was found.
+    """Cuts one answer at a stop string. ``ended`` tells whether one was found.
 
-    Sound ends with the last whole word of the text that is left, to the frame.
+    Text that could be the start of a stop string is held back, with its audio. The audio ends after the last complete
+    word of the remaining text, to the frame.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = tuple(strings)
         self._text = ""
-        self._known = 0  # characters that have left
+        self._known = 0  # characters that were returned
         self.ended = False
-        self._spoken = 0  # characters up to which sound may leave
+        self._spoken = 0  # characters up to which audio may be returned
         self._held: deque[Audio] = deque()
-        self._samples = self._reached = 0  # samples that have left, and the characters of the text that they speak
-        self._cut: int | None = None  # the sample at which the sound ends
+        self._samples = self._reached = 0  # samples that were returned, and the characters of the text that they speak
+        self._cut: int | None = None  # the sample at which the audio ends
 
     def over(self, speaks: bool) -> bool:
-        """Whether the answer was stopped, and all that is left of it has been given out; its sound too, if it
-        ``speaks``."""
+        """Return whether a stop string was found and everything before it was returned, including audio if it
+        ``speaks``.
+        """
         sounded = self._reached >= self._spoken and (self._cut is None or self._samples >= self._cut)
         return self.ended and (sounded or not speaks)
 
     def feed(self, chunk: Output) -> list[Output]:
-        """Return what may leave now."""
+        """Return the chunks that may be sent now."""
         if not self._strings:
             return [chunk]
         match chunk:
@@ -53,7 +54,7 @@ class Stops:
                 assert_never(chunk)
 
     def end(self) -> list[Output]:
-        """Return what is still held, once the answer has ended by itself."""
+        """Return the chunks still held, after the engine has finished the answer."""
         return [*self._rest(), *self._released(), *self._held]
 
     def _said(self, words: str) -> list[Output]:
@@ -61,7 +62,7 @@ class Stops:
             return []
         self._text += words
         found = [(at + len(one), at) for one in self._strings if (at := self._text.find(one, self._known)) >= 0]
-        if found:  # the one that is whole first, so that it does not matter how the text is cut
+        if found:  # the string that is complete first, so that the split into chunks does not matter
             whole = self._text
             self._text = self._text[: min(found)[1]]
             self.ended = True
@@ -70,7 +71,7 @@ class Stops:
         return self._leave(len(self._text) - self._beginning())
 
     def _beginning(self) -> int:
-        """Return how many characters at the end of the text may be the beginning of a stop string."""
+        """Return how many characters at the end of the text may be the start of a stop string."""
         longest = max(map(len, self._strings)) - 1
         sizes = range(min(longest, len(self._text) - self._known), 0, -1)
         return next((n for n in sizes if any(one.startswith(self._text[-n:]) for one in self._strings)), 0)
@@ -86,7 +87,7 @@ class Stops:
         return [piece] if piece.text else []
 
     def _released(self) -> list[Output]:
-        """The held sound that may leave: all of what is known to be said, cut at the end of the answer."""
+        """Return the held audio whose text was returned, cut at the end of the answer."""
         free: list[Output] = []
         while self._held and (self.ended or self._held[0].text_end <= self._spoken):
             chunk = self._held.popleft()
@@ -100,12 +101,12 @@ class Stops:
         return free
 
     def _end_in(self, chunk: Audio) -> int | None:
-        """The sample of the first mark in a chunk that reaches the end; None if none does."""
+        """Return the sample of the first mark in a chunk that reaches the end, or None."""
         return next((sample for sample, characters in chunk.marks if characters >= self._spoken), None)
 
 
 def _last_word_end(text: str, end: int) -> int:
-    """Return where the last word ends of which nothing lies behind ``end``."""
+    """Return the end of the last word that lies completely before ``end``."""
     if end < len(text) and text[end].isalnum():
         while end and text[end - 1].isalnum():
             end -= 1

@@ -1,6 +1,7 @@
-"""The answers to what telephone exchanges ask over HTTP: where a call's sound goes, and what comes after it.
+"""HTTP routes for telephone exchanges: where a call's audio goes, and the step after the conversation.
 
-Twilio asks in forms that its account has signed, and gets TwiML; others ask with a key, and get a line of text.
+Twilio sends forms signed with its account's token and receives TwiML. Other exchanges use an API key and receive a line
+of text.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from app.transports.telephone.twilio import PATH, SIGNATURE, Twilio, serve_strea
 
 
 class _FormRoute(StrictRoute):
-    max_bytes = 64 * 1024  # some twenty fields
+    max_bytes = 64 * 1024  # about twenty fields
 
 
 def telephone_routes(settings: Telephone, telephones: Telephones) -> list[APIRouter]:
-    """The routes of the exchanges that the settings name. Raises ConfigError."""
+    """Return the routes of the configured exchanges. Raises ConfigError."""
     twilio = [_twilio_routes(Twilio(settings), telephones)] if settings.twilio_url is not None else []
     return [*twilio, *([_next_route(telephones)] if settings.audiosocket is not None else [])]
 
@@ -31,9 +32,9 @@ def telephone_routes(settings: Telephone, telephones: Telephones) -> list[APIRou
 def _next_route(telephones: Telephones) -> APIRouter:
     router = APIRouter(tags=["Telephone"])
 
-    @router.get("/v1/telephone/next/{name}", summary="What comes after a call that is over", response_class=Response)
+    @router.get("/v1/telephone/next/{name}", summary="Get the next step of an ended call", response_class=Response)
     async def next_step(name: str) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction]
-        """``hang_up``, or the number to which the call is to be handed on. ``name`` is the exchange's own."""
+        """Return ``hang_up``, or the number to transfer the call to. ``name`` is the exchange's name for the call."""
         return PlainTextResponse(telephones.next_step(name))
 
     return router
@@ -46,13 +47,13 @@ def _twilio_routes(twilio: Twilio, telephones: Telephones) -> APIRouter:
     async def carry(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
         await serve_stream(socket, twilio, telephones)
 
-    @router.post(PATH, summary="Twilio: a call comes in", response_class=Response)
+    @router.post(PATH, summary="Twilio webhook: incoming call", response_class=Response)
     async def begin(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         await _signed(request, twilio, PATH)
         action, url = quoteattr(f"{twilio.url}{PATH}/next"), quoteattr(twilio.stream_url)
         return _twiml(f"<Connect action={action}><Stream url={url}/></Connect>")
 
-    @router.post(f"{PATH}/next", summary="Twilio: the stream is over", response_class=Response)
+    @router.post(f"{PATH}/next", summary="Twilio webhook: the media stream ended", response_class=Response)
     async def go_on(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         form = await _signed(request, twilio, f"{PATH}/next")
         step = telephones.next_step(form.get("CallSid", ""))
@@ -63,11 +64,11 @@ def _twilio_routes(twilio: Twilio, telephones: Telephones) -> APIRouter:
 
 
 async def _signed(request: Request, twilio: Twilio, path: str) -> dict[str, str]:
-    """The fields of a form that the account has signed. Raises HttpRefusal."""
+    """Return the fields of a form after checking its signature. Raises HttpRefusal."""
     async with request.form(max_files=0, max_fields=200) as fields:
         form = {name: value for name, value in fields.items() if isinstance(value, str)}
     if not twilio.signed(request.headers.get(SIGNATURE, ""), twilio.url + path, form):
-        raise HttpRefusal(403, "invalid_signature", "The request is not signed with the account's auth token.")
+        raise HttpRefusal(403, "invalid_signature", "The request is not signed with the Twilio account's auth token.")
     return form
 
 

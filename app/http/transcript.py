@@ -1,8 +1,8 @@
-"""A transcript in the formats of the API: JSON, plain text, and subtitles (SRT, WebVTT).
+"""A transcript in the API's formats: JSON, plain text and subtitles (SRT, WebVTT).
 
-Where ears tell when each word was said, there are words, and a segment or a subtitle for a sentence. With others there
-is one segment: from where the voice begins in the recording to where it ends. Source: openai-python ``types/audio``.
-Knows no route and no engine.
+If the ASR model reports word times, the transcript has words, and one segment or subtitle per sentence. Otherwise it
+has one segment, from the start to the end of speech. Source: openai-python ``types/audio``. Knows no route and no
+engine.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Granularity = Literal["segment", "word"]
 TIMED: frozenset[Format] = frozenset({"srt", "verbose_json", "vtt"})
 MEDIA_TYPES: dict[Format, str] = {"text": "text/plain", "srt": "application/x-subrip", "vtt": "text/vtt"}
 
-_CHUNK = 512  # samples that the detector judges at once
+_CHUNK = 512  # samples per step of the voice activity detector
 _VOICE = 0.5
-"""The probability of speech from which on somebody speaks: the protocol's own default."""
+"""Speech probability from which a step counts as speech: the protocol's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of a recording where somebody speaks, in seconds; ``doubt`` is how likely it is that nobody does."""
+    """The part of a recording with speech, in seconds. ``doubt`` is the probability that there is none."""
 
     start_s: float
     end_s: float
@@ -39,8 +39,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionResult:
-    """The words that were heard in so many seconds. ``language`` is a BCP 47 code, None where it may be one of several;
-    ``words`` are all that the text has, where the ears give times."""
+    """The transcript of a recording of ``seconds``.
+
+    ``language`` is a BCP 47 code, or None if the model understands several. ``words`` covers the whole text if the
+    model reports word times.
+    """
 
     text: str
     seconds: float
@@ -53,7 +56,7 @@ class TranscriptionResult:
         return {"type": "duration", "seconds": round(self.seconds, 3)}
 
     def written(self, format: Format) -> str:
-        """Return it as text: the words alone, or subtitles of them."""
+        """Return it as plain text or subtitles."""
         if format == "text":
             return self.text + "\n"
         mark = "." if format == "vtt" else ","
@@ -66,7 +69,7 @@ class TranscriptionResult:
         return "\n".join(f"{n}\n{block}" for n, block in enumerate(blocks, 1))
 
     def body(self, format: Format, granularities: tuple[Granularity, ...] = ()) -> dict[str, Any]:
-        """Return it as JSON. Segments are there where nothing is asked for, too; words where they are asked for."""
+        """Return it as JSON. Segments are the default; words are included on request."""
         if format == "json":
             return {"text": self.text, "usage": self.usage}
         body: dict[str, Any] = {
@@ -87,7 +90,7 @@ class TranscriptionResult:
         return [Cue(self.span.start_s, self.span.end_s, self.text)]
 
     def _segment(self, n: int, cue: Cue) -> dict[str, Any]:
-        """One of them. Clients insist on fields of Whisper's that mean nothing here: those are empty or 0."""
+        """Return one segment. Whisper's fields without a meaning here are empty or 0, since clients require them."""
         words = cue.text.encode()
         times = {"start": round(cue.start_s, 3), "end": round(cue.end_s, 3), "text": cue.text}
         figures = {
@@ -99,8 +102,10 @@ class TranscriptionResult:
 
 
 def span_of(pcm: Pcm, vad: Vad) -> Span:
-    """Return the span from the first voice in a recording to the last, by a fresh detector; all of it where that finds
-    none."""
+    """Return the span from the first to the last speech in a recording, or all of it if no speech is found.
+
+    ``vad`` must be a new detector.
+    """
     chunks = (pcm[at : at + _CHUNK] for at in range(0, len(pcm) - _CHUNK + 1, _CHUNK))
     speech = np.array([vad.probability(np.divide(chunk, 32768, dtype=np.float32)) for chunk in chunks])
     spoken = np.flatnonzero(speech >= _VOICE)
@@ -111,11 +116,11 @@ def span_of(pcm: Pcm, vad: Vad) -> Span:
 
 
 def _clock(seconds: float, mark: str) -> str:
-    """``00:00:01,500``, with the decimal mark of the format."""
+    """Format a time as ``00:00:01,500``, with the format's decimal mark."""
     ms = round(seconds * 1000)
     return f"{ms // 3_600_000:02}:{ms // 60_000 % 60:02}:{ms // 1000 % 60:02}{mark}{ms % 1000:03}"
 
 
 def _on_a_line(text: str) -> str:
-    """Words can fake no subtitle."""
+    """Return the text on one line, and without ``-->``, so that words can't fake a subtitle."""
     return " ".join(text.split()).replace("-->", "->")

@@ -1,4 +1,4 @@
-"""``POST /v1/audio/transcriptions``: what the model's ears hear in a recording."""
+"""``POST /v1/audio/transcriptions``: transcribe a recording."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from engine.core import Pcm
 
 
 class _Recording(StrictRoute):
-    max_bytes = 26 * 1024 * 1024  # OpenAI's 25 MB, and the form around it
+    max_bytes = 26 * 1024 * 1024  # OpenAI's limit of 25 MB, plus the form around it
 
 
 def transcriptions(service: Service) -> APIRouter:
-    """The route, for one server."""
+    """Return the route of one server."""
     router = APIRouter(route_class=_Recording, tags=["Audio"], responses=RESPONSES)
     media: Responses = {200: {"content": {kind: {} for kind in ("application/json", *MEDIA_TYPES.values(), EVENTS)}}}
 
-    @router.post("/v1/audio/transcriptions", summary="Hear a recording", responses=media, response_model=None)
+    @router.post("/v1/audio/transcriptions", summary="Transcribe a recording", responses=media, response_model=None)
     async def transcribe(  # pyright: ignore[reportUnusedFunction]
         request: Request,
         file: Annotated[
-            UploadFile, File(description="WAV, FLAC, OGG, MP3, AAC, M4A, MP4 or WebM; of a video its sound.")
+            UploadFile, File(description="WAV, FLAC, OGG, MP3, AAC, M4A, MP4 or WebM. Of a video, the audio is used.")
         ],
         model: Annotated[str, Form()],
         response_format: Annotated[Format, Form()] = "json",
@@ -50,7 +50,7 @@ def transcriptions(service: Service) -> APIRouter:
         asked = tuple(granularities or ())
         _check(service.context().engine.model, response_format, asked, include)
         recording = await service.scheduler.in_thread(file.file.read)
-        await file.close()  # or it would be held twice
+        await file.close()  # so that it is not held twice
         try:
             if stream:
                 pcm = await while_there(request.receive, _samples(service, recording))
@@ -68,32 +68,30 @@ def transcriptions(service: Service) -> APIRouter:
 
 
 def _check(model: ModelInfo, format: Format, granularities: tuple[Granularity, ...], include: list[str] | None) -> None:
-    """Refuse what can't be given, rather than leave it out. Raises HttpRefusal."""
+    """Refuse unsupported options instead of ignoring them. Raises HttpRefusal."""
     if "audio" not in model.abilities:
-        raise HttpRefusal(400, "unsupported_value", f"{model.name} does not hear.", "model")
+        raise HttpRefusal(400, "unsupported_value", f"{model.name} has no speech input.", "model")
     if "word" in granularities and format != "verbose_json":
-        message = (
-            "timestamp_granularities[] needs response_format=verbose_json: no other has a place for times of words."
-        )
+        message = "timestamp_granularities[] with 'word' requires response_format=verbose_json."
         raise HttpRefusal(400, "unsupported_value", message, "timestamp_granularities[]")
     if include:
-        raise HttpRefusal(400, "unsupported_parameter", "include[] is not served: leave it out.", "include[]")
+        raise HttpRefusal(400, "unsupported_parameter", "include[] is not supported: leave it out.", "include[]")
 
 
 def _check_words(transcript: TranscriptionResult, model: ModelInfo, granularities: tuple[Granularity, ...]) -> None:
-    """Raises HttpRefusal where times of words are asked for, and the ears do not tell them."""
+    """Raise HttpRefusal if word times are requested but the ASR model does not report them."""
     if "word" in granularities and transcript.text and not transcript.words:
-        message = f"{model.name} does not tell when each word was said: ask for segments."
+        message = f"{model.name} does not report word times: request segments instead."
         raise HttpRefusal(400, "unsupported_value", message, "timestamp_granularities[]")
 
 
 async def _samples(service: Service, recording: bytes) -> Pcm:
-    """The recording, decoded. Raises MediaError."""
+    """Decode the recording. Raises MediaError."""
     return await service.decoding.samples(recording, service.context().limits.audio_s)
 
 
 async def _transcript(service: Service, recording: bytes, format: Format) -> TranscriptionResult:
-    """Return what was heard, and where in the recording, if the format says that."""
+    """Transcribe a recording, and find its speech if the format includes times."""
     pcm, context = await _samples(service, recording), service.context()
     words = await _words(service, pcm)
     span = await asyncio.to_thread(lambda: span_of(pcm, context.vad())) if format in TIMED else None
@@ -103,7 +101,7 @@ async def _transcript(service: Service, recording: bytes, format: Format) -> Tra
 
 
 async def _words(service: Service, pcm: Pcm) -> Words:
-    """The transcript. Raises HttpRefusal if the model answers to speech without writing down what it heard."""
+    """Return the transcript. Raises HttpRefusal if the model answers speech without transcribing it."""
     words: list[Words] = []
 
     async def take(chunk: Output) -> None:
@@ -119,12 +117,12 @@ async def _words(service: Service, pcm: Pcm) -> Words:
     )
     await answer(service, asked, take)
     if not words:
-        raise HttpRefusal(400, "unsupported_value", "The loaded model answers speech without a transcript.", "model")
+        raise HttpRefusal(400, "unsupported_value", "The loaded model answers speech without transcribing it.", "model")
     return words[-1]
 
 
 async def _events(service: Service, pcm: Pcm, write: Write) -> None:
-    """One delta with all of it: earlier guesses may have been revised, and a delta can't be taken back."""
+    """Send the transcript as one delta: earlier hypotheses may have been revised, and a delta can't be taken back."""
     transcript = TranscriptionResult((await _words(service, pcm)).text, len(pcm) / MIC_RATE_HZ)
     for event in (
         {"type": "transcript.text.delta", "delta": transcript.text},

@@ -1,7 +1,7 @@
-"""A server's first requests, made by itself before anybody is served: the first of a kind costs far more than others.
+"""Warm-up: request each kind of page once before the server accepts clients, because first requests are slow.
 
-Libraries put off what they need until then (routes are built, modules imported, the API's description made: 0.2 s in
-all), and the event loop would do it in the middle of somebody's answer. Knows no route but those that need no key.
+Libraries build routes, import modules and generate the API description on first use, 0.2 s in all. Without a warm-up,
+that would block the event loop during somebody's answer. Knows only routes that need no key.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from fastapi import FastAPI
 from app.access.auth import DOCS
 
 PATHS = ("/livez", "/", f"{DOCS}/files/swagger-ui.css", "/openapi.json")
-"""A route, a file of each folder, and the description, of which all routes are made ready."""
+"""A route, a file of each folder, and the API description, which prepares all routes."""
 
 
 def warm_up(app: FastAPI) -> None:
-    """Ask for each of PATHS, while no event loop runs and no client is there."""
+    """Request each of PATHS. Call it while no event loop runs."""
 
     async def ask_for_all() -> None:
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as http:

@@ -134,7 +134,7 @@ class Admission(Generic[Context]):
         """Count one answer over HTTP while the block lasts; a drain waits for it. Raises Closed."""
         self._context()
         if self.answers >= self._limits.answers:
-            raise self._refused("server_full", f"{self.answers} answers are under way; try again later.")
+            raise self._refused("server_full", f"{self.answers} HTTP answers are in progress; try again later.")
         self.answers += 1
         try:
             yield
@@ -154,7 +154,7 @@ class Admission(Generic[Context]):
                 await held.enter_async_context(self.http_slots.hold(lambda: self._slots(request), patient))
             except TimeoutError:
                 wait_s = self._limits.wait_s
-                message = f"No place for an answer over HTTP was free within {wait_s:g} s; try again later."
+                message = f"No slot for an HTTP answer became free within {wait_s:g} s; try again later."
                 raise self._refused("server_full", message) from None
             yield self._context(while_draining=True, while_unavailable=patient)
 

@@ -35,7 +35,7 @@ class AdmissionQueue:
         return len(self._line)
 
     def join(self, moved: Callable[[int], None]) -> Waiter:
-        """Append a client to the queue. Raises LineFull."""
+        """Append a client to the queue. Raises QueueFull."""
         if len(self._line) >= self._limit:
             raise QueueFull
         waiter = Waiter(moved)

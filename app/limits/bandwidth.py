@@ -1,7 +1,7 @@
 """Shared bandwidth limits: one token bucket for all clients of a key, and one for all clients of an address.
 
-They bound the sum of many connections; each also has its own ``RateLimiter``. Clients beyond the shared
-limit are read more slowly, in turn; clients that only talk are not slowed.
+They bound the sum of many connections; each also has its own ``RateLimiter``. Clients beyond the shared limit are read
+more slowly, in turn. Clients that only speak are not slowed down.
 """
 
 from __future__ import annotations

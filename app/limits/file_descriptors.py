@@ -1,5 +1,4 @@
-"""The number of files and sockets that this process may have open, and how many of them are not for idle
-connections."""
+"""The process's limit on open files and sockets, and the number of them that client connections may use."""
 
 from __future__ import annotations
 
@@ -7,16 +6,19 @@ import os
 import resource
 
 ENOUGH = 8192
-"""A soft limit of less is raised, as far as the system lets us: what is customary, 1024, is there for programs that
-call ``select``, which we don't."""
+"""A lower soft limit is raised to this, as far as the system allows.
+
+The usual 1024 exists for programs that call ``select``, which this one does not.
+"""
 
 KEPT = 256
-"""Kept for workers that come back (some each), the sockets of calls (two or so each) and files; a quarter of what there
-is, if that is less."""
+"""Descriptors reserved for restarting workers, the sockets of calls (about two each) and files; at most a quarter of
+the limit.
+"""
 
 
 def raise_limit() -> None:
-    """Let this process, and the workers that it starts, open as many as are of use. Never lowers the limit."""
+    """Raise the soft limit of this process and of the workers that it starts. Never lowers it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     want = ENOUGH if hard == resource.RLIM_INFINITY else min(ENOUGH, hard)
     if soft != resource.RLIM_INFINITY and soft < want:
@@ -24,7 +26,7 @@ def raise_limit() -> None:
 
 
 def for_clients() -> int:
-    """Return how many connections there may be, beside what is open now."""
+    """Return how many connections clients may open in addition to the descriptors open now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         soft = 1 << 20

@@ -1,6 +1,7 @@
-"""Limits on log lines: for each client and kind of event some at once, then some a second, and so for all.
+"""Rate limits on log lines: for each client and event type, and for all lines together.
 
-Lines that are left out are counted, and the next line about the same client tells how many. Knows no clock and no line.
+Dropped lines are counted, and the next line about the same client reports the number. Knows no clock and no line
+format.
 """
 
 from __future__ import annotations
@@ -9,26 +10,31 @@ from app.limits.lru_table import LruTable
 from app.limits.rate_limiter import TokenBucket
 
 EACH_S, EACH_AT_ONCE = 1.0, 20
-"""Lines of one event about one client: whoever reads the log has understood by then."""
+"""Lines per second, and in a burst, of one event about one client. Further ones would say nothing new."""
 
 ALL_S, ALL_AT_ONCE = 100.0, 1000
-"""Lines a second, and at once, of one event that are about no client; of all events ten times as many: 64 clients who
-come and go."""
+"""Lines per second, and in a burst, of one event that concerns no client. All events together may have ten times as
+many, enough for 64 clients that connect and disconnect.
+"""
 
 SUBJECTS = ("session", "call", "answer", "client", "request")
-"""The fields that say whom a line is about, the first one that it has: a refusal is about an address, so that a
-stranger leaves out no line of another's. What was let in is about itself, so that no answer's line is left out, however
-many a key has of them."""
+"""Fields that name the subject of a line; the first one present counts.
+
+A refusal is counted by address, so that a stranger's refusals suppress no lines about other clients. An admitted answer
+is counted by its own id, so that none of a key's many answers loses its line.
+"""
 
 NOBODY = "-"
-"""The value of a field where there is none."""
+"""The value of a field that does not apply."""
 
 MOST = 4096
-"""The most clients and kinds that are counted; the oldest is forgotten. One who may write all at once again has nothing
-to be counted, and is forgotten as the next lines come."""
+"""Maximum number of tracked subjects and events; the oldest is forgotten.
+
+A subject whose bucket is full again has nothing to track, and is removed as further lines arrive.
+"""
 
 RESTED = 2
-"""So many of the oldest are looked at with each line: the table grows by one at most, and so it shrinks again."""
+"""Oldest entries checked for each line. A line adds at most one entry, so the table shrinks again."""
 
 
 class LogRateLimiter:
@@ -40,7 +46,7 @@ class LogRateLimiter:
         self._left_out = LruTable[str, int](MOST)
 
     def admit(self, event: str, subject: str, now_s: float) -> int | None:
-        """Whether such a line may be written: how many about this subject were left out before it, or None for no."""
+        """Return whether a line may be written: the number of lines dropped before it, or None if it is dropped too."""
         self._forget_rested(now_s)
         each = self._bucket(event, subject)
         if each.free(now_s) < 1 or self._all.free(now_s) < 1:
@@ -51,8 +57,10 @@ class LogRateLimiter:
         return self._left_out.pop(subject, 0)
 
     def _forget_rested(self, now_s: float) -> None:
-        """Forget the oldest of whom nothing is left to count: sessions that ended would stay, scattered over memory
-        that is free for the rest, until MOST others had come."""
+        """Delete the oldest entries whose buckets are full.
+
+        Otherwise the entries of ended sessions would stay, scattered over memory, until MOST others had arrived.
+        """
         for _ in range(RESTED):
             oldest = next(iter(self._each), None)
             if oldest is None or self._each[oldest].owed_s(now_s) > 0:
@@ -68,5 +76,5 @@ class LogRateLimiter:
 
 
 def subject_of(fields: dict[str, object]) -> str:
-    """Return the client that a line is about; "" for none."""
+    """Return the subject of a line, or "" if it has none."""
     return next((str(fields[name]) for name in SUBJECTS if fields.get(name, NOBODY) not in (NOBODY, "", None)), "")

@@ -48,7 +48,7 @@ class MemoryBudget:
         self._timer: asyncio.TimerHandle | None = None
 
     def check(self, size: int, caller: Principal) -> None:
-        """Raise MemoryFull or ShareTaken if there is no room for ``size`` more bytes."""
+        """Raise MemoryFull or QuotaExceeded if there is no room for ``size`` more bytes."""
         if self.held + size > self.most:
             raise MemoryFull(f"The server holds {self.most / 1e6:g} MB for its clients already; try again later.")
         self._shares.check("bytes", caller, size)
@@ -95,11 +95,11 @@ class MemoryReservation:
         self._closed = False
 
     def check(self, size: int) -> None:
-        """Raise MemoryFull or ShareTaken if there is no room for ``size`` more bytes."""
+        """Raise MemoryFull or QuotaExceeded if there is no room for ``size`` more bytes."""
         self._memory.check(size, self._caller)
 
     def take(self, size: int) -> None:
-        """Hold ``size`` more bytes. Raises MemoryFull or ShareTaken, and then holds nothing more."""
+        """Hold ``size`` more bytes. Raises MemoryFull or QuotaExceeded, and then holds nothing more."""
         self.check(size)
         self.count(size)
 

@@ -1,5 +1,7 @@
-"""The senders of requests, as far as keys and addresses show: what they make is theirs. Knows no request and no
-route."""
+"""The sender of a request, identified by key and address, who owns everything made with it.
+
+Knows no request and no route.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,20 @@ class Principal:
     """The sender of one request."""
 
     owner: str = ""
-    """The name of the key, or of the key behind the client secret; empty where no keys are set."""
+    """The name of the key, or of the key that made the client secret; empty if the server requires no keys."""
     secret: Secret | None = None
-    """The client secret that the request came with, if it came with one."""
+    """The client secret that the request used, if any."""
     address: str = ""
     loop_time: LoopTimeBudget | None = field(default=None, repr=False)
-    """The socket's part of the event loop's time, where the request is a socket."""
+    """The WebSocket connection's share of the event loop's time, if the request is a WebSocket."""
     withdrawn: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
-    """The key or the client secret was withdrawn: what was opened with it ends."""
+    """Set when the key or client secret is withdrawn; everything opened with it then ends."""
 
     def reaches(self, maker: Principal) -> bool:
-        """Whether things that ``maker`` made are this caller's, too: a key has those of its secrets, a secret only its
-        own."""
+        """Return whether this caller may use things that ``maker`` made.
+
+        A key reaches everything made with its client secrets; a secret only what was made with itself.
+        """
         return self.owner == maker.owner and self.secret in (None, maker.secret)
 
 
@@ -37,5 +41,5 @@ class Secret:
     value: str = field(repr=False)
     session: dict[str, Any]
     expires_s: float
-    """The end of its life on the monotonic clock."""
+    """Expiry time in monotonic seconds."""
     maker: Principal = field(default_factory=Principal)

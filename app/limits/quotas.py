@@ -40,7 +40,7 @@ class Quotas:
 
     @contextmanager
     def hold(self, kind: Kind, caller: Principal) -> Generator[None]:
-        """Hold a place while the block lasts. Raises ShareTaken."""
+        """Hold a place while the block lasts. Raises QuotaExceeded."""
         self.take(kind, caller)
         self._holders[caller] += 1
         try:
@@ -50,7 +50,7 @@ class Quotas:
             self.give(kind, caller)
 
     def take(self, kind: Kind, caller: Principal) -> None:
-        """Take a place until ``give`` returns it. Raises ShareTaken."""
+        """Take a place until ``give`` returns it. Raises QuotaExceeded."""
         self.check(kind, caller)
         self.count(kind, caller, 1)
 
@@ -79,7 +79,7 @@ class Quotas:
             caller.withdrawn.set()
 
     def check(self, kind: Kind, caller: Principal, amount: int = 1) -> None:
-        """Raise ShareTaken if ``amount`` more places would exceed a quota."""
+        """Raise QuotaExceeded if ``amount`` more places would exceed a quota."""
         of_key, of_address = self._most(kind, self._limits.key_share), self._most(kind, self._limits.address_share)
         if self._several() and self._keys[kind, caller.owner] + amount > of_key:
             self._refuse(kind, caller, f"The key {caller.owner!r}", of_key)
@@ -91,7 +91,7 @@ class Quotas:
     def _refuse(self, kind: Kind, caller: Principal, who: str, most: int) -> None:
         self._refused[kind, caller.owner] += 1
         what = f"{most / 1e6:g} MB" if kind == "bytes" else f"{most} {_NAMES[kind]}"
-        raise QuotaExceeded(f"{who} has its share of this server, {what}: end one, or try again later.")
+        raise QuotaExceeded(f"{who} has used up its quota, {what}: end one, or try again later.")
 
     def _most(self, kind: Kind, share: float) -> int:
         most = self._limits.held_mb * 1e6 if kind == "bytes" else getattr(self._limits, kind)
@@ -109,7 +109,7 @@ _NAMES: dict[Kind, str] = {
     "sessions": "sessions",
     "calls": "calls",
     "offers": "calls that are being connected",
-    "waiting": "places in the waiting line",
-    "answers": "answers under way",
+    "waiting": "places in the admission queue",
+    "answers": "HTTP answers in progress",
     "secrets": "client secrets",
 }

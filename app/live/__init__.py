@@ -1,4 +1,4 @@
-"""The Live dialect of the session's core: its settings, its events both ways, its timeline and its delegations."""
+"""The OpenAI Live protocol on top of the session: settings, events in both directions, timeline and delegations."""
 
 from app.live.config import LiveConfig, started
 from app.live.dialect import LiveDialect

@@ -1,7 +1,7 @@
-"""A Live session's settings: checked as they come, shown as they hold, and given to the session's core in its own.
+"""Settings of a Live session: validation, the view for the client, and conversion to the session's own settings.
 
-Source: openai-python ``types/live``: ``SessionConfig``, ``SessionUpdateConfig``, ``SessionResource``. What the server
-does not do is refused in one sentence; fields that nobody knows are left out. Stateless.
+Source: openai-python ``types/live``: ``SessionConfig``, ``SessionUpdateConfig``, ``SessionResource``. Unsupported
+settings are refused with one sentence; unknown fields are ignored. Stateless.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from app.realtime.protocol.options import PcmaFormat, PcmFormat, PcmuFormat
 from app.refusal import Refusal
 
 MOST_ITEMS = 128
-"""The protocol's limit on the messages of ``input``."""
+"""The protocol's limit on messages in ``input``."""
 
 DELEGATE = "delegate_to_application"
-"""The function that the thinker calls where the client has no other backend: the session makes a delegation of it."""
+"""The function that the LLM calls if the client is the backend: the session turns the call into a delegation."""
 _DELEGATE: dict[str, Any] = {
     "type": "function",
     "name": DELEGATE,
@@ -51,7 +51,7 @@ class _Message(Struct, frozen=True):
 
 
 class _Responses(Struct, frozen=True, omit_defaults=True):
-    """The settings of the backend, as far as they are checked; the rest is shown as it came."""
+    """The backend's settings that are validated; the rest is returned to the client unchanged."""
 
     model: str | None = None
     instructions: str | None = None
@@ -84,26 +84,26 @@ class _Update(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class LiveConfig:
-    """The settings of one session, as they hold."""
+    """The effective settings of one session."""
 
     model: str
     format: Format | None
-    """None where the transport has the sound."""
+    """None if the transport carries the audio."""
     voice: str | dict[str, Any]
     instructions: str
     delegation: _Delegation
     history: tuple[RawMessage, ...] = ()
-    """Messages that were said before the session."""
+    """Messages from before the session."""
     own_tools: tuple[dict[str, Any], ...] = ()
-    """Functions that the server runs itself, whatever the client's are."""
+    """Functions that the server runs itself, in addition to the client's."""
 
     @property
     def target(self) -> Literal["client", "responses"]:
-        """Return who does what the thinker delegates."""
+        """Return the backend that handles the LLM's delegations."""
         return self.delegation.type
 
     def patch(self) -> dict[str, Any]:
-        """The same as the settings of the session's core."""
+        """Return the settings for the session."""
         output = {"voice": self.voice} if self.voice else {}
         return {
             "model": self.model[:200],
@@ -116,13 +116,13 @@ class LiveConfig:
         }
 
     def updated(self, session: dict[str, Any]) -> tuple[LiveConfig, dict[str, Any]]:
-        """The settings after a ``session.update``, and the change for the session's core. Raises Refusal."""
+        """Return the settings after a ``session.update``, and the change for the session. Raises Refusal."""
         _check_served(session)
         change = _convert(session, _Update).delegation
         if change is None:
             return self, {}
         if change.type != self.delegation.type:
-            message = f"The delegation stays {self.delegation.type!r}: it is chosen by session.start."
+            message = f"delegation.type can't change from {self.delegation.type!r}: set it in session.start."
             raise Refusal("invalid_value", message, "session.delegation.type")
         fields = {**_given(self.delegation), **_given(change)}
         if change.responses is not None:
@@ -132,7 +132,7 @@ class LiveConfig:
         return config, config.backend()
 
     def shown(self) -> dict[str, Any]:
-        """The session as its client sees it, without what the session itself knows."""
+        """Return the session as its client sees it, without its id and expiry."""
         output = {"output": {"voice": self.voice}} if self.voice else {}
         format = {} if self.format is None else {"format": _shown_format(self.format)}
         history = [{"type": "message", "role": _ROLES[one.role], "content": [_shown_part(one)]} for one in self.history]
@@ -147,7 +147,7 @@ class LiveConfig:
         }
 
     def backend(self) -> dict[str, Any]:
-        """The settings that may change after the start."""
+        """Return the settings that may change after the start."""
         backend = self.delegation.responses or _Responses()
         texts = (self.instructions, backend.instructions)
         return {
@@ -163,13 +163,16 @@ _ROLES = {"system": "developer", "user": "user", "assistant": "assistant"}
 
 
 def started(session: dict[str, Any], media: bool = False, own_tools: tuple[dict[str, Any], ...] = ()) -> LiveConfig:
-    """The settings of a ``session.start``, or of a session whose sound is ``media`` beside it. Raises Refusal."""
+    """Return the settings of a ``session.start``. Raises Refusal.
+
+    ``media`` is true if the transport carries the audio.
+    """
     _check_served(session)
     asked = _convert(session, _Session)
     audio = asked.audio or _Audio()
     if media and audio.format is not None:
         path = "session.audio.format"
-        raise Refusal("invalid_value", f"{path} is for sockets: here the offer has the format.", path)
+        raise Refusal("invalid_value", f"{path} is for WebSockets: leave it out, the SDP offer has the format.", path)
     delegation = asked.delegation or _Delegation("client")
     if delegation.type == "responses" and (delegation.responses is None or not delegation.responses.model):
         path = "session.delegation.responses.model"
@@ -202,7 +205,7 @@ def _shown_format(format: Format) -> dict[str, Any]:
 
 
 def _check_served(session: dict[str, Any]) -> None:
-    """Raises Refusal for what this server does not do."""
+    """Raise Refusal for unsupported settings."""
     delegation = session.get("delegation")
     if isinstance(delegation, dict):
         _check_delegation(cast("dict[str, Any]", delegation))
@@ -224,18 +227,18 @@ def _check_delegation(delegation: dict[str, Any]) -> None:
         kind = cast("dict[str, Any]", tool).get("type") if isinstance(tool, dict) else None
         if kind != "function":
             path = f"session.delegation.responses.tools[{i}].type"
-            _refuse(path, f"Hosted tools (here {kind!r:.60}) are", "; only functions, which the client runs")
+            _refuse(path, f"Hosted tools (here {kind!r:.60}) are", "; use functions, which the client runs")
     choice = backend.get("tool_choice")
     if isinstance(choice, dict) and cast("dict[str, Any]", choice).get("type") != "function":
         _refuse("session.delegation.responses.tool_choice", "Choices of hosted tools are")
 
 
 def _refuse(path: str, what: str, more: str = "") -> None:
-    raise Refusal("not_supported", f"{what} not served here{more}.", path)
+    raise Refusal("not_supported", f"{what} not supported{more}.", path)
 
 
 def _given(struct: Struct) -> dict[str, Any]:
-    """The fields that were given."""
+    """Return the fields that are set."""
     return {name: value for name in struct.__struct_fields__ if (value := getattr(struct, name)) is not None}
 
 

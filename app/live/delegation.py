@@ -1,7 +1,7 @@
-"""Delegated work as a Live client sees it: the events of Responses, each in an envelope that names its delegation.
+"""Delegated work as a Live client sees it: Responses events, each in an envelope with the delegation's id.
 
-Source: openai-python ``types/live/response_event``. Our thinker is the backend and the voice's words at once, so a
-delegation is told of where the thinker calls a function, and where the client asks for a response itself. Sans-I/O.
+Source: openai-python ``types/live/response_event``. One LLM is both the backend and the voice, so a delegation appears
+when the LLM calls a function, or when the client requests a response. Sans-I/O.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from app.responses.figures import Figures
 from engine import Text, ToolCall, ToolCallDelta
 
 _EMPTY = {"output": [], "tools": [], "instructions": None}
-"""Snapshots hold no contents: the events between them do."""
+"""Snapshots have no contents; the events between them carry these."""
 
 
 class DelegatedResponse:
-    """One response of the backend. ``delegation_id`` is None where the client began it without any delegation."""
+    """One response of the backend. ``delegation_id`` is None if the client requested it without a delegation."""
 
     def __init__(self, view: ResponseView, model: str, delegation_id: str | None) -> None:
         self.delegation_id = delegation_id
         self.called = False
-        """Whether it calls a function, so that a continuation follows."""
+        """Whether the response calls a function, so that a continuation follows."""
         head = {
             "id": view.id,
             "object": "response",
@@ -40,18 +40,21 @@ class DelegatedResponse:
         return self._wrapped(self._growing.begin())
 
     def take(self, chunk: Text | ToolCallDelta | ToolCall) -> list[Event]:
-        """Tell of the next words, of the next piece of a call, or of a whole call."""
+        """Report the next words, the next piece of a call, or a complete call."""
         self.called = self.called or isinstance(chunk, ToolCall)
         return self._wrapped(self._growing.take(chunk))
 
     def cut(self, call_id: str) -> list[Event]:
-        """A call was cut off: nobody is to run it."""
+        """Report that a call was cut off and must not run."""
         return self._wrapped(self._growing.cut(call_id))
 
     def end(self, view: ResponseView) -> list[Event]:
-        """The response is over. One that the user interrupted is whole: the backend goes on when its voice is cut."""
+        """Report the end of the response.
+
+        A response that the user interrupted counts as complete: only its audio was cut.
+        """
         if view.outcome == "failed":
-            _, message = view.error or ("", "The answer failed.")
+            _, message = view.error or ("", "The response failed.")
             return self._wrapped(self._growing.fail(message))
         return self._wrapped(self._growing.end(_figures(view)))
 

@@ -1,7 +1,7 @@
-"""The OpenAI Live protocol as a dialect of one session: its words both ways, and what it remembers between them.
+"""The OpenAI Live protocol as a dialect of one session: its messages both ways, and the state between them.
 
-Source: openai-python ``types/live``. Live tells of no turns, items and parts: a session is two streams of sound, words
-with their place on the timeline, and delegations. Knows no socket.
+Source: openai-python ``types/live``. Live has no turns, items and parts: a session consists of two audio streams, words
+with timestamps, and delegations. Knows no socket.
 """
 
 from __future__ import annotations
@@ -57,18 +57,23 @@ ENDS: dict[str, Reason] = {
     "server_shutting_down": "connection_lost",
     "key_withdrawn": "connection_lost",
 }
-"""The reason that a client is given, by the code with which the server ends its session."""
+"""The reason that clients receive, by the error code with which the server ends the session."""
 
 LEFT: dict[Ended, Reason] = {"closed": "close_requested", "left": "remote_hangup", "lost": "connection_lost"}
-"""The reason that those beside a call are given where no command, and no error, ended its session."""
+"""The reason that listeners of a call receive if neither a command nor an error ended its session."""
 
 MOST_REMEMBERED = 64
-"""Turns, answers and delegations that are remembered: the few under way, and those whose end is yet to come."""
+"""Maximum number of remembered turns, answers and delegations: the active ones, and those whose end is still to
+come.
+"""
 
 
 class LiveDialect:
-    """The dialect of one session. ``timeline`` is the one that its sound moves along; ``start_id`` is the client's name
-    for its ``session.start``, and ``id`` that of the session, where it has one from elsewhere."""
+    """The dialect of one session.
+
+    ``timeline`` is the timeline of its output. ``start_id`` is the client's id of its ``session.start``. ``id`` is the
+    session's id, if something else has named it.
+    """
 
     def __init__(
         self, config: LiveConfig, timeline: OutputTimeline, start_id: str | None = None, id: str | None = None
@@ -76,21 +81,22 @@ class LiveDialect:
         self._id = id
         self.config = config
         self.muted = False
-        """Whether the client has said last that its microphone is silent."""
-        self._updates: dict[str, tuple[str | None, LiveConfig]] = {}  # those under way: the client's name, the outcome
+        """Whether the client's last mute event muted its microphone."""
+        # pending updates: the client's event id, the outcome
+        self._updates: dict[str, tuple[str | None, LiveConfig]] = {}
         self.timeline = timeline
         self._start_id = start_id
         sound = CallSound(timeline)
         self.reflect_input = sound.reflect_input
         self.reflect_output = sound.reflect_output
         self._view: SessionView | None = None
-        self._turns: dict[str, list[int]] = {}  # where a turn begins and ends, in ms
+        self._turns: dict[str, list[int]] = {}  # start and end of each turn in ms
         self._spoken: dict[str, LiveTranscript] = {}  # by item
         self._has_heard = self._has_spoken = False
-        self._responses: dict[str, DelegatedResponse] = {}  # those under way that are delegated, by their id
-        self._created: dict[str, ResponseView] = {}  # those under way that are not, or not yet
+        self._responses: dict[str, DelegatedResponse] = {}  # active delegated responses, by id
+        self._created: dict[str, ResponseView] = {}  # active responses that are not delegated, or not yet
         self._chain: str | None = None  # the delegation that a continuation belongs to
-        self._calls: dict[str, str] = {}  # the calls behind delegations to the client, by the delegation's id
+        self._calls: dict[str, str] = {}  # call ids of delegations to the client, by the delegation's id
 
     def decode(self, text: str) -> Received:
         try:
@@ -103,7 +109,7 @@ class LiveDialect:
             return Received(refusal, event_id)
 
     def _updated(self, said: Update, event_id: str | None) -> Received:
-        """New settings, which hold once the session has taken them: it may refuse them."""
+        """Apply new settings. They take effect once the session accepts them, since it may refuse them."""
         _, before = next(reversed(self._updates.values()), (None, self.config))
         config, patch = before.updated(said.session)
         name = new_id("event")
@@ -121,12 +127,12 @@ class LiveDialect:
     def _event(self, said: Plain | Start | Commentary | Thinking | Instructions) -> ClientEvent:
         match said:
             case Start():
-                raise Refusal("session_already_started", "The session has been started already.", "type")
+                raise Refusal("session_already_started", "The session has already started.", "type")
             case Commentary() | Thinking() | Instructions():
                 return self._context(said)
             case from_wire.LiveCreateItem() | from_wire.LiveCreateResponse():
                 if self.config.target != "responses":
-                    message = "The session delegates to its client: answer with session.commentary.append."
+                    message = "This session delegates to its client: reply with session.commentary.append."
                     raise Refusal("invalid_event", message, "type")
                 return from_wire.plain(said)
             case from_wire.Mute() | from_wire.Unmute():
@@ -138,17 +144,17 @@ class LiveDialect:
     def _context(self, said: Commentary | Thinking | Instructions) -> AddContext:
         id = said.delegation_id
         if id is not None and id not in self._calls:
-            raise Refusal("delegation_not_found", f"The client has no delegation {id[:64]!r}.", "delegation_id")
+            raise Refusal("delegation_not_found", f"Unknown delegation {id[:64]!r}.", "delegation_id")
         if isinstance(said, Commentary):
             return AddContext(self._commentary(said.content, id), answer=True, purpose="commentary")
         purpose = "thinking" if isinstance(said, Thinking) else "instructions"
         return AddContext(from_wire.message("system", said.content), answer=False, purpose=purpose)
 
     def _commentary(self, content: str, delegation_id: str | None) -> Any:
-        """Words to speak of: the result of a delegation is that of the thinker's call, other words are a message."""
+        """Return commentary as an item: the delegated call's result, or else a message."""
         call_id = self._calls.get(delegation_id or "", "")
         if call_id:
-            self._calls[delegation_id or ""] = ""  # what follows is said of the same, but the call has its result
+            self._calls[delegation_id or ""] = ""  # the call has its result; further commentary is a message
             return CallOutputItem(id=new_id("item"), call_id=call_id, output=content)
         return from_wire.message("user", content)
 
@@ -170,7 +176,7 @@ class LiveDialect:
                 return self._heard(event)
             case DtmfReceivedEvent(key):
                 return [{"type": "transport.dtmf.received", "event": key}]
-            case _:  # turns, items and the playing of answers are no matter of Live
+            case _:  # Live has no events for turns, items and playout
                 pass
         return []
 
@@ -213,7 +219,7 @@ class LiveDialect:
                 assert_never(event)
 
     def _heard(self, event: TranscriptionCompletedEvent) -> list[Wire]:
-        """The user's words: all of a turn at once, since earlier ones may have been revised."""
+        """Report the user's words, a complete turn at once, since earlier hypotheses may have been revised."""
         now_ms = self.timeline.now_ms
         start_ms, end_ms = self._turns.pop(event.item_id, None) or [now_ms - round(event.seconds * 1000), now_ms]
         if not event.transcript:
@@ -248,7 +254,7 @@ class LiveDialect:
                 return []
 
     def _begun(self, view: ResponseView) -> list[Wire]:
-        """A response that the client asked for is delegated work, or goes on with it."""
+        """Report a new response: one that the client requested is delegated work, or continues it."""
         if not view.asked or self.config.target != "responses":
             _remember(self._created, view.id, view)
             return []
@@ -271,7 +277,7 @@ class LiveDialect:
         delegated, told = self._responses.get(event.ref.response_id), list[Wire]()
         if delegated is None:
             delegated, told = self._delegated(event.ref)
-        if delegated.delegation_id is None:  # of a response that the client began
+        if delegated.delegation_id is None:  # part of a response that the client requested
             delegated.delegation_id, created = self._delegation("responses", event.ref.response_id)
             told = [*told, created]
         match event:
@@ -285,7 +291,7 @@ class LiveDialect:
                 return [*told, *delegated.cut(item.call_id)]
 
     def _delegated(self, ref: OutputItemRef) -> tuple[DelegatedResponse, list[Wire]]:
-        """An answer turns out to be delegated work, at its first call."""
+        """Turn an answer into delegated work at its first call."""
         id, created = self._delegation("responses", ref.response_id)
         delegated = DelegatedResponse(self._created.pop(ref.response_id), self.config.model, id)
         _remember(self._responses, ref.response_id, delegated)

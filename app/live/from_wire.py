@@ -1,4 +1,4 @@
-"""The OpenAI Live protocol, on its way in: a client event's JSON text to an event of ours.
+"""Decoding of the OpenAI Live protocol: from a client event's JSON text to an event of the session.
 
 Source: openai-python ``types/live/client_event``. Stateless.
 """
@@ -20,7 +20,7 @@ from app.realtime.protocol.wire_items import decode_item
 from app.refusal import Refusal
 
 MOST_CONTEXT_CHARS = 8_000
-"""Characters of one append: the protocol has 500 tokens, which are fewer in any language."""
+"""Maximum characters of one append. The protocol allows 500 tokens, which are fewer characters in any language."""
 
 
 class Start(Struct, frozen=True, tag_field="type", tag="session.start"):
@@ -44,7 +44,7 @@ class Unmute(Struct, frozen=True, tag_field="type", tag="session.input_audio.unm
 
 
 class Context(Struct, frozen=True, tag_field="type"):
-    """Words for the thinker, which may belong to a delegation."""
+    """Text for the LLM, which may belong to a delegation."""
 
     content: Annotated[str, Meta(min_length=1, max_length=MOST_CONTEXT_CHARS)]
     delegation_id: str | None = None
@@ -75,7 +75,7 @@ class LiveClose(Struct, frozen=True, tag_field="type", tag="session.close"):
 
 
 Plain = Append | Mute | Unmute | LiveCreateItem | LiveCreateResponse | LiveClose
-"""What means the same in every session."""
+"""Events that mean the same in every session."""
 
 Said = Plain | Start | Update | Commentary | Thinking | Instructions
 
@@ -86,18 +86,18 @@ _NOT_SERVED = {
     "decision.create": "Decisions are",
     "decision.item.create": "Decisions are",
     "decision.item.delete": "Decisions are",
-    "transport.dtmf.send": "Keys that the server presses are",
+    "transport.dtmf.send": "DTMF tones sent by the server are",
 }
 
 
 def parse(text: str) -> tuple[str | None, Said]:
-    """The client's name for its event, and the event. Raises Misread."""
+    """Return the client's event id, and the event. Raises Misread."""
     try:
         tree = strict_json.decode(text)
     except strict_json.BadJson as error:
         raise Misread(Refusal("invalid_json", f"The message is not valid JSON: {error}."), None) from None
     if not isinstance(tree, dict):
-        raise Misread(Refusal("invalid_event", "An event is a JSON object with a 'type'."), None)
+        raise Misread(Refusal("invalid_event", "An event must be a JSON object with a 'type'."), None)
     event = cast("dict[str, Any]", tree)
     name = event.get("event_id")
     event_id = name[:512] if isinstance(name, str) else None
@@ -108,7 +108,7 @@ def parse(text: str) -> tuple[str | None, Said]:
 
 
 class Misread(Exception):
-    """The message is no event; ``refusal`` says why."""
+    """The message is not a valid event; ``refusal`` has the reason."""
 
     def __init__(self, refusal: Refusal, event_id: str | None) -> None:
         super().__init__(str(refusal))
@@ -121,9 +121,9 @@ def _said(event: dict[str, Any]) -> Said:
     if not isinstance(kind, str):
         raise Refusal("missing_required_parameter", "The event has no 'type'.", "type")
     if kind in _NOT_SERVED:
-        raise Refusal("not_supported", f"{_NOT_SERVED[kind]} not served here.", "type")
+        raise Refusal("not_supported", f"{_NOT_SERVED[kind]} not supported.", "type")
     if kind not in _KINDS:
-        message = f"There is no client event {kind[:100]!r} in a Live session; Realtime's are for /v1/realtime."
+        message = f"Unknown client event {kind[:100]!r} in a Live session; Realtime events belong to /v1/realtime."
         raise Refusal("unknown_event", message, "type")
     try:
         return msgspec.convert(event, _KINDS[kind])  # pyright: ignore[reportReturnType]
@@ -134,7 +134,7 @@ def _said(event: dict[str, Any]) -> Said:
 
 
 def plain(said: Plain) -> ClientEvent:
-    """The event of ours, where nothing has to be known of the session. Raises Refusal."""
+    """Convert an event that does not depend on the session's state. Raises Refusal."""
     match said:
         case Append(audio):
             return AppendAudio(_sound(audio))
@@ -149,12 +149,12 @@ def plain(said: Plain) -> ClientEvent:
 
 
 def message(role: str, text: str) -> NewItem:
-    """Words for the conversation."""
+    """Return a message item."""
     return RawMessage(new_id("item"), "user" if role == "user" else "system", (MessageText(text),))
 
 
 def _item(tree: dict[str, Any]) -> NewItem:
-    """An input item of Responses, whose messages may be a text, and whose developers are the system."""
+    """Convert an input item of Responses: a message's content may be a string, and developers count as system."""
     item: dict[str, Any] = {"type": "message", **tree}
     if item.get("role") == "developer":
         item["role"] = "system"

@@ -1,9 +1,10 @@
-"""The output of a Live session over a socket: one stream of sound in real time, silence where nothing is said.
+"""Audio output of a Live session over a WebSocket: one real-time stream, with silence between answers.
 
-A client has nothing to clear with, so the stream is never far ahead of the clock: an answer's sound leaves when the
-session lets it go, and silence only once its time has passed. So what is said never waits behind a silence.
+A client can't discard audio that it has received, so the stream is never far ahead of the clock. An answer's audio is
+sent when the session releases it, and silence only after its time has passed, so speech never waits for silence.
 
-And the sound of a call, which has it on tracks of its own, for the sockets beside it. Knows no socket.
+``CallSound`` reports the audio of a WebRTC call, which uses media tracks, to WebSockets that listen to it. Knows no
+socket.
 """
 
 from __future__ import annotations
@@ -23,27 +24,30 @@ from engine.audio.resampler import Resampler
 from engine.core import Pcm
 
 FRAME_S = 0.040
-"""Seconds of silence that leave at once."""
+"""Seconds of silence that are sent at once."""
 
 OVERLAP_MS = 192
 
 PROFILE = PlayoutProfile(lead_s=0.030, packet_s=0.020, plays=True, overlap_ms=OVERLAP_MS)
-"""At most 50 ms leave ahead of the listener, and twice that behind an answer that was interrupted. A user who
-speaks over an answer is heard out for a fifth of a second, so that a short "mm-hm" does not stop it."""
+"""At most 50 ms are sent ahead of the listener, and twice that after an interrupted answer.
+
+Speech of the user during an answer is observed for a fifth of a second before it interrupts, so that a short "mm-hm"
+does not.
+"""
 
 
 SILENCE: Pcm = np.zeros(round(FRAME_S * SPEAKER_RATE_HZ), np.int16)
 
 
 class LiveSound:
-    """``put`` takes an event's text and its seconds; ``format`` is the client's."""
+    """``put`` receives an event's text and its duration in seconds; ``format`` is the client's audio format."""
 
     def __init__(self, timeline: OutputTimeline, format: Format | None, put: Callable[[str, float], None]) -> None:
         self._timeline = timeline
         self._encoder = OutputEncoder(format or SpeakerFormat())
         self._put = put
         self.last_seen_s = 0.0
-        self.delay_s = FRAME_S  # a player that starts with the first silence is that far behind the clock
+        self.delay_s = FRAME_S  # a player that starts with the first silence is this far behind the clock
 
     @property
     def lag_s(self) -> float:
@@ -53,13 +57,13 @@ class LiveSound:
         self._send(np.frombuffer(pcm, "<i2").astype(np.int16))
 
     def stop(self) -> None:
-        """Let what has left be heard: the client has nothing to clear it with, and at most PROFILE.lead_s is ahead."""
+        """Do nothing: the client can't discard audio, and at most PROFILE.lead_s is ahead of it."""
 
     async def run(self) -> None:
-        """Fill the stream with silence, for as long as it is wanted."""
+        """Fill the stream with silence until cancelled."""
         while True:
             frames = int(-self._timeline.ahead_s / FRAME_S)
-            if frames > 0:  # a player that ran dry meanwhile would be late for good, so that one frame has to do
+            if frames > 0:  # one frame may be too few: a player that ran dry would stay late
                 self._timeline.add(frames * len(SILENCE))
                 self._send(SILENCE)
             await asyncio.sleep(FRAME_S + self._timeline.ahead_s)
@@ -74,15 +78,17 @@ class LiveSound:
 
 
 class CallSound:
-    """The sound of a call as sockets beside it are told of it: mono int16 at SPEAKER_RATE_HZ, both ways. The output has
-    its place on the ``timeline``; of its silence nothing is told."""
+    """Reports a call's audio in both directions to listening WebSockets: mono int16 at SPEAKER_RATE_HZ.
+
+    Output has its position on the ``timeline``; its silence is not reported.
+    """
 
     def __init__(self, timeline: OutputTimeline) -> None:
         self._timeline = timeline
-        self._up: Resampler[np.int16] | None = None  # once somebody listens
+        self._up: Resampler[np.int16] | None = None  # created for the first listener
 
     def reflect_input(self, pcm: Pcm) -> str | None:
-        """The microphone's next sound, int16 at MIC_RATE_HZ, whether it is muted or not; None behind the end."""
+        """Return an event with the microphone's next audio (int16 at MIC_RATE_HZ), muted or not; None after the end."""
         if self._timeline.over:
             return None
         self._up = self._up or Resampler(MIC_RATE_HZ, SPEAKER_RATE_HZ)
@@ -90,7 +96,7 @@ class CallSound:
         return orjson.dumps({"type": "session.input_audio.append", "audio": audio}).decode()
 
     def reflect_output(self, pcm: bytes) -> str | None:
-        """The sound, little-endian int16, that the timeline got last; None behind the end."""
+        """Return an event with the audio (little-endian int16) last added to the timeline; None after the end."""
         if self._timeline.over:
             return None
         start_ms, end_ms = self._timeline.last_ms(len(pcm) // 2)

@@ -1,4 +1,4 @@
-"""The timeline of a Live session, in milliseconds from its beginning: what the listener got, silence included.
+"""The timeline of a Live session's output, in milliseconds from its start, including silence.
 
 Sans-I/O: the clock is an argument. Knows no wire format and no socket.
 """
@@ -12,10 +12,10 @@ from engine import SPEAKER_RATE_HZ
 
 
 class OutputTimeline:
-    """The output as one stream of samples. ``now`` is monotonic seconds, at which the session begins.
+    """The output as one stream of samples. ``now`` returns monotonic seconds; the session starts at the first call.
 
-    A ``filled`` one is sent silence where there is nothing to say, so that its place is what was sent; another one
-    jumps to the present before the next sound.
+    A ``filled`` stream receives silence between answers, so its position is the number of samples sent. Otherwise the
+    position jumps to the present before the next audio.
     """
 
     def __init__(self, now: Callable[[], float], filled: bool = True) -> None:
@@ -24,11 +24,11 @@ class OutputTimeline:
         self._filled = filled
         self._samples = 0
         self.over = False
-        """Whether the session has ended: nothing follows."""
+        """Whether the session has ended. Nothing is sent afterwards."""
 
     @property
     def now_s(self) -> float:
-        """Return the seconds since the beginning."""
+        """Return the seconds since the start."""
         return self._now() - self._began_s
 
     @property
@@ -37,21 +37,21 @@ class OutputTimeline:
 
     @property
     def place_s(self) -> float:
-        """Return where the next sample will be."""
+        """Return the position of the next sample in seconds."""
         return self._samples / SPEAKER_RATE_HZ
 
     def last_ms(self, samples: int) -> tuple[int, int]:
-        """Return where the last so many samples begin and end: a piece begins where the one before it ends."""
+        """Return the start and end of the last ``samples``. Each piece starts where the previous one ends."""
         begin = self._samples - samples
         return begin * 1000 // SPEAKER_RATE_HZ, self._samples * 1000 // SPEAKER_RATE_HZ
 
     @property
     def ahead_s(self) -> float:
-        """Return how far the stream is ahead of the clock; less than 0 where it is behind."""
+        """Return how far the stream is ahead of the clock; negative if it is late."""
         return self.place_s - self.now_s
 
     def add(self, samples: int) -> tuple[float, float]:
-        """Note that so many samples leave; return where they begin and end, in ms."""
+        """Count samples as sent. Returns their start and end in ms."""
         if not self._filled:
             self._samples = max(self._samples, round(self.now_s * SPEAKER_RATE_HZ))
         begin = self._samples
@@ -61,7 +61,7 @@ class OutputTimeline:
 
 @dataclass(frozen=True, slots=True)
 class TimedText:
-    """Some text, and where on the timeline it is heard."""
+    """A text, and when it is heard on the timeline."""
 
     text: str
     start_ms: int
@@ -69,28 +69,28 @@ class TimedText:
 
 
 def after(text: str, begun: bool) -> str:
-    """Fragments are put one behind the other, so one that begins anew brings the blank before it."""
+    """Return a fragment, with a leading space if words precede it, since clients concatenate fragments."""
     return f" {text}" if begun and not text[:1].isspace() else text
 
 
 @dataclass(slots=True)
 class LiveTranscript:
-    """An answer's words on their way to the listener: each is told with its sound, none before, and none that has none.
+    """The words of an answer, each reported when its audio is sent, and not at all if it has no audio.
 
-    ``marks`` are (ms of the answer's sound, characters that are spoken by then), rising.
+    ``marks`` are rising pairs: ms of the answer's audio, and the number of characters spoken by then.
     """
 
     text: str = ""
     marks: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
     begun: bool = False
-    """Whether there were words before these."""
+    """Whether earlier answers had words."""
     _told: int = 0  # characters
-    _told_ms: float = 0.0  # of the answer's own sound
+    _told_ms: float = 0.0  # of the answer's own audio
     _played_ms: float = 0.0
-    _base_ms: float | None = None  # where the answer's sound begins, less the silence within it
+    _base_ms: float | None = None  # where the answer's audio starts, without the silence inside it
 
     def played(self, begin_ms: float, end_ms: float) -> list[TimedText]:
-        """The answer's next sound left, there on the timeline: return the words that are spoken with it."""
+        """Count the answer's next audio as sent at this position. Returns the words that are spoken with it."""
         self._base_ms = begin_ms - self._played_ms
         self._played_ms += end_ms - begin_ms
         due = [mark for mark in self.marks if mark[0] <= self._played_ms]
@@ -98,11 +98,11 @@ class LiveTranscript:
         return [one for at_ms, characters in due for one in self._tell(at_ms, self._whole_words(characters))]
 
     def end(self) -> list[TimedText]:
-        """All of its sound left: return the words that no mark names."""
+        """Count all audio as sent. Returns the remaining words, which have no mark."""
         return self._tell(self._played_ms, len(self.text))
 
     def _whole_words(self, characters: int) -> int:
-        """The characters without a word that goes on behind them: some voices have a mark for each letter."""
+        """Round down to complete words, since some voices have a mark for each letter."""
         if characters >= len(self.text) or self.text[characters].isspace():
             return min(characters + 1, len(self.text))
         return self.text.rfind(" ", 0, characters) + 1

@@ -1,4 +1,4 @@
-"""The OpenAI Live protocol, on its way out: the shapes of its events.
+"""Encoding of the OpenAI Live protocol: the JSON of its server events.
 
 Source: openai-python ``types/live``. Stateless.
 """
@@ -17,7 +17,7 @@ Wire = dict[str, Any]
 
 
 def text_of(event: Wire) -> str:
-    """The JSON of an event, with an id of its own."""
+    """Return the JSON of an event with a new id."""
     return orjson.dumps({"event_id": new_id("event"), **event}).decode()
 
 
@@ -32,7 +32,7 @@ def error_text(refusal: Refusal, event_id: str | None) -> str:
 
 
 def transcript(side: str, fragment: TimedText) -> Wire:
-    """``side`` is input or output."""
+    """Return a transcript event. ``side`` is "input" or "output"."""
     span = {"start_ms": fragment.start_ms, "end_ms": fragment.end_ms}
     return {"type": f"session.{side}_transcript.delta", "delta": fragment.text, **span}
 
@@ -44,5 +44,5 @@ def delegation(id: str, target: str, response_id: str | None, offset_ms: int) ->
 
 
 def answers(event_id: str | None) -> Wire:
-    """The field that names the client's event."""
+    """Return the field that names the client's event."""
     return {} if event_id is None else {"client_event_id": event_id}

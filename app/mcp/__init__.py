@@ -1,7 +1,7 @@
-"""MCP tools that the server runs itself: the servers that its operator names, asked on behalf of clients.
+"""MCP tools that the server runs itself, on MCP servers configured by the operator, on behalf of clients.
 
-Realtime sessions and ``/v1/responses`` both come in by this door. The SDK (``mcp``, the extra of that name) is imported
-only once a server is asked. Knows no session, no route and no tensor.
+Used by Realtime sessions and ``/v1/responses``. The SDK (``mcp``, the extra of that name) is imported only if a server
+is configured. Knows no session, no route and no tensor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One visit to an MCP server, with the SDK: connect, ask, leave. Bounded in time and in bytes; nothing stays open.
+"""One visit to an MCP server with the SDK: connect, send a request, disconnect. Limited in time and bytes.
 
-The SDK's own check of a result against the tool's schema is not used: that schema is the server's, and what it costs
-to check is, too.
+The SDK's check of results against the tool's schema is not used: the MCP server controls the schema, and so the cost of
+the check.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ T = TypeVar("T")
 CONNECT_S = 5.0
 GOODBYE_S = 2.0
 MOST_PAGES = 16
-"""Pages of a list of tools."""
+"""Maximum number of pages of a tool list."""
 
-logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it logs what servers send; ours are ids, counts and times
+# the SDK logs contents from servers; our logs have only ids, counts and times
+logging.getLogger("mcp").setLevel(logging.CRITICAL)
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs addresses that clients name
 
 
 async def visit(
     url: str, address: str, headers: dict[str, str], timeout_s: float, ask: Callable[[ClientSession], Awaitable[T]]
 ) -> T:
-    """The result of ``ask`` in a session of its own. Raises ToolServerError alone."""
+    """Return the result of ``ask`` in a new session. Raises only ToolServerError."""
     transport = PinnedTransport(httpx2.URL(url), address)
     timeout = httpx2.Timeout(None, connect=CONNECT_S)
     sent = {**headers, "accept-encoding": "identity", "user-agent": "parley"}
@@ -42,10 +43,10 @@ async def visit(
         async with httpx2.AsyncClient(transport=transport, headers=sent, timeout=timeout, trust_env=False) as http:
             async with asyncio.timeout(timeout_s):
                 result = await _asked(url, http, ask)
-            await _leave(url, http, transport.session_id)  # in time of its own: what was asked is done
+            await _leave(url, http, transport.session_id)  # with a time limit of its own, since the request is done
             return result
     except TimeoutError:
-        raise ToolServerError(f"The MCP server has not answered within {timeout_s:g} s.") from None
+        raise ToolServerError(f"The MCP server did not respond within {timeout_s:g} s.") from None
     except (MCPError, httpx2.HTTPError, ValidationError, RuntimeError, OSError, ExceptionGroup) as error:
         raise transport.failure or _named(error) from None
 
@@ -58,7 +59,7 @@ async def _asked(url: str, http: httpx2.AsyncClient, ask: Callable[[ClientSessio
 
 
 async def _leave(url: str, http: httpx2.AsyncClient, session_id: str | None) -> None:
-    """End the session, as a polite client does; what comes of it is not waited for long."""
+    """End the MCP session. The response is not awaited for long."""
     if session_id is None:
         return
     try:
@@ -75,17 +76,17 @@ def _named(error: Exception) -> ToolServerError:
         case ToolServerError():
             return error
         case MCPError():
-            return ToolServerError(f"The MCP server refuses: {error.error.message[:500]}", code=error.error.code)
+            return ToolServerError(f"The MCP server's error: {error.error.message[:500]}", code=error.error.code)
         case httpx2.ConnectError() | httpx2.ConnectTimeout():
-            return ToolServerError("The MCP server can't be reached.")
+            return ToolServerError("The MCP server is unreachable.")
         case ValidationError():
-            return ToolServerError("The MCP server's answer is not what the protocol says.")
+            return ToolServerError("The MCP server's response violates the protocol.")
         case _:
-            return ToolServerError("The connection to the MCP server broke off.")
+            return ToolServerError("The connection to the MCP server was lost.")
 
 
 async def list_tools(session: ClientSession) -> list[mcp_types.Tool]:
-    """All tools that the server has."""
+    """Return all tools of the server."""
     tools: list[mcp_types.Tool] = []
     cursor: str | None = None
     for _ in range(MOST_PAGES):

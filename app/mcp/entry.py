@@ -1,4 +1,4 @@
-"""A client's entry for an MCP server: where it is, with which key, which of its tools, and which of them need approval.
+"""A client's entry for an MCP server: its URL, credentials, allowed tools, and the tools that need approval.
 
 Source: openai-python ``types/realtime/realtime_tools_config_union.Mcp``; Responses has the same. Sans-I/O.
 """
@@ -32,7 +32,7 @@ _OURS = {
     "transfer-encoding",
     "upgrade",
 }
-"""Headers by which the transport works: a client does not set them."""
+"""Headers that belong to the transport: clients can't set them."""
 _THEIR_PREFIXES = ("mcp-", "proxy-")
 
 Names = Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=128)]
@@ -40,7 +40,7 @@ Label = Annotated[str, Meta(pattern="^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 
 
 class ToolFilter(Struct, frozen=True):
-    """Some tools of a server. ``read_only`` goes by what the server says of itself."""
+    """Selects tools of a server. ``read_only`` relies on the server's own annotation."""
 
     tool_names: Names | None = None
     read_only: bool | None = None
@@ -54,7 +54,7 @@ class Approval(Struct, frozen=True):
     never: ToolFilter | None = None
 
     def needed(self, name: str, read_only: bool) -> bool:
-        """Whether a tool needs approval. One that neither list has needs it, unless only ``always`` is given."""
+        """Return whether a tool needs approval. If neither filter matches, it does, unless only ``always`` is given."""
         if self.always is not None and self.always.matches(name, read_only):
             return True
         if self.never is not None:
@@ -63,7 +63,7 @@ class Approval(Struct, frozen=True):
 
 
 class ToolServerEntry(Struct, frozen=True):
-    """The client's keys are in it: it is neither logged nor shown (``shown``)."""
+    """A client's entry. It contains credentials, so it is never logged or returned; ``shown`` leaves them out."""
 
     server_label: Label
     server_url: Annotated[str, Meta(max_length=2048)]
@@ -75,7 +75,7 @@ class ToolServerEntry(Struct, frozen=True):
 
     @property
     def sent_headers(self) -> dict[str, str]:
-        """The client's own headers, with its key."""
+        """Return the client's headers, including its credentials."""
         key = {"authorization": f"Bearer {self.authorization}"} if self.authorization else {}
         return {**(self.headers or {}), **key}
 
@@ -89,7 +89,7 @@ class ToolServerEntry(Struct, frozen=True):
                 return name in names
 
     def needs_approval(self, name: str, read_only: bool) -> bool:
-        """Whether the client is asked before a tool runs: by default always."""
+        """Return whether the client must approve calls of a tool; by default always."""
         match self.require_approval:
             case Approval():
                 return self.require_approval.needed(name, read_only)
@@ -98,7 +98,7 @@ class ToolServerEntry(Struct, frozen=True):
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The entry as the client sees it again, without its keys."""
+        """Return the entry for the client, without credentials."""
         tree: dict[str, Any] = msgspec.to_builtins(self)
         kept = {name: value for name, value in tree.items() if value is not None}
         return {"type": "mcp", **{name: value for name, value in kept.items() if name not in _SECRET}}
@@ -108,10 +108,10 @@ _SECRET = ("authorization", "headers")
 
 
 def read_entry(tree: dict[str, Any], path: str) -> ToolServerEntry:
-    """Raises Refusal that names the field."""
+    """Validate an entry. Raises Refusal, which names the field."""
     for field in ("connector_id", "tunnel_id"):
         if tree.get(field) is not None:
-            raise Refusal("unsupported_parameter", f"{path}.{field} is not served: give server_url.", f"{path}.{field}")
+            raise Refusal("unsupported_parameter", f"{path}.{field} is unsupported: set server_url.", f"{path}.{field}")
     try:
         entry = msgspec.convert(tree, ToolServerEntry)
     except msgspec.ValidationError as error:
@@ -125,17 +125,17 @@ def read_entry(tree: dict[str, Any], path: str) -> ToolServerEntry:
 def _check_headers(entry: ToolServerEntry, path: str) -> None:
     headers = entry.headers or {}
     if len(headers) > _MOST_HEADERS:
-        raise Refusal("invalid_value", f"{path}.headers holds at most {_MOST_HEADERS}.", f"{path}.headers")
+        raise Refusal("invalid_value", f"{path}.headers has more than {_MOST_HEADERS} entries.", f"{path}.headers")
     for name, value in headers.items():
         low = name.lower()
         if not _HEADER.fullmatch(name) or low in _OURS or low.startswith(_THEIR_PREFIXES):
-            message = f"{path}.headers: {name[:40]!r} is no header that a client may set."
+            message = f"{path}.headers: {name[:40]!r} is not a header that clients may set."
             raise Refusal("invalid_value", message, f"{path}.headers")
         if not _VALUE.fullmatch(value):
-            message = f"{path}.headers: the value of {name[:40]!r} is no text of a header."
+            message = f"{path}.headers: the value of {name[:40]!r} is not a valid header value."
             raise Refusal("invalid_value", message, f"{path}.headers")
     if entry.authorization and any(name.lower() == "authorization" for name in headers):
-        message = f"{path}: give authorization once, as a field or as a header."
+        message = f"{path}: set authorization once, as a field or as a header."
         raise Refusal("invalid_value", message, f"{path}.authorization")
     if entry.authorization and not _VALUE.fullmatch(entry.authorization):
-        raise Refusal("invalid_value", f"{path}.authorization is no text of a header.", f"{path}.authorization")
+        raise Refusal("invalid_value", f"{path}.authorization is not a valid header value.", f"{path}.authorization")

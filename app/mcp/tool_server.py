@@ -1,6 +1,6 @@
-"""The MCP servers that the operator named, as a client uses them: their tools, and calls of them.
+"""The operator's MCP servers as a client uses them: their tools, and calls of the tools.
 
-What a server says is bounded and checked here, so that both protocols can hand it on. Knows neither of them.
+Everything a server sends is limited and checked here, so that both protocols can pass it on. Knows neither protocol.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from mcp_types import Tool as ServedTool
 
 MOST_SERVERS = 8
-"""Servers of one client."""
+"""Maximum number of servers of one client."""
 MOST_TOOLS = 64
-"""Tools of one server that a client may have: each is in the prompt of every answer."""
+"""Maximum number of tools of one server: each is part of the prompt of every answer."""
 MOST_LISTED = 64 << 10
-"""Bytes of their names, descriptions and schemas."""
+"""Maximum bytes of the names, descriptions and schemas of one server's tools."""
 MOST_OUTPUT = 64 << 10
-"""Characters of a result, which the thinker has to read; a longer one is an error that it is told."""
+"""Maximum characters of a result, since the LLM has to read it. A longer one is reported to it as an error."""
 MOST_VISITS = 64
-"""Visits of all clients to all servers at a time; each may hold as much as a server may send."""
+"""Maximum simultaneous visits of all clients to all servers; each may hold as many bytes as a server may send."""
 MOST_CALLS = 16
-"""Calls of one answer: a thinker that asks for more has to answer with what it knows."""
+"""Maximum number of calls in one answer. After that, the LLM must answer with the results so far."""
 
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 
@@ -66,12 +66,12 @@ class HostedTool:
 
     @property
     def tool(self) -> ToolDefinition:
-        """The function of the prompt."""
+        """Return the function definition for the prompt."""
         return ToolDefinition(self.function, self.description, self.input_schema)
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The tool as the protocols list it."""
+        """Return the tool as the protocols list it."""
         head = {"name": self.name, "description": self.description, "input_schema": self.input_schema}
         return {**head, "annotations": self.annotations or None}
 
@@ -81,28 +81,28 @@ class HostedTool:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """A call's output, or its error."""
+    """The output of a call, or its error."""
 
     output: str | None = None
     error: ToolServerError | None = None
 
     @property
     def text(self) -> str:
-        """The result as the thinker reads it."""
+        """Return the result as text for the LLM."""
         return self.output or "" if self.error is None else f"Error: {self.error}"
 
 
 class Visits:
-    """The visits that go on."""
+    """Counts the active visits."""
 
     def __init__(self) -> None:
         self.count = 0
 
     @contextmanager
     def one(self) -> Generator[None]:
-        """Count one more while the block lasts. Raises ToolServerError where it is one too many."""
+        """Count one visit while the block lasts. Raises ToolServerError if there are too many."""
         if self.count >= MOST_VISITS:
-            raise ToolServerError("Too many MCP servers are being asked; try again soon.")
+            raise ToolServerError("Too many requests to MCP servers are in progress; try again later.")
         self.count += 1
         try:
             yield
@@ -111,7 +111,7 @@ class Visits:
 
 
 class ToolServer:
-    """One server, for one client. Its address is resolved at the first visit, and stays."""
+    """One server for one client. Its address is resolved at the first visit and then kept."""
 
     def __init__(self, entry: ToolServerEntry, setting: McpServer, visits: Visits) -> None:
         self.entry = entry
@@ -120,22 +120,22 @@ class ToolServer:
         self._address: str | None = None
 
     async def list_tools(self) -> tuple[HostedTool, ...]:
-        """The tools that the client allows. Raises ToolServerError."""
+        """Return the tools that the client allows. Raises ToolServerError."""
         from app.mcp.client import list_tools
 
         served = await self._visit(list_tools)
         tools = {one.name: one for one in map(self._hosted, served) if self.entry.allows(one.name, one.read_only)}
         if len(tools) > MOST_TOOLS:
-            raise ToolServerError(f"The MCP server has more than {MOST_TOOLS} tools; choose some by allowed_tools.")
+            raise ToolServerError(f"The MCP server has more than {MOST_TOOLS} tools; select some with allowed_tools.")
         if sum(tool.size for tool in tools.values()) > MOST_LISTED:
             raise ToolServerError(
-                f"The tools of the MCP server take more than {MOST_LISTED >> 10} kB; choose some by allowed_tools."
+                f"The MCP server's tools take more than {MOST_LISTED >> 10} kB; select some with allowed_tools."
             )
         audit("mcp.listed", server=self.entry.server_label, tools=len(tools))
         return tuple(tools.values())
 
     async def call(self, name: str, arguments: str) -> CallResult:
-        """Call a tool; what goes wrong is the result."""
+        """Call a tool. Errors are part of the result."""
         from app.mcp.client import call_tool
 
         try:
@@ -157,11 +157,11 @@ class ToolServer:
             return await visit(url, self._address, self.entry.sent_headers, timeout_s, ask)
 
     def _hosted(self, served: ServedTool) -> HostedTool:
-        """Raises ToolServerError for a tool that no prompt can hold."""
+        """Convert a tool. Raises ToolServerError if it can't be part of a prompt."""
         if not _NAME.fullmatch(served.name):
-            raise ToolServerError("The MCP server has a tool whose name is none that the protocol allows.")
+            raise ToolServerError("The MCP server has a tool with an invalid name.")
         if served.input_schema.get("type") != "object":
-            raise ToolServerError(f"The MCP server's tool {served.name!r} has a schema that is no object's.")
+            raise ToolServerError(f"The MCP server's tool {served.name!r} needs an input schema of type 'object'.")
         annotations = (
             {} if served.annotations is None else served.annotations.model_dump(by_alias=True, exclude_none=True)
         )
@@ -173,30 +173,30 @@ class ToolServer:
 
 
 class ToolServers:
-    """The servers that the operator named; none, unless ``server.mcp`` has some."""
+    """The MCP servers that the operator configured (``server.mcp``)."""
 
     def __init__(self, named: tuple[McpServer, ...] = ()) -> None:
         self._named = {_place(one.url): one for one in named}
         self._visits = Visits()
-        if named:  # now, not while others speak: the SDK is a second of imports
+        if named:  # import the SDK now, which takes a second, not while clients speak
             import_module("app.mcp.client")
             trusted()
 
     @property
     def visits(self) -> int:
-        """The visits that go on, of all clients."""
+        """Return the number of active visits of all clients."""
         return self._visits.count
 
     def read(self, tree: dict[str, Any], path: str) -> ToolServer:
-        """The server of a client's entry. Raises Refusal, also where the operator did not name it."""
+        """Return the server of a client's entry. Raises Refusal if it is invalid or not configured by the operator."""
         entry = read_entry(tree, path)
         if (setting := self._setting(entry.server_url)) is None:
-            message = f"{path}.server_url is no MCP server that this server's operator has named (server.mcp)."
+            message = f"{path}.server_url is not allowed: the operator must add the MCP server to server.mcp."
             raise Refusal("unsupported_value", message, f"{path}.server_url")
         return ToolServer(entry, setting, self._visits)
 
     def names(self, tree: dict[str, Any]) -> bool:
-        """Whether the operator named any server at the entry's address."""
+        """Return whether the operator configured a server with the entry's URL."""
         url = tree.get("server_url")
         return isinstance(url, str) and self._setting(url) is not None
 
@@ -208,7 +208,7 @@ class ToolServers:
 
 
 def functions_of(tools: Iterable[HostedTool], taken: Iterable[str]) -> Mapping[str, HostedTool]:
-    """Tools by their names in a prompt; one whose name is ``taken`` goes by its server's label, too."""
+    """Return tools by their names in the prompt. A ``taken`` name gets the server's label as a prefix."""
     known, functions = set(taken), dict[str, HostedTool]()
     for tool in tools:
         for name in (tool.function, _function(f"{tool.server.entry.server_label}_{tool.name}")):
@@ -220,46 +220,46 @@ def functions_of(tools: Iterable[HostedTool], taken: Iterable[str]) -> Mapping[s
 
 
 def _function(name: str) -> str:
-    """A name that every thinker takes."""
+    """Return a name that every LLM accepts."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 
 def _place(text: str) -> tuple[str, str, int | None, bytes]:
-    """An address, however it is written. Raises httpx2.InvalidURL."""
+    """Normalise a URL for comparison. Raises httpx2.InvalidURL."""
     url = httpx2.URL(text)
     if url.userinfo or url.fragment or not url.host:
-        raise httpx2.InvalidURL("an MCP server's address has a host, no user and no fragment")
+        raise httpx2.InvalidURL("the URL of an MCP server must have a host, no user and no fragment")
     return url.scheme, url.host, url.port, url.raw_path.rstrip(b"/")
 
 
 def _object(arguments: str) -> dict[str, object]:
-    """Raises ToolServerError for arguments that are no JSON object."""
+    """Decode a call's arguments. Raises ToolServerError if they are not a JSON object."""
     try:
         made: object = orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:
         made = None
     if not isinstance(made, dict):
-        raise ToolServerError("The arguments of the call are no JSON object.", code=-32602)
+        raise ToolServerError("The arguments of the call are not a JSON object.", code=-32602)
     return made
 
 
 def _json(tree: Any) -> bytes:
-    """Raises ToolServerError for what no client could be told, as a number beyond 64 bits."""
+    """Encode JSON. Raises ToolServerError for values that can't be encoded, such as a number beyond 64 bits."""
     try:
         return orjson.dumps(tree)
     except TypeError as error:
-        raise ToolServerError(f"The MCP server gives what can't be handed on: {error}.") from None
+        raise ToolServerError(f"The MCP server's response can't be encoded as JSON: {error}.") from None
 
 
 def _output(result: CallToolResult) -> str:
-    """A result as text. Raises ToolServerError for one that is an error, or too long."""
+    """Return a result as text. Raises ToolServerError if it is an error, or too long."""
     pieces = [block.text if block.type == "text" else f"[{block.type}]" for block in result.content]
     if not pieces and result.structured_content is not None:
         pieces = [_json(result.structured_content).decode()]
     text = "\n".join(pieces)
     if len(text) > MOST_OUTPUT:
         raise ToolServerError(
-            f"The result has {len(text)} characters, of at most {MOST_OUTPUT}.", "tool_execution_error"
+            f"The result has {len(text)} characters (the limit is {MOST_OUTPUT}).", "tool_execution_error"
         )
     if result.is_error:
         raise ToolServerError(text or "The tool failed.", "tool_execution_error")

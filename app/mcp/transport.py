@@ -1,6 +1,7 @@
-"""HTTP to one MCP server: its address resolved once and pinned, its origin alone, and no more bytes than are allowed.
+"""HTTP to one MCP server: pinned to its resolved address and its origin, with a limit on received bytes.
 
-A client's key is in the headers of these requests: none of them reaches another origin, whatever the server answers.
+Requests carry the client's credentials in their headers, so none may reach another origin, whatever the server
+responds.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ import httpx2
 from app.mcp.trouble import ToolServerError
 
 MOST_BYTES = 1 << 20
-"""Bytes that a server may send while it lists its tools, or while it answers one call."""
+"""Maximum bytes that a server may send while it lists its tools or answers one call."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 async def resolve(url: httpx2.URL, private: bool, timeout_s: float) -> str:
-    """The address of a server. Raises ToolServerError where one of its addresses is not public, unless ``private``."""
+    """Resolve a server's address. Raises ToolServerError if one of its addresses is not public, unless ``private``."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout_s):
             found = await loop.getaddrinfo(url.host, _port(url), type=socket.SOCK_STREAM)
-    except OSError:  # a timeout is one, too
-        raise ToolServerError(f"The MCP server's name {url.host!r} has no address.") from None
+    except OSError:  # includes TimeoutError
+        raise ToolServerError(f"The MCP server's host name {url.host!r} can't be resolved.") from None
     addresses = [str(one[4][0]) for one in found]
     if not private and not all(is_public(one) for one in addresses):
         raise ToolServerError(
-            f"The MCP server {url.host!r} has an address that is not public; its operator has to allow that "
-            "(server.mcp: private)."
+            f"The MCP server {url.host!r} has a private address; this server's operator must allow that "
+            "(server.mcp: private: true)."
         )
     return addresses[0]
 
 
 def is_public(text: str) -> bool:
-    """Whether an address is one of the Internet's, also where it is wrapped in another kind of address."""
+    """Return whether an address is public, also if it is embedded in an IPv6 address."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -50,7 +51,7 @@ def is_public(text: str) -> bool:
 
 
 def _within(address: Address) -> list[Address]:
-    """The IPv4 addresses to which an IPv6 address leads."""
+    """Return the IPv4 addresses embedded in an IPv6 address."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
     wrapped: list[Address | None] = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
@@ -65,15 +66,15 @@ def _port(url: httpx2.URL) -> int:
 
 @cache
 def trusted() -> ssl.SSLContext:
-    """The authorities that certificates are checked by: read once, which takes some tens of milliseconds."""
+    """Return a TLS context with the system's authorities. Loaded once, which takes tens of milliseconds."""
     return httpx2.create_ssl_context(trust_env=False)
 
 
 class PinnedTransport(httpx2.AsyncBaseTransport):
-    """Requests to ``url``'s origin, at ``address``.
+    """Sends requests to the origin of ``url`` at the fixed ``address``.
 
-    ``failure`` is the first thing that went wrong, for libraries make something else of it; ``session_id`` is the one
-    that the server gave.
+    ``failure`` is the first error, since libraries replace it with their own. ``session_id`` is the MCP session id from
+    the server.
     """
 
     def __init__(self, url: httpx2.URL, address: str) -> None:
@@ -86,14 +87,14 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if _origin(request.url) != _origin(self._url):
-            raise self.failed(ToolServerError("The MCP server asks for another server, which is not asked."))
-        if request.method == "GET":  # a stream of what the server wants to say by itself: nobody listens
+            raise self.failed(ToolServerError("The MCP server points to another server, which is not followed."))
+        if request.method == "GET":  # an event stream for messages that the server starts: not used
             return httpx2.Response(405, request=request)
         extensions = {**request.extensions, "sni_hostname": request.url.host}
         pinned = httpx2.Request(
             request.method,
             request.url.copy_with(host=self._address),
-            headers=request.headers,  # with the Host of the name
+            headers=request.headers,  # includes the Host header with the name
             stream=request.stream,
             extensions=extensions,
         )
@@ -107,32 +108,33 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
 
     def _check(self, response: httpx2.Response) -> None:
         status = response.status_code
-        if response.headers.get("content-encoding", "identity") != "identity":  # small bytes may be large ones
-            raise self.failed(ToolServerError("The MCP server answers with a content encoding that nobody asked for."))
+        # compressed bytes could expand without limit
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise self.failed(ToolServerError("The MCP server's response has an unrequested content encoding."))
         if status >= 400 and self.failure is None:
-            self.failed(ToolServerError(f"The MCP server answers with HTTP {status}.", "http_error", status))
+            self.failed(ToolServerError(f"The MCP server responded with HTTP {status}.", "http_error", status))
         elif 300 <= status < 400 and _leaves(response, self._url):
             self.failed(
-                ToolServerError("The MCP server redirects elsewhere, which is not followed.", "http_error", status)
+                ToolServerError("The MCP server redirects to another origin; not followed.", "http_error", status)
             )
 
     def failed(self, error: ToolServerError) -> httpx2.TransportError:
-        """Note what went wrong; returns what the library understands."""
+        """Record the first error. Returns the exception that the library expects."""
         self.failure = self.failure or error
         return httpx2.ReadError(str(error))
 
     def count(self, size: int) -> None:
-        """Count so many bytes of a body. Raises httpx2.ReadError beyond the limit."""
+        """Count received bytes. Raises httpx2.ReadError beyond the limit."""
         self._left -= size
         if self._left < 0:
-            raise self.failed(ToolServerError(f"The MCP server sends more than {MOST_BYTES >> 10} kB."))
+            raise self.failed(ToolServerError(f"The MCP server sent more than {MOST_BYTES >> 10} kB."))
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """A body whose bytes are counted as they come."""
+    """A body whose bytes are counted while they arrive."""
 
     def __init__(self, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream, transport: PinnedTransport) -> None:
         assert isinstance(stream, httpx2.AsyncByteStream)

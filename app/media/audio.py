@@ -16,21 +16,15 @@ import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
+from app.media.containers import MediaError, check_length, checked_wav, recognized
 from engine import MIC_RATE_HZ
 from engine.audio.resampler import Resampler
 from engine.core import Pcm
 
+__all__ = ["SOUND_CODECS", "MediaError", "check_whole", "decode_audio", "decode_base64", "pcm16", "pcm16_count"]
+
 _MAX_CHANNELS = 8
 _RATES_HZ = range(4_000, 192_001)
-
-_STREAMED = 1 << 30
-"""Bytes of sound in the header of a WAV from which on they are no length: who streams one does not know it yet."""
-_MOST_CHUNKS = 100
-"""Chunks of a WAV that may come before its sound."""
-
-
-class MediaError(ValueError):
-    """Media that can't be taken: what is wrong with it."""
 
 
 def decode_base64(text: str) -> bytes:
@@ -61,11 +55,11 @@ def decode_audio(data: bytes, limit_s: float, unwanted: Callable[[], bool] = lam
     beyond either it is refused, whatever its header says. Pictures in it are never decoded. It ends soon after
     ``unwanted`` says so.
     """
-    container = container_of(data)
+    container, data = recognized(data)
     if container is None:
         raise MediaError(f"not a sound or video file that can be read ({_KINDS})")
     if container == "wav":
-        _check_wav(data)
+        data = checked_wav(data)
     try:
         with av.open(io.BytesIO(data), format=container, options=_FRUGAL, metadata_errors="replace") as file:
             return _sound(file, limit_s, unwanted)
@@ -110,28 +104,6 @@ _SAMPLES_S = 2 * 48_000
 """Samples of all channels that a second may have, on average up to the limit."""
 
 
-def container_of(data: bytes) -> str | None:
-    """FFmpeg's name for what the first bytes say. It is not left to guess: some of its formats name other files."""
-    match data[:4]:
-        case b"RIFF" | b"RF64":
-            return "wav" if data[8:12] == b"WAVE" else None
-        case b"fLaC":
-            return "flac"
-        case b"OggS":
-            return "ogg"
-        case b"\x1aE\xdf\xa3":
-            return "matroska"
-        case _:
-            pass
-    if data[4:8] in (b"ftyp", b"moov", b"mdat", b"wide"):
-        return "mov"
-    if data[:3] == b"ID3":
-        return "mp3"
-    if data[:1] == b"\xff" and len(data) > 1 and data[1] & 0xE0 == 0xE0:
-        return "mp3" if data[1] & 0x06 else "aac"  # MPEG audio's layer: AAC's frames (ADTS) have 0 there
-    return None
-
-
 def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
     """The samples of an open file's first sound."""
     stream = next(iter(file.streams.audio), None)
@@ -140,7 +112,10 @@ def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
     if stream.codec_context is None or stream.codec_context.name not in SOUND_CODECS:
         raise MediaError("the file's sound is of a kind that is not read here")
     stream.codec_context.thread_count = 1
-    pieces, seconds, samples = list[Pcm](), 0.0, 0
+    pieces = list[Pcm]()
+    seconds = 0.0
+    samples = 0
+    end_s = 0.0
     resampler: tuple[int, Resampler[np.int16]] | None = None
     for frame in _frames(file, stream):
         if unwanted():
@@ -149,6 +124,7 @@ def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
         if rate_hz not in _RATES_HZ or not 1 <= channels <= _MAX_CHANNELS:
             raise MediaError(f"audio of {channels} channels at {rate_hz} Hz is not supported")
         seconds, samples = seconds + frame.samples / rate_hz, samples + frame.samples * channels
+        end_s = seconds if frame.time is None else max(seconds, frame.time + frame.samples / rate_hz)
         if seconds > limit_s:
             raise MediaError(f"the audio is longer than {limit_s:g} s")
         if samples > limit_s * _SAMPLES_S:
@@ -159,7 +135,7 @@ def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
         pieces.append(resampler[1].push(_mixed(frame, channels)))
     if resampler is None or not samples:
         raise MediaError("the audio file holds no samples")
-    check_whole(stream, seconds)
+    check_whole(stream, seconds, pauses_s=end_s - seconds)
     return np.concatenate([*pieces, resampler[1].flush()])
 
 
@@ -184,28 +160,8 @@ def _mixed(frame: Any, channels: int) -> Pcm:
     return wave.mean(axis=0).astype(np.int16)
 
 
-def _check_wav(data: bytes) -> None:
-    """The same of a WAV: FFmpeg takes the length of what is there for what its header says."""
-    byte_rate, at = 0, 12
-    for _ in range(_MOST_CHUNKS):
-        kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
-        at += 8
-        if kind == b"fmt ":
-            byte_rate = int.from_bytes(data[at + 8 : at + 12], "little")
-        if kind == b"data":
-            if byte_rate and size < _STREAMED:
-                _check_length((len(data) - at) / byte_rate, size / byte_rate)
-            return
-        at += size + size % 2
-
-
-def check_whole(stream: Any, seconds: float) -> None:
+def check_whole(stream: Any, seconds: float, pauses_s: float = 0.0) -> None:
     """Raise if the file says that much more was recorded than is there: half of a recording is not taken for it. Of an
-    MP3 it would be a guess."""
+    MP3 it would be a guess. ``pauses_s`` are gaps between the timestamps, as MP4s have them."""
     if stream.duration and stream.container.format.name.startswith(("mov", "flac")):
-        _check_length(seconds, float(stream.duration * stream.time_base))
-
-
-def _check_length(seconds: float, said_s: float) -> None:
-    if seconds < 0.95 * said_s - 0.5:
-        raise MediaError(f"the file is cut off: {seconds:.1f} s of {said_s:.1f} s are there")
+        check_length(seconds, float(stream.duration * stream.time_base) - pauses_s)

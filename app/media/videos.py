@@ -16,7 +16,8 @@ import av.error
 import numpy as np
 from numpy.typing import NDArray
 
-from app.media.audio import SOUND_CODECS, MediaError, check_whole, container_of, decode_audio, decode_base64
+from app.media.audio import SOUND_CODECS, MediaError, check_whole, decode_audio, decode_base64
+from app.media.containers import recognized
 from app.media.images import fitted, rotation
 from engine import AudioPart, CameraFeed, ImagePart, Part, VideoPart
 from engine.core import Pcm
@@ -82,7 +83,7 @@ def decode_video(data: bytes, limit_s: float, feed: CameraFeed, unwanted: Callab
     There are ``feed.fps`` frames a second, and half as many (a quarter, …) where they would be more than ``feed.most``.
     It ends soon after ``unwanted`` says so.
     """
-    container = container_of(data)
+    container, data = recognized(data)
     if container not in ("mov", "matroska"):
         raise MediaError(f"not a video file that can be read ({_KINDS})")
     codecs = ",".join(sorted(_CODECS | SOUND_CODECS))

@@ -1,1 +1,3 @@
-"""Downloads models of the catalogue: from a hub, package registries, mirrors or a folder, checked, with a manifest."""
+"""Download of models in the catalogue from a hub, package registries, mirrors or a folder, with checks and a
+manifest.
+"""

@@ -38,7 +38,7 @@ def join(file: Expected, parts: Sequence[tuple[Path, str]], target: Path) -> str
             for archive, path in parts:
                 for piece in _pieces(archive, path):
                     if out.tell() + len(piece) > file.size:
-                        raise PullError(f"{file.path} is longer than the {file.size} bytes that it should have")
+                        raise PullError(f"{file.path} is longer than expected ({file.size} bytes)")
                     out.write(piece)
         sha256 = checked(file, part)
     except PullError:

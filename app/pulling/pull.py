@@ -1,4 +1,4 @@
-"""Bring a model of the catalogue, from its sources or a folder, to the folder where the engine looks for it."""
+"""Download a model of the catalogue, or copy it from a folder, to where the engine looks for it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from engine.deployment.model_catalog import MANIFEST, CatalogModel, File, Manife
 
 try:
     import fcntl
-except ImportError:  # Windows: two pulls of one model at once are then the user's to avoid
+except ImportError:  # Windows has no locks: users must not run two pulls of one model at once
     fcntl = None
 
 
 @dataclass(frozen=True, slots=True)
 class PullPlan:
-    """The files that a pull brings: the commit, and what each file must contain."""
+    """The files of a download: the commit, and the expected contents of each file."""
 
     model: CatalogModel
     commit: str
@@ -37,7 +37,7 @@ class PullPlan:
 
 
 def plan(model: CatalogModel, hub: HuggingFace) -> PullPlan:
-    """Return the files to fetch. A pinned model needs no request. Raises PullError."""
+    """Return the files to download. A pinned model needs no request. Raises PullError."""
     if model.pinned and all(file.size is not None for file in model.files):
         return PullPlan(model, model.revision, [_expected(file) for file in model.files])
     commit, listed = hub.files(model.repository, model.revision)
@@ -67,7 +67,7 @@ def fetch(
 
 
 def take(model: CatalogModel, source: Path, folder: Path, progress: Callable[[int], None]) -> Manifest:
-    """Copy a model from a folder, as a machine without a network gets it. Raises PullError."""
+    """Copy a model from a folder, for machines without a network. Raises PullError."""
     files: list[Expected] = []
     for file in _named(model, [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]):
         if not (source / file.path).is_file():
@@ -81,7 +81,7 @@ def take(model: CatalogModel, source: Path, folder: Path, progress: Callable[[in
 
 
 def _named(model: CatalogModel, there: Collection[str]) -> list[File]:
-    """The model's files, with those that are there in place of a pattern."""
+    """Return the model's files, with patterns replaced by the existing files."""
     files: list[File] = []
     for file in model.files:
         files += [File(path) for path in sorted(fnmatch.filter(there, file.path))] if "*" in file.path else [file]
@@ -90,7 +90,7 @@ def _named(model: CatalogModel, there: Collection[str]) -> list[File]:
 
 def _expected(file: File, size: int | None = None) -> Expected:
     if None not in (size, file.size) and size != file.size:
-        raise PullError(f"{file.path}: has {size} bytes instead of {file.size}; it is another file, or a part of it")
+        raise PullError(f"{file.path}: has {size} bytes instead of {file.size}; it is a different or incomplete file")
     return Expected(file.path, file.size or size or 0, file.sha256)
 
 
@@ -107,7 +107,7 @@ def _copied(file: Expected, source: Path, target: Path, progress: Callable[[int]
 
 
 def _present(file: Expected, folder: Path, progress: Callable[[int], None]) -> str | None:
-    """Return the hash of a file that an unfinished pull has brought; a wrong one is removed, to be fetched again."""
+    """Return the hash of a file that an unfinished pull has downloaded; a wrong one is removed."""
     path = folder / file.path
     if not path.is_file():
         return None
@@ -125,7 +125,7 @@ def _check_room(plan: PullPlan, folder: Path) -> None:
 
 
 def _finished(plan: PullPlan, folder: Path, hashes: dict[str, str]) -> Manifest:
-    """Write down what lies there; from now on the engine takes it."""
+    """Write the manifest, after which the engine uses the model."""
     files = tuple(File(file.path, file.size, hashes[file.path]) for file in plan.files)
     manifest = Manifest(plan.model.name, plan.model.repository, plan.commit, plan.model.licence, files)
     part = folder / f"{MANIFEST}.part"
@@ -140,7 +140,7 @@ def _finished(plan: PullPlan, folder: Path, hashes: dict[str, str]) -> Manifest:
 
 @contextmanager
 def locked(folder: Path) -> Generator[None]:
-    """Keep others from pulling into this folder while the block lasts. Raises PullError if somebody does."""
+    """Lock the folder against other pulls while the block lasts. Raises PullError if it is locked."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
@@ -148,5 +148,5 @@ def locked(folder: Path) -> Generator[None]:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise PullError(f"{folder}: another `parley pull` fills it now; wait until it has ended") from None
+                raise PullError(f"{folder}: another `parley pull` is writing to it; wait until it ends") from None
         yield

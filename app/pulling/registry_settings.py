@@ -19,7 +19,7 @@ NPM = "https://registry.npmjs.org"
 PIP_S = 20.0
 _NPM_GLOBAL = (Path("/usr/etc/npmrc"), Path("/usr/local/etc/npmrc"), Path("/etc/npmrc"))
 _PIP_COMMANDS = ("global", "download", "install", ":env:")
-"""The sections of pip's configuration that count for a download, the last one with the highest precedence."""
+"""The sections of pip's configuration that apply to downloads, in order of rising precedence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class RegistrySettings:
     """How to reach a package registry."""
 
     indexes: tuple[str, ...]
-    """Base URLs, tried in this order. Empty: the user's configuration forbids any index."""
+    """Base URLs, tried in this order. Empty if the user's configuration forbids all indexes."""
     proxy: str | None = None
     ca_file: str | None = None
-    """A file of certificates to trust. None: the system's."""
+    """A file of trusted certificates, or None for the system's."""
 
 
 def pip_settings() -> RegistrySettings:
-    """Return the indexes of pip's configuration: its files, and its environment variables, which win."""
+    """Return the indexes of pip's configuration files and environment variables; the variables take precedence."""
     found = _pip_config()
     if found.get("no-index", "").lower() in ("1", "true", "yes", "on"):
         return RegistrySettings(())
@@ -44,7 +44,7 @@ def pip_settings() -> RegistrySettings:
 
 
 def npm_settings() -> RegistrySettings:
-    """Return the registry of npm's configuration: its global file, the user's, and environment variables, which win."""
+    """Return npm's registry from its global file, the user's file and environment variables, in rising precedence."""
     variables = {
         name.lower().removeprefix("npm_config_").replace("_", "-"): value
         for name, value in os.environ.items()
@@ -59,11 +59,11 @@ def npm_settings() -> RegistrySettings:
 
 
 def _pip_config() -> Mapping[str, str]:
-    """Return pip's options by their names, as `pip config list` prints them."""
+    """Return pip's options by name, as printed by `pip config list`."""
     command = [sys.executable, "-P", "-m", "pip", "config", "list"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_S, check=True)
-    except (OSError, subprocess.SubprocessError):  # no pip, or its configuration is damaged
+    except (OSError, subprocess.SubprocessError):  # pip is missing, or its configuration is damaged
         return _pip_environment()
     lines = [match for line in done.stdout.splitlines() if (match := re.fullmatch(r"(.+?)\.([\w-]+)=(.*)", line))]
     known = [(section, key, _literal(text)) for section, key, text in (match.groups() for match in lines)]
@@ -79,7 +79,7 @@ def _pip_environment() -> Mapping[str, str]:
 
 
 def _literal(text: str) -> str:
-    """Return the value that pip prints as a Python string."""
+    """Parse a value that pip prints as a Python string."""
     try:
         return str(ast.literal_eval(text))
     except (SyntaxError, ValueError):
@@ -96,5 +96,5 @@ def _npmrc(path: Path) -> Mapping[str, str]:
 
 
 def _expanded(value: str) -> str:
-    """Replace ${NAME} by the environment variable, as npm does."""
+    """Replace ${NAME} with the environment variable, as npm does."""
     return re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], match[0]), value)

@@ -23,11 +23,11 @@ ARCHIVES = ".packages"
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One source of a file: its name in messages, and the download from it."""
+    """One source of a file: its name in messages, and its download function."""
 
     title: str
     bring: Callable[[int], str]
-    """Downloads the file with this number of tries, and returns its SHA-256. Raises PullError."""
+    """Download the file with this number of attempts, and return its SHA-256. Raises PullError."""
 
 
 class _Tally:
@@ -42,13 +42,13 @@ class _Tally:
         self._progress(count)
 
     def settle(self, size: int) -> None:
-        """Make the file count ``size`` bytes in all, and begin the next file."""
+        """Make the file count as ``size`` bytes in total, and start with the next file."""
         self._progress(size - self._reported)
         self._reported = 0
 
 
 class Sources:
-    """Fetches files of ``model`` at ``commit`` to ``folder``. A context manager, which closes its connections.
+    """Downloads files of ``model`` at ``commit`` to ``folder``. A context manager that closes its connections.
 
     ``say`` receives one sentence whenever a source fails and another one is tried.
     """
@@ -127,9 +127,9 @@ def _failed(file: Expected, failures: Sequence[PullError]) -> PullError:
     """Return the one error for the failures of all sources of a file."""
     text = str(failures[0])
     if len(failures) > 1:
-        text = f"no source brings {file.path}: {'; '.join(map(str, failures))}"
+        text = f"all sources of {file.path} failed: {'; '.join(map(str, failures))}"
     if any(isinstance(error, TryAgain) for error in failures):
-        text += "; what has come is kept, run the command again later"
+        text += "; downloaded data is kept, run the command again later"
     return PullError(text)
 
 

@@ -1,4 +1,4 @@
-"""A client's edits of the conversation: items added, asked for, truncated and deleted. Knows no wire format."""
+"""A client's edits of the conversation: create, retrieve, truncate and delete items. Knows no wire format."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def edit(
     emit: Callable[[ServerEvent], None],
     hosted: HostedTools,
 ) -> None:
-    """Obey one of them; sounds come in ``format``. Raises Refusal, MediaError."""
+    """Carry out an edit. Audio is in ``format``. Raises Refusal, MediaError."""
     match event:
         case client_events.CreateItem(ApprovalResponseItem() as given, after):
             response = hosted.checked(given)
@@ -39,7 +39,7 @@ async def edit(
             (whole,) = await finished((item,), format, conversation.reserve, context)
             check_items((whole,), context.engine.model, "item")
             emit(server_events.ItemAddedEvent(whole, conversation.add(whole, after)))
-        case client_events.RetrieveItem(id):  # its sound is megabytes, perhaps: those are made ready in a thread
+        case client_events.RetrieveItem(id):  # audio may be megabytes, so it is encoded in a thread
             found = conversation.get(id)
             sounds = await context.scheduler.in_thread(lambda: sounds_of(found)) if is_long(found) else sounds_of(found)
             emit(server_events.ItemRetrievedEvent(found, sounds))

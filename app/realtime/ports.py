@@ -1,6 +1,6 @@
-"""The ends of a session that others fill: the engine, the voice activity detector, the judge of pauses, the transport.
+"""Interfaces of a session: the engine, the voice activity detector, the end-of-turn model and the transport.
 
-A room of the session knows them by these types alone. Knows no wire format and no socket.
+Parts of the session know these only by their types. Knows no wire format and no socket.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, Literal, Protocol
 
 from app.realtime.timer_lateness import TimerLatenessEstimator
 from engine import Chunks, ModelInfo, Request
-from engine.core import Wave
+from engine.core import Pcm, Wave
 
 Eagerness = Literal["low", "medium", "high"]
 
 
 class EnginePort(Protocol):
-    """The engine, as far as a session sees it."""
+    """The engine as a session sees it."""
 
     @property
     def model(self) -> ModelInfo: ...
@@ -27,76 +27,103 @@ class EnginePort(Protocol):
 
 
 class Vad(Protocol):
-    """A voice activity detector: it judges a microphone's chunks in order, and remembers those before."""
+    """A voice activity detector. It receives a microphone's chunks in order and keeps state between them."""
 
     def probability(self, chunk: Wave) -> float:
-        """Return how likely the chunk (float32 [CHUNK] in [-1, 1]) holds speech, 0 to 1."""
+        """Return the probability of speech in a chunk (float32 [CHUNK] in [-1, 1]), from 0 to 1."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointingContext:
-    """A pause of the user. ``words`` are what was understood so far, "" if nothing is known.
-
-    ``listening`` says that ears are about to emit all of them: until then, they and the voice may show that the user
-    will go on, and not that they have finished.
-
-    ``whole`` says whether ears that know what can be asked take these words for all of a request; None: they can't say.
-    ``falling`` says how the voice came to its end: 1 sank as at a sentence's end, -1 was held as by a speaker who goes
-    on; 0 is neither, or not known.
-    """
+    """A pause of the user."""
 
     words: str = ""
+    """The words recognised so far; "" if nothing is known."""
     falling: float = 0.0
+    """How the pitch ended: 1 fell as at a sentence's end, -1 was held as by a speaker who continues, 0 is unknown."""
     whole: bool | None = None
+    """Whether the ASR model takes the words for a complete request; None if it can't tell."""
     listening: bool = False
+    """Whether the ASR model is about to report all words. Until then, words and pitch may only show that the user will
+    continue, not that the turn is over."""
+    heard: bool = False
+    """Whether the ASR model has reported all words up to this pause."""
+    sound: float | None = None
+    """The probability that the turn is over, by the end-of-turn model that listened to it; None if not known."""
+    sound_due: bool = False
+    """Whether that model is still computing ``sound``."""
 
 
 class EndOfTurnModel(Protocol):
-    """The judge of when a turn is over."""
+    """Decides when a turn is over.
+
+    ``listen`` is called once per pause in a thread, and its result comes back as ``EndpointingContext.sound``. The
+    other methods return at once and keep no state: they are called with every 32 ms of audio.
+    """
+
+    @property
+    def window_s(self) -> float:
+        """Seconds of sound before a pause that ``listen`` takes. 0: it does not listen."""
+        ...
+
+    def listen(self, pcm: Pcm) -> float:
+        """Return the probability that a turn is over that ends with int16 [samples] at MIC_RATE_HZ."""
+        ...
+
+    def probability(self, moment: EndpointingContext) -> float:
+        """Return the probability that the turn is over, 0 to 1, from all that is known."""
+        ...
 
     def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
-        """The silence after which the turn is over, unless the user goes on or more is understood meanwhile."""
+        """Return the silence in ms after which the turn is over, unless the user continues or more words arrive."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlayoutProfile:
-    """The way in which a transport takes an answer's sound: how far ahead of the listener, and at which end it is
-    played.
-
-    ``plays``: the server itself plays answers out, in real time, and hears the microphone as a stream. Then it knows
-    what was heard, announces when playback begins and ends, and truncates what was interrupted; otherwise the client
-    does these.
-    """
+    """How a transport plays audio: how far ahead of the listener it sends, and which side plays."""
 
     lead_s: float = 1.5
-    """Seconds that sending runs ahead of the listener: over a socket this rides out a hiccup, and can still be
-    recalled."""
+    """Seconds of audio sent ahead of the listener. Over a WebSocket this covers network stalls, and can still be
+    discarded.
+    """
     packet_s: float = 0.1
-    """The most audio in one packet: what goes out after a barge-in was decided is at most this."""
+    """Maximum audio in one packet: at most this much is sent after a barge-in was detected."""
     plays: bool = False
+    """Whether the server plays answers in real time and receives the microphone as a stream.
+
+    It then knows what was heard, reports start and end of playback, and truncates interrupted answers. Otherwise the
+    client does.
+    """
     lag_s: Callable[[], float] = lambda: 0.0
-    """A function that returns how long after a sample has left its listener hears it, at this moment."""
+    """Return the current delay in seconds between sending a sample and the listener hearing it."""
     set_delay: Callable[[float], None] = lambda delay_s: None
-    """A setter of how long, by the client's word in seconds, sound that reaches it waits there before it is heard."""
+    """Set the delay in seconds, as reported by the client, between arrival and playback of audio."""
     new_resume_token: Callable[[], str] | None = None
-    """A maker of tokens with which the client may come back to its session; None where it can't."""
+    """Create a token with which the client can resume its session; None if it can't."""
     streams_input: bool = False
-    """Whether the microphone is a stream of the transport's own, and does not come as messages."""
+    """Whether the microphone is a media stream of the transport instead of messages."""
     overlap_ms: int = 0
-    """Speech over an answer pauses it once it has lasted so long, and then ends it or was a listener's word
-    (``overlap``); shorter speech is none. 0: any speech is a turn at once."""
+    """Milliseconds of speech during an answer that pause it.
+
+    The speech then either ends the answer or turns out to be a backchannel (``overlap``). Shorter speech is ignored.
+    With 0, any speech starts a turn at once.
+    """
     lateness: TimerLatenessEstimator | None = None
-    """How late this server came lately to send: sending then runs farther ahead. None: it never does."""
+    """Estimates how late this server's timers are: audio is then sent farther ahead. None disables this."""
     reserve_s: float = 0.0
-    """Seconds of sound with which a listener without a buffer begins: the first sound waits for them, as long as they
-    last at most."""
+    """Seconds of audio with which a listener without a buffer starts: playback waits for them, but no longer than they
+    last.
+    """
 
 
 SOCKET = PlayoutProfile()
-"""A connection on which the client plays what it gets."""
+"""A connection on which the client plays the audio."""
 
 CALL = PlayoutProfile(lead_s=0.060, packet_s=0.020, plays=True, streams_input=True)
-"""A call, over WebRTC or of a telephone. At most 80 ms leave ahead of the listener, since a barge-in can't recall them;
-more while the server is late."""
+"""A WebRTC or telephone call.
+
+At most 80 ms are sent ahead of the listener, since a barge-in can't discard them; more while the server's timers are
+late.
+"""

@@ -14,11 +14,11 @@ def wrong_transport(
     """Return the refusal of an event that the session's transport carries in another way."""
     match event:
         case client_events.AppendAudio():
-            message = "The microphone's track is heard on this transport; audio can't be appended as well."
+            message = "This transport receives the microphone as a media track: audio can't be appended."
         case client_events.PlayoutDelay():
-            message = "Here the client plays, and knows what was heard: truncate the item."
+            message = "On this transport the client plays the audio: truncate the item instead."
         case client_events.ClearOutputAudio():
-            message = "output_audio_buffer.clear is for transports on which the server plays: cancel the response."
+            message = "This transport can't clear output audio, since the client plays it: cancel the response."
     return Refusal("invalid_event_for_transport", message, "type")
 
 

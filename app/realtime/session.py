@@ -1,11 +1,12 @@
 """One conversation with one client: client events in, requests to the engine, server events out.
 
-The session owns the turn: the input buffer finds it, the responses answer it, and neither knows the other. What a turn
-event means for the answers, and an answer for the microphone, is decided here (``_on_turn``, ``_on_output``).
+The session connects input and output: the input buffer detects turns, the responses answer them, and neither knows the
+other. ``_on_turn`` decides what a turn event means for the answers, and ``_on_output`` what an answer means for the
+input.
 
-Client events are obeyed one after the other, in the order they came; answers go on meanwhile, each a task of the
-session's own group. Errors become events here and nowhere else: a refused event or a failed answer never ends the
-session. Knows no wire dialect and no socket; whoever runs it cancels ``run`` to end it.
+Client events are handled one at a time in the order of arrival. Answers run in parallel, each as a task of the
+session's task group. Errors become events only here: a refused event or a failed answer never ends the session. Knows
+no wire dialect and no socket; cancel ``run`` to end the session.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ from engine.aio.task_group import CycleFreeTaskGroup, weak_method
 
 
 class Session:
-    """``emit`` takes each server event at once and never waits. ``asked_model`` is the name that the client asked for.
+    """One session. ``emit`` accepts each server event without waiting. ``asked_model`` is the model that the client
+    requested.
 
-    ``start`` are the settings that it begins with, where they are not the defaults. Raises Refusal if they can't be.
+    ``start`` contains initial settings that differ from the defaults. Raises Refusal if they are invalid.
     """
 
     def __init__(
@@ -74,11 +76,11 @@ class Session:
         self._resume_token: str | None = None
         self._over = False
         self.closed = False
-        """Whether the client has closed it."""
+        """Whether the client has closed the session."""
         log_opening(context, self.id, self._options)
 
     async def run(self, received: AsyncIterator[Received]) -> None:
-        """Serve the client until ``received`` ends. Everything that the session holds is gone when this returns."""
+        """Serve the client until ``received`` ends. Everything that the session holds is freed when this returns."""
         self._emit(self.greeting())
         try:
             async with CycleFreeTaskGroup() as tasks:
@@ -94,19 +96,19 @@ class Session:
             self._forget()
 
     def greeting(self) -> ServerEvent:
-        """The first event of a session."""
+        """Return the first event of a session."""
         return server_events.SessionCreatedEvent(self._view())
 
     def away(self) -> None:
-        """Nobody is connected, but the client may come back: no sound is made for it meanwhile."""
+        """Mark the client as disconnected: no audio is sent until it resumes."""
         log("session.away", session=self.id)
         self._responses.set_present(False)
 
     def back(self, last_seen_s: float | None = None) -> None:
-        """Go on with a client that is connected again, and send it how things stand.
+        """Continue with a client that has reconnected, and send it the current settings.
 
-        What was played since ``last_seen_s`` is played again: it reached nobody. None where the client gets the events
-        that it missed.
+        Audio played since ``last_seen_s`` is played again, since nobody received it. With None, the client receives the
+        events that it missed instead.
         """
         log("session.back", session=self.id)
         self._resume_token = self._new_resume_token()
@@ -116,34 +118,34 @@ class Session:
         self._responses.set_present(True)
 
     async def quiet(self) -> None:
-        """Wait until no answer is under way."""
+        """Wait until no answer is in progress."""
         await self._responses.active.quiet()
 
     def end(self, code: str, message: str) -> None:
-        """Announce that the server ends the session, and fail what is under way; then cancel ``run``."""
-        self._over = True  # events of the time between would never be answered to their end
+        """Announce that the server ends the session, and fail the answers in progress. Cancel ``run`` afterwards."""
+        self._over = True  # events that arrive from now on would never be completed
         self._responses.active.fail_all(code, message)
         self._refuse(ServerFault(code, message), None)
 
     async def _take(self, received: Received) -> None:
-        """The root of every client event: whatever goes wrong below becomes one event."""
+        """Handle one client event. All errors below this become one event."""
         try:
             await self._obey(received.event)
             self._acknowledge(received)
         except Refusal as refusal:
             self._refuse(refusal, received.event_id)
         except MediaError as error:
-            self._refuse(Refusal("invalid_value", f"The media can't be taken: {error}."), received.event_id)
+            self._refuse(Refusal("invalid_value", f"The media can't be used: {error}."), received.event_id)
         except EngineError as error:
             self._refuse(ServerFault(error.code, str(error)), received.event_id)
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
             log_failure("session.bug", session=self.id)
-            message = "The server failed to do this; the session goes on."
+            message = "The server failed to process the event; the session continues."
             self._refuse(ServerFault("server_error", message), received.event_id)
         self._responses.preparation.refresh()
 
     def _acknowledge(self, received: Received) -> None:
-        """Tell the client of what was obeyed, where nothing else shows it."""
+        """Confirm events that have no other visible effect."""
         match received.event:
             case client_events.MuteInput() | client_events.AddContext():
                 self._emit(server_events.ObeyedEvent(received.event, received.event_id))
@@ -155,7 +157,7 @@ class Session:
                 pass
 
     def _forget(self) -> None:
-        """Let go of all sound and pictures: the session itself lives until the collector finds it."""
+        """Free all audio and pictures, since the session object itself may live longer."""
         self._responses.forget()
         self._input.forget()
         self._conversation.clear()
@@ -209,7 +211,7 @@ class Session:
     async def _obey_where_played(
         self, event: client_events.AppendAudio | client_events.ClearOutputAudio | client_events.PlayoutDelay
     ) -> None:
-        """Sound either comes and goes as messages, or the transport carries it itself."""
+        """Handle audio events that some transports carry in another way."""
         match event:
             case client_events.AppendAudio(data) if not self._profile.streams_input:
                 await self._input.append(data)
@@ -231,7 +233,9 @@ class Session:
             self._responses.active.answer_soon(event.purpose == "response")
 
     def _on_turn(self, event: TurnEvent) -> None:
-        """Obey the input buffer: stop, begin, hold or let go answers as the user speaks, pauses and ends."""
+        """Handle events of the input buffer: start, hold, release or stop answers as the user speaks, pauses and
+        finishes.
+        """
         match event:
             case turn_events.TurnStarted(utterance, start_ms):
                 self._emit(server_events.SpeechStartedEvent(utterance.item_id, start_ms))
@@ -253,7 +257,7 @@ class Session:
             case turn_events.TurnResumed():
                 self._responses.preparation.discard_speculation()
             case turn_events.TurnStopped(utterance, end_ms):
-                self._emit(server_events.SpeechStoppedEvent(utterance.item_id, end_ms))
+                self._emit(server_events.SpeechStoppedEvent(utterance.item_id, end_ms, utterance.over_probability))
                 self._commit(utterance, self._options.auto_responds)
             case turn_events.IdleTimedOut(utterance, start_ms, end_ms):
                 self._emit(server_events.TimeoutTriggeredEvent(utterance.item_id, start_ms, end_ms))
@@ -267,7 +271,7 @@ class Session:
                 assert_never(event)
 
     def _on_output(self, event: OutputEvent) -> None:
-        """Tell the input what the user hears, and how its speculation went."""
+        """Tell the input what the user hears, and whether a speculative answer was right."""
         match event:
             case output_events.PacketSent(packet):
                 self._input.voice.playing(packet.samples)
@@ -287,12 +291,12 @@ class Session:
 
     @property
     def _interrupts(self) -> bool:
-        """Whether a user who speaks over an answer stops it."""
+        """Whether speech of the user during an answer stops it."""
         detection = self._options.audio.input.turn_detection
         return detection is None or detection.interrupt_response
 
     def _commit(self, utterance: Utterance, answer: bool) -> None:
-        """The turn becomes an item, and is answered. Raises Refusal if the conversation has no room for it."""
+        """Add the turn to the conversation, and answer it. Raises Refusal if the conversation is full."""
         item = MessageItem(id=utterance.item_id, role="user", content=utterance.content)
         try:
             previous = self._conversation.add(item)
@@ -309,7 +313,7 @@ class Session:
             self._responses.preparation.keep(utterance)
 
     def _update(self, patch: dict[str, object]) -> None:
-        """Merge the change; on a Refusal nothing has changed, unless it is of a tool that is not served."""
+        """Merge new settings. After a Refusal nothing has changed, except when only an unsupported tool was refused."""
         offer = functions_only(patch, "session")
         servers, unserved = self._responses.hosted.read(offer)
         options, unknown = session_options(self._options, offer.patch)

@@ -1,9 +1,9 @@
-"""The part of a server that all its sessions share: the engine, its figures, its limits, the clocks."""
+"""What a session receives from the server: the engine, metrics, limits and clocks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from app.limits.memory_budget import MemoryReservation
 from app.mcp import ToolServers
 from app.media.decode_thread import Decoding
 from app.media.videos import Video, video_of_url
+from app.realtime.inference_thread import InferenceThread
 from app.realtime.ports import EndOfTurnModel, EnginePort, Vad
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
@@ -21,7 +22,7 @@ from engine import CameraFeed
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """``now`` is monotonic and measures; ``wall`` is only shown."""
+    """``now`` is monotonic and used for measuring; ``wall`` is only displayed."""
 
     engine: EnginePort
     metrics: Metrics
@@ -29,43 +30,51 @@ class SessionContext:
     turns: TurnSettings
     vad: Callable[[], Vad]
     end_of_turn: EndOfTurnModel
+    """The end-of-turn model of sessions that name none."""
     camera_every_s: float = 0.5
     loop_time: LoopTimeBudget = field(default_factory=lambda: LoopTimeBudget(FairScheduler()))
-    """The session's part of the event loop's time."""
+    """The session's share of the event loop's time."""
     room: MemoryReservation = field(default_factory=MemoryReservation)
-    """The session's part of the server's memory."""
+    """The session's memory reservation."""
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     decoding: Decoding = field(default_factory=Decoding)
+    end_of_turn_models: Mapping[str, EndOfTurnModel] = field(default_factory=dict[str, EndOfTurnModel])
+    """Models that a session may choose, by name."""
+    inference: InferenceThread = field(default_factory=InferenceThread)
+    """The thread in which end-of-turn models listen."""
     tool_servers: ToolServers = field(default_factory=ToolServers)
-    """The MCP servers that the operator named."""
+    """The MCP servers that the operator configured."""
 
     @property
     def camera(self) -> CameraFeed:
-        """Return how much a session takes of its client's camera: what the model wants, and no more often than the
-        server does."""
+        """Return the camera input that a session accepts: what the model wants, but at most the server's rate."""
         wanted = self.engine.model.camera
         return replace(wanted, fps=min(wanted.fps, 1 / self.camera_every_s))
 
     async def video(self, url: str, written: bool) -> Video:
-        """Decode a data URI's video as the model takes it, with something ``written`` beside it or nothing.
+        """Decode a data URI's video as the model accepts it. ``written`` tells whether text accompanies it.
 
-        Raises MediaError, and Overloaded where too many recordings wait for it.
+        Raises MediaError, and Overloaded if too many recordings wait.
         """
         recording = await self.scheduler.in_thread(lambda: video_of_url(url))
         model = self.engine.model
         video = await self.decoding.video(recording, self.limits.audio_s, model.camera)
         return video.taken(model.abilities, written)
 
+    def end_of_turn_model(self, name: str) -> EndOfTurnModel:
+        """Return the end-of-turn model of that name, or the deployment's."""
+        return self.end_of_turn_models.get(name, self.end_of_turn)
+
     @property
     def scheduler(self) -> FairScheduler:
-        """Return the event loop's time, shared between all sessions."""
+        """Return the scheduler of the event loop's time, shared by all sessions."""
         return self.loop_time.scheduler
 
     def voice(self, asked: str) -> str:
-        """The loaded voice for a name that a client asked for: itself, however capitalised, or the first there is.
+        """Return the loaded voice for a requested name: the same, ignoring case, or else the first one.
 
-        A model without named voices has "".
+        Returns "" for a model without named voices.
         """
         voices = self.engine.model.voice_ids
         return next((one for one in voices if one.lower() == asked.lower()), next(iter(voices), ""))

@@ -1,4 +1,4 @@
-"""The settings that a session begins with, and the session as its client sees it."""
+"""A session's initial settings, and the session as its client sees it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine import ModelInfo
 
 
 def opening_options(model: ModelInfo, start: dict[str, Any], asked_model: str = "") -> SessionOptions:
-    """The defaults, as far as they depend on the model, with ``start`` merged in. Raises Refusal."""
+    """Return the model's default settings merged with ``start``. Raises Refusal."""
     asked = asked_model or str(start.get("model") or "")[:200] or model.name
     kind = "transcription" if start.get("type") == "transcription" else "realtime"
     options = SessionOptions(
@@ -41,7 +41,7 @@ def session_view(
     resume_token: str | None = None,
     tool_servers: tuple[dict[str, Any], ...] = (),
 ) -> server_events.SessionView:
-    """A session as its client sees it."""
+    """Return a session as its client sees it."""
     model, voice = context.engine.model, context.voice(name_of(options.audio.output.voice))
     loaded: dict[str, Any] = {
         "model": model.name,
@@ -58,14 +58,14 @@ def session_view(
 
 
 def log_opening(context: SessionContext, session_id: str, options: SessionOptions) -> None:
-    """Note what something else serves of the settings that a session begins with."""
+    """Log the initial settings that were replaced by what is loaded."""
     if options.model != context.engine.model.name:
         log("session.model_mapped", session=session_id, asked=options.model, loaded=context.engine.model.name)
     log_mapped(context, session_id, options, [])
 
 
 def log_mapped(context: SessionContext, session_id: str, options: SessionOptions, unknown: list[str]) -> None:
-    """Note the settings that something else serves, or nothing: the paths of those are ``unknown``."""
+    """Log settings that were replaced by what is loaded, and the paths of ``unknown`` settings."""
     model, voice = context.engine.model, name_of(options.audio.output.voice)
     if unknown:
         log("session.unknown_fields", session=session_id, fields=listed(unknown))

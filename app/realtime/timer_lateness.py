@@ -1,11 +1,10 @@
-"""How late this process came lately to send sound, and how much farther ahead a call's sound leaves for that.
+"""Estimates how late this process's timers are, and how much farther ahead a call's audio should be sent.
 
-Where other programs have the processors, timers fire late: by milliseconds often, by a tenth of a second now and then.
-The small delays foretell the large ones, so a call that found itself a little late some times has much more ahead soon
-after. On a calm machine timers are late by less than ``USUAL_S``, but for one now and then, and nothing more leaves
-than a barge-in may cost.
+If other programs use the processors, timers fire late: often by milliseconds, sometimes by a tenth of a second. Small
+delays predict large ones, so a call that was a little late several times soon gets much more lead. On an idle machine
+timers are usually late by less than ``USUAL_S``, and the lead stays as short as a barge-in requires.
 
-Sans-I/O: the clock is an argument. Knows no session; all of a server's calls tell it, and ask it.
+Sans-I/O: the clock is an argument. Knows no session; all calls of a server share one estimator.
 """
 
 from __future__ import annotations
@@ -13,25 +12,28 @@ from __future__ import annotations
 from typing import NamedTuple
 
 USUAL_S = 0.003
-"""Seconds by which a timer is late on a calm machine: what the loop was at."""
+"""Usual lateness in seconds on an idle machine, from other work of the event loop."""
 
 SOME = 3
-"""So many delays are a sign. One or two are chance, as where a program starts."""
+"""Delays that count as a pattern. One or two are chance, for example when a program starts."""
 
 TIMES = 6.0
-"""The large delays of a minute are mostly less than so many times the third largest before them."""
+"""The large delays of a minute are mostly less than this multiple of the third largest delay before them."""
 
 MOST_S = 0.240
-"""Seconds of sound beyond a call's own lead, at most. A barge-in can't recall them, so that it takes as much longer in
-a client that is not silent by itself. In 45 minutes with eight programs for each core, of 1,021 delays that ran a fixed
-lead dry 26 did so with these figures, and 21 would if one delay were sign enough."""
+"""Maximum additional lead in seconds.
+
+A barge-in can't discard this audio, so a client that does not mute itself stops that much later. In 45 minutes with
+eight busy programs per core, 26 of 1,021 delays that exceeded a fixed lead still exceeded this one; reacting to a
+single delay would leave 21.
+"""
 
 CALM_S = 60.0
-"""Seconds in which a delay is forgotten, little by little."""
+"""Seconds in which a delay is gradually forgotten."""
 
 
 class Delay(NamedTuple):
-    """By how much a sender came later than usual, and when."""
+    """How much later than usual a sender was, and when."""
 
     late_s: float
     at_s: float
@@ -41,13 +43,13 @@ class Delay(NamedTuple):
 
 
 class TimerLatenessEstimator:
-    """One server's. Times are monotonic seconds."""
+    """The estimator of one server. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._delays: list[Delay] = []  # the largest, oldest first
 
     def came(self, late_s: float, now_s: float) -> None:
-        """A sender that wanted to come so much earlier has come now."""
+        """Record that a sender came ``late_s`` seconds late."""
         delay = Delay(late_s - USUAL_S, now_s)
         if delay.late_s <= 0:
             return
@@ -58,7 +60,7 @@ class TimerLatenessEstimator:
             self._delays.remove(min(self._delays, key=lambda one: one.remembered_s(now_s)))
 
     def ahead_s(self, now_s: float) -> float:
-        """Return how many seconds of sound more than usual should be ahead of a listener."""
+        """Return how many additional seconds of audio should be ahead of a listener."""
         if len(self._delays) < SOME:
             return 0.0
         return min(MOST_S, TIMES * min(one.remembered_s(now_s) for one in self._delays))

@@ -1,4 +1,4 @@
-"""A response as it grows: the engine's chunks as the items of one object, and as the events that tell of each step.
+"""A response while it is produced: converts the engine's chunks to items of one object, and to stream events.
 
 Source: openai-python ``types/responses``: ``Response`` and ``ResponseStreamEvent``. Sans-I/O. Knows no request.
 """
@@ -34,7 +34,7 @@ __all__ = ["Event", "GrowingResponse"]
 
 @dataclass(slots=True, kw_only=True)
 class _Message(ResponseItem):
-    """The text of an answer."""
+    """A text message of an answer."""
 
     id: str = field(default_factory=lambda: new_id("msg"))
     text: str = ""
@@ -61,7 +61,7 @@ class _Message(ResponseItem):
 
 @dataclass(slots=True, kw_only=True)
 class _Call(ResponseItem):
-    """A call of a function."""
+    """A function call."""
 
     id: str = field(default_factory=lambda: new_id("fc"))
     call_id: str
@@ -85,10 +85,10 @@ _Item = _Message | ToolListing | _AnyCall
 
 
 class GrowingResponse:
-    """One answer. ``head`` has the fields of its object that are known from the beginning.
+    """One response while it is produced. ``head`` has the fields of its object that are known at the start.
 
-    ``take``, ``end`` and ``fail`` return the events of what has changed; ``transcript`` is what the user said, once it
-    was heard.
+    ``take``, ``end`` and ``fail`` return the events of each change. ``transcript`` is the user's speech, once
+    transcribed.
     """
 
     def __init__(self, head: dict[str, Any]) -> None:
@@ -96,16 +96,16 @@ class GrowingResponse:
         self._items: list[_Item] = []
         self._events = 0
         self.hosted: Mapping[str, HostedTool] = {}
-        """The tools that the server runs, by their names in the prompt."""
+        """Tools that the server runs, by their names in the prompt."""
         self.transcript: str | None = None
 
     @property
     def begun(self) -> bool:
-        """Whether there was an event."""
+        """Return whether any event was produced."""
         return self._events > 0
 
     def begin(self) -> list[Event]:
-        """The response itself, before there is anything of its answer."""
+        """Return the events for the start of the response."""
         return self._numbered([])
 
     def take(self, chunk: Output) -> list[Event]:
@@ -126,11 +126,11 @@ class GrowingResponse:
                 assert_never(chunk)
 
     def cut(self, call_id: str) -> list[Event]:
-        """A call was cut off: it stays incomplete, though the answer is over as any other."""
+        """Mark a call as cut off. It stays incomplete, even if the response is completed."""
         return self._numbered(self._close(self._call(call_id), "incomplete"))
 
     def end(self, figures: Figures) -> list[Event]:
-        """The answer is over."""
+        """End the response."""
         whole = figures.finish != "length"
         status = "completed" if whole else "incomplete"
         self._drop_unasked()
@@ -144,7 +144,7 @@ class GrowingResponse:
         return self._numbered([*closed, {"type": f"response.{status}", "response": self.body()}])
 
     def fail(self, message: str, code: str = "server_error") -> list[Event]:
-        """The answer has broken off."""
+        """Mark the response as failed."""
         self._drop_unasked()
         for item in self._items:
             item.status = "incomplete" if item.status == "in_progress" else item.status
@@ -152,12 +152,14 @@ class GrowingResponse:
         return self._numbered([{"type": "response.failed", "response": self.body()}])
 
     def body(self) -> dict[str, Any]:
-        """The ``response`` object as it stands."""
+        """Return the current ``response`` object."""
         return {**self._object, "output": [item.item() for item in self._items]}
 
     def messages(self) -> tuple[Message, ...]:
-        """Return the answer as turns of the conversation, without a call that was cut off: what the assistant said and
-        asked for, and behind each call that was run here its result."""
+        """Return the answer as messages, without calls that were cut off.
+
+        A call that ran on this server is followed by its result.
+        """
         made: list[Message] = []
         parts: list[Part] = []
         for one in self._items:
@@ -175,11 +177,11 @@ class GrowingResponse:
         return (*made, Message("assistant", tuple(parts))) if parts else tuple(made)
 
     def listing(self, server_label: str) -> list[Event]:
-        """An MCP server is asked for its tools."""
+        """Start listing the tools of an MCP server."""
         return self._numbered(self._open(ToolListing(index=len(self._items), server_label=server_label)))
 
     def listed(self, tools: tuple[HostedTool, ...], error: ToolServerError | None = None) -> list[Event]:
-        """The server that was asked last has these tools, or does not say."""
+        """Finish the last listing with the server's tools, or with an error."""
         listing = self._items[-1]
         assert isinstance(listing, ToolListing)
         listing.tools = tools
@@ -187,7 +189,7 @@ class GrowingResponse:
         return self._numbered(self._close(listing))
 
     def approved(self, tool: HostedTool, arguments: str, request_id: str) -> list[Event]:
-        """The client approved a call, which is due now."""
+        """Add a call that the client approved, which must run now."""
         call = HostedCall(
             index=len(self._items),
             call_id=new_id("call"),
@@ -201,16 +203,16 @@ class GrowingResponse:
 
     @property
     def due(self) -> list[HostedCall]:
-        """The calls that are whole, and have no result yet."""
+        """Return the complete calls that have no result yet."""
         return [one for one in self._items if isinstance(one, HostedCall) and one.whole and one.result is None]
 
     @property
     def waits(self) -> bool:
-        """Whether it is the client's turn: to run a function, or to approve a call."""
+        """Return whether the client must act: run a function, or approve a call."""
         return any(isinstance(one, _Call | ApprovalRequest) for one in self._items)
 
     def ran(self, call: HostedCall, result: CallResult) -> list[Event]:
-        """A call was run."""
+        """Set the result of a call."""
         call.result = result
         return self._numbered(self._close(call, "completed" if result.error is None else "failed"))
 
@@ -244,7 +246,7 @@ class GrowingResponse:
         return kind(index=index, call_id=call_id, tool=tool)
 
     def _called_whole(self, call: _AnyCall | None) -> list[Event]:
-        """A call has all of its arguments: it is the client's now, or due."""
+        """Finish the arguments of a call: it is ready to run here, or on the client."""
         if not isinstance(call, HostedCall):
             return self._close(call)
         call.whole = True
@@ -255,7 +257,7 @@ class GrowingResponse:
 
     def _open(self, item: _Item) -> list[Event]:
         self._items.append(item)
-        if isinstance(item, ApprovalRequest):  # told when it is whole
+        if isinstance(item, ApprovalRequest):  # reported once it is complete
             return []
         return [self._added(item), *item.opened()]
 
@@ -271,12 +273,12 @@ class GrowingResponse:
         return {"type": "response.output_item.added", "output_index": item.index, "item": item.item()}
 
     def _drop_unasked(self) -> None:
-        """Forget a request for approval that was cut off: the client does not know of it."""
+        """Remove approval requests that were cut off, which the client has not seen."""
         cut = [one for one in self._items if isinstance(one, ApprovalRequest) and one.status == "in_progress"]
         self._items = [one for one in self._items if one not in cut]
 
     def _numbered(self, events: list[Event]) -> list[Event]:
-        """The events with their numbers; the first ones tell of the response itself."""
+        """Number the events. The first two report the response itself."""
         if not self._events:
             created = {**self._object, "output": []}
             first = ("response.created", "response.in_progress")

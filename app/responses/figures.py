@@ -1,24 +1,11 @@
-"""The figures of an answer: tokens, characters, samples, and where the time to first audio went."""
+"""Usage figures of an answer: tokens, characters, samples, and the parts of the time to first audio."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any
 
-from engine import (
-    MIC_RATE_HZ,
-    AudioPart,
-    ImagePart,
-    Ledger,
-    Message,
-    Request,
-    TextPart,
-    TokenCost,
-    ToolCallPart,
-    ToolResultPart,
-    Usage,
-)
+from engine import Ledger, Request, TokenCost, Usage
 
 
 @dataclass(slots=True)
@@ -27,7 +14,7 @@ class Figures:
 
     finish: str = "stop"
     requests: int = 0
-    """The requests that found a place."""
+    """Requests that received a slot."""
     input_tokens: int = 0
     audio_input_tokens: int = 0
     cached_tokens: int = 0
@@ -35,7 +22,7 @@ class Figures:
     audio_tokens: int = 0
     characters: int = 0
     samples: int = 0
-    """The characters of the text, and the samples of its sound, that were handed on."""
+    """Samples of the audio that was sent; ``characters`` counts the text."""
     ledger: Ledger | None = None
 
     @property
@@ -43,7 +30,7 @@ class Figures:
         return self.text_tokens + self.audio_tokens
 
     def count(self, usage: Usage) -> None:
-        """Note the thinker's part."""
+        """Add the usage that the LLM reported."""
         self.finish = usage.finish
         self.input_tokens = usage.input_tokens
         self.text_tokens = usage.output_tokens
@@ -51,21 +38,21 @@ class Figures:
         self.cached_tokens = usage.cached_tokens
 
     def add(self, other: Figures) -> None:
-        """Note the next request of the same answer."""
+        """Add the next request of the same answer."""
         self.finish = other.finish
         self.ledger = self.ledger or other.ledger
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def stopped(self, request: Request, cost: TokenCost) -> None:
-        """The answer ended before a stop string: if the thinker was still writing, its counts are estimated."""
+        """Record a stop by a stop string. If the LLM was still writing, its token counts are estimated."""
         self.finish = "stop"
         if not self.input_tokens:
-            self.input_tokens = round(sum(map(partial(_estimate, cost), request.messages)))
+            self.input_tokens = round(sum(map(cost.of, request.messages)))
             self.text_tokens = max(1, round(self.characters * cost.character))
 
     def parley(self) -> dict[str, Any] | None:
-        """Return where the time to first audio went: ours, not the API's."""
+        """Return the parts of the time to first audio: an extension of OpenAI's API."""
         if self.ledger is None:
             return None
         terms = {name: round(ms, 3) for name, ms in self.ledger.terms.items()}
@@ -73,23 +60,3 @@ class Figures:
 
 
 _SUMS = tuple(one.name for one in fields(Figures) if one.default == 0)
-
-
-def _estimate(cost: TokenCost, message: Message) -> float:
-    """Estimate how many tokens of a prompt a message takes."""
-    tokens = cost.message
-    for part in message.parts:
-        match part:
-            case TextPart(text):
-                tokens += len(text) * (cost.instruction if message.role == "system" else cost.character)
-            case AudioPart(pcm) if pcm is not None:
-                tokens += len(pcm) / MIC_RATE_HZ * cost.audio_s
-            case ImagePart():
-                tokens += cost.image
-            case ToolCallPart(name, arguments):
-                tokens += len(name + arguments) * cost.character
-            case ToolResultPart(_, output):
-                tokens += len(output) * cost.character
-            case _:
-                pass
-    return tokens

@@ -1,4 +1,4 @@
-"""The items of MCP tools in a response: the list of a server's tools, a call that is run here, a request for approval.
+"""Items of MCP tools in a response: a server's tool list, a call that runs on this server, a request for approval.
 
 Source: openai-python ``types/responses``: ``McpListTools``, ``McpCall``, ``McpApprovalRequest``. Sans-I/O.
 """
@@ -22,18 +22,18 @@ def event(type: str, place: dict[str, Any], **fields: Any) -> Event:
 
 @dataclass(slots=True, kw_only=True)
 class ResponseItem:
-    """An item of a response's output: its place there, its id, and how far it is."""
+    """An item of a response's output: its index, its id and its status."""
 
     index: int
     id: str
     status: Status = "in_progress"
 
     def opened(self) -> list[Event]:
-        """The events that follow its ``added``."""
+        """Return the events that follow its ``added`` event."""
         return []
 
     def closed(self) -> list[Event]:
-        """The events that lead up to its ``done``."""
+        """Return the events that precede its ``done`` event."""
         return []
 
     def place(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class ToolListing(ResponseItem):
 
 @dataclass(slots=True, kw_only=True)
 class HostedCall(ResponseItem):
-    """A call of a tool, and its result once it is run. ``whole``: the thinker has given all of its arguments."""
+    """A call of a tool, with its result once it has run. ``whole`` is set when all arguments have arrived."""
 
     id: str = field(default_factory=lambda: new_id("mcp"))
     call_id: str
@@ -88,7 +88,7 @@ class HostedCall(ResponseItem):
         }
 
     def messages(self) -> tuple[Message, Message]:
-        """The call and its result, as the thinker reads them."""
+        """Return the call and its result as messages for the LLM."""
         text = self.result.text if self.result is not None else ""
         call = Message("assistant", (ToolCallPart(self.tool.function, self.arguments, self.call_id),))
         return call, Message("tool", (ToolResultPart(self.call_id, text),))
@@ -102,7 +102,7 @@ class HostedCall(ResponseItem):
 
 @dataclass(slots=True, kw_only=True)
 class ApprovalRequest(ResponseItem):
-    """A call that the client has to approve; the client sees it once its arguments are known."""
+    """A call that the client must approve. The client sees it once its arguments are complete."""
 
     id: str = field(default_factory=lambda: new_id("mcpr"))
     call_id: str

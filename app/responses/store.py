@@ -1,8 +1,7 @@
-"""Responses that a server keeps, so that the next question can go on from them: bounded in number and in bytes.
+"""Stored responses, which later requests can continue: limited in number and bytes.
 
-They belong to the key that asked for them. The one that was used longest ago goes first. A conversation is kept once,
-however many of its responses are: each turn holds its own messages, and the turn that it goes on from. Knows no HTTP
-and no engine.
+A response belongs to the key that requested it. The least recently used one is dropped first. A conversation is stored
+only once: each turn holds its own messages and refers to the turn before it. Knows no HTTP and no engine.
 """
 
 from __future__ import annotations
@@ -16,28 +15,28 @@ from app.settings import Limits
 from engine import AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart, VideoPart
 
 MESSAGE = 512
-"""Bytes of a message beside what it says: itself, its parts and its place."""
+"""Overhead of a message in bytes, in addition to its contents."""
 
 MOST_CHARACTER = 4
-"""Bytes that a character may take."""
+"""Maximum bytes of a character."""
 
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """The messages that came with one question, and its answer's; and the turn that they go on from."""
+    """The messages of one question and its answer, and a reference to the turn before."""
 
     messages: tuple[Message, ...]
     previous: Turn | None = None
     size: int = field(init=False)
-    """The bytes of this turn's messages."""
+    """Bytes of this turn's messages."""
     chars: int = field(init=False)
-    """The characters that the conversation says up to here, as the next prompt has them."""
+    """Characters of the conversation up to here, as in the next prompt."""
     media_bytes: int = field(init=False)
-    """The bytes of the conversation's pictures and sounds up to here."""
+    """Bytes of the conversation's images and audio up to here."""
     count: int = field(init=False)
-    """The messages of the conversation up to here."""
+    """Number of messages in the conversation up to here."""
     users: int = 0
-    """The number of kept responses and later turns that need it."""
+    """Number of stored responses and later turns that refer to this turn."""
 
     def __post_init__(self) -> None:
         media = sum(_media_bytes(part) for message in self.messages for part in message.parts)
@@ -49,7 +48,7 @@ class Turn:
         self.count = len(self.messages) + (earlier.count if earlier is not None else 0)
 
     def conversation(self) -> tuple[Message, ...]:
-        """All messages up to here, in their order."""
+        """Return all messages up to here in order."""
         turns = list(self._back())
         return tuple(message for turn in reversed(turns) for message in turn.messages)
 
@@ -62,13 +61,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
-    """One response: its object as its client was told it, of so many bytes, and its turn."""
+    """One response: the object that the client received, its size in bytes, and its turn."""
 
     body: dict[str, Any]
     size: int
     turn: Turn
     session: str
-    """The session in which the engine has the conversation's prompt."""
+    """The engine's session that has the conversation cached."""
 
     @property
     def id(self) -> str:
@@ -76,7 +75,7 @@ class KeptResponse:
 
 
 class _OfOwner:
-    """The responses of one key, the one that was used longest ago first, and the bytes that they hold."""
+    """The responses of one key, least recently used first, and their bytes."""
 
     def __init__(self) -> None:
         self.responses = OrderedDict[str, KeptResponse]()
@@ -85,7 +84,7 @@ class _OfOwner:
 
 
 class ResponseStore:
-    """The responses that one server keeps, of all keys; ``server`` is its name, which stands in their ids."""
+    """The stored responses of all keys; ``server`` is the server's name, which is part of their ids."""
 
     def __init__(self, limits: Limits, server: str | None = None) -> None:
         self.server = server
@@ -95,14 +94,14 @@ class ResponseStore:
 
     @property
     def held(self) -> int:
-        """The bytes of all that is kept."""
+        """Return the bytes of all stored responses."""
         return sum(one.held for one in self._owners.values())
 
     def __len__(self) -> int:
         return sum(len(one.responses) for one in self._owners.values())
 
     def find(self, owner: str, id: str) -> KeptResponse | None:
-        """The response of that id, if it is this key's and still kept; it counts as used."""
+        """Return a stored response of this key, and mark it as used."""
         known = self._owners.get(owner)
         if known is None or id not in known.responses:
             return None
@@ -110,13 +109,15 @@ class ResponseStore:
         return known.responses[id]
 
     def item(self, owner: str, id: str) -> dict[str, Any] | None:
-        """The item of that id in an answer of this key's, if it is still kept."""
+        """Return an item of a stored response of this key."""
         known = self._owners.get(owner)
         return known.items.get(id) if known is not None else None
 
     def keep(self, owner: str, response: KeptResponse) -> None:
-        """Keep one more; others go where it is one too many, or too much. What is larger than all may be is not
-        kept."""
+        """Store a response. The least recently used ones are dropped to stay within the limits.
+
+        A response larger than the whole limit is not stored.
+        """
         if response.size + response.turn.media_bytes > self._most_bytes:
             return
         known = self._owners.setdefault(owner, _OfOwner())
@@ -130,7 +131,7 @@ class ResponseStore:
             self._drop_oldest(max(self._owners, key=lambda one: self._owners[one].held))
 
     def forget(self, owner: str, id: str) -> bool:
-        """Keep one no longer; whether it was kept."""
+        """Drop a response. Returns whether it was stored."""
         known = self._owners.get(owner)
         response = known.responses.pop(id, None) if known is not None else None
         if known is None or response is None:
@@ -144,7 +145,7 @@ class ResponseStore:
         return True
 
     def withdraw(self, owner: str) -> None:
-        """Keep nothing of this key any more."""
+        """Drop all responses of this key."""
         while owner in self._owners:
             self._drop_oldest(owner)
 
@@ -153,7 +154,7 @@ class ResponseStore:
 
 
 def _need(known: _OfOwner, turn: Turn | None) -> None:
-    """One more needs this turn; the first one brings it, and what it goes on from."""
+    """Add a reference to a turn. The first reference also counts its bytes and refers to the turn before."""
     while turn is not None:
         turn.users += 1
         if turn.users > 1:
@@ -163,7 +164,7 @@ def _need(known: _OfOwner, turn: Turn | None) -> None:
 
 
 def _leave(known: _OfOwner, turn: Turn | None) -> None:
-    """One fewer needs this turn; with the last one it goes, and what nobody else goes on from."""
+    """Remove a reference to a turn. With the last one, its bytes and its reference to the turn before are removed."""
     while turn is not None:
         turn.users -= 1
         if turn.users:

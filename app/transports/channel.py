@@ -1,7 +1,7 @@
-"""One connection of a client, whatever carries it: events out by one writer, messages in, and a goodbye.
+"""One connection of a client on any transport: events out through one writer, messages in, and a clean close.
 
-A socket, a call and a telephone bridge differ in their ``Transport``, and in a ``PlayedAudio`` where the server itself
-plays. ``connection`` has the life of a session over one channel after the other.
+Transports differ in their ``Transport`` and, if the server plays the audio, their ``PlayedAudio``. ``connection`` runs
+a session over one channel after another.
 """
 
 from __future__ import annotations
@@ -24,48 +24,46 @@ from engine.aio.task_group import CycleFreeTaskGroup
 
 
 class Transport(Protocol):
-    """The carrier of a client's messages and the server's events. A channel drives it."""
+    """Carries messages between client and server. A channel drives it."""
 
     def messages(self) -> AsyncGenerator[str | bytes | Received]:
-        """Yield what the client sends, until it says goodbye. Raises Disconnect where the connection is lost
-        instead."""
+        """Yield the client's messages until it closes the connection. Raises Disconnect if the connection is lost."""
         ...
 
     async def send(self, text: str) -> None:
-        """Send one event; waits while the client takes nothing. Raises Disconnect where the connection is lost."""
+        """Send one event; waits while the client reads nothing. Raises Disconnect if the connection is lost."""
 
     async def run(self) -> None:
-        """The transport's own work beside the messages, if it has any. Raises Disconnect to end the connection."""
+        """Do the transport's other work in parallel, if any. Raises Disconnect to end the connection."""
 
     async def close(self, disconnect: Disconnect) -> None:
-        """Say goodbye, cut off, or let go, as ``disconnect.how`` says. May be called twice."""
+        """Close, abort or release the connection, according to ``disconnect.how``. May be called twice."""
 
 
 class PlayedAudio(Protocol):
-    """The sound of a transport on which the server plays answers out, and hears the microphone as a stream."""
+    """The audio of a transport on which the server plays answers and receives the microphone as a stream."""
 
     last_seen_s: float
-    """The time when something came from the client last, in the session's clock."""
+    """Time of the last input from the client, in the session's clock."""
     delay_s: float
-    """Seconds that a sample waits at the client before it is heard; the client may set it."""
+    """Seconds between arrival and playback of a sample at the client, which may set it."""
 
     @property
     def lag_s(self) -> float:
-        """Return how long a sample is on its way from here to the listener's ear."""
+        """Return the seconds between sending a sample and the listener hearing it."""
         ...
 
     def play(self, pcm: bytes) -> None:
         """Play little-endian int16 at SPEAKER_RATE_HZ. Never waits."""
 
     def stop(self) -> None:
-        """Throw away what was played and has yet to be heard, as far as it can be reached: the answer was
-        interrupted. Never waits."""
+        """Discard audio that was not heard yet, as far as possible, after an interruption. Never waits."""
 
 
 class Channel:
-    """``loop_time`` is the client's part of the event loop's time. ``opened``: events can go out; None is at once.
+    """One connection. ``loop_time`` is the client's share of the event loop's time.
 
-    ``dialect`` is the session's: what the client says and gets is in its words.
+    ``opened`` is set once events can be sent; None means immediately. ``dialect`` is the session's.
     """
 
     def __init__(
@@ -85,19 +83,19 @@ class Channel:
         if opened is None:
             self.opened.set()
         self.over = asyncio.Event()
-        """Set once the client has left, or has come back over another channel."""
+        """Set once the client has left, or has reconnected over another channel."""
         self.said_goodbye = False
-        """Whether the client was not cut off: it won't come back."""
+        """Whether the client closed the connection itself and so won't resume."""
         self._timeout_s = limits.send_timeout_s
         self._loop_time = loop_time
 
     def put(self, event: ServerEvent) -> None:
-        """Send an event that is no session's. Never waits."""
+        """Send an event that is not the session's. Never waits."""
         for text in self.dialect.encode(event):
             self.outbox.put(text)
 
     async def received(self) -> AsyncGenerator[Received]:
-        """Yield what the client says, until it disconnects."""
+        """Yield the client's messages until it disconnects."""
         try:
             async with aclosing(self.transport.messages()) as messages:
                 async for message in messages:
@@ -107,17 +105,17 @@ class Channel:
         self.said_goodbye = True
 
     async def read(self, message: str | bytes) -> Received:
-        """The event in a message, read in the client's part of the loop's time, or in a thread where it is large."""
+        """Decode a message within the client's share of the loop's time, or in a thread if it is long."""
         return await self._loop_time.read(partial(self.decode, message), len(message))
 
     def decode(self, message: str | bytes) -> Received:
-        """The event in a message, on whatever transport messages are texts or bytes."""
+        """Decode a text message; binary messages are refused."""
         if isinstance(message, str):
             return self.dialect.decode(message)
-        return Received(Refusal("invalid_event", "Events are JSON in text messages."))
+        return Received(Refusal("invalid_event", "Send events as JSON in text messages."))
 
     async def carry(self) -> Disconnect:
-        """Send what the outbox gets until the connection is over; why it is."""
+        """Send the outbox until the connection ends. Returns the reason."""
         why = Disconnect()
         try:
             async with CycleFreeTaskGroup() as tasks:
@@ -130,9 +128,9 @@ class Channel:
         return why
 
     async def write(self) -> None:
-        """The only one who sends, in the client's part of the loop's time: an answer costs as much as a question.
+        """Send messages as the only writer, within the client's share of the loop's time.
 
-        A client that takes nothing for too long is left. Raises Disconnect.
+        A client that reads nothing for too long is disconnected. Raises Disconnect.
         """
         await self.opened.wait()
         while True:
@@ -142,7 +140,7 @@ class Channel:
             await metered(self._send_all(), self._loop_time)
 
     async def say_goodbye(self, disconnect: Disconnect) -> None:
-        """Send what is left, if there is to be a goodbye, and end the connection."""
+        """Send the remaining messages if the close is clean, and end the connection."""
         if disconnect.how == "goodbye" and self.opened.is_set():
             try:
                 await self._send_all()
@@ -151,8 +149,10 @@ class Channel:
         await self.transport.close(disconnect)
 
     async def _send_all(self) -> None:
-        """Empty the outbox. Raises Disconnect if the client does not take one message in time: a long one may take as
-        long as so many short ones, on a slow line."""
+        """Empty the outbox. Raises Disconnect if the client does not read a message in time.
+
+        A long message may take as long as several short ones.
+        """
         try:
             while (text := self.outbox.take()) is not None:
                 async with asyncio.timeout(self._timeout_s * (1 + len(text) // FRAGMENT_CHARS)):

@@ -1,8 +1,8 @@
-"""The life of a session over the channels of its client, from the first one's opening to the last one's goodbye.
+"""The life of a session over its client's channels, from opening the first to closing the last.
 
-One task group holds the session, what carries it, and the watches that end it when its hour is over, the server drains
-or its key is withdrawn. Whatever ends first ends the others; the session outlives a channel for a while only where the
-client asked for that (``resumable_session``). Knows no transport: a new one is a ``Transport`` in a ``Channel``.
+One task group contains the session, its channel, and the watches that end it when its time is over, the server drains
+or its key is withdrawn. The first to end ends the others. The session outlives a channel for a while only if the client
+enabled resuming (``resumable_session``). Knows no transport: a new one is a ``Transport`` in a ``Channel``.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from engine.aio.task_group import CycleFreeTaskGroup, weak_method
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The terms of a new session: its caller, the model that was asked for, and the settings that it begins with."""
+    """The terms of a new session: its caller, the requested model and the initial settings."""
 
     caller: Principal
     model: str = ""
     settings: dict[str, Any] | None = None
     profile: PlayoutProfile = SOCKET
     dialect: Dialect = REALTIME
-    """The words of its client, where the transport has none of its own."""
+    """The client's dialect, if the transport does not determine it."""
     history: tuple[NewItem, ...] = ()
-    """Items that were there before it."""
+    """Initial items of the conversation."""
 
 
 class Connection:
-    """A session that begins over ``channel``; ``sessions`` are those of the server whose clients may come back.
+    """A new session over ``channel``. ``sessions`` are the server's resumable sessions.
 
-    Raises Refusal where it can't have the settings of its opening.
+    Raises Refusal if the initial settings are invalid.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Connection:
         self._hung_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, kind: str = "session", **names: str) -> None:
-        """Serve the client until it leaves for good, or has to. The log calls it ``kind``, and names it so."""
+        """Serve the client until it leaves for good or the session ends. ``kind`` and ``names`` are for the log."""
         resumable, session, why, begun_s = self.resumable, self.session, Disconnect(), self._now()
         names = {**names, "session": session.id}
         audit(f"{kind}.opened", **names, client=resumable.maker.address)

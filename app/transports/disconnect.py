@@ -1,4 +1,4 @@
-"""The end of a connection, and the watches that end a session: its time is over, the server drains, its key is gone.
+"""The end of a connection, and watches that end a session: time limit, drain, withdrawn key.
 
 Knows no transport.
 """
@@ -20,9 +20,9 @@ How = Literal["goodbye", "cut", "gone"]
 
 
 class Disconnect(Exception):
-    """End the connection: say goodbye with ``code``, cut off a peer that takes nothing, or let one go that has left."""
+    """Ends the connection: close with ``code``, abort if the client reads nothing, or release it if it has left."""
 
-    def __init__(self, code: int = 1000, reason: str = "the client left", how: How = "gone") -> None:
+    def __init__(self, code: int = 1000, reason: str = "the client disconnected", how: How = "gone") -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
@@ -30,7 +30,7 @@ class Disconnect(Exception):
 
     @property
     def ended(self) -> Ended:
-        """Return what became of a session that ended for this."""
+        """Return how the session ended."""
         if self.code != 1000:
             return "lost"
         return "closed" if self.how == "goodbye" else "left"
@@ -42,7 +42,7 @@ async def watch(session: Session, service: Service) -> None:
         async with asyncio.timeout(service.settings.limits.session_s):
             await service.engine_host.draining.wait()
     except TimeoutError:
-        session.end("session_expired", "The session has reached its longest duration.")
+        session.end("session_expired", "The session has reached its maximum duration.")
         raise Disconnect(GOING_AWAY, "the session has expired", "goodbye") from None
     try:
         async with asyncio.timeout(service.settings.drain_s):
@@ -53,14 +53,14 @@ async def watch(session: Session, service: Service) -> None:
 
 
 async def while_valid(session: Session, maker: Principal) -> None:
-    """End the session when the key or the client secret that it was opened with is withdrawn."""
+    """End the session when the key or client secret that opened it is withdrawn."""
     await maker.withdrawn.wait()
-    session.end("key_withdrawn", "The key that this session was opened with has been withdrawn.")
+    session.end("key_withdrawn", "The key that opened this session was withdrawn.")
     raise Disconnect(NOT_ALLOWED, "the key was withdrawn", "goodbye")
 
 
 def first(group: BaseExceptionGroup[Disconnect]) -> Disconnect:
-    """The reason to end; if there are several, the one that leaves least to do. It holds no frame that it passed."""
+    """Return the reason to end; of several, the one that needs the least work. It keeps no traceback."""
     found = min(_each(group), key=lambda one: ("gone", "cut", "goodbye").index(one.how))
     return found.with_traceback(None)
 

@@ -1,11 +1,11 @@
-"""uvicorn's HTTP protocol, where every state of a connection has its deadline (``connections`` has the table).
+"""uvicorn's HTTP protocol with a deadline for every state of a connection (table in ``tcp_connections``).
 
-Answers leave in pieces, each once its peer has taken most of those before it: so a peer that reads is told from one
-that does not, however large the answer is. A peer that takes nothing any more can be cut off by the application too
-(``parley.abort`` in the scope's extensions).
+Responses are sent in pieces, each once the client has read most of the previous ones, so a client that reads is told
+from one that does not, however large the response is. The application can also abort a connection (``parley.abort`` in
+the scope's extensions).
 
-Requests are parsed a piece at a time and at the pace that a client may have (``intake``); what is done for them counts
-as their connection's part of the event loop's time, which the next piece waits for.
+Requests are parsed in pieces, limited by the client's rate (``intake``). Their work counts towards the connection's
+share of the event loop's time, which the next piece waits for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ PIECE_BYTES = 64 * 1024
 
 
 class HttpProtocol(H11Protocol):
-    """One connection, until it is upgraded. ``pace`` is its client's; ``own`` makes its address of the peer's."""
+    """One connection until it is upgraded. ``pace`` is its rate limiter; ``own`` maps the peer's address to the
+    client's.
+    """
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class HttpProtocol(H11Protocol):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.timeout_keep_alive = math.ceil(DEADLINES_S[State.IDLE])  # uvicorn has a timer of its own for this state
+        self.timeout_keep_alive = math.ceil(DEADLINES_S[State.IDLE])  # uvicorn has its own timer for this state
         self._connection = connection
         self._upgraded = False
         self._own = own
@@ -56,7 +58,7 @@ class HttpProtocol(H11Protocol):
         self.app = cast("Any", counted(in_pieces(cast("ASGIApp", self.app), self._loop_time), self._loop_time))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        transport.set_write_buffer_limits(high=PIECE_BYTES)  # over TLS it would be 512 kB
+        transport.set_write_buffer_limits(high=PIECE_BYTES)  # with TLS the default is 512 kB
         self._connection.carry(transport)
         super().connection_made(cast("asyncio.Transport", self._connection))
         self._loop_time.belong(self._own(self.client[0]) if self.client else "")
@@ -84,7 +86,7 @@ class HttpProtocol(H11Protocol):
         self._watch()
 
     def eof_received(self) -> None:
-        """The peer has finished, and asyncio closes the transport behind our back."""
+        """Close the connection, since asyncio closes the transport without notice."""
         self._connection.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -93,7 +95,7 @@ class HttpProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _parse(self, data: bytes) -> int:
-        """Count the requests and chunks that were begun since the last piece: some of them after it, one by one."""
+        """Parse a piece. Returns how many requests and chunks started since the last one."""
         super().data_received(data)
         self._watch()
         begun = self._parser.begun
@@ -101,14 +103,14 @@ class HttpProtocol(H11Protocol):
         return begun
 
     def _ready(self) -> bool:
-        """Whether the application has taken what came before."""
+        """Return whether the application has read the previous input."""
         return not (self.flow.read_paused or self._upgraded or self.transport.is_closing())
 
     def _resume_reading(self) -> None:
         self.transport.resume_reading()
 
     def _piece_bytes(self) -> int:
-        """Nothing is to be done for the bytes of a body of a known length: they are handed on."""
+        """Return how much to parse at once. A body of known length needs no parsing, so its pieces are large."""
         body = self.conn.their_state is h11.SEND_BODY and not self._parser.chunked
         return PIECE_BYTES if body else intake.PIECE_BYTES
 
@@ -120,29 +122,28 @@ class HttpProtocol(H11Protocol):
             extensions[PACE] = {"pace": self._pace}
 
     def send_400_response(self, msg: str) -> None:
-        """Answer that what came is no HTTP: the end of this connection, and of the request on it whose body it was to
-        be."""
+        """Answer that the input is not HTTP, and end the connection and the request whose body it should have been."""
         if self.cycle is not None:  # pyright: ignore[reportUnnecessaryComparison] - uvicorn's word for: no request yet
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
-        else:  # in the middle of an answer
+        else:  # a response has already started
             self.transport.close()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         self._upgraded = True
-        self.transport.resume_reading()  # it is the WebSocket's from now on
+        self.transport.resume_reading()  # the WebSocket protocol reads from now on
         self._connection.enter(State.UPGRADE)
         super().handle_websocket_upgrade(event)
-        self._intake.close()  # the end of this protocol, which is not told when the connection is lost
+        self._intake.close()  # this protocol is not notified when the connection is lost
 
     def _watch(self) -> None:
         if not self._upgraded:
             self._connection.enter(self._state())
 
     def _state(self) -> State:
-        """Return the connection's state, as the parser and the transport show it."""
+        """Return the connection's state, according to the parser and the transport."""
         answered = self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
         if self.transport.is_closing():
             return State.CLOSING
@@ -157,7 +158,7 @@ class HttpProtocol(H11Protocol):
 
 
 class _Parser(h11.Connection):
-    """``begun`` counts the requests and chunks whose beginning was parsed."""
+    """h11's parser. ``begun`` counts the requests and chunks that started."""
 
     begun, chunked = 0, False
 
@@ -165,7 +166,8 @@ class _Parser(h11.Connection):
         try:
             event = super().next_event()
         except h11.RemoteProtocolError as error:
-            # One of h11's frames holds the error that holds the frame, and so this connection, for the collector.
+            # One of h11's frames holds the error, which holds the frame: a reference cycle that includes this
+            # connection.
             raise error.with_traceback(None) from None
         if isinstance(event, h11.Request):
             self.begun += 1
@@ -176,7 +178,9 @@ class _Parser(h11.Connection):
 
 
 class _Flow(FlowControl):
-    """uvicorn's, for a parser that is fed by an intake: when the application takes more, the intake goes on first."""
+    """uvicorn's flow control for a parser behind an intake: when the application reads more, the intake continues
+    first.
+    """
 
     def __init__(self, transport: asyncio.Transport, intake: Intake) -> None:
         super().__init__(transport)
@@ -185,12 +189,14 @@ class _Flow(FlowControl):
     def resume_reading(self) -> None:
         if self.read_paused:
             self.read_paused = False
-            asyncio.get_running_loop().call_soon(self._intake.go_on)  # not within what the parser does now
+            asyncio.get_running_loop().call_soon(self._intake.go_on)  # not within the parser's current call
 
 
 def counted(app: ASGIApp, loop_time: LoopTimeBudget) -> ASGIApp:
-    """The same application, whose work is counted. A request waits for its client's turn: more than twenty fit into one
-    piece, and of sixty clients who send such pieces that is a second's work."""
+    """Return the application with its work counted, each request in its client's turn.
+
+    More than twenty requests fit into one piece; of sixty clients who send such pieces, that is a second of work.
+    """
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         await loop_time.turn()
@@ -200,12 +206,12 @@ def counted(app: ASGIApp, loop_time: LoopTimeBudget) -> ASGIApp:
 
 
 def in_pieces(app: ASGIApp, loop_time: LoopTimeBudget) -> ASGIApp:
-    """The same application, no piece of whose answers is larger than may wait for its peer; others come in between."""
+    """Return the application with its responses split into small pieces, so that others have their turn in between."""
 
     async def cut(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_pieces(message: Message) -> None:
-            body = memoryview(message.get("body", b""))  # of which slices cost nothing
-            if len(body) <= PIECE_BYTES:  # or none: it is the head
+            body = memoryview(message.get("body", b""))  # slicing costs nothing
+            if len(body) <= PIECE_BYTES:  # or there is no body: the headers
                 await send(message)
                 return
             while len(body) > PIECE_BYTES:

@@ -1,7 +1,7 @@
-"""All that comes in from a call, by whatever way, in one line for its session: bounded, and whoever puts never waits.
+"""The bounded queue of everything that a call's client sends, on any path. Adding to it never waits.
 
-Messages are obeyed at the pace that a client may have; sound and pictures of tracks come at their own. It outlives a
-connection: what another one brought while the client was away is there when it is back.
+Messages are read at the client's allowed rate, audio and video of media tracks immediately. The inbox outlives a
+connection: messages from other channels are kept while the client is away.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from app.limits.rate_limiter import MESSAGE_BYTES, RateLimiter
 from app.realtime.protocol.client_events import CameraFrame, InputSamples, Received
 
 MAX_BYTES = 16 * 1024 * 1024
-"""A minute of sound, or some pictures: a session that obeys is never so far behind."""
+"""A minute of audio, or some images: more than a working session ever falls behind."""
 
 MAX_MESSAGES = 4096
-"""The most messages that wait: those of a data channel can't be made to wait at the client, so ten seconds of the
-quickest are kept."""
+"""Maximum number of waiting messages. A data channel can't slow its client down, so this covers ten seconds of the
+fastest.
+"""
 
 
 class Inbox:
-    """``overflowed`` once a message had no room; sound that has none is dropped, as on a bad line.
+    """The inbox of one call. ``overflowed`` is set when a message found no room; audio without room is dropped.
 
-    ``pace`` is the client's, ``now`` monotonic seconds.
+    ``pace`` is the client's rate limiter, ``now`` returns monotonic seconds.
     """
 
     def __init__(self, pace: RateLimiter, now: Callable[[], float] = time.monotonic) -> None:
@@ -38,7 +39,7 @@ class Inbox:
         self._news = asyncio.Event()
 
     def put(self, received: Received, size: int) -> None:
-        """Append what takes ``size`` bytes."""
+        """Append a message of ``size`` bytes."""
         size += MESSAGE_BYTES
         if self._bytes + size <= MAX_BYTES and len(self._waiting) < MAX_MESSAGES:
             self._waiting.append((received, size))
@@ -48,7 +49,9 @@ class Inbox:
             self.overflowed.set()
 
     async def received(self, over: asyncio.Event) -> AsyncGenerator[Received]:
-        """Everything, in order, until ``over``, of which ``wake`` tells; what is left is for the next one who reads."""
+        """Yield everything in order until ``over`` is set. Call ``wake`` after setting it. The rest stays for the next
+        reader.
+        """
         while not over.is_set():
             while self._waiting and not over.is_set():
                 if wait_s := self._pace.wait_s(self._now()):
@@ -64,12 +67,12 @@ class Inbox:
                 await self._news.wait()
 
     def wake(self) -> None:
-        """Look whether it is over."""
+        """Make the reader check ``over``."""
         self._news.set()
 
 
 async def _passed(over: asyncio.Event, wait_s: float) -> None:
-    """Wait so long, unless it is over before."""
+    """Wait ``wait_s`` seconds, or until ``over`` is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
             await over.wait()

@@ -1,4 +1,4 @@
-"""The way to what another library keeps to itself, through the ``…_compat.py`` of that library and nowhere else."""
+"""Access to private attributes of libraries, used only in their ``…_compat.py`` modules."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 
 class Inside:
-    """The private parts of an object, as far as they are listed: ``inside.name`` is its ``_name``, or ``_Class__name``.
+    """The listed private attributes of an object: ``inside.name`` is its ``_name`` or ``_Class__name``.
 
-    Raises RuntimeError where there is no such part, also where one is to be replaced: the library is another one.
+    Raises RuntimeError if an attribute does not exist, also on assignment, because the library's version differs.
     """
 
     def __init__(self, of: Any, names: frozenset[str]) -> None:
         vars(self).update(of=of, names=_by_public_name(names))
 
-    def __getattr__(self, name: str) -> Any:  # for each datagram of a call, some times
+    def __getattr__(self, name: str) -> Any:  # called several times for each datagram of a call
         private = self.names[name]
         try:
             return getattr(self.of, private)
@@ -36,4 +36,4 @@ def _by_public_name(names: frozenset[str]) -> dict[str, str]:
 
 def _gone(of: Any, private: str) -> RuntimeError:
     kind = f"{type(of).__module__}.{type(of).__name__}"
-    return RuntimeError(f"{kind} has no {private}: install the version that pyproject.toml asks for.")
+    return RuntimeError(f"{kind} has no {private}: install the version required by pyproject.toml.")

@@ -1,8 +1,8 @@
-"""The intake from a socket to its parser, a piece at a time: as fast as the client may be, and no faster than it is
-obeyed.
+"""The path from a socket to its parser: one piece at a time, at the client's allowed rate, and after the previous input
+was processed.
 
-What was read and is not yet parsed waits here (one read of the socket), while reading is paused: a client that sends
-more than it may fills its own side of the connection. Knows no protocol.
+Unparsed input (at most one read of the socket) waits here while reading is paused. A client that sends too much fills
+the buffers on its own side of the connection. Knows no protocol.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from app.limits.fair_scheduler import LoopTimeBudget
 from app.limits.rate_limiter import RateLimiter
 
 PIECE_BYTES = 1024
-"""At most 170 frames, half a millisecond to parse."""
+"""At most 170 frames, which take half a millisecond to parse."""
 
 
 def _piece_bytes() -> int:
@@ -22,11 +22,11 @@ def _piece_bytes() -> int:
 
 
 class Intake:
-    """``parse`` takes a piece and returns how many messages it held; ``ready``: whether the next one may follow.
+    """The intake of one connection. ``parse`` receives a piece and returns the number of messages in it.
 
-    ``resume`` is called when nothing waits any more, ``left`` once a client goes on sending more than it may.
-    ``loop_time`` is the client's; ``piece_bytes`` tells how much the parser takes at once where that is not always
-    the same.
+    ``ready`` tells whether the next piece may follow. ``resume`` is called when nothing waits, and ``left`` when the
+    client has exceeded its rate for too long. ``loop_time`` is the client's. ``piece_bytes`` returns how much the
+    parser should receive at once.
     """
 
     def __init__(
@@ -49,22 +49,22 @@ class Intake:
         self._piece_bytes = piece_bytes
         self._unread = memoryview(b"")
         self._timer: asyncio.TimerHandle | None = None
-        self._waits = False  # for its pace, or for a slice
+        self._waits = False  # for its rate limit, or for a slice
         self._closed = False
 
     @property
     def behind(self) -> bool:
-        """Whether something waits: what the client said last is not known yet."""
+        """Whether unparsed input waits."""
         return bool(self._unread)
 
     def put(self, data: bytes) -> None:
-        """Take what was read."""
+        """Add input that was read."""
         if not self._closed:
             self._unread = memoryview(bytes(self._unread) + data if self._unread else data)
             self.go_on()
 
     def go_on(self) -> None:
-        """Parse what waits, as far as that may be now. Called whenever ``ready`` may have become true."""
+        """Parse waiting input as far as allowed. Call it whenever ``ready`` may have become true."""
         while self._unread and not self._waits and self._ready():
             if self._loop_time.used_up:
                 self._waits = True
@@ -78,10 +78,10 @@ class Intake:
             self._resume()
 
     def close(self) -> None:
-        """Nothing more is parsed. May be called twice.
+        """Stop parsing. May be called twice.
 
-        Whom it called is forgotten: a connection that is over is then freed at once, and not by the collector, which
-        would have tens of thousands of objects to look at, all in one turn of the loop.
+        References to callbacks are dropped, so that the connection is freed at once instead of by a long garbage
+        collection.
         """
         self._closed = True
         self._unread = memoryview(b"")

@@ -1,8 +1,8 @@
-"""The listener: connections are accepted a few in each turn of the event loop, so that a flood of them stalls nobody.
+"""The listener: accepts a few connections in each turn of the event loop, so that a flood of them delays nobody.
 
-A place is taken before a handshake over TLS begins: asyncio's own server knows of a connection only when that is over.
-Small messages leave at once: on a socket whose listener was bound by hand, asyncio leaves Nagle's algorithm on, and the
-end of every answer would wait 40 ms for the peer's delayed acknowledgement. Knows no HTTP.
+A connection is counted before its TLS handshake: asyncio's server reports it only afterwards. Small messages are sent
+at once: for a listening socket that was bound by hand, asyncio leaves Nagle's algorithm on, and the end of every
+response would wait 40 ms for a delayed acknowledgement. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from app.transports.tcp_connections import TcpConnection, TcpConnections
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 AT_ONCE = 4
-"""Accepted in a turn, with what they say at first. One at a time would let those wait who come behind many."""
+"""Connections accepted per turn, with their first input. A single one would delay those that arrive after many
+others.
+"""
 BREATH_S = 0.1
-"""Seconds that nobody is accepted where the system has no descriptor, and no memory for one."""
+"""Seconds without accepting after the system ran out of descriptors or memory."""
 
 
 class SocketListener:
-    """Accepts from one bound socket until it is closed; uvicorn takes it for an ``asyncio.Server``.
+    """Accepts from one bound socket until it is closed; uvicorn uses it like an ``asyncio.Server``.
 
-    ``make`` gives a connection its protocol, ``tls`` the context of its handshake, if it has one.
+    ``make`` creates a connection's protocol, ``tls`` returns the context of its handshake, if any.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class SocketListener:
         self._task = asyncio.create_task(self._listen(), name="listener")
 
     def close(self) -> None:
-        """Accept nobody any more; who is connected stays. May be called twice."""
+        """Stop accepting. Open connections stay. May be called twice."""
         self._task.cancel()
 
     async def wait_closed(self) -> None:
@@ -66,10 +68,10 @@ class SocketListener:
                     else:
                         handshakes.create_task(self._open(sock, connection), name=f"open:{address}")
                     if number % AT_ONCE == 0:
-                        await asyncio.sleep(0)  # it would not yield by itself while there is somebody to accept
+                        await asyncio.sleep(0)  # it would not yield while connections are waiting
 
     async def _accept(self) -> tuple[socket.socket, str]:
-        """The next connection, and where it comes from."""
+        """Return the next connection and its address."""
         while True:
             try:
                 sock, peer = await asyncio.get_running_loop().sock_accept(self._sock)
@@ -82,17 +84,17 @@ class SocketListener:
                 return sock, peer[0]
 
     async def _open(self, sock: socket.socket, connection: TcpConnection) -> None:
-        """Shake hands, and hand over to the protocol."""
+        """Complete the handshake, and start the protocol."""
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._make(connection), sock, ssl=self._tls()
             )
-        except OSError:  # no TLS, no TLS that we speak, or it has left
+        except OSError:  # not TLS, an unsupported version, or the peer has left
             connection.gone()
 
 
 def _hang_up(sock: socket.socket) -> None:
-    """End a connection from below its handshake, which then fails."""
-    with suppress(OSError):  # it has left by itself
+    """Shut down a connection during its handshake, which then fails."""
+    with suppress(OSError):  # the peer has already left
         sock.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""The terms of a Live session whose sound a call carries, over WebRTC or of a telephone. Knows neither."""
+"""The opening of a Live session over WebRTC or telephone. Knows neither transport."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.transports.connection import Opening
 
 
 def opening_of(caller: Principal, config: LiveConfig, id: str) -> Opening:
-    """The terms of the session of that id, as its client's settings have them."""
+    """Return the opening of a session with this id and its client's settings."""
     dialect = LiveDialect(config, OutputTimeline(time.monotonic, filled=False), id=id)
     profile = replace(CALL, overlap_ms=OVERLAP_MS)
     return Opening(caller, config.model[:200], config.patch(), profile, dialect, config.history)

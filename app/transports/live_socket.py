@@ -1,7 +1,7 @@
-"""``WS /v1/live/sessions``: a socket whose client speaks the Live protocol; who may connect was decided before.
+"""``WS /v1/live/sessions``: a WebSocket with the Live protocol. The access check has already happened.
 
-Its first event is ``session.start``, which has all settings of the session that follows. From then on it is a
-connection as any other (``connection``), on which the server plays: sound goes out in real time.
+The first event, ``session.start``, contains all settings of the session. Afterwards it is a connection like any other
+(``connection``), on which the server plays: audio is sent in real time.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ from engine.core import Pcm
 
 HUSH_S = 0.1
 HUSH: Pcm = np.zeros(round(HUSH_S * MIC_RATE_HZ), np.int16)
-"""The silence of a muted client that sends nothing, so many seconds of it at a time."""
+"""Silence sent to the session while a muted client sends nothing, in pieces of this length."""
 
 START_S = 120.0
-"""Seconds until ``session.start``: some clients connect while their user is yet to come. Its place is taken already."""
+"""Seconds until ``session.start``: some clients connect before their user arrives. The session slot is already
+taken.
+"""
 
 
 async def live(socket: WebSocket, service: Service, sessions: ResumableSessions) -> None:
-    """Serve one socket, from the handshake to the close."""
+    """Serve one WebSocket from handshake to close."""
     transport = LiveTransport(socket, service)
     try:
         with service.admission.admit(caller_of(socket.scope)) as context:
@@ -64,17 +66,17 @@ async def live(socket: WebSocket, service: Service, sessions: ResumableSessions)
 
 
 class LiveTransport(SocketTransport):
-    """A socket on which the server plays, once its session has begun."""
+    """A WebSocket on which the server plays once the session has started."""
 
     def begin(self, dialect: LiveDialect) -> None:
-        """Speak the dialect of the session that the client has started, and play its sound."""
+        """Use the dialect of the session that the client has started, and play its audio."""
         self._dialect = dialect
         self._sound = LiveSound(dialect.timeline, dialect.config.format, self.channel.outbox.put)
         self.channel.dialect = dialect
         self.channel.sound = self._sound
 
     async def messages(self) -> AsyncGenerator[str | bytes | Received]:
-        """Yield the items that the session begins with, and then what the client sends."""
+        """Yield the session's initial items, and then the client's messages."""
         for item in self._dialect.config.history:
             yield Received(CreateItem(item))
         async with (
@@ -91,13 +93,13 @@ class LiveTransport(SocketTransport):
 async def hushed(
     messages: AsyncGenerator[str | bytes], muted: Callable[[], bool]
 ) -> AsyncGenerator[str | bytes | Received]:
-    """What a client says, and silence while it is muted and says nothing: a turn that it was in comes to its end."""
+    """Yield the client's messages, and silence while it is muted and sends nothing, so that an open turn ends."""
     coming: asyncio.Task[str | bytes | None] | None = None
     try:
         message = await _next(messages)
         while message is not None:
             yield message
-            if not muted():  # which a message alone can change
+            if not muted():  # only a message can change this
                 message = await _next(messages)
                 continue
             coming = asyncio.create_task(_next(messages), name="live-next")
@@ -112,13 +114,13 @@ async def hushed(
 
 
 async def _next(messages: AsyncGenerator[str | bytes]) -> str | bytes | None:
-    """The next message; None behind the last."""
+    """Return the next message; None after the last one."""
     return await anext(messages, None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """A socket whose client has not started its session yet."""
+    """A WebSocket whose client has not started its session yet."""
 
     service: Service
     sessions: ResumableSessions
@@ -140,7 +142,7 @@ class _Opening:
         return connection
 
     async def _started(self) -> Connection:
-        """Read until a ``session.start`` is valid, and refuse everything else. Raises Disconnect."""
+        """Read until a valid ``session.start``, refusing everything else. Raises Disconnect."""
         async with aclosing(self.transport.frames()) as messages:
             async for message in messages:
                 event_id: str | None = None
@@ -154,17 +156,17 @@ class _Opening:
         raise Disconnect
 
     async def _start(self, message: str | bytes) -> tuple[str | None, dict[str, Any]]:
-        """Raises Misread."""
+        """Decode a ``session.start``. Raises Misread."""
         if not isinstance(message, str):
-            raise Misread(Refusal("invalid_event", "Events are JSON in text messages."), None)
+            raise Misread(Refusal("invalid_event", "Send events as JSON in text messages."), None)
         loop_time = self.service.loop_time(self.caller)
         event_id, said = await loop_time.read(partial(parse, message), len(message))
         if not isinstance(said, Start):
-            raise Misread(Refusal("session_not_started", "The first event is session.start.", "type"), event_id)
+            raise Misread(Refusal("session_not_started", "The first event must be session.start.", "type"), event_id)
         return event_id, said.session
 
     def _connection(self, event_id: str | None, session: dict[str, Any]) -> Connection:
-        """Raises Refusal."""
+        """Create the connection. Raises Refusal."""
         config = started(session)
         self.transport.begin(LiveDialect(config, OutputTimeline(self.context.now), event_id))
         opening = Opening(self.caller, config.model[:200], config.patch(), PROFILE)

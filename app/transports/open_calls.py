@@ -1,6 +1,6 @@
-"""The calls that are open, whatever carries them: others may listen to one, command it and end it, by its id.
+"""The open calls of all transports: others may listen to a call, send it events and end it, by its id.
 
-Knows no route, and not what a call is carried by.
+Knows neither routes nor transports.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from app.transports.inbox import Inbox
 
 
 class OpenCall:
-    """A connection that has an ``id`` (the protocol's ``rtc_…``), so that sockets beside it find it.
+    """A connection with an ``id`` (the protocol's ``rtc_…``), by which other WebSockets find it.
 
-    ``inbox`` is the line of all that its client and those sockets say; the history of its ``opening`` comes first.
+    ``inbox`` receives the events of its client and of those WebSockets; the initial items of ``opening`` come first.
     """
 
     def __init__(self, id: str, opening: Opening, inbox: Inbox, connection: Connection) -> None:
@@ -32,13 +32,13 @@ class OpenCall:
 
     @contextmanager
     def listening(self, channel: Channel, most: int) -> Generator[None]:
-        """Put every event of the session into a channel too, while the block lasts; first what the client got first.
+        """Copy every event of the session to a channel while the block lasts, starting with the session's greeting.
 
-        Raises Closed beyond so many listeners.
+        Raises Closed if there are already ``most`` listeners.
         """
         others = self.connection.resumable.others
         if len(others) >= most:
-            message = f"{most} sockets listen to this call already, as many as may."
+            message = f"This call already has its maximum of {most} additional WebSockets."
             raise Closed("too_many_sidebands", message, 429)
         others.add(channel.outbox)
         channel.put(self.connection.session.greeting())
@@ -49,7 +49,7 @@ class OpenCall:
 
 
 class OpenCalls:
-    """The open calls of a server, by their ids."""
+    """The open calls of a server by id."""
 
     def __init__(self) -> None:
         self._calls: dict[str, OpenCall] = {}
@@ -60,7 +60,7 @@ class OpenCalls:
 
     @contextmanager
     def add(self, call: OpenCall) -> Generator[None]:
-        """Let others find a call while the block lasts."""
+        """Make a call available while the block lasts."""
         self._calls[call.id] = call
         try:
             yield
@@ -68,11 +68,11 @@ class OpenCalls:
             del self._calls[call.id]
 
     def find(self, id: str, caller: Principal) -> OpenCall | None:
-        """The call of this id, while it lasts, for those whose it is: its id stands in logs, and is no secret."""
+        """Return the active call with this id if it belongs to the caller: the id appears in logs and is no secret."""
         call = self._calls.get(id)
         return call if call is not None and caller.reaches(call.maker) else None
 
     def hang_up(self, why: str) -> None:
-        """End all of them."""
+        """End all calls."""
         for call in self._calls.values():
             call.connection.hang_up(why)

@@ -1,6 +1,6 @@
-"""Messages on their way to one socket: bounded in seconds of audio and in bytes, read by one writer.
+"""Outgoing messages of one connection: limited in seconds of audio and in bytes, read by one writer.
 
-``put`` never waits, since a session must not. A reader who falls too far behind is told so by ``overflowed``.
+``put`` never waits, since the session must not. ``overflowed`` is set if the writer falls too far behind.
 """
 
 from __future__ import annotations
@@ -9,15 +9,20 @@ import asyncio
 from collections import deque
 
 FRAGMENT_CHARS = 256 * 1024
-"""What of a long text is made to bytes and written at once, in well under a millisecond; a client may take as long for
-it as for a short one."""
+"""Characters of a long text that are encoded and sent at once, in well under a millisecond. The send timeout applies to
+each of these pieces.
+"""
 
 MAX_CHARS = 64 * 1024 * 1024
-"""One retrieved item of five minutes is 20 MB; a client that asks for many and reads none ends here."""
+"""Maximum characters: one retrieved item of five minutes has 20 MB. A client that requests many and reads none is
+disconnected.
+"""
 
 
 class Outbox:
-    """``limit_s`` bounds the audio that waits: pacing puts 1.5 s there, so more means that nobody reads."""
+    """The outbox of one connection. ``limit_s`` limits the waiting audio: pacing needs 1.5 s, so more means that the
+    client does not read.
+    """
 
     def __init__(self, limit_s: float) -> None:
         self.overflowed = False
@@ -28,7 +33,7 @@ class Outbox:
         self._news = asyncio.Event()
 
     def put(self, text: str, seconds: float = 0.0) -> None:
-        """Append a message that carries so much audio. Past a bound it is dropped, and the connection is lost."""
+        """Append a message with ``seconds`` of audio. Beyond a limit it is dropped, and the connection must end."""
         if self._chars + len(text) > MAX_CHARS or self._seconds + seconds > self._limit_s:
             self.overflowed = True
         else:
@@ -38,7 +43,7 @@ class Outbox:
         self._news.set()
 
     def take(self) -> str | None:
-        """The next message if there is one."""
+        """Return the next message, or None."""
         if not self._texts:
             return None
         text, seconds = self._texts.popleft()
@@ -47,7 +52,7 @@ class Outbox:
         return text
 
     async def changed(self) -> None:
-        """Wait for a message, or for the overflow."""
+        """Wait for a message or an overflow."""
         while not self._texts and not self.overflowed:
             self._news.clear()
             await self._news.wait()

@@ -1,7 +1,7 @@
-"""The tie between a session and its client's channels, one after the other: a client that asked for it may come back.
+"""The link between a session and its client's successive channels: a client that enabled it may resume its session.
 
-Ours, not the protocol's. While nobody is connected the session goes on for LINGER_S and makes no sound; its events are
-kept in a bounded log, and a client that comes back gets those that it missed. Knows no socket.
+An extension of the protocol. Without a connection, the session continues for LINGER_S without sending audio. Its events
+are kept in a bounded log, and a client that resumes receives those that it missed. Knows no socket.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ LINGER_S = 20.0
 """Seconds that a session waits for its client."""
 
 EVENT_LOG_CHARS = 4 * 1024 * 1024
-"""A minute of speech in base64, more than leaves before a peer that fell silent is found (25 s)."""
+"""A minute of speech in base64: more than is sent before a lost connection is detected (25 s)."""
 
 OPEN_S = 12.0
-"""Seconds until events can go over the new channel of a client that comes back."""
+"""Seconds until the new channel of a resuming client must be open."""
 
 
 class NoWayBack(Exception):
-    """The session can't be taken up again; ``status`` is HTTP's, ``code`` the API's."""
+    """The session can't be resumed; ``status`` is the HTTP status, ``code`` the API's error code."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class NoWayBack(Exception):
 
 
 class EventLog:
-    """The last events of a session, by their number."""
+    """The last events of a session by number."""
 
     def __init__(self, limit_chars: int = EVENT_LOG_CHARS) -> None:
         self._limit = limit_chars
@@ -53,7 +53,7 @@ class EventLog:
         """The number of the last event."""
 
     def add(self, text: str) -> None:
-        """Keep the next event; forget the oldest ones for it."""
+        """Store the next event, dropping the oldest ones if necessary."""
         self.last += 1
         self._texts.append(text)
         self._chars += len(text)
@@ -61,12 +61,12 @@ class EventLog:
             self._chars -= len(self._texts.popleft())
 
     def forget(self) -> None:
-        """Nobody comes back for them."""
+        """Drop all events."""
         self._texts.clear()
         self._chars = 0
 
     def after(self, number: int) -> list[str] | None:
-        """The events behind that number; None if some of them are forgotten, or never were."""
+        """Return the events after this number; None if some of them were dropped or never existed."""
         missed = self.last - number
         if not 0 <= missed <= len(self._texts):
             return None
@@ -74,42 +74,42 @@ class EventLog:
 
 
 class ResumableSession:
-    """A session as its client's channels see it: over one after the other, if its client asked for that."""
+    """A session over its client's channels, one after the other if the client enabled resuming."""
 
     def __init__(self, channel: Channel, maker: Principal) -> None:
         self.maker = maker
-        """The caller whose session it is."""
+        """The caller who owns the session."""
         self.away: Callable[[], None] = lambda: None
-        """Called when nobody listens any more."""
+        """Called when no client is connected any longer."""
         self.back: Callable[[float | None], None] = lambda last_seen_s: None
-        """Called when somebody does again."""
+        """Called when a client has reconnected."""
         self.on_event: Callable[[ServerEvent], None] = lambda event: None
-        """Called with each event, once it is on its way."""
+        """Called with each event after it was queued for sending."""
         self.ended = asyncio.Event()
         self.disconnect = Disconnect()
-        """The reason why the session ended, once it has."""
+        """The reason for the session's end, once it has ended."""
         self.others: set[Outbox] = set()
-        """Outboxes that listen beside the client."""
+        """Outboxes of additional listeners."""
         self.sound = channel.sound
-        """The sound of the last channel, where the server plays."""
+        """The audio of the latest channel, if the server plays."""
         self.dialect = channel.dialect
-        """The words in which the client and the session understand each other."""
+        """The client's dialect."""
         self._channel: Channel | None = channel
         self._attached = asyncio.Event()
         self._event_log: EventLog | None = None
 
     @property
     def keeps(self) -> bool:
-        """Whether the session waits for a client that is gone."""
+        """Whether the session waits for a client that has disconnected."""
         return self._event_log is not None
 
     def keep(self) -> None:
-        """Number and keep all events from now on. May be called twice."""
+        """Number and store all events from now on. May be called twice."""
         if self._event_log is None:
             self._event_log = EventLog()
 
     def emit(self, event: ServerEvent) -> None:
-        """Send an event to the client that is connected; never waits."""
+        """Send an event to the connected client. Never waits."""
         sound: bytes | None = None
         if isinstance(event, AudioDeltaEvent) and self.sound is not None:
             self.sound.play(sound := event.pcm)
@@ -131,13 +131,13 @@ class ResumableSession:
                 outbox.put(text, seconds)
 
     def _put_beside(self, text: str | None, seconds: float) -> None:
-        """The client has that sound from elsewhere."""
+        """Send audio to additional listeners, since the client receives it as media."""
         if text is not None:
             for outbox in self.others:
                 outbox.put(text, seconds)
 
     async def received(self) -> AsyncGenerator[Received]:
-        """Yield what the client says, over one channel after the other, until the client stays away."""
+        """Yield the client's messages over successive channels until it does not come back."""
         while self._channel is not None:
             channel = self._channel
             async with aclosing(channel.received()) as received:
@@ -153,11 +153,11 @@ class ResumableSession:
                     await self._attached.wait()
 
     def missed(self, after: int) -> list[str] | None:
-        """The events behind that number; None if they are not all there any more."""
+        """Return the events after this number; None if some of them were dropped."""
         return None if self._event_log is None else self._event_log.after(after)
 
     async def carry(self, channel: Channel) -> None:
-        """Carry the session over a channel until that is over. Raises Disconnect if that is the session's end, too."""
+        """Run the session over a channel until the channel ends. Raises Disconnect if this ends the session too."""
         disconnect = await channel.carry()
         if not self.keeps:
             raise disconnect
@@ -167,7 +167,7 @@ class ResumableSession:
         await channel.say_goodbye(disconnect)
 
     async def come_back(self, channel: Channel, after: int) -> None:
-        """Go on over another channel until that one is over: the events behind ``after`` are sent again there."""
+        """Continue over another channel until it ends, first sending the events after number ``after`` again."""
         why = Disconnect()
         try:
             async with CycleFreeTaskGroup() as tasks:
@@ -180,7 +180,7 @@ class ResumableSession:
         await channel.say_goodbye(why)
 
     def detach(self, channel: Channel) -> None:
-        """A channel is over. May be called twice."""
+        """Detach a channel that has ended. May be called twice."""
         channel.over.set()
         if self._channel is channel:
             self._attached.clear()
@@ -189,7 +189,7 @@ class ResumableSession:
                 self.away()
 
     def end(self, disconnect: Disconnect) -> None:
-        """The session is over: whoever carries it says goodbye."""
+        """End the session; its channel then closes the connection."""
         self.disconnect = disconnect
         self._put(self.dialect.farewell(disconnect.ended))
         self.ended.set()
@@ -201,9 +201,9 @@ class ResumableSession:
         raise Disconnect(self.disconnect.code, self.disconnect.reason, self.disconnect.how)
 
     async def _attach(self, channel: Channel, after: int) -> None:
-        """Events and sound go over this channel from the moment at which they can; one left behind is let go.
+        """Switch to this channel once it is open, and release the previous one.
 
-        Where sound is no event, it is not in the log: what was played since the client was last seen is played again.
+        If audio is sent as media, it is not in the log: audio played since the client was last seen is played again.
         """
         try:
             async with asyncio.timeout(OPEN_S):
@@ -211,7 +211,7 @@ class ResumableSession:
         except TimeoutError:
             raise Disconnect(1006, "the client did not connect") from None
         if (missed := self.missed(after)) is None:
-            raise Disconnect(GOING_AWAY, "it came too late", "goodbye")
+            raise Disconnect(GOING_AWAY, "the client resumed too late", "goodbye")
         if channel.over.is_set() or self.ended.is_set():
             return
         for text in missed:
@@ -226,14 +226,14 @@ class ResumableSession:
 
 
 class ResumableSessions:
-    """The sessions of a server whose clients may come back, by the digest of their tokens; ``server`` is its name."""
+    """The resumable sessions of a server by the digest of their tokens; ``server`` is the server's name."""
 
     def __init__(self, server: str | None = None) -> None:
         self._server = server
         self._kept: dict[bytes, ResumableSession] = {}
 
     def issue(self, resumable: ResumableSession) -> str:
-        """A new token for a session; those before are void."""
+        """Issue a new token for a session; earlier ones become invalid."""
         self.forget(resumable)
         resumable.keep()
         token = new_id("resume", self._server)
@@ -241,24 +241,24 @@ class ResumableSessions:
         return token
 
     def find(self, token: str, after: str, caller: Principal) -> tuple[ResumableSession, int]:
-        """The session of a token, and the number behind which its events are to be told. Raises NoWayBack.
+        """Return the session of a token, and the number of the last event that its client received. Raises NoWayBack.
 
-        It is its owner's: with another key a token is worth nothing. A page may come back with a newer client secret.
+        Only the key that opened the session may resume it. A page may use a newer client secret of that key.
         """
         resumable = self._kept.get(_digest(token))
         if resumable is None or resumable.ended.is_set() or resumable.maker.owner != caller.owner:
-            message = f"There is no such session, or it is over: open a new one.{elsewhere(token, self._server)}"
+            message = f"Unknown or ended session: open a new one.{elsewhere(token, self._server)}"
             raise NoWayBack(404, "resume_not_found", message)
         number = int(after) if after.isascii() and after.isdecimal() and len(after) < 10 else -1
         if resumable.missed(number) is None:
-            raise NoWayBack(410, "resume_gap", "Events behind 'after' are not kept any more: open a new session.")
+            raise NoWayBack(410, "resume_gap", "Events after number 'after' are no longer stored: open a new session.")
         return resumable, number
 
     def forget(self, resumable: ResumableSession) -> None:
-        """Its session is over. May be called twice."""
+        """Remove an ended session. May be called twice."""
         self._kept = {digest: one for digest, one in self._kept.items() if one is not resumable}
 
 
 def _digest(token: str) -> bytes:
-    """Return a token's digest: how long a look-up takes tells something about digests, and nothing about tokens."""
+    """Return a token's digest. The time of a look-up reveals something about digests, but nothing about tokens."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

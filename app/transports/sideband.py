@@ -1,8 +1,8 @@
-"""A second socket on a call (``/v1/realtime?call_id=…``, ``/v1/live/sessions/ID/attach``): it sees the call's events
-and may send it commands, in the call's own dialect.
+"""An additional WebSocket on a call (``/v1/realtime?call_id=…``, ``/v1/live/sessions/ID/attach``).
 
-For a backend that watches a page's call, or runs its tools. It leaves without ending the call, and ends with it. The
-call is one of its own: made with its key, or with a client secret that its key made.
+It receives the call's events and may send events, in the call's dialect, so that a backend can watch a page's call or
+run its tools. Closing it does not end the call; the end of the call closes it. The call must belong to the backend's
+key, or to a client secret that this key made.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from engine.aio.task_group import CycleFreeTaskGroup
 
 
 async def sideband(socket: WebSocket, service: Service, calls: OpenCalls, id: str, kind: type[Dialect]) -> None:
-    """One connection to the call of that id, from the handshake to the close; the call speaks that ``kind``."""
+    """Serve one additional WebSocket on the call with this id. The call's dialect must be ``kind``."""
     call = calls.find(id, caller_of(socket.scope))
     if call is None or not isinstance(call.connection.resumable.dialect, kind):
         gone = elsewhere(id, service.settings.name)
-        await deny(socket, 404, "call_not_found", f"There is no call {id[:64]!r}, or it is over.{gone}")
+        await deny(socket, 404, "call_not_found", f"No active call {id[:64]!r}.{gone}")
         return
     transport = SocketTransport(socket, service)
     transport.channel.dialect = call.connection.resumable.dialect

@@ -1,10 +1,14 @@
-"""uvicorn's WebSocket protocol, with five ends that it leaves open.
+"""uvicorn's WebSocket protocol, with additional handling of connections that end abnormally.
 
-A peer that takes nothing any more can be cut off (``parley.abort`` in the scope's extensions); one that sent a frame
-too large, or bad UTF-8, gets to read the close code although it is still sending; and a connection that was refused
-with a response is no error of ours. How long a peer may take to leave is in the table of ``connections``. Frames are
-parsed a few at a time and at the pace that a client may have, those included that make no message (``intake``). A text
-of megabytes goes out in fragments, between which others have their turn. Knows no event.
+- A client that reads nothing can be aborted (``parley.abort`` in the scope's extensions).
+- A client that sent a frame too large, or invalid UTF-8, can read the close code while it is still sending.
+- A connection that was refused with a response is not logged as an error.
+- The deadlines for closing are in the table of ``tcp_connections``.
+- Frames are parsed a few at a time, at the client's allowed rate, including frames that complete no message
+  (``intake``).
+- A text of megabytes is sent in fragments, between which other clients have their turn.
+
+Knows no event.
 """
 
 from __future__ import annotations
@@ -32,16 +36,19 @@ from app.transports.uvicorn_compat import (
 )
 
 TOO_MUCH = 1008
-"""The close code for a client that goes on sending more messages than it may."""
+"""Close code for a client that has exceeded its message rate for too long."""
 
 SILENCE_S = 1.0
-"""A peer whose input cannot be parsed has read our close frame, and sent all that it will, once it sends nothing for so
-long. A client library tells its user why only when the connection ends."""
+"""Seconds without input after which a client whose input can't be parsed counts as having read the close frame. Client
+libraries report the reason only when the connection ends.
+"""
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """One connection. ``pace`` is its client's; ``own`` makes its address of the peer's. Each fragment of a long text
-    is to be taken within ``send_timeout_s``."""
+    """One connection. ``pace`` is its rate limiter; ``own`` maps the peer's address to the client's.
+
+    The client must read each fragment of a long text within ``send_timeout_s``.
+    """
 
     _broken = False
 
@@ -65,14 +72,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._intake = Intake(self._parse, self._ready, self._resume_reading, self._cut_off, pace, self._loop_time)
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """``transport`` is a TcpConnection: it carried HTTP until now."""
+        """Start the protocol. ``transport`` is the TcpConnection that carried HTTP until now."""
         self._connection = cast("TcpConnection", transport)
         super().connection_made(transport)
         self._loop_time.belong(self._own(self.client[0]) if self.client else "")
 
     def handle_connect(self, event: Request) -> None:
         if not _is_ascii(event):
-            self._refuse("The headers of a WebSocket handshake are ASCII.")
+            self._refuse("The headers of a WebSocket handshake must be ASCII.")
             return
         super().handle_connect(event)
         if self.response.status_code == 101:
@@ -87,15 +94,17 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             return
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
-            self.handshake_complete = True  # with a refusal; uvicorn would log a handshake that was forgotten
+            self.handshake_complete = True  # with a refusal; otherwise uvicorn would log an incomplete handshake
         if message["type"] == "websocket.accept":
             self._connection.enter(State.OPEN)
         elif self.close_sent:
             self._connection.enter(State.CLOSING)
 
     async def _send_long(self, text: str) -> None:
-        """Raises ClientDisconnected, and TimeoutError for a peer that takes nothing. One that is cancelled leaves no
-        half of a message: the rest is written at once."""
+        """Send a text in fragments. Raises ClientDisconnected, and TimeoutError for a client that reads nothing.
+
+        If cancelled, it sends the rest of the message at once.
+        """
         at = 0
         try:
             while at < len(text):
@@ -105,7 +114,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
                 if self.disconnected or self.close_sent:
                     raise ClientDisconnected
                 self._send_fragment(text, at, at := at + FRAGMENT_CHARS)
-                await asyncio.sleep(0)  # what was done is counted here
+                await asyncio.sleep(0)  # the work is counted here
         except asyncio.CancelledError:
             if 0 < at < len(text) and not (self.disconnected or self.close_sent):
                 self._send_fragment(text, at, len(text))
@@ -117,7 +126,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.transport.write(b"".join(self.conn.data_to_send()))
 
     def _refuse(self, why: str) -> None:
-        """Answer a handshake that cannot be understood, which uvicorn would leave without one."""
+        """Answer an invalid handshake, which uvicorn would leave without a response."""
         self.handshake_initiated = self.handshake_complete = self.close_sent = True
         self.transport.write(self.conn.reject(HTTPStatus.BAD_REQUEST, why).serialize())
         self.transport.close()
@@ -139,7 +148,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._parsed += len(self.conn.events)
         super().handle_events()
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
-            self._refuse(f"This is no WebSocket handshake: {self.conn.handshake_exc.__cause__}.")
+            self._refuse(f"Invalid WebSocket handshake: {self.conn.handshake_exc.__cause__}.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._intake.close()
@@ -147,12 +156,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._silence.cancel()
         self._connection.gone()
         super().connection_lost(exc)
-        # What waits for the rest of its frame or message goes now: this object may live until the collector comes.
+        # Free unfinished frames and messages now, since this object may live until the garbage collector runs.
         self.frames = []
         self.conn.reader.buffer.clear()
 
     def handle_ping(self) -> None:
-        """A peer that reads nothing is owed an answer to its last pings only (RFC 6455, 5.5.3): they would pile up."""
+        """Store the pongs until they can be sent. A client that reads nothing needs only the latest (RFC 6455,
+        5.5.3).
+        """
         self._pongs = b"".join(self.conn.data_to_send())
         if self.writable.is_set():
             self._send_pongs()
@@ -172,7 +183,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         return self._parsed
 
     def _ready(self) -> bool:
-        """Whether what was said before is obeyed."""
+        """Return whether the previous input was processed."""
         return self.close_sent or self.queue.empty()
 
     def _pause_reading(self) -> None:
@@ -186,11 +197,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def _cut_off(self) -> None:
-        self.conn.fail(TOO_MUCH, "more messages than are taken from one client, for a minute")
+        self.conn.fail(TOO_MUCH, "message rate exceeded for a minute")
         self.handle_parser_exception()
 
     def handle_parser_exception(self) -> None:
-        """Closing with unread input would reset the connection, and the peer would lose our close frame."""
+        """Close without resetting the connection: with unread input, the client would lose our close frame."""
         close = self.conn.close_sent
         self._broken = self.close_sent = True
         self._intake.close()
@@ -207,16 +218,16 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._silence = self.loop.call_later(SILENCE_S, self.transport.close)
 
     def eof_received(self) -> None:
-        """The peer has finished, and asyncio closes the transport behind our back."""
+        """Close the connection, since asyncio closes the transport without notice."""
         self.transport.close()
 
     def keepalive_timeout(self) -> None:
-        if self.read_paused:  # its answer may lie in what we have not read
+        if self.read_paused:  # the pong may be in the unread input
             self.pong_timer = self.loop.call_later(cast("float", self.ping_timeout), self.keepalive_timeout)
         else:
             super().keepalive_timeout()
 
 
 def _is_ascii(request: Request) -> bool:
-    """Whether the headers that make the handshake are: websockets would fail on others."""
+    """Return whether the handshake's headers are ASCII, which the ``websockets`` library requires."""
     return all(value.isascii() for name, value in request.headers.raw_items() if name.lower().startswith("sec-"))

@@ -37,7 +37,7 @@ from app.client_address import subscriber
 
 
 class State(Enum):
-    """The side that waits for the other one, and for what."""
+    """Which side waits for the other one, and for what."""
 
     HANDSHAKE = auto()
     HEAD = auto()
@@ -56,26 +56,26 @@ DEADLINES_S: dict[State, float] = {
     State.HANDSHAKE: 10.0,  # a slow phone needs one or two
     State.HEAD: 10.0,
     State.BODY: 130.0,
-    State.REST: 10.0,  # closing a connection with unread input resets it, and the peer would lose its answer
+    State.REST: 10.0,  # closing a connection with unread input resets it, and the client would lose its response
     State.READING: 30.0,
-    State.IDLE: 75.0,  # longer than clients and proxies keep a connection, else they send into one that is closing
+    State.IDLE: 75.0,  # longer than clients and proxies keep a connection, so that they never use one that is closing
     State.CLOSING: 10.0,
     State.UPGRADE: 10.0,
 }
-"""Seconds that a connection may stay in a state."""
+"""Maximum seconds in a state."""
 
 WAITING = frozenset(DEADLINES_S) - {State.UPGRADE}
-"""The states in which the server waits for its peer."""
+"""States in which the server waits for the client."""
 
 _UNREAD = frozenset({State.HANDSHAKE, State.READING, State.CLOSING})
-"""States in which a close would wait for the peer once more."""
+"""States in which a close would wait for the client again."""
 
 
 class TcpConnection:
-    """One peer, from its accept to its end: a transport (whose attributes it has), and the deadline of its state.
+    """One connection from accept to end: wraps a transport (whose attributes it has), and tracks the state's deadline.
 
-    ``subscriber`` is whose it is, if that can be told. ``cut`` ends it while there is no transport yet; ``moved`` is
-    told of each change of state.
+    ``subscriber`` is its owner, if known. ``cut`` ends it as long as it has no transport; ``moved`` is called after
+    each change of state.
     """
 
     def __init__(self, subscriber: str | None, cut: Callable[[], None], moved: Callable[[TcpConnection], None]) -> None:
@@ -90,14 +90,14 @@ class TcpConnection:
         return getattr(self._transport, name)
 
     def carry(self, transport: asyncio.BaseTransport) -> None:
-        """There is a transport now: it is what is closed, and cut."""
+        """Set the transport."""
         self._transport = transport
         self._cut = self._transport.abort
         if self.state is State.GONE:
             self._cut()
 
     def enter(self, state: State) -> None:
-        """The state is this one now. Where it was before, its deadline stays."""
+        """Change the state. Re-entering the current state keeps its deadline."""
         if self.state in (state, State.GONE):
             return
         if self._timer is not None:
@@ -108,21 +108,21 @@ class TcpConnection:
         self._moved(self)
 
     def said_something(self) -> None:
-        """The peer goes on: others have kept the server waiting for longer, although the deadline stays."""
+        """Record activity: the connection is no longer the longest waiting one, although its deadline stays."""
         self._moved(self)
 
     def close(self) -> None:
-        """End it once the peer has read what is on its way to it."""
+        """End the connection once the client has read the pending output."""
         self.enter(State.CLOSING)
         self._transport.close()
 
     def cut(self) -> None:
-        """End it now."""
+        """End the connection now."""
         self.gone()
         self._cut()
 
     def gone(self) -> None:
-        """It has ended. May be called twice."""
+        """Record the end of the connection. May be called twice."""
         self.enter(State.GONE)
 
     def _expire(self) -> None:
@@ -133,11 +133,11 @@ class TcpConnection:
 
 
 class TcpConnections:
-    """All connections of one server, ``most`` at a time.
+    """All connections of one server, at most ``most`` at a time.
 
-    ``idle`` of them may keep it waiting, and ``idle_per_address`` of one address (of one network of 64 bits
-    with IPv6); where ``shared(address)``, many clients may stand behind one address, and the second bound doesn't hold.
-    ``count`` is called for each that is cut for another one.
+    At most ``idle`` of them may wait for their client, and ``idle_per_address`` of one address (with IPv6, of one /64
+    network). The second limit does not apply if ``shared(address)``, since many clients may share it. ``count`` is
+    called for each connection that is closed for another one.
     """
 
     def __init__(
@@ -154,8 +154,8 @@ class TcpConnections:
         self._shared = shared
         self._count = count
         self._all: set[TcpConnection] = set()
-        self._waiting: dict[TcpConnection, None] = {}  # first the one that has kept the server waiting for longest
-        self._of: Counter[str | None] = Counter()  # of these, each subscriber's
+        self._waiting: dict[TcpConnection, None] = {}  # the longest waiting one first
+        self._of: Counter[str | None] = Counter()  # number of waiting connections by subscriber
 
     def __len__(self) -> int:
         return len(self._all)
@@ -165,11 +165,13 @@ class TcpConnections:
 
     @property
     def idle(self) -> int:
-        """Return how many connections keep the server waiting."""
+        """Return how many connections wait for their client."""
         return len(self._waiting)
 
     def accept(self, address: str, cut: Callable[[], None]) -> TcpConnection | None:
-        """A new connection, which ``cut`` ends; None if there is no room for it, nor another one that could go."""
+        """Return a new connection, which ``cut`` ends; None if there is neither room nor an idle connection to
+        close.
+        """
         if len(self._all) >= self._most and not self.cut_oldest():
             return None
         whose = None if self._shared(address) else subscriber(address)
@@ -179,7 +181,7 @@ class TcpConnections:
         return connection
 
     def cut_oldest(self, whose: str | None = None) -> bool:
-        """Cut the one that waits for longest, of all or of one subscriber's. Whether there was one."""
+        """Close the longest waiting connection, of all or of one subscriber. Returns whether there was one."""
         for connection in self._waiting:
             if whose is None or connection.subscriber == whose:
                 self._count()

@@ -1,7 +1,7 @@
-"""The parts of uvicorn that are no promise of it and are extended here, as they were read in the versions of READ.
+"""Private parts of uvicorn that are extended here, verified for the versions in READ.
 
-With another version ``test_uvicorn_compat`` says what to read again: the methods that ``HttpProtocol``,
-``SocketProtocol`` and ``Server`` override or call, and the attributes that they look at.
+For another version, ``test_uvicorn_compat`` lists what to verify again: the methods that ``HttpProtocol``,
+``SocketProtocol`` and ``Server`` override or call, and the attributes that they use.
 """
 
 from uvicorn._types import ASGIReceiveEvent as ASGIReceiveEvent

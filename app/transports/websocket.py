@@ -1,7 +1,8 @@
-"""``WS /v1/realtime``: text frames to events and back; who may connect was decided before.
+"""``WS /v1/realtime``: text frames to events and back. The access check has already happened.
 
-A socket is accepted here, for a new session, for one that its client comes back to, or to wait until one is free. What
-follows is the life that every transport has (``connection``). Knows no event but those that refuse or wait.
+A WebSocket is accepted for a new session, for a session that its client resumes, or to wait in the admission queue.
+Afterwards it is a connection like on any transport (``connection``). Knows no events except those for refusing and
+waiting.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ from engine.aio.task_group import CycleFreeTaskGroup
 
 SUBPROTOCOL = "realtime"
 EARLY_BYTES = 256 * 1024
-"""Bytes that are kept of a client which waits for its session: its settings and first items. Empty messages take room,
-too."""
+"""Bytes kept for a client in the admission queue: its settings and first items. Empty messages count too."""
 TRY_LATER = 1013
 FAREWELL = 1000
-"""Closed on purpose; a page that is reloaded goes away with 1001, and a lost connection shows as 1005 or 1006."""
+"""The client closed the connection on purpose. A reloaded page uses 1001, and a lost connection shows as 1005 or
+1006.
+"""
 
 
 async def realtime(socket: WebSocket, service: Service, sessions: ResumableSessions) -> None:
-    """One socket, from the handshake to the close: a new session, or one that its client comes back to."""
+    """Serve one WebSocket from handshake to close: a new session, or one that its client resumes."""
     token, caller = socket.query_params.get("resume"), caller_of(socket.scope)
     try:
         if beta.asked_for(socket.headers.get("openai-beta", ""), socket.scope.get("subprotocols", ())):
@@ -68,7 +70,7 @@ async def realtime(socket: WebSocket, service: Service, sessions: ResumableSessi
 
 
 async def accept(socket: WebSocket) -> None:
-    """Upgrade; a browser is told the one protocol of those it offered."""
+    """Accept the upgrade with the offered subprotocol that we support, if any."""
     offered = socket.scope.get("subprotocols", ())
     await socket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
 
@@ -80,21 +82,23 @@ async def deny(socket: WebSocket, status: int, code: str, message: str) -> None:
 
 
 class SocketTransport:
-    """A socket that is accepted, or will be; it answers in its client's part of the event loop's time. Its channel does
-    not hold it: who serves it does."""
+    """A WebSocket, accepted or not yet. It works within its client's share of the event loop's time.
+
+    Its channel holds only a weak reference to it.
+    """
 
     def __init__(self, socket: WebSocket, service: Service) -> None:
         limits = service.settings.limits
         self._socket = socket
         self._timeout_s = limits.send_timeout_s
-        self._early = deque[str | bytes]()  # what came before there was a session
+        self._early = deque[str | bytes]()  # messages that arrived before the session
         self.channel = Channel(proxy(self), limits, service.loop_time(caller_of(socket.scope)))
 
     def messages(self) -> AsyncGenerator[str | bytes | Received]:
         return self.frames()
 
     async def frames(self) -> AsyncGenerator[str | bytes]:
-        """Yield what the client sends, until it says goodbye. Raises Disconnect where the connection is lost."""
+        """Yield the client's messages until it closes the connection. Raises Disconnect if the connection is lost."""
         while self._early:
             yield self._early.popleft()
         while (message := await self._socket.receive())["type"] != "websocket.disconnect":
@@ -106,14 +110,14 @@ class SocketTransport:
     async def send(self, text: str) -> None:
         try:
             await self._socket.send_text(text)
-        except (WebSocketDisconnect, RuntimeError):  # RuntimeError: it is closed already
+        except (WebSocketDisconnect, RuntimeError):  # RuntimeError: already closed
             raise Disconnect(1006, "the client vanished") from None
 
     async def run(self) -> None:
-        """A socket has no work of its own."""
+        """Do nothing: a WebSocket has no other work."""
 
     async def collect(self) -> None:
-        """Keep what a waiting client says, up to a bound; the rest waits in the socket. Raises Disconnect."""
+        """Store messages of a waiting client up to a limit; further ones stay unread. Raises Disconnect."""
         early, room = deque[str | bytes](), EARLY_BYTES
         try:
             async with aclosing(self.frames()) as messages:
@@ -124,7 +128,7 @@ class SocketTransport:
                         return
         finally:
             self._early = early
-        raise Disconnect(1000, "the client left the line")
+        raise Disconnect(1000, "the client left the admission queue")
 
     async def close(self, disconnect: Disconnect) -> None:
         if disconnect.how == "gone":
@@ -140,7 +144,7 @@ class SocketTransport:
 
 
 async def _refuse_beta(socket: WebSocket) -> None:
-    """Refuse as the hosted service does: with an event, which clients show, and a close code of its own."""
+    """Refuse as OpenAI does: with an event, which clients display, and a special close code."""
     await accept(socket)
     log("session.beta_refused")
     await socket.send_text(encode(ErrorEvent(beta.refusal(), None))[0])
@@ -148,7 +152,7 @@ async def _refuse_beta(socket: WebSocket) -> None:
 
 
 def _opening(socket: WebSocket) -> Opening:
-    """The settings that the session begins with: those of the client's secret, and the kind that its address names."""
+    """Return the initial settings: those of the client secret, and the session type in the URL."""
     caller = caller_of(socket.scope)
     kind: dict[str, Any] = {"type": "transcription"} if socket.query_params.get("intent") == "transcription" else {}
     settings = {**(caller.secret.session if caller.secret is not None else {}), **kind}
@@ -156,7 +160,7 @@ def _opening(socket: WebSocket) -> Opening:
 
 
 async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions) -> None:
-    """A session for a client that would rather wait for it than be refused. Raises Closed if the line is full, too."""
+    """Wait for a session slot instead of being refused. Raises Closed if the queue is full too."""
     transport, caller = SocketTransport(socket, service), caller_of(socket.scope)
     channel = transport.channel
     with ExitStack() as session, ExitStack() as place:
@@ -177,7 +181,7 @@ async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions
 
 
 async def _in_line(transport: SocketTransport, service: Service, waiter: Waiter) -> None:
-    """Wait until it is the client's turn. Raises Disconnect, or Closed if it takes too long."""
+    """Wait for the client's turn. Raises Disconnect, or Closed if it takes too long."""
     wait_s = service.settings.limits.wait_s
     try:
         async with asyncio.timeout(wait_s), CycleFreeTaskGroup() as tasks:

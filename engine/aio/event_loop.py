@@ -1,7 +1,8 @@
-"""The event loop that a process of ours runs on: uvloop's where it is to be had, else asyncio's own.
+"""The event loop of Parley's processes: uvloop if it is installed, otherwise asyncio's own.
 
-A hand-over between processes is two wake-ups and what the loops do around them, and uvloop does that in C: a third less
-in all (benchmarks.overhead). uvicorn makes the same choice for the server. Knows nothing of what runs.
+A message between two processes costs two wake-ups plus the event loop's own work. uvloop does that work in C, which
+makes the whole hand-over a third faster (measured by benchmarks.overhead). uvicorn makes the same choice for the
+server.
 """
 
 from __future__ import annotations
@@ -13,23 +14,24 @@ from typing import Any, TypeVar
 
 try:
     from uvloop import new_event_loop
-except ImportError:  # there is none for Windows
+except ImportError:  # uvloop does not support Windows
     from asyncio import new_event_loop
 
 T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run ``main`` as ``asyncio.run`` does, on that loop."""
+    """Run ``main`` like ``asyncio.run``, but on uvloop if it is installed."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
 
 
 def settle() -> None:
-    """Keep the collector from what has been loaded: else it looks through all of it now and then, in mid-speech.
+    """Exclude all objects that exist now from garbage collection. Call it once everything is loaded.
 
-    A full collection takes 94 ms with torch and transformers loaded, 28 ms without; afterwards, well under one.
+    Otherwise full collections scan these objects again and again, in the middle of an answer. A full collection takes
+    94 ms with torch and transformers loaded, 28 ms without them, and well under 1 ms after this call.
     """
     gc.collect()
     gc.freeze()
-    gc.collect()  # it waits for a quarter as much garbage as it found objects the last time: now it has found none
+    gc.collect()  # the next full collection starts at a quarter of the objects that this one finds: now none

@@ -1,7 +1,6 @@
-"""A logging handler that nobody ever waits for: lines are kept in a bounded queue, and a thread of its own writes them.
+"""A logging handler that never blocks its caller: a bounded queue holds the lines, and a thread writes them.
 
-A pipe that nobody reads, or a disk that is full, costs lines and nothing else; how many were left out is told once
-lines are taken again. Knows no line's content.
+If nobody reads the pipe, or the disk is full, lines are dropped. Their number is logged once writing works again.
 """
 
 from __future__ import annotations
@@ -13,14 +12,17 @@ import threading
 from contextlib import suppress
 
 MOST_LINES = 2000
-"""Some seconds of the busiest server, half a megabyte."""
+"""Maximum number of queued lines: a few seconds of the busiest server, half a megabyte."""
 
 LAST_S = 1.0
-"""Seconds that the end of a process waits for its last lines to be taken."""
+"""Maximum seconds that ``flush`` and ``close`` wait for the last lines to be written."""
 
 
 class LineWriter(logging.Handler):
-    """A writer to a file descriptor, past the stream's own lock: that one is held for as long as a write takes."""
+    """A log handler that writes to a file descriptor.
+
+    It bypasses the stream object: a stream holds its lock for as long as a write takes.
+    """
 
     def __init__(self, descriptor: int = 2, most: int = MOST_LINES) -> None:
         super().__init__()
@@ -31,12 +33,12 @@ class LineWriter(logging.Handler):
         self._thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line if there is room for it."""
+        """Queue a line; drop and count it if the queue is full."""
         if self._closed:
             return
         try:
             line = self.format(record) + "\n"
-        except Exception:  # noqa: BLE001 - a line that can't be written must not end the work that it reports
+        except Exception:  # noqa: BLE001 - a log line that cannot be formatted must not break its caller
             self.handleError(record)
             return
         if self._thread is None:
@@ -48,7 +50,7 @@ class LineWriter(logging.Handler):
             self._left_out += 1
 
     def flush(self) -> None:
-        """Wait until what is there was written, but for LAST_S at most."""
+        """Wait until all queued lines are written, for a few seconds at most (see LAST_S)."""
         if self._thread is None:
             return
         written = threading.Event()
@@ -59,7 +61,7 @@ class LineWriter(logging.Handler):
         written.wait(LAST_S)
 
     def close(self) -> None:
-        """Write what is there, and no more. May be called twice."""
+        """Write the queued lines and accept no further ones. May be called twice."""
         if not self._closed:
             self.flush()
         self._closed = True
@@ -74,12 +76,12 @@ class LineWriter(logging.Handler):
                 continue
             if left_out := self._left_out:
                 self._left_out = 0
-                line += b"%d lines were left out: nobody took them in time\n" % left_out
+                line += b"%d log lines were dropped: the output was blocked\n" % left_out
             self._write(line)
 
     def _write(self, line: bytes) -> None:
         try:
             while line:
                 line = line[os.write(self._descriptor, line) :]
-        except OSError:  # a full disk, or a pipe whose reader is gone
+        except OSError:  # a full disk, or a pipe without a reader
             self._left_out += 1

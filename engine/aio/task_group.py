@@ -1,7 +1,4 @@
-"""What leaves no circle behind when it is over: a circle stays in memory until the collector of all garbage comes.
-
-Knows nothing of the server.
-"""
+"""Helpers that avoid reference cycles, so that objects are freed at once and not at the next garbage collection."""
 
 from __future__ import annotations
 
@@ -14,7 +11,11 @@ from weakref import WeakMethod
 
 
 class CycleFreeTaskGroup(asyncio.TaskGroup):
-    """A group whose end by an error holds no frame: those that it passed would hold the error, and it them."""
+    """A task group that leaves no reference cycle when it ends with an error.
+
+    An exception refers to the frames that it passed through, and their local variables may refer to the exception. This
+    group clears those frames.
+    """
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -26,19 +27,21 @@ class CycleFreeTaskGroup(asyncio.TaskGroup):
             raise
         finally:
             error = where = None
-            self._parent_task = None  # as Python's own groups do from 3.13 on
+            self._parent_task = None  # Python's own task groups do this from 3.13 on
 
 
 def let_go(error: BaseException) -> None:
-    """Let an error go of the frames that it came through, as far as they are over; so do those in a group."""
+    """Clear the finished frames in the traceback of an error, and of each error in an exception group."""
     traceback.clear_frames(error.__traceback__)
     for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
         let_go(one)
 
 
 def weak_method(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A bound method that does not hold its owner; once that is gone, nothing is called. So an object gives its own
-    parts what they are to call."""
+    """Return a callable that calls a bound method without keeping its owner alive.
+
+    It returns None once the owner is gone. Objects use it for callbacks that they pass to their own parts.
+    """
     found = WeakMethod(method)
 
     def called(*given: Any) -> Any:

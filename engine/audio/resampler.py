@@ -1,4 +1,4 @@
-"""Sound of one rate as sound of another, while it comes: what was carried over from one piece shapes the next."""
+"""Streaming conversion of mono audio between sample rates."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _FORMATS = {"int16": "s16", "float32": "flt"}
 
 
 class Resampler(Generic[Sample]):
-    """Streaming conversion of mono sound to another rate: however it is cut, the samples are the same.
+    """Streaming sample rate converter for mono audio. The result does not depend on how the input is cut into pieces.
 
-    What it holds back (1 to 2 ms) comes with ``flush``.
+    It holds back the last 1 to 2 ms of its input until ``flush``.
     """
 
     def __init__(self, from_hz: int, to_hz: int, dtype: type[Sample] = np.int16) -> None:
@@ -30,7 +30,14 @@ class Resampler(Generic[Sample]):
         self._graph = None if from_hz == to_hz else _resampling(from_hz, to_hz, self._format)
 
     def push(self, samples: NDArray[Sample]) -> NDArray[Sample]:
-        """[n] at the one rate to [about n * to / from] at the other."""
+        """Convert the next piece.
+
+        Args:
+            samples: [n] samples at ``from_hz``; int16, or float32 in [-1, 1].
+
+        Returns:
+            About n * to_hz / from_hz samples at ``to_hz``, of the same dtype.
+        """
         if self._graph is None or not len(samples):
             return samples
         frame = av.AudioFrame.from_ndarray(
@@ -38,10 +45,11 @@ class Resampler(Generic[Sample]):
         )
         frame.sample_rate = self._from_hz
         self._graph.push(frame)
-        return self._pulled(self._graph)  # once: that there is no more is an exception, which takes as long
+        # Pull only once: an empty graph raises an exception, which costs as much as a pull.
+        return self._pulled(self._graph)
 
     def flush(self) -> NDArray[Sample]:
-        """Return the rest; the resampler starts afresh after it."""
+        """Return the samples that were held back. Afterwards the resampler starts afresh."""
         if self._graph is None:
             return np.empty(0, self._dtype)
         self._graph.push(None)
@@ -50,20 +58,23 @@ class Resampler(Generic[Sample]):
         return rest
 
     def _pulled(self, graph: Graph) -> NDArray[Sample]:
-        """Return the samples that come of one frame, or of the end: one frame, or none."""
+        """Return the samples of one output frame; empty if there is none."""
         with suppress(av.error.BlockingIOError, av.error.EOFError):
             return cast("NDArray[Sample]", cast("av.AudioFrame", graph.pull()).to_ndarray()).reshape(-1)
         return np.empty(0, self._dtype)
 
 
 def resample(samples: NDArray[Sample], from_hz: int, to_hz: int) -> NDArray[Sample]:
-    """A whole clip: [n] to [about n * to / from]."""
+    """Convert a whole clip: [n] samples at ``from_hz`` to about [n * to_hz / from_hz] samples at ``to_hz``."""
     resampler: Resampler[Sample] = Resampler(from_hz, to_hz, samples.dtype.type)
     return np.concatenate([resampler.push(samples), resampler.flush()])
 
 
 def _resampling(from_hz: int, to_hz: int, form: str) -> Graph:
-    """Build the graph of av.AudioResampler without the thread per core that it starts for each: a session has three."""
+    """Build the same filter graph as av.AudioResampler, but with one thread.
+
+    av.AudioResampler starts one thread per CPU core, and each session has three resamplers.
+    """
     graph = Graph()
     graph.threads = 1
     source = graph.add("abuffer", sample_rate=f"{from_hz}", sample_fmt=form, channel_layout="mono")

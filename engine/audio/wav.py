@@ -1,4 +1,4 @@
-"""Sound as a file that every program reads."""
+"""WAV files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from engine.core import MIC_RATE_HZ, Pcm
 
 
 def wav(pcm: Pcm) -> bytes:
-    """int16 [samples] at MIC_RATE_HZ as a WAV file."""
+    """Return a WAV file of mono 16-bit audio.
+
+    Args:
+        pcm: int16 [samples] at MIC_RATE_HZ.
+
+    Returns:
+        The bytes of the file.
+    """
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:
         writer.setnchannels(1)

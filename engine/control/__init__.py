@@ -1,1 +1,1 @@
-"""The engine in the server's process: routes requests and supervises workers, without torch."""
+"""The part of the engine that runs in the server's process: it routes requests and supervises workers. No torch."""

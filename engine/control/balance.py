@@ -1,4 +1,4 @@
-"""The choice of a replica for a request: one policy per pool, by its name in the configuration."""
+"""Load balancing: the choice of a replica for a request. Each pool has one policy, named by the configuration."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from engine.errors import ConfigError
 
-SLOW = 1.5  # a replica counts as slower than another from this factor on: smaller differences are noise
+SLOW = 1.5  # the ratio of step times from which a replica counts as slower: smaller differences are noise
 
 
 class Replica(Protocol):
-    """One host of a stage. ``id`` is stable and never used again; ``worker`` names the process it lives in."""
+    """One host of a stage. ``id`` is unique for ever; ``worker`` is the id of its process."""
 
     @property
     def id(self) -> str: ...
@@ -49,7 +49,7 @@ class Member(Generic[R]):
 
     @property
     def queued(self) -> int:
-        """Upper bound of the reported queue that can still be waiting: the leases of that time that are not over."""
+        """Upper bound of the reported queue that can still be waiting: leases of that time that have not ended."""
         return min(self.queue, sum(lease in self.leases for lease in self.counted)) if self.queue else 0
 
 
@@ -73,7 +73,7 @@ def _wait(member: Member[Any], members: Sequence[Member[Any]]) -> float:
 
 
 def slowness(member: Member[Any], members: Sequence[Member[Any]]) -> float:
-    """Return the ratio of a member's step time to the quickest member's; 1 if the difference may be noise."""
+    """Return the ratio of a member's step time to that of the fastest member; 1 if the difference may be noise."""
     quickest_s = min((one.step_s for one in members if one.step_s), default=0.0)
     ratio = member.step_s / quickest_s if quickest_s else 1.0
     return ratio if ratio >= SLOW else 1.0
@@ -89,10 +89,10 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 def policy(balance: str) -> Policy:
     """Return a new policy by its name. Raises ConfigError for an unknown name.
 
-    The policy raises ValueError if it is given no member, or a member with a negative queue.
+    The policy raises ValueError for an empty list of members, or a member with a negative queue.
     """
     if balance not in POLICIES:
-        raise ConfigError(f"balance: {balance!r:.60} is none of {', '.join(POLICIES)}")
+        raise ConfigError(f"balance: {balance!r:.60} is not one of {', '.join(POLICIES)}")
     choose = POLICIES[balance]()
 
     def choose_checked(members: Sequence[Member[Any]]) -> Member[Any]:

@@ -12,12 +12,12 @@ from engine.errors import EngineError, RequestError, StageUnavailable
 
 
 class Changes:
-    """The changes that a fleet supports. Each method returns when its change is done."""
+    """The changes that a fleet supports. Each method returns when its change is complete."""
 
     def __init__(self, fleet: Fleet, workers: Sequence[WorkerSpec]) -> None:
         self._fleet = fleet
         self._workers = workers
-        self._one = asyncio.Lock()  # two at a time would count each other's workers
+        self._one = asyncio.Lock()  # concurrent changes would count each other's workers
 
     async def scale(self, stage: str, count: int) -> None:
         """Scale a stage, and the stages that share its workers, to ``count`` replicas.
@@ -30,12 +30,12 @@ class Changes:
     async def restart(self) -> None:
         """Replace the workers one after another: each is drained once its successor is ready.
 
-        Workers that joined from other machines are left alone: they are restarted where they were started.
+        Workers that joined from other machines are left alone: restart them there.
         """
         await self._do(self._restart)
 
     async def _do(self, change: Callable[[], Awaitable[None]]) -> None:
-        """Run a change as a task of the fleet: it ends with the fleet, and not when its caller stops waiting."""
+        """Run a change as a task of the fleet, so that it also goes on if its caller is cancelled."""
         errors: list[EngineError | OSError] = []
 
         async def guarded() -> None:

@@ -1,4 +1,4 @@
-"""A request as its caller sees it: the answer's chunks, its ledger, and the reports on its playback."""
+"""A request as its caller sees it: the answer's chunks, its timing, and the reports on its playback."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from engine.ipc.messages import PlayoutState
 from engine.pipeline import Terms
 from engine.stream import Stream, Taken
 
-SLACK_S = 0.1  # no codec's frame lasts longer: sound that ends this near its limit had no room for more
+SLACK_S = 0.1  # longer than any codec frame: audio that ends this close to its limit was cut off
 
 
 class Chunks:
-    """The chunks that the client of a request gets: an async iterator that ends, or raises one EngineError."""
+    """The chunks of an answer: an async iterator that ends, or raises one EngineError."""
 
     def __init__(self, request: Request, terms: Terms = ()) -> None:
         self.request = request
         self.timeline = Timeline(time.monotonic(), terms)
-        self.stream = Stream()  # bounded by the credit of the runs that fill it, so text never waits behind sound
+        self.stream = Stream()  # bounded by the credit of the runs that fill it, so text never waits for audio
         self.given: Counts = {}
         self.hosts: set[StageReplica] = set()
         self.state: PlayoutState | None = None
         self.preemptible = request.preemptible
         self._playing_since_s: float | None = None
         self._usage: Usage | None = None
-        self._pieces = 0  # of text: about as many tokens
+        self._pieces = 0  # of text: about the number of tokens
 
     def __aiter__(self) -> AsyncIterator[Output]:
         return self
 
     async def __anext__(self) -> Output:
-        return cast("Output", await anext(self.stream))  # a stage that would emit another is not hosted
+        return cast("Output", await anext(self.stream))  # workers reject stages that emit other chunks
 
     @property
     def ledger(self) -> Ledger | None:
@@ -48,7 +48,7 @@ class Chunks:
 
     @property
     def marks_ms(self) -> dict[str, float]:
-        """All marks of its timeline so far, in milliseconds since the commit."""
+        """All timeline marks so far, in milliseconds since the commit (the end of the user's turn)."""
         return {name: (at_s - self.timeline.commit_s) * 1000 for name, at_s in self.timeline.marks.items()}
 
     @property
@@ -57,21 +57,22 @@ class Chunks:
         return None if self._playing_since_s is None else time.monotonic() - self._playing_since_s
 
     def claim(self) -> None:
-        """Make the request no longer preemptible: its answer is awaited now."""
+        """Make the request no longer preemptible, because its answer is now awaited."""
         self.preemptible = False
 
     def speculative(self) -> None:
-        """Report that the answer is held back, because the user may go on speaking. Awaited requests come first."""
+        """Report that the answer is held back, because the user may go on speaking. Awaited requests have priority."""
         self._report("held")
 
     def confirmed(self) -> None:
-        """Report that an answer that was held back is awaited."""
+        """Report that an answer that was held back is now awaited."""
         self._report("due")
 
     def played(self, skipped_s: float = 0.0) -> None:
-        """Report that the first sample plays now. Before this report, audio counts as playing as soon as it is made.
+        """Report that playback starts now. Without this report, audio counts as playing as soon as it is made.
 
-        The first ``skipped_s`` seconds, which are silence, are not played.
+        Args:
+            skipped_s: Seconds of silence at the beginning that are not played.
         """
         self._playing_since_s = time.monotonic() - skipped_s
         self._report("playing", skipped_s)
@@ -90,9 +91,10 @@ class Chunks:
         self.stream.put(chunk, taken)
 
     def end(self) -> None:
-        """End an answer whose stages are all done. If its audio was cut off, send its Usage again with that finish.
+        """End an answer whose stages have all ended. If its audio was cut off, send Usage again with finish "length".
 
-        A thinker that was stopped with its voice has sent none; then its pieces of text count as tokens.
+        If the thinker was stopped together with its voice, it has sent no Usage. Its pieces of text then count as
+        tokens.
         """
         cut = self.given.get("audio", 0) >= (self.request.max_audio_s - SLACK_S) * SPEAKER_RATE_HZ
         usage = self._usage or Usage(output_tokens=self._pieces)
@@ -100,7 +102,7 @@ class Chunks:
             self.put(msgspec.structs.replace(usage, finish="length", prompt_ids=()))
 
     def mark(self, moments: Mapping[str, float]) -> None:
-        """Note events of the request: monotonic seconds, by name."""
+        """Record events of the request: monotonic seconds by name."""
         for name, at_s in moments.items():
             self.timeline.mark(name, at_s)
 

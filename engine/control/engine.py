@@ -23,10 +23,18 @@ from engine.pipeline import Pipeline
 
 
 class Engine:
-    """``async with Engine(spec) as engine:`` starts the workers and waits until every one is warm."""
+    """A running deployment. ``async with Engine(spec) as engine:`` starts its workers and waits until all are warm."""
 
     def __init__(self, spec: EngineSpec) -> None:
-        """Raises ConfigError for an invalid deployment, and WeightsError if models are missing on this machine."""
+        """Check a deployment.
+
+        Args:
+            spec: The deployment.
+
+        Raises:
+            ConfigError: The deployment is invalid.
+            WeightsError: Models are missing on this machine.
+        """
         if spec.launcher != "ray" and spec.cluster.listen is None:  # otherwise they may be on other machines
             check_here(name for stage in spec.stages for name in stage.all_weights)
         self.spec = spec = written_out(spec)
@@ -54,7 +62,7 @@ class Engine:
 
     @property
     def model(self) -> ModelInfo:
-        """Return the model that is loaded. Raises StageUnavailable before the start."""
+        """Return the description of the loaded model. Raises StageUnavailable before the start."""
         return self._pipeline.model
 
     @property
@@ -64,12 +72,12 @@ class Engine:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The stages without a replica that accepts requests; lost ones are being started again."""
+        """The stages without a replica that accepts requests. Lost replicas are being restarted."""
         return tuple(name for name, pool in self._fleet.pools.items() if not pool.slots)
 
     @property
     def unavailable(self) -> dict[str, str]:
-        """The stages that are up but unavailable, with the reason: the server that each of them asks is down."""
+        """The stages that run but cannot work, with the reason: the remote server that they call is down."""
         reasons: dict[str, list[str]] = {}
         for replica in self.replicas():
             reasons.setdefault(replica.stage, []).append(replica.unavailable)
@@ -83,9 +91,10 @@ class Engine:
         }
 
     def slots(self, request: Request) -> dict[str, int]:
-        """Return the total capacity for requests like this one, for each stage that it passes.
+        """Return how many requests like this one can run at once, for each stage that it passes.
 
-        Raises RequestError if no route through the stages can serve it.
+        Raises:
+            RequestError: The pipeline cannot serve the request.
         """
         infos = [self._pipeline.stages[place] for place in self._pipeline.route(request).stages]
         return {info.name: self._fleet.pools[info.name].slots // info.slots_of(request) for info in infos}
@@ -97,8 +106,14 @@ class Engine:
     async def scale(self, stage: str, count: int) -> None:
         """Scale a stage, and the stages that share its workers, to ``count`` replicas.
 
-        Returns when new replicas are ready and surplus ones have finished their requests. Raises RequestError if the
-        deployment does not allow it.
+        It returns when new replicas are ready and surplus ones have finished their requests.
+
+        Args:
+            stage: The stage's name.
+            count: The number of replicas.
+
+        Raises:
+            RequestError: The stage is unknown, or the deployment does not allow that many replicas.
         """
         await self._changes.scale(stage, count)
 
@@ -107,15 +122,14 @@ class Engine:
         await self._changes.restart()
 
     def open(self, request: Request, inputs: AsyncIterator[Chunk] | None = None) -> AbstractAsyncContextManager[Chunks]:
-        """Open a request for the duration of the block; leaving the block aborts it.
+        """Open a request for the duration of the block. Leaving the block aborts the request.
 
         Args:
             request: The request.
-            inputs: The user's Speech (and VideoFrame) chunks of a ``live`` request, which end with the turn.
+            inputs: The user's Speech (and VideoFrame) chunks of a ``live`` request. They end with the user's turn.
 
         Returns:
-            A context manager of the answer's chunks. The iterator raises one EngineError if the request fails; its
-            resources are free by then.
+            A context manager of the answer's chunks. If the request fails, iterating raises one EngineError.
         """
         return self._orchestrator.open(request, inputs)
 

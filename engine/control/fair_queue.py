@@ -1,4 +1,4 @@
-"""The requests that wait for a slot of a stage, and which of them is next. It never waits itself: the pool does.
+"""The queue of requests that wait for a slot of a stage. It only orders them: the pool does the waiting.
 
 An owner is the client or user that a request belongs to. Owners with equally many slots take turns.
 """
@@ -20,16 +20,16 @@ class QueuedLease:
     round: int
     """Owners take turns in rounds: each round has at most one request of each owner."""
     turn: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the request should look for a slot, or find out that it was rejected."""
+    """Set when the request should look for a slot, or has been rejected."""
     rejected: bool = False
     """Whether it lost its place to a request of another owner."""
 
 
 class FairQueue:
-    """At most ``limit`` waiting requests of the stage ``name``.
+    """A queue of at most ``limit`` waiting requests of the stage ``name``.
 
-    Scheduling order: (1) the owner that holds the fewest slots, (2) the earliest round, (3) first come, first served.
-    A full queue still accepts an owner that has fewer requests in it than another owner; the last request of that other
+    Scheduling order: (1) the owner that holds the fewest slots, (2) the earliest round, (3) first come, first served. A
+    full queue still accepts an owner that has fewer requests in it than another owner; the last request of that other
     owner is rejected.
     """
 
@@ -81,10 +81,10 @@ class FairQueue:
             del self._held[owner]
 
     def wake_all(self) -> None:
-        """Have every request look for a slot."""
+        """Wake every request, so that it looks for a slot."""
         for waiter in self._waiters:
             waiter.turn.set()
 
     def overloaded(self) -> Overloaded:
         """Return the error of a rejected request."""
-        return Overloaded(f"{self._name} is full and {self._limit} requests wait already; try again later")
+        return Overloaded(f"{self._name} is busy and {self._limit} requests are already waiting; try again later")

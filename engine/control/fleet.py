@@ -1,6 +1,6 @@
-"""The workers of an engine: started, monitored, restarted after a loss, added and removed while it serves.
+"""The workers of an engine: started, monitored, restarted after a loss, added and removed at run time.
 
-Every change ends in a pool's join, drain or leave.
+Every change ends in a join, drain or leave of a pool.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 
-SAME_CLOCK_S = 1.0  # clocks of two machines differ by more; a heartbeat from this machine is never that late
-UNREAD = 4  # turns of the event loop that read heartbeats which arrived while it was blocked
+SAME_CLOCK_S = 1.0  # clocks of two machines differ by more; a heartbeat on one machine never takes that long
+UNREAD = 4  # turns of the event loop in which heartbeats that arrived while it was blocked are read
 
 
 class Fleet:
-    """All workers. ``start`` returns when every stage has its replicas, ``close`` when no worker is left."""
+    """All workers. ``start`` returns when every stage has its replicas, ``close`` when all workers have ended."""
 
     def __init__(self, spec: EngineSpec, launcher: Launcher) -> None:
         self.pools: dict[str, Pool] = {}
@@ -44,7 +44,7 @@ class Fleet:
         self._membership = Membership(spec.heartbeat, self._loop.time)
         self.placements: dict[str, Placement] = {}
         self._workers: dict[str, RemoteWorker] = {}
-        """Every worker that has joined, by its id, until its process has ended; includes draining ones."""
+        """Every worker that has joined, by its id, until its process has ended. Includes draining workers."""
         self._changed = asyncio.Event()
         """Set when a deadline of a worker may have become earlier."""
         self._has_worker = {stage: asyncio.Event() for worker in spec.workers for stage in worker.stages}
@@ -70,7 +70,7 @@ class Fleet:
                     for stage in worker.stages if not worker.replicas else ():
                         starting.create_task(self._has_worker[stage].wait(), name=f"await:{stage}")
         except TimeoutError:
-            raise StageUnavailable(f"the workers were not ready after {self._spec.start_s:g} s") from None
+            raise StageUnavailable(f"the workers were not ready within {self._spec.start_s:g} s") from None
         except BaseExceptionGroup as group:
             error = plain(group)
             if isinstance(error, EngineError):
@@ -111,7 +111,7 @@ class Fleet:
                     await self._stop(placement, placement.worker)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a coroutine as a task of the fleet, which ends when the fleet does. It must not fail."""
+        """Run a coroutine as a task of the fleet. It ends with the fleet, and must not fail."""
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -125,7 +125,7 @@ class Fleet:
         return placement
 
     async def begin(self, placement: Placement) -> None:
-        """Start a worker for a placement, which replaces the current one, and restart it after losses.
+        """Start a worker for a placement, replacing the current one, and restart it after losses.
 
         Raises the EngineError that prevents the start; StageUnavailable if the worker is not ready in time.
         """
@@ -151,7 +151,7 @@ class Fleet:
         except BaseException as error:
             await self._stop(placement, worker)
             if isinstance(error, TimeoutError) and limit.expired():
-                message = f"the worker {placement.name} was not ready after {self._spec.start_s:g} s"
+                message = f"the worker {placement.name} was not ready within {self._spec.start_s:g} s"
                 raise StageUnavailable(message) from None
             raise
         return worker
@@ -160,7 +160,7 @@ class Fleet:
         if not worker.alive:
             raise ReplicaLost(f"the worker {worker.id} ended as soon as it was ready")
         if not placement.wanted:
-            raise StageUnavailable(f"the worker {worker.id} is not wanted any more")
+            raise StageUnavailable(f"the worker {worker.id} was removed while it started")
         for info in hello.stages:
             self._check_vocabulary(info)
         placement.worker = self._workers[worker.id] = worker
@@ -180,11 +180,11 @@ class Fleet:
         self._changed.set()
 
     def _check_vocabulary(self, info: StageInfo) -> None:
-        """Raises WeightsError for a replica with another vocabulary than the others."""
+        """Raise WeightsError if a replica's tokenizer differs from that of the other replicas."""
         pool = self.pools.get(info.name)
         if pool is not None and len(pool) and pool.info.facets.tokenizer != info.facets.tokenizer:
             raise WeightsError(
-                f"this worker's {info.name} has another vocabulary than the replicas that serve already; give it the "
+                f"this worker's {info.name} has a different tokenizer than the running replicas; give it the "
                 "same weights, or restart the server"
             )
 
@@ -202,12 +202,12 @@ class Fleet:
         self._changed.set()
 
     async def _watch(self) -> None:
-        """Give up the workers that are silent or stuck. A check that fails ends no request: it is tried again."""
+        """Fence off workers that are silent or stuck. A failed check affects no request and is repeated."""
         while True:
             try:
                 await self._look_when_due()
-            except Exception:  # the watch is no part of serving
-                log.exception("a look at the workers failed")
+            except Exception:  # an error in monitoring must not stop the server
+                log.exception("checking the workers failed")
                 await asyncio.sleep(self._spec.heartbeat.interval_s)
 
     async def _look_when_due(self) -> None:
@@ -227,21 +227,21 @@ class Fleet:
 
     def _give_up(self, id: str, why: str) -> None:
         if worker := self._workers.get(id):
-            log.warning("the worker %s is given up: %s", id, why)
+            log.warning("the worker %s is stopped: %s", id, why)
             worker.hung = True
             worker.fence()
 
     async def _keep(self, placement: Placement, worker: RemoteWorker) -> None:
-        """Wait for the end of a worker, and start a successor unless there is one, or none is wanted.
+        """Wait for the end of a worker, and start a successor unless there is one or none is wanted.
 
-        Each worker has its own task for this: a draining one may take long while another is lost.
+        Each worker has its own task for this, because draining one may take long.
         """
         if await self._outlive(placement, worker):
             while placement.wanted and placement.worker is None:
                 await self._bring_back(placement)
 
     async def _outlive(self, placement: Placement, worker: RemoteWorker) -> bool:
-        """Wait for the end of a worker and clean up. Return whether its placement is empty then."""
+        """Wait for the end of a worker and clean up. Return whether its placement is empty afterwards."""
         try:
             await worker.gone.wait()
         finally:
@@ -260,7 +260,7 @@ class Fleet:
         """Stop a worker. A failure to do so is logged, and affects no other worker."""
         try:
             await placement.launcher.stop(worker)
-        except Exception:  # whatever the place raises where the worker runs
+        except Exception:  # launchers may raise anything
             log.exception("the worker %s could not be stopped", worker.id)
 
     async def _bring_back(self, placement: Placement) -> None:
@@ -272,20 +272,20 @@ class Fleet:
                 await self.begin(placement)
             except (EngineError, OSError) as error:  # a TimeoutError is one of the latter
                 self._membership.lost(placement.name)
-                log.warning("the worker %s does not come back: %s", placement.name, error)
+                log.warning("the worker %s could not be restarted: %s", placement.name, error)
             else:
-                log.warning("the worker %s is back", placement.name)
+                log.warning("the worker %s has been restarted", placement.name)
 
     async def _take_in(self, joining: JoiningWorker) -> None:
-        """Launch a worker that joins from another machine, and keep it for as long as it stays."""
+        """Start a worker that joins from another machine, and wait for its end."""
         try:
             placement = self._joining.placement(joining)
         except EngineError as error:
-            log.warning("a worker is refused: %s", error)
+            log.warning("a joining worker is refused: %s", error)
             joining.refuse(error.code, str(error))
             return
         if (before := self.placements.get(placement.name)) and before.worker:
-            before.worker.fence()  # it has lost its connection, or it would not join again
+            before.worker.fence()  # its connection is lost: otherwise it would not join again
         self.placements[placement.name] = placement
         try:
             await asyncio.sleep(self._membership.penalty_s(placement.name, self._lonely(placement)))
@@ -294,7 +294,7 @@ class Fleet:
             await self._outlive(placement, worker)
         except (EngineError, TimeoutError) as error:
             self._membership.lost(placement.name)
-            log.warning("the worker %s does not join: %s", placement.name, error)
+            log.warning("the worker %s could not join: %s", placement.name, error)
         finally:
             joining.drop()
             if self.placements.get(placement.name) is placement:

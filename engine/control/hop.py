@@ -1,4 +1,4 @@
-"""One hop of a request: the neighbouring stages that it passes on one worker, their input and their output."""
+"""One hop of a request: neighbouring stages on one worker, with their input and output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Hop:
     first: int
     """The index of its first pool."""
     end: int
-    """The index after its last pool; before it runs, the furthest that it may reach."""
+    """The index after its last pool. Before the hop runs: the highest index that it may reach."""
     inputs: ReplayBuffer
     onward: Stream
     """The input of the next hop."""
@@ -33,11 +33,11 @@ class Hop:
     losses: int = 0
     """Replicas that were lost, possibly because of this request."""
     steps_lost: int = 0
-    """Steps with this request that failed without ending it."""
+    """Steps with this request that failed without ending the request."""
     again: bool = False
-    """Whether it has begun before, so that what it gave then is left out."""
+    """Whether it has run before. The output of that run is then left out."""
     alone: bool = False
-    """Whether it must step alone, because it may have caused the failure of a step or a replica."""
+    """Whether its request must step alone, because it may have caused the failure of a step or a replica."""
 
     def pools(self, pools: Sequence[Pool]) -> Sequence[Pool]:
         """Return the pools of this hop, given all pools of the request."""

@@ -1,7 +1,7 @@
-"""The hops of one request: each runs it through neighbouring stages on a worker, on another one if that is lost.
+"""The hops of one request. Each runs through neighbouring stages on one worker, and moves to another if that is lost.
 
-A hop keeps what it was fed, and counts what it has passed on, so that it can begin again elsewhere; when and how it
-does is Recovery's to say. Neither the client nor the next hop notices more than a pause.
+A hop stores its input and counts its output, so that it can begin again on another worker. RequestRecovery decides
+when. The client and the next hop notice only a pause.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from engine.stream import ReplayBuffer, Stream, Taken, closing
 
 log = logging.getLogger(__name__)
 
-BYTES_REPLAYED = 64 << 20  # of input that a hop keeps: half an hour of speech, or 4000 hidden rows in float32
-RESUME_S = 5.0  # seconds that a resume waits for a slot where there are replicas: it holds slots of later stages
+BYTES_REPLAYED = 64 << 20  # input that a hop stores: half an hour of speech, or 4000 hidden rows in float32
+RESUME_S = 5.0  # seconds that a resume waits for a slot: it already holds slots of later stages
 
 
 class Hops:
-    """One request's hops. They share the client's stream, the timeline, the deadline, and the checkpoints."""
+    """The hops of one request. They share the client's stream, the timeline, the deadline, and the checkpoints."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Hops:
         self._recovery = RequestRecovery(chunks, pools)
         self._running: dict[Hop, asyncio.Task[None]] = {}
         self._committed = asyncio.Event()
-        self._frames: deque[VideoFrame] = deque(maxlen=PICTURES)  # for the stages that begin behind the ears
+        self._frames: deque[VideoFrame] = deque(maxlen=PICTURES)  # for the stages that start after the user's turn
 
     def begin(self, inputs: AsyncIterator[Chunk] | None) -> None:
         """Start the first hop and the task that feeds it; the task ends with the hop."""
@@ -77,11 +77,11 @@ class Hops:
 
     @property
     def _behind_ears(self) -> Sequence[Pool]:
-        """Return the stages that begin once the turn is over."""
+        """Return the stages that start when the user's turn has ended."""
         return self._pools[self._route.ears :] if self._route.ears else ()
 
     async def _listen(self, inputs: AsyncIterator[Chunk], turn: Stream) -> None:
-        """The user's turn as it arrives; its end is the commit, from which the answer is awaited."""
+        """Pass the user's turn on as it arrives. Its end is the commit: from then on the answer is awaited."""
         watches = bool(self._pools[0].info.takes & kinds(VideoFrame))
         try:
             async with closing(inputs):
@@ -94,14 +94,14 @@ class Hops:
         except EngineError:
             raise
         except Exception as error:
-            log.error("%s: the request's input broke", self._chunks.request.id, exc_info=error)
-            raise RequestError("The request's input broke while it was read; the server's log says why.") from error
+            log.error("%s: reading the request's input failed", self._chunks.request.id, exc_info=error)
+            raise RequestError("Reading the request's input failed. See the server's log.") from error
         self._chunks.timeline.commit_s = time.monotonic()
         self._committed.set()
         turn.close()
 
     async def _prepare(self, pool: Pool) -> None:
-        """Have a stage warm up what is known of the prompt while the user speaks: dropped where the turn is."""
+        """Let a stage warm up the known part of the prompt while the user speaks; undo it if the turn is cancelled."""
         replica = pool.likely(self._chunks.request.session)
         if replica is None:
             return
@@ -113,8 +113,10 @@ class Hops:
             raise
 
     def _look(self, frame: VideoFrame) -> None:
-        """Keep a frame for the stages behind the ears, which begin with the commit, and show it to those that prepare
-        for the answer by looking along."""
+        """Store a frame for the stages after the speech recogniser, which start at the commit.
+
+        Also let those stages that use the camera prepare for it now.
+        """
         self._frames.append(frame)
         request = self._chunks.request
         for pool in self._behind_ears:
@@ -123,7 +125,7 @@ class Hops:
                 replica.host.prepare(wire.Prepare("", pool.info.name, _showing(request, (), [frame])))
 
     async def _say(self, turn: Stream) -> None:
-        """Send a text that is spoken as it stands to the client and to the voice, word by word."""
+        """Send a text that is spoken verbatim to the client and to the voice, word by word."""
         words = list(texts(re.findall(r"\s*\S+\s*", self._route.say)))
         for text in words:
             self._chunks.put(text)
@@ -138,10 +140,10 @@ class Hops:
         return task
 
     async def _follow(self, hop: Hop) -> None:
-        """Run a hop to its end, on another replica where one is lost.
+        """Run a hop to its end, on another replica if one is lost.
 
-        Its inputs end with it, so that a hop which ends early holds up nobody upstream. A voice that was cut off ends
-        the thinker, too: the rest of the answer could not be heard.
+        Its input stream ends with it, so that a hop that ends early does not block earlier stages. If a voice was cut
+        off, the thinker is stopped too: the rest of its answer could not be heard.
         """
         lost: ReplicaLost | None = None
         host: RemoteWorker | None = None
@@ -159,7 +161,7 @@ class Hops:
                 except ReplicaLost as error:
                     await self._recovery.lost(hop, host, error)
                     lost = error
-                    log.warning("%s: %s; it goes on elsewhere", self._chunks.request.id, error)
+                    log.warning("%s: %s; it continues on another replica", self._chunks.request.id, error)
         except StageUnavailable as error:
             if lost is not None:
                 raise ReplicaLost(f"{lost}, and {error}") from error
@@ -175,10 +177,10 @@ class Hops:
 
     @asynccontextmanager
     async def _leased(self, hop: Hop) -> AsyncGenerator[StageReplica]:
-        """A replica of the first stage, and the same worker's next stages as far as they have room.
+        """Lease a replica of the first stage, and the same worker's next stages as far as they have free slots.
 
-        Where a lost worker had hosted more of them than the new one does, another hop takes the rest, and ``hop.end``
-        is drawn in. (A slot is waited for in stage order only; a resume, which may not be, waits but so long.)
+        If the new worker hosts fewer stages than the lost one, another hop takes the rest and ``hop.end`` is reduced.
+        Slots are leased in stage order. A resume cannot keep to that order, so it only waits for a limited time.
         """
         async with AsyncExitStack() as leases:
             request = self._chunks.request
@@ -190,7 +192,7 @@ class Hops:
                     replica = await leases.enter_async_context(lease)
             except TimeoutError:
                 raise StageUnavailable(
-                    f"a replica of {first.info.name} was lost, and no other had room in time; try again"
+                    f"a replica of {first.info.name} was lost, and no other had a free slot in time; try again"
                 ) from None
             end, ears = hop.first + 1, self._route.ears
             while end < hop.end and end != ears and self._pools[end].has_room_on(replica.worker, slots[end]):
@@ -209,7 +211,7 @@ class Hops:
         return self._chunks.preemptible
 
     def _split(self, hop: Hop, end: int, near: str) -> None:
-        """Give the stages from ``end`` on to a hop of their own."""
+        """Give the stages from ``end`` on their own hop."""
         between = Stream()
         late = end == self._route.ears
         self._start(replace(hop, first=end, inputs=ReplayBuffer(between, BYTES_REPLAYED), near=near, late=late))
@@ -235,7 +237,7 @@ class Hops:
             if client:
                 self._chunks.put(chunk, taken)
             if further and hop.end == self._route.ears and isinstance(chunk, Transcript) and not chunk.final:
-                taken()  # nobody reads it before the commit, and then there is more: it would only use up credit
+                taken()  # not read before the commit, and outdated by then: it would only use up credit
             elif further:
                 count(hop.given, chunk)
                 hop.onward.put(chunk, taken)
@@ -246,6 +248,6 @@ class Hops:
 
 
 def _showing(request: Request, messages: Sequence[Message], frames: Iterable[VideoFrame]) -> Request:
-    """The request with these messages, and then what the user showed."""
+    """Return the request with these messages, followed by a user message with the frames."""
     shown = Message("user", tuple(ImagePart(frame.pixels) for frame in frames))
     return structs.replace(request, messages=(*messages, shown))

@@ -1,6 +1,6 @@
-"""The listening socket where workers from other machines join. It admits only those that know the token.
+"""The listening socket where workers from other machines join. It only admits workers that have the token.
 
-A worker that has authenticated and said what it offers is handed over as a JoiningWorker.
+A worker that has authenticated and sent its Join message is passed on as a JoiningWorker.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from engine.ipc.handshake import Doorkeeper, make_token, read_token
 
 log = logging.getLogger(__name__)
 
-SILENCE_S = 5.0  # from the connection to its Join, which takes milliseconds on any network
-STRANGERS = 32  # unauthenticated connections at a time; beyond that the oldest is closed
+SILENCE_S = 5.0  # maximum time from the connection to its Join, which takes milliseconds on any network
+STRANGERS = 32  # maximum unauthenticated connections; beyond that the oldest is closed
 JOIN_BYTES = 64 << 10  # maximum size of a Join
 
 
 class JoiningWorker:
-    """A worker that came over the network. It is its own launcher."""
+    """A worker that connected over the network. It is its own launcher."""
 
     def __init__(self, join: messages.Join, transport: asyncio.Transport) -> None:
         self.join = join
@@ -34,7 +34,7 @@ class JoiningWorker:
         self._taken = False
 
     async def start(self, task: messages.Task, worker: RemoteWorker) -> None:
-        """Send it its task; it says hello on the worker's link."""
+        """Send the worker its task. It answers with Hello on its link."""
         self._taken = True
         link = links.SocketLink(worker.receive, worker.lost)
         self._transport.set_protocol(link)
@@ -46,11 +46,11 @@ class JoiningWorker:
             worker.lost()
 
     async def stop(self, worker: RemoteWorker) -> None:
-        """Tell it to end; one that was fenced off joins again."""
+        """Tell the worker to end. A worker that was fenced off will join again."""
         worker.close()
 
     def refuse(self, code: str, message: str) -> None:
-        """Reject it with a reason."""
+        """Reject the worker with a reason, and close the connection."""
         self._taken = True
         self._transport.write(messages.encode(messages.Refused(code, message)))
         self._transport.close()
@@ -62,31 +62,31 @@ class JoiningWorker:
 
 
 class JoinListener:
-    """Calls ``admit`` with every worker that knows the token, once it is open."""
+    """A listener that calls ``admit`` with every worker that has the token."""
 
     def __init__(self, token: bytes, admit: Callable[[JoiningWorker], object]) -> None:
         self._token = token
         self._admit = admit
-        self._strangers: dict[_JoinConnection, str] = {}  # and where each comes from; the oldest is first
+        self._strangers: dict[_JoinConnection, str] = {}  # and their addresses; the oldest is first
         self._server: asyncio.Server | None = None
 
     @property
     def address(self) -> tuple[str, int]:
-        """Return its host and port. It must be open."""
+        """Return its host and port. Call it only after ``open``."""
         assert self._server is not None
         return self._server.sockets[0].getsockname()[:2]
 
     async def open(self, host: str, port: int) -> None:
-        """Listen. Raises ConfigError."""
+        """Start listening. Raises ConfigError if the address cannot be used."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(self._connection, host, port)
         except OSError as error:
-            raise ConfigError(f"cluster.listen: cannot listen at {host}:{port}: {error.strerror}") from None
-        log.info("workers may join at %s:%d", *self.address)
+            raise ConfigError(f"cluster.listen: cannot listen on {host}:{port}: {error.strerror}") from None
+        log.info("listening for workers on %s:%d", *self.address)
 
     def close(self) -> None:
-        """Stop listening; workers that have joined stay. May be called twice."""
+        """Stop listening. Workers that have joined stay connected. May be called twice."""
         if self._server is not None:
             self._server.close()
         for stranger in list(self._strangers):
@@ -108,12 +108,14 @@ class _JoinConnection(asyncio.Protocol):
         self._splitter = messages.Splitter(JOIN_BYTES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
-        self._timer = asyncio.get_running_loop().call_later(SILENCE_S, self._refuse, "it said nothing in time")
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not inherit from it
+        self._timer = asyncio.get_running_loop().call_later(
+            SILENCE_S, self._refuse, "it sent no complete Join message in time"
+        )
         self._strangers[self] = (transport.get_extra_info("peername") or ("unknown",))[0]
         self._transport.write(self._keeper.greeting)
         if len(self._strangers) > STRANGERS:
-            _oldest_of_most(self._strangers)._refuse("too many came after it without a proof")
+            _oldest_of_most(self._strangers)._refuse("too many unauthenticated connections")
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -122,7 +124,7 @@ class _JoinConnection(asyncio.Protocol):
                 self._transport.write(answer)
             for message in self._splitter.feed(data):
                 if not isinstance(message, messages.Join):
-                    raise WireError(f"its first word is {type(message).__name__}")
+                    raise WireError(f"its first message is {type(message).__name__}, not Join")
                 return self._enter(message)
         except WireError as error:
             self._refuse(str(error))
@@ -136,7 +138,7 @@ class _JoinConnection(asyncio.Protocol):
 
     def _enter(self, join: messages.Join) -> None:
         self._forget()
-        self._transport.pause_reading()  # its next messages are for the fleet, which takes it in
+        self._transport.pause_reading()  # its next messages are for the fleet
         links.endure(self._transport)
         self._admit(JoiningWorker(join, self._transport))
 
@@ -150,13 +152,13 @@ class _JoinConnection(asyncio.Protocol):
 
 
 def _oldest_of_most(strangers: dict[_JoinConnection, str]) -> _JoinConnection:
-    """Return the oldest connection of the address with the most, so that one address cannot keep workers out."""
+    """Return the oldest connection of the address that has the most, so that one address cannot block all others."""
     ((most, _),) = Counter(strangers.values()).most_common(1)
     return next(one for one, address in strangers.items() if address == most)
 
 
 class Cluster:
-    """A deployment's listener and its token file, by its configuration."""
+    """A deployment's join listener and token file."""
 
     def __init__(self, spec: ClusterSpec, admit: Callable[[JoiningWorker], object]) -> None:
         self._spec = spec
@@ -165,7 +167,7 @@ class Cluster:
         self.listener: JoinListener | None = None
 
     async def open(self) -> None:
-        """Read the token, or create one until ``close``, and listen. Raises ConfigError."""
+        """Read the token file, or create it, and start listening. Raises ConfigError."""
         if self._spec.listen is None or self._spec.token_file is None:
             return
         self.listener = JoinListener(self._token(self._spec.token_file), self._admit)
@@ -179,7 +181,7 @@ class Cluster:
         return make_token(path)
 
     def close(self) -> None:
-        """Stop listening, and remove a token that was created. May be called twice."""
+        """Stop listening, and remove a token file that ``open`` created. May be called twice."""
         if self.listener is not None:
             self.listener.close()
         if self._made is not None:

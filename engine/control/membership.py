@@ -1,7 +1,7 @@
-"""Failure detection of workers: heartbeats in, losses out. Sans I/O, and the clock is an argument.
+"""Failure detection of workers: heartbeats in, losses out. Sans I/O; the clock is an argument.
 
 A worker has a *name*, its place in the deployment, and an *id*: the name and the number of its incarnation. Ids are
-issued only here, and never twice, so a late message of an earlier incarnation has an unknown id and changes nothing.
+only issued here, and never twice. So a late message of an earlier incarnation has an unknown id and is ignored.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ log = logging.getLogger(__name__)
 
 STEPS = 5  # a step may take this many times its usual time before the worker counts as hung
 FIRST_PENALTY_S, LAST_PENALTY_S = 0.5, 30.0
-STEADY_S = 60.0  # a worker that has lived this long has not been flapping
-ON_DISK_S = 5.0  # the longest wait for a disk in which a worker is not counted as hung
-LONELY_S = 1.0  # the longest penalty of a worker whose stages have no other replica
+STEADY_S = 60.0  # a worker that has lived this long does not count as flapping
+ON_DISK_S = 5.0  # maximum time for which a worker may wait for a disk without counting as hung
+LONELY_S = 1.0  # maximum penalty of a worker whose stages have no other replica
 
 
 @dataclass(slots=True)
 class BlockingStep:
-    """A step of a blocking stage."""
+    """A running step of a blocking stage."""
 
     most_s: float
-    """Seconds that it may take."""
+    """Maximum duration in seconds."""
     until_s: float
-    """The deadline that follows from that, in monotonic seconds."""
+    """The resulting deadline, in monotonic seconds."""
 
 
 @dataclass(slots=True)
 class Life:
-    """The last known state of one incarnation. Times are monotonic seconds."""
+    """The last known state of an incarnation. Times are monotonic seconds."""
 
     joined_s: float
     last_seen_s: float
     moved_s: float
-    """The last time at which it made a step, or had nothing to do."""
+    """The last time at which it completed a step, or had nothing to do."""
     beat: Beat
     """Its last heartbeat; an empty one before the first."""
     spent: ProcessorTime | None = None
     """Its processor time at the last heartbeat; None if unknown."""
     excused_s: float = 0.0
-    """The part of its wait for a processor since then that was added to its deadlines."""
+    """Part of its wait for a processor since then that was added to its deadlines."""
     on_disk_s: float = 0.0
-    """The part of its wait for a disk since then that was added to its deadlines."""
+    """Part of its wait for a disk since then that was added to its deadlines."""
     blocking: dict[str, BlockingStep] = field(default_factory=dict[str, BlockingStep])
     """The current steps of its blocking stages, by stage."""
     blocks: set[str] = field(default_factory=set[str])
@@ -66,7 +66,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A worker that must be given up, and why."""
+    """A worker that counts as lost, and the reason."""
 
     worker: str
     why: str
@@ -74,14 +74,14 @@ class Loss:
 
 @dataclass(slots=True)
 class _Record:
-    """The losses of a name, over all its incarnations."""
+    """The losses of a worker's name, over all its incarnations."""
 
     losses: int = 0
     last_s: float = -math.inf
 
 
 class Membership:
-    """The live incarnations. Call ``look`` at ``due_s``: it returns the workers that were silent, or stuck."""
+    """The live incarnations. Call ``look`` at ``due_s``: it returns the workers that are silent or stuck."""
 
     def __init__(self, spec: HeartbeatSpec, now: Callable[[], float]) -> None:
         self._spec = spec
@@ -98,7 +98,7 @@ class Membership:
         return f"{name}#{self._incarnations[name]}"
 
     def join(self, worker: str, spent: ProcessorTime | None = None) -> None:
-        """Watch an incarnation from now on; ``spent`` is its processor time so far."""
+        """Watch an incarnation from now on. ``spent`` is its processor time so far."""
         now_s = self._now()
         self._lives[worker] = Life(now_s, now_s, now_s, Beat(worker, 0, {}, {}), spent)
 
@@ -113,14 +113,14 @@ class Membership:
         return self._lives.get(worker)
 
     def beat(self, sender: str, beat: Beat, spent: ProcessorTime | None = None) -> Life | None:
-        """Take a heartbeat from ``sender``'s link; return None, and warn once, if it cannot be true.
+        """Record a heartbeat from ``sender``'s link. Return None, and warn once, if its content is impossible.
 
-        Chunks need not count as signs of life: they come on the same link, in order, from the loop that beats.
+        Chunks need not count as signs of life: they come over the same link, in order, from the same event loop.
         """
         life = self._lives.get(beat.worker)
         wrong = _wrong(beat)
         if sender != beat.worker or life is None:
-            wrong = f"it names {beat.worker!r:.60}, which is not the one that lives there"
+            wrong = f"it names {beat.worker!r:.60}, which is not the worker on that connection"
         if wrong or life is None:
             self._warn(sender, wrong)
             return None
@@ -136,13 +136,13 @@ class Membership:
         return life
 
     def blocking(self, worker: str, step: Blocking) -> None:
-        """Note that a step of a blocking stage begins, or has returned.
+        """Record that a step of a blocking stage begins or has returned.
 
-        Until it returns, its deadline is the worker's: such a step may hold the GIL, and with it the heartbeats.
+        Until it returns, its deadline applies to the worker: such a step may hold the GIL, and so delay heartbeats.
         """
         life = self._lives.get(worker)
         if life is None or not 0 <= step.most_s < math.inf:
-            self._warn(worker, "its blocking step has no time")
+            self._warn(worker, "its blocking step has an invalid duration")
             return
         life.last_seen_s = life.moved_s = now_s = self._now()
         life.blocks.add(step.stage)
@@ -153,21 +153,21 @@ class Membership:
 
     @property
     def due_s(self) -> float:
-        """Return the next time at which a worker may have to be given up; infinity without workers."""
+        """Return the next time at which a worker may count as lost; infinity without workers."""
         self._planned_s = min((self._deadline_s(life) for life in self._lives.values()), default=math.inf)
         return self._planned_s
 
     def look(self, spent: Callable[[str], ProcessorTime | None] = lambda worker: None) -> list[Loss]:
-        """Return the workers that must be given up now, and forget them.
+        """Return the workers that count as lost now, and forget them.
 
-        Time for which a worker waited for a processor or a disk does not count as silence. If this call itself is
-        late, the server was held up and read no heartbeats: every deadline is extended by that time, and by one
-        interval to read those that arrived.
+        Time for which a worker waited for a processor or a disk does not count as silence. If this call itself is late,
+        the server was blocked and read no heartbeats. Then every deadline is extended by that time, plus one interval
+        for reading them.
         """
         now_s = self._now()
         late_s = now_s - self._planned_s
         if late_s > self._spec.interval_s:
-            log.warning("the server was held up for %.1f s; no worker is given up for that", late_s)
+            log.warning("the server was blocked for %.1f s; worker deadlines are extended", late_s)
             for life in self._lives.values():
                 _give_back(life, late_s + self._spec.interval_s)
             return []
@@ -188,16 +188,16 @@ class Membership:
         return lost
 
     def lost(self, name: str) -> None:
-        """Note the unplanned loss of a worker, by its name."""
+        """Record the unplanned loss of a worker, by its name."""
         record = self._records.setdefault(name, _Record())
         steady = self._now() - record.last_s > STEADY_S + self._penalty_s(record)
         record.losses = 1 if steady else record.losses + 1
         record.last_s = self._now()
 
     def penalty_s(self, name: str, lonely: bool) -> float:
-        """Return how long to wait before a lost worker is started again: 0 at first, then an exponential back-off.
+        """Return the delay before a lost worker is restarted: 0 at first, then an exponential back-off.
 
-        ``lonely``: one of its stages has no other replica, so the back-off is at most LONELY_S.
+        ``lonely``: one of its stages has no other replica, so the delay is at most LONELY_S.
         """
         penalty_s = self._penalty_s(self._records.get(name, _Record()))
         return min(penalty_s, LONELY_S) if lonely else penalty_s
@@ -218,10 +218,10 @@ class Membership:
     def _why(self, life: Life, now_s: float) -> str:
         for stage, step in life.blocking.items():
             if step.until_s <= now_s:
-                return f"its stage {stage} has been in one step for longer than the {step.most_s:g} s that it may"
+                return f"a step of its stage {stage} has taken longer than the allowed {step.most_s:g} s"
         if now_s - life.last_seen_s >= self._limit_s(life):
             return f"it has been silent for {now_s - life.last_seen_s:.1f} s"
-        return f"it has work and has made no step for {now_s - life.moved_s:.1f} s"
+        return f"it has work but has completed no step for {now_s - life.moved_s:.1f} s"
 
     def _warn(self, sender: str, wrong: str) -> None:
         if (sender, wrong) not in self._warned and len(self._warned) < 1000:
@@ -237,14 +237,14 @@ def _since_seen(life: Life, spent: ProcessorTime | None) -> ProcessorTime | None
 
 
 def _excuse(life: Life, waited_s: float) -> None:
-    """Add to a worker's deadlines the time for which it waited for a processor, unless that was added before."""
+    """Extend a worker's deadlines by the time for which it waited for a processor, unless that was done before."""
     if waited_s > life.excused_s:
         _give_back(life, waited_s - life.excused_s)
         life.excused_s = waited_s
 
 
 def _give_back(life: Life, lost_s: float) -> None:
-    """Move all of a worker's deadlines."""
+    """Extend all deadlines of a worker."""
     life.last_seen_s += lost_s
     life.moved_s += lost_s
     for step in life.blocking.values():
@@ -252,24 +252,24 @@ def _give_back(life: Life, lost_s: float) -> None:
 
 
 def _described(had: ProcessorTime | None) -> str:
-    """Describe a worker's processor time, as the end of a sentence."""
+    """Describe a worker's processor time as the end of a sentence."""
     if had is None:
         return ""
     did = f"computed for {had.computed_s:.1f} s and waited for a processor for {had.waited_s:.1f} s"
     did += ", and waits for a disk" if had.on_disk else ""
-    return f" (since it was last heard of, it has {did})"
+    return f" (since its last heartbeat, it has {did})"
 
 
 def _wrong(beat: Beat) -> str:
-    """Explain which part of a heartbeat cannot be true; empty if it is plausible."""
+    """Explain which part of a heartbeat is impossible; empty if it is plausible."""
     if beat.steps < 0:
         return "its count of steps is negative"
     if any(queue < 0 for queue in beat.queues.values()):
         return "a queue is negative"
     if any(min(msgspec.structs.astuple(counts)) < 0 for counts in beat.remembered.values()):
-        return "a count of what it remembers is negative"
+        return "a counter of a prefix cache is negative"
     if beat.at_s is not None and not math.isfinite(beat.at_s):
-        return "its clock tells no time"
+        return "its clock is not a finite number"
     if not all(0 <= step_s < math.inf for step_s in beat.step_s.values()):
-        return "a step's time is no time"
+        return "a step's duration is invalid"
     return ""

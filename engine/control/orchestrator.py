@@ -1,8 +1,8 @@
-"""Follow one request through the stages: the main loop of the engine.
+"""The main loop of the engine: follow one request through the stages.
 
-A request is one task tree: a hop for every worker that it passes, all of them running at once, joined by bounded
-streams. Slots are taken strictly in stage order, so that no two requests wait for each other; neighbouring stages on
-one worker are one hop, and what passes between them never leaves it. Knows no model and no process.
+A request is one task tree. It has one hop for each worker that it passes. All hops run concurrently, connected by
+bounded streams. Slots are leased strictly in stage order, so that two requests never wait for each other. Neighbouring
+stages on one worker form one hop, and the chunks between them stay in that worker.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 _NUMBERS: dict[str, Any] = {"speed": float, "max_text_tokens": int, "max_audio_s": float, "lead_s": float | None}
 _SAMPLING = get_type_hints(Sampling)
-MOVED = 0.1  # the part of a standstill's time before its deadline is moved
+MOVED = 0.1  # the deadline is moved at most once in this fraction of ``stall_s``
 
 
 class Orchestrator:
-    """The way of one request through all its stages at once. ``pools`` are the pipeline's stages, in its order."""
+    """Runs requests. ``pools`` are the pipeline's stages, in order."""
 
     def __init__(self, pools: Sequence[Pool], stall_s: float, pipeline: Pipeline | None = None) -> None:
         self.pools = pools
@@ -43,7 +43,10 @@ class Orchestrator:
 
     @asynccontextmanager
     async def open(self, request: Request, inputs: AsyncIterator[Chunk] | None) -> AsyncGenerator[Chunks]:
-        """The answer to a request, while the block lasts: leaving it is the abort. Raises one plain EngineError."""
+        """Open a request for the duration of the block; leaving it aborts the request.
+
+        Iterating the chunks raises one EngineError if the request fails.
+        """
         chunks = Chunks(request, self._pipeline.terms)
         follow = asyncio.create_task(self._follow(chunks, inputs), name=f"request:{request.id}")
         try:
@@ -56,7 +59,7 @@ class Orchestrator:
                 chunks.stream.drop()
 
     async def _follow(self, chunks: Chunks, inputs: AsyncIterator[Chunk] | None) -> None:
-        """The request's root: whatever happens below it ends the client's stream, once."""
+        """The request's root task. However it ends, the client's stream ends once."""
         pools: list[Pool] = []
         try:
             async with asyncio.timeout(self._stall_s) as stall, CycleFreeTaskGroup() as hops:
@@ -67,7 +70,7 @@ class Orchestrator:
                 route = self._pipeline.route(chunks.request)
                 pools += [self.pools[place] for place in route.stages]
                 if not pools:
-                    raise StageUnavailable("no stage is up that serves this request")
+                    raise StageUnavailable("no running stage can serve this request; try again soon")
                 Hops(chunks, pools, hops, partial(self._progress, stall, chunks, pools), route).begin(inputs)
             chunks.end()
         except TimeoutError:
@@ -76,19 +79,19 @@ class Orchestrator:
         except BaseExceptionGroup as group:
             chunks.stream.fail(_as_engine_error(chunks.request.id, plain(group)))
         except asyncio.CancelledError:
-            pass  # the abort, of which nobody asks this task; it would hold the request until the collector comes
+            pass  # aborted. Nobody reads this task's result, and a stored exception would keep the request alive
         finally:
             chunks.stream.close()
 
     def _check_guidance(self, guidance: float) -> None:
         if guidance != 1 and not any(pool.info.group == "guided" for pool in self.pools):
-            raise RequestError(f"guidance: this model cannot be guided; leave it at 1, not {guidance:g}")
+            raise RequestError(f"guidance: this model supports no guidance; set it to 1, not {guidance:g}")
 
     def _progress(self, stall: asyncio.Timeout, chunks: Chunks, pools: Sequence[Pool]) -> None:
-        """Move the deadline, now and then and not with every chunk: it measures a standstill, not a lifetime.
+        """Extend the deadline, which limits the time without progress. To save time, not every chunk does so.
 
-        Once a role of a joined group has ended, nothing moves it: a companion that hangs is not hidden by what else the
-        request gives.
+        Once a role of a joined group has ended, nothing extends it: otherwise other output of the request could hide a
+        companion that hangs.
         """
         deadline_s, due_s = asyncio.get_running_loop().time() + self._stall_s, stall.when()
         late = due_s is not None and due_s < deadline_s - MOVED * self._stall_s and not stall.expired()
@@ -98,11 +101,11 @@ class Orchestrator:
 
 def _check_roles(roles: Sequence[str]) -> None:
     if roles[:1] != ("main",) or len(set(roles)) < len(roles):
-        raise RequestError(f"roles: must be main and then others, each once, not {', '.join(roles)!a:.200}")
+        raise RequestError(f"roles: must start with main and contain each role once, not {', '.join(roles)!a:.200}")
 
 
 def _check_seconds(request: Request) -> None:
-    """Refuse times that are no numbers: nothing is more, or less, than those, so nobody would ever step."""
+    """Reject invalid numbers of seconds. NaN compares false with everything, so the request would never step."""
     if request.lead_s is not None and not request.lead_s >= 0:
         raise RequestError(f"lead_s: must be 0 s or more, not {request.lead_s:g}")
     if not request.max_audio_s > 0:
@@ -110,8 +113,11 @@ def _check_seconds(request: Request) -> None:
 
 
 def _check_numbers(request: Request) -> None:
-    """Refuse values that are not of their types. A step has one column for a value of all its requests: one of another
-    type, as a number where others say yes or no, would change what those draw."""
+    """Reject values of the wrong type.
+
+    A step has one column for each value of all its requests: one value of another type would change the column's type,
+    and with it the other requests' sampling.
+    """
     for given, kinds in ((request, _NUMBERS), (request.sampling, _SAMPLING)):
         for name, kind in kinds.items():
             try:
@@ -119,11 +125,11 @@ def _check_numbers(request: Request) -> None:
             except msgspec.ValidationError as error:
                 raise RequestError(f"{name}: {error}") from None
             if isinstance(value, float) and math.isnan(value):
-                raise RequestError(f"{name}: must be a number")
+                raise RequestError(f"{name}: must be a number, not NaN")
 
 
 def _awaited(pools: Sequence[Pool], chunks: Chunks) -> str:
-    """Name the roles that a joined group still waits for, if that is why nothing comes."""
+    """Name the roles that a joined group still waits for, if that is why nothing arrives."""
     for pool in pools if len(chunks.request.roles) > 1 else ():
         if pool.info.group == "joined":
             done = {role: pool.info.mark("done", role) in chunks.timeline.marks for role in chunks.request.roles}
@@ -133,15 +139,15 @@ def _awaited(pools: Sequence[Pool], chunks: Chunks) -> str:
 
 
 def _as_engine_error(request: str, error: BaseException) -> EngineError:
-    """Return the error that the caller gets; a mistake of our own is logged, too."""
+    """Return the error for the caller. An unexpected error is logged and replaced."""
     if isinstance(error, EngineError):
         return error
     log.error("request %s failed", request, exc_info=error)
-    return EngineError("The engine made a mistake of its own; the server's log says which. Ask again.")
+    return EngineError("Internal error. Try again, and see the server's log.")
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    """Wait until a task has ended, however often that is cancelled meanwhile."""
+    """Wait until a task has ended, even if this call is cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

@@ -1,7 +1,7 @@
-"""The replicas of one stage: membership and leases. Routing only: no request's state.
+"""The replicas of one stage: membership and leases. It routes requests and holds no state of them.
 
-Membership is a set: ``join``, ``drain`` and ``leave`` are its only events. Leaving expires the scope of every lease,
-so its holder gets ReplicaLost at once, wherever it waits.
+Membership changes only by ``join``, ``drain`` and ``leave``. A leave expires the timeout of every lease, so its holder
+gets ReplicaLost at once, wherever it waits.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from engine.control.fair_queue import FairQueue
 from engine.core import StageInfo
 from engine.errors import Preempted, ReplicaLost, RequestError, StageUnavailable
 
-SESSIONS = 4096  # bindings that a pool remembers: far more than sessions are open; the oldest is forgotten first
+SESSIONS = 4096  # remembered session bindings: far more than open sessions; the oldest is forgotten first
 BOUND_S = 600.0
-"""Seconds for which a session stays bound after its last request. By then most sessions are over (the pool is not
-notified), or the replica has evicted what it computed for them."""
+"""Seconds for which a session stays bound to a replica after its last request.
+
+By then most sessions have ended (the pool is not notified), or the replica has evicted their prefixes.
+"""
 
 
 class StagePool(Generic[R]):
     """One stage's replicas. Requests that find no free slot wait in a FairQueue of at most ``queue`` requests.
 
-    While no replica accepts requests, they wait up to ``empty_s`` for one to join. The order of preference for a
-    replica is: the worker that the request already uses, the replica that its session used last (it may still have the
-    session's prefix), the policy's choice. A preemptible request never waits; when another request has to wait, the
+    While no replica accepts requests, they wait up to ``empty_s`` seconds for one to join. Replicas are preferred in
+    this order: the worker that the request already uses, the replica that its session used last (which may still cache
+    the session's prefix), the policy's choice. A preemptible request never waits. When another request has to wait, the
     oldest preemptible lease ends.
     """
 
@@ -78,14 +80,14 @@ class StagePool(Generic[R]):
         self._wake_next()
 
     def report(self, replica_id: str, queue: int, step_s: float) -> None:
-        """Note a replica's load as its heartbeat reports it. Unknown ids are ignored."""
+        """Record a replica's load from its heartbeat. Unknown ids are ignored."""
         if member := self._members.get(replica_id):
             member.queue = queue
             member.step_s = step_s
             member.counted = tuple(member.leases)
 
     def drain(self, replica_id: str) -> None:
-        """Stop giving leases on a replica; current leases run to their end."""
+        """Grant no new leases on a replica. Current leases run to their end."""
         member = self._members.get(replica_id)
         if member is not None and not member.draining:
             member.draining = True
@@ -98,7 +100,7 @@ class StagePool(Generic[R]):
             await member.empty.wait()
 
     def leave(self, replica_id: str) -> None:
-        """Forget a replica; every lease on it ends in ReplicaLost. Unknown ids are ignored: leaving twice is fine."""
+        """Remove a replica. Every lease on it ends with ReplicaLost. Unknown ids are ignored."""
         member = self._members.pop(replica_id, None)
         if member is not None:
             now = asyncio.get_running_loop().time()
@@ -111,7 +113,7 @@ class StagePool(Generic[R]):
                 self._wake_if_unavailable()
 
     def close(self) -> None:
-        """Accept no new replicas: requests that wait for one give up. May be called twice."""
+        """Accept no new replicas: requests that wait for one fail now. May be called twice."""
         self.empty_s = 0.0
         self._queue.wake_all()
 
@@ -127,24 +129,24 @@ class StagePool(Generic[R]):
         """Lease slots of a replica until the block is left.
 
         Args:
-            prefer: The worker that should host the replica.
-            session: The session whose last replica is preferred next.
+            prefer: The id of the worker that should host the replica.
+            session: The session. Its last replica is preferred next.
             slots: The number of slots, all on the same replica.
-            preemptible: Whether the lease may end as Preempted: at once if no slot is free, later if another request
+            preemptible: Whether the lease may end with Preempted: at once if no slot is free, later if another request
                 has to wait.
-            owner: The client or user that the request belongs to, for the order of the queue.
+            owner: The client or user that the request belongs to, which determines its order in the queue.
 
         Raises:
-            RequestError: No replica ever has that many slots.
-            StageUnavailable: No replica accepted requests for ``empty_s``.
+            RequestError: No replica has that many slots.
+            StageUnavailable: No replica accepted requests within ``empty_s``.
             Overloaded: The queue is full.
             Preempted: The lease was preemptible and another request needed its slots.
-            ReplicaLost: The replica left before the block did.
+            ReplicaLost: The replica left while the lease was held.
         """
         if slots > self.info.slots:
-            raise RequestError(f"the request has {slots} roles, and {self.info.name} {self.info.slots} slots")
+            raise RequestError(f"the request has {slots} roles, but {self.info.name} has only {self.info.slots} slots")
         member = await self._admit(prefer, session, slots, preemptible, owner)
-        # No await from here to the entry in its leases.
+        # No await until the lease is entered in ``leases``: the slot would not be reserved.
         self._bind(session, member)
         scope = asyncio.timeout(None)
         try:
@@ -169,7 +171,7 @@ class StagePool(Generic[R]):
             self._wake_next()
 
     def likely(self, session: str) -> R | None:
-        """Return the replica for work that takes no slot: the session's last one, else the one with the fewest leases.
+        """Return the replica for work that takes no slot: the session's last one, or else the least loaded.
 
         None if no replica accepts requests.
         """
@@ -196,7 +198,7 @@ class StagePool(Generic[R]):
         self._preempt()
         waiter = self._queue.join(owner)
         member = None
-        self._wake_next()  # the new request may come before the one that was woken
+        self._wake_next()  # the new request may have priority over the one that was woken
         try:
             while member is None:
                 await self._woken(waiter.turn)
@@ -207,7 +209,7 @@ class StagePool(Generic[R]):
             return member
         finally:
             self._queue.leave(waiter, served=member is not None)
-            self._wake_next()  # its turn, if it could not take it, goes to the next
+            self._wake_next()  # if it did not use its turn, the next request gets it
 
     def _preempt(self) -> None:
         """End the oldest lease that is still preemptible."""
@@ -218,7 +220,7 @@ class StagePool(Generic[R]):
                 return
 
     async def _woken(self, turn: asyncio.Event) -> None:
-        """Wait to be woken; while no replica accepts requests, at most ``empty_s``. Raises StageUnavailable."""
+        """Wait to be woken; while no replica accepts requests, at most ``empty_s`` seconds. Raises StageUnavailable."""
         try:
             async with asyncio.timeout(None if self.slots else self.empty_s):
                 await turn.wait()
@@ -246,7 +248,7 @@ class StagePool(Generic[R]):
             return
         self._sessions.pop(session, None)
         self._sessions[session] = member.replica.id, self._now()
-        for _ in range(2):  # one more than was added, so that the number shrinks again
+        for _ in range(2):  # more than was added, so that the number shrinks again
             _, bound_s = next(iter(self._sessions.values()))
             if self._now() - bound_s >= BOUND_S or len(self._sessions) > SESSIONS:
                 self._sessions.popitem(last=False)
@@ -257,7 +259,7 @@ class StagePool(Generic[R]):
             self._queue.next.turn.set()
 
     def _wake_if_unavailable(self) -> None:
-        """If no replica accepts requests now, start the patience (``empty_s``) of all waiting requests."""
+        """If no replica accepts requests now, start the ``empty_s`` timeout of all waiting requests."""
         if not self.slots:
             self._queue.wake_all()
 

@@ -1,9 +1,8 @@
-"""Recovery of a request whose replica was lost: whether a hop begins again, on whose account, and behind what.
+"""Recovery of a request whose replica was lost: whether a hop begins again, and with what restrictions.
 
-A hop that begins again is fed the same again and leaves out what was given: randomness is counter-based, so the rest
-is what the lost replica would have said. What the stages checkpointed goes with it, so that the pause is short however
-late in an answer the loss comes. A request that may be why a replica was lost is given to few, and one that is, to
-none. Knows no stream of the client's and leases nothing.
+A hop that begins again gets the same input, and skips the output that was delivered. Randomness is counter-based, so
+the rest equals the lost replica's output. The stages' checkpoints make the pause short, even late in an answer. A
+request that may have caused the loss is retried at most once; one that certainly did is not retried.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from engine.delivered import RecoveryLog, kind_of
 from engine.errors import BatchLost, OutOfMemory, ReplicaLost, StageFailed
 from engine.ipc import messages
 
-LIVES = 2  # replicas that a request may lose where it may be the cause: the second loss ends it
-STEPS_LOST = 8  # steps that ran out of memory from which a request begins again: each has ended another, or freed some
+LIVES = 2  # replica losses that a request may have caused: the second one ends it
+STEPS_LOST = 8  # out-of-memory failures after which a request is retried: each one ended a request or freed memory
 Blame = Literal["this", "perhaps this", "another", "nobody"]
 
 
 class RequestRecovery:
-    """One request's recovery: what its stages checkpointed, and the rules by which a hop begins again."""
+    """The recovery of one request: its stages' checkpoints, and the rules by which a hop begins again."""
 
     def __init__(self, chunks: Chunks, pools: Sequence[Pool]) -> None:
         self._chunks = chunks
@@ -34,30 +33,32 @@ class RequestRecovery:
         self._log = RecoveryLog()
 
     def store(self, chunk: Chunk) -> None:
-        """Keep what a stage checkpointed."""
+        """Store a chunk that a stage checkpointed."""
         self._log.note(chunk)
 
     async def lost(self, hop: Hop, host: RemoteWorker | None, error: ReplicaLost) -> None:
-        """Have a hop ready for another replica. Raises ReplicaLost if there must be none."""
+        """Prepare a hop for another replica. Raises ReplicaLost if it must not be retried."""
         if not self._repeatable(hop):
-            raise ReplicaLost(f"{error}; what was still to come of the answer is lost with it") from error
+            raise ReplicaLost(f"{error}; the rest of the answer is lost; try again") from error
         blame = await self._blame(host)
         if blame == "this":
             raise ReplicaLost(
-                f"{error}, and this request may be the cause, so no other replica gets it; change the request"
+                f"{error}, probably because of this request, so it is not retried; change the request"
             ) from error
         hop.losses += blame != "another"
         if hop.losses == LIVES:
-            raise ReplicaLost(f"{error}, the second that this request has lost; ask again") from error
+            raise ReplicaLost(f"{error}, the second one during this request; try again") from error
         hop.alone |= blame == "perhaps this"
         _rewind(hop, error)
 
     def batch_lost(self, hop: Hop, error: BatchLost) -> None:
-        """Have a hop ready to step again on the same replica: it was in a step that broke. Raises StageFailed if it
-        must not. Where it may be the cause, it steps alone, and of such a one this cannot come again; where there was
-        too little memory, it steps with the others that are left."""
+        """Prepare a hop for another attempt on the same replica, after a step with several requests failed.
+
+        After an out-of-memory error it steps with the remaining requests. Otherwise it may be the cause and steps
+        alone, which cannot raise BatchLost again. Raises StageFailed if it must not be retried.
+        """
         if not (self._repeatable(hop) and hop.inputs.whole):
-            raise StageFailed(f"{error} What was still to come of the answer is lost; ask again.") from error
+            raise StageFailed(f"{error} The rest of the answer is lost; try again.") from error
         hop.steps_lost += 1
         if hop.steps_lost > STEPS_LOST:
             raise StageFailed(f"The server ran out of memory {hop.steps_lost} times in this answer; try again later.")
@@ -65,34 +66,36 @@ class RequestRecovery:
         hop.alone |= not isinstance(error, OutOfMemory)
 
     def resume(self, hop: Hop) -> messages.Resume | None:
-        """Return what was given before, for a hop that begins again to leave out; None the first time."""
+        """Return the delivered output that a retried hop must skip; None for its first attempt."""
         if not hop.again:
             return None
         chunks = self._chunks
         return messages.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._log.chunks(), hop.alone)
 
     def _repeatable(self, hop: Hop) -> bool:
-        """Whether no stage of the hop has given something that it would not give again: two answers would be
-        spliced."""
+        """Whether no stage of the hop has delivered output that it would not repeat: two answers would be mixed."""
         return not any(self._unrepeatable(pool.info, hop) for pool in hop.pools(self._pools))
 
     def _unrepeatable(self, info: StageInfo, hop: Hop) -> frozenset[Kind]:
-        """Return the kinds that a stage has given and would not give again."""
+        """Return the kinds that a stage has delivered and would not repeat."""
         emitted = info.emits & _kinds(self._chunks.given)
         match info.replay:
             case "exact":
                 return frozenset()
             case "continue":
-                return emitted - (info.checkpoints & self._log.kinds) - kinds(Usage)  # with it, nothing is to come
+                return emitted - (info.checkpoints & self._log.kinds) - kinds(Usage)  # Usage is the last chunk
             case "never":
                 return emitted | info.feeds & _kinds(hop.given)
 
     async def _blame(self, host: RemoteWorker | None) -> Blame:
-        """Find whose fault it may be that a replica was lost: that of what it was doing for the first time.
+        """Decide which request may have caused the loss of a replica.
 
-        A request for which alone it hung or crashed has cost it, and is not given to the next one. Where several were
-        tried, or the process may have been killed, each of them goes on, but alone. What went well before is no
-        suspect while another is; where nobody is, all are, and LIVES is the bound.
+        Suspects are the requests for which the replica did something for the first time.
+
+        - "this": it hung or crashed while this request was the only suspect. It is not retried.
+        - "perhaps this": there were several suspects, or the process may have been killed. Each is retried alone.
+        - "another": only other requests are suspects.
+        - "nobody": there is no suspect. Then any request may be the cause, and LIVES is the bound.
         """
         this = self._chunks.request.id
         tried = host.trying if host is not None else frozenset[str]()
@@ -104,7 +107,7 @@ class RequestRecovery:
 
 
 def _rewind(hop: Hop, error: ReplicaLost) -> None:
-    """Feed a hop the same input again. Raises the error if that is no longer there."""
+    """Let a hop read its input again. Raises the error if the input is no longer stored."""
     if not hop.inputs.whole:
         raise error
     hop.inputs.rewind()

@@ -1,4 +1,4 @@
-"""The server's end of a worker: one link, many runs over it. Knows the frames, not the process behind them."""
+"""The server's end of a worker: one link, and many runs over it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from engine.stream import ReplayBuffer, Taken
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """The place where a run's output goes; none of its methods waits.
-
-    ``give(chunk, client, onward, taken)`` takes a chunk for the client, for the next hop, or for both, and calls
-    ``taken`` once for each of them: when the chunk has been read there, or dropped. ``keep`` takes what stages leave
-    for the case that their replica is lost, ``mark`` the moments of the run (monotonic seconds, by name). ``moving`` is
-    called now and then while the run's stages step, whether they give anything or not.
-    """
+    """The callbacks that receive a run's output. None of them waits."""
 
     give: Callable[[Chunk, bool, bool, Taken], None]
+    """``give(chunk, client, onward, taken)``: a chunk for the client, for the next hop, or for both.
+
+    It calls ``taken`` once for each of these receivers, when the chunk has been read or dropped there.
+    """
     keep: Callable[[Chunk], None]
+    """Receives chunks that stages checkpoint in case their replica is lost."""
     mark: Callable[[Mapping[str, float]], None]
+    """Receives events of the run: monotonic seconds by name."""
     moving: Callable[[], None] = lambda: None
+    """Called now and then while the run's stages step, even if they produce nothing."""
 
 
 @dataclass(eq=False, slots=True)
 class RemoteRun:
-    """The server's end of a run: what it is fed, where what it gives goes, and the credit of both ways.
+    """The server's end of a run: its input, the receiver of its output, and the credit in both directions.
 
-    At most ``wire.CREDIT`` chunks are under way to the worker, and as many from it lie unread, on all the streams that
-    its outlet fills. A chunk is handed on in the very turn that it came in.
+    At most ``messages.CREDIT`` chunks are under way to the worker, and as many from it are unread. Chunks are passed on
+    as soon as they arrive.
     """
 
     id: str
@@ -51,7 +52,7 @@ class RemoteRun:
     owed: int = 0
 
     def feed(self) -> None:
-        """Send on what lies on the inputs, as far as there is credit; tell their end."""
+        """Send the available input, as far as there is credit, and report its end."""
         try:
             while self.room > 0 and (chunk := self.inputs.take()) is not None:
                 self.room -= 1
@@ -97,7 +98,7 @@ class RemoteRun:
 
 
 class RemoteWorker:
-    """One incarnation of a worker. ``on_lost`` callbacks run once, when its link is gone or it is fenced off."""
+    """One incarnation of a worker. The ``on_lost`` callbacks run once, when its link is gone or it is fenced off."""
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -108,16 +109,16 @@ class RemoteWorker:
         self.on_blocking: Callable[[messages.Blocking], None] = lambda step: None
         self.on_leave: Callable[[], object] = lambda: None
         self.processor_time: Callable[[], ProcessorTime | None] = lambda: None
-        """The processor time it has had in all its life; None where nobody can tell."""
+        """Its processor time since it started; None if unknown."""
         self.gone = asyncio.Event()
         self.fenced = False
         self.hung = False
-        """Whether it was given up because it was silent, or stuck."""
+        """Whether it was fenced off because it was silent or stuck."""
         self.crashed: Callable[[], Awaitable[bool]] = _unknown
-        """Whether its process ended by itself, once it is gone. Where nobody knows, it may have been killed."""
+        """Once it is gone: whether its process crashed. False if it was killed from outside, or if that is unknown."""
         self.retired = False
         self.behind_s = 0.0
-        """Seconds that its clock is behind ours: 0 on this machine."""
+        """Seconds by which its clock is behind this machine's; 0 on this machine."""
         self._runs: dict[str, RemoteRun] = {}
         self._trying: tuple[str, ...] = ()
         self._count = 0
@@ -129,7 +130,7 @@ class RemoteWorker:
 
     @property
     def trying(self) -> frozenset[str]:
-        """The requests for which it did something for the first time when it was last heard of."""
+        """The ids of requests for which it did something for the first time, according to its last Trying message."""
         return frozenset(run.rpartition("/")[0] for run in self._trying)
 
     @property
@@ -138,14 +139,14 @@ class RemoteWorker:
 
     def receive(self, message: messages.Message) -> None:
         if self.gone.is_set():
-            return  # it was given up; whatever it says now comes too late
+            return  # fenced off: its messages are ignored
         match message:
             case messages.Emit(run, marks=marks) | messages.Marks(run, marks) if (
                 marks and self.behind_s and run in self._runs
             ):
                 self._runs[run].receive(self._in_our_time(message))
             case messages.Grant() | messages.Emit() | messages.Marks() | messages.End() | messages.Failed():
-                if message.run in self._runs:  # else it was closed meanwhile
+                if message.run in self._runs:  # otherwise it has been closed meanwhile
                     self._runs[message.run].receive(message)
             case messages.Trying(runs):
                 self._trying = runs
@@ -170,7 +171,7 @@ class RemoteWorker:
         return msgspec.structs.replace(message, marks=marks)
 
     def fence(self) -> None:
-        """Give the worker up: nothing that it still sends counts."""
+        """Fence off the worker: abort its connection and ignore all further messages."""
         link = self.link
         self.fenced = True
         self.lost()
@@ -183,18 +184,16 @@ class RemoteWorker:
         self.gone.set()
         self.link = None
         if not self.hello.done():
-            self.hello.set_exception(
-                ReplicaLost(f"the worker {self.id} ended before it was ready; see its own messages")
-            )
+            self.hello.set_exception(ReplicaLost(f"the worker {self.id} ended before it was ready; see its log"))
             self.hello.exception()  # the waiter may have given up
         for callback in self.on_lost:
             callback()
 
     async def run(self, opening: messages.Open, inputs: ReplayBuffer, out: Outlet) -> None:
-        """Do what ``opening`` says (which is given an id here) until its stages have ended, fed by ``inputs``.
+        """Run the stages of ``opening`` on ``inputs`` until they have ended. The run's id is set here.
 
-        What they give goes to ``out`` in order; while it lies unread, the worker waits, some chunks later. Cancelling
-        abandons the run. Raises the EngineError that the run failed with.
+        Output goes to ``out`` in order. While it is unread, the worker pauses after a limited number of chunks.
+        Cancelling this call abandons the run. Raises the EngineError with which the run failed.
         """
         id = self._issue(opening.request)
         run = self._runs[id] = RemoteRun(id, inputs, out, self._send, asyncio.get_running_loop().create_future())
@@ -209,7 +208,11 @@ class RemoteWorker:
             self._send(messages.Close(id))
 
     def prepare(self, wanted: messages.Prepare) -> Callable[[], None]:
-        """Have a stage warm up a prompt (its ``run`` is set here). Call the result at any time to drop it."""
+        """Let a stage warm up a prompt. The run's id is set here.
+
+        Returns:
+            A function that ends the preparation. It may be called at any time.
+        """
         id = self._issue(wanted.request)
         self._send(msgspec.structs.replace(wanted, run=id))
         return lambda: self._send(messages.Close(id))
@@ -224,7 +227,7 @@ class RemoteWorker:
             self.link.send(message)
 
     def report(self, request_id: str, state: messages.PlayoutState, skipped_s: float = 0.0) -> None:
-        """Pass a playout report on to every run of a request."""
+        """Send a playback state to every run of a request."""
         for id in self._runs:
             if id.rpartition("/")[0] == request_id:
                 self._send(messages.PlayoutUpdate(id, state, skipped_s))
@@ -241,7 +244,7 @@ async def _unknown() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StageReplica:
-    """One stage as one worker hosts it."""
+    """One stage on one worker."""
 
     id: str
     stage: str

@@ -1,4 +1,4 @@
-"""What the server knows about a replica and its worker's process: plain data."""
+"""Plain data about a replica and its worker's process."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from engine.core import Remembered
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One replica of one stage, as the server currently sees it."""
+    """The current state of one replica of one stage."""
 
     stage: str
     replica: str
-    """The name of its worker, which its successors inherit."""
+    """The name of its worker. A restarted worker keeps the name."""
     incarnation: int
-    """The number of workers that have had that name."""
+    """The number of workers that have had that name, including this one."""
     state: Literal["up", "draining"]
     leased: int
-    """The number of requests that hold a lease on it."""
+    """The number of requests that hold slots of it."""
     slots: int
-    """The maximum number of slots in use at once."""
+    """The total number of slots."""
     queue: int
-    """Requests that had to wait for a step at the last heartbeat."""
+    """Requests that were ready to step at the last heartbeat and had to wait."""
     step_ms: float
     """The duration of a step, in milliseconds."""
     age_s: float
-    """Seconds since it joined."""
+    """Seconds since its worker joined."""
     remembered: Remembered | None = None
     """Counts of the stage's prefix cache at the last heartbeat; None for a stage without one."""
     unavailable: str = ""
-    """Why requests that need the stage fail for now, as a sentence: the server that it asks is down."""
+    """A sentence that says why the stage cannot work now: the remote server that it calls is down. Otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,6 @@ class ProcessorTime:
     computed_s: float
     """Seconds on a processor."""
     waited_s: float
-    """Seconds in which it was ready to run and had no processor."""
+    """Seconds in which it was ready to run but had no processor."""
     on_disk: bool = False
-    """Whether it is waiting for a disk right now, or for a page of its memory that is on one."""
+    """Whether it now waits for a disk, or for a page of its memory to be loaded from one."""

@@ -1,1 +1,1 @@
-"""Describe a deployment: configuration, model catalog, stages by name."""
+"""Descriptions of deployments: configuration, model catalogue, and stages by name."""

@@ -1,4 +1,4 @@
-"""The key of somebody else's server, read from a file where it is used. It is shown nowhere."""
+"""API keys of other servers, read from files. No message or log line shows a key."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from engine.deployment.secret_file import check_secret
 from engine.errors import ConfigError
 
 LONGEST = 4096
-"""Bytes of a key file: signed tokens of clouds have some 2000."""
+"""Maximum size of a key file in bytes. Signed cloud tokens have about 2000."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """``value`` goes into the head of a request, and nowhere else."""
+    """An API key. Its ``repr`` does not show the value."""
 
     value: str = field(repr=False)
 
 
 def read_key(path: str, name: str = "key_file") -> Key:
-    """The key in a file: one line. Raises ConfigError, which shows no key: unreadable, open to others, or no key."""
+    """Read the API key from a file that holds one key on one line.
+
+    Args:
+        path: The path of the file; ``~`` is the home directory.
+        name: The setting that error messages name.
+
+    Raises:
+        ConfigError: The file is unreadable, accessible to other users, or does not hold one key.
+    """
     file = Path(path).expanduser()
     try:
         with file.open("rb") as opened:

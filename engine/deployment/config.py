@@ -1,7 +1,7 @@
-"""Strict parsing of the YAML configuration: the error of an unknown key names its path and the nearest known key.
+"""Strict parsing of the YAML configuration. The error for an unknown key names its path and the nearest known key.
 
-The ``server:`` section belongs to the app and is passed on unchanged. Families and stages are unknown here:
-``engine.deployment.describe`` expands a ``model`` to its stages, and checks that every stage has a worker.
+The ``server:`` section belongs to ``app`` and is not checked here. Model families and stages are not known here either:
+``engine.deployment.describe`` expands a ``model`` to its stages and checks that every stage has a worker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<export>\w+))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """A worker: a process on a device that hosts neighbouring stages; there may be several replicas of it."""
+    """A worker: a process on a device that hosts neighbouring stages. It may have several replicas."""
 
     stages: tuple[str, ...]
     """The names of the neighbouring stages that the worker hosts. What they exchange never leaves its process."""
@@ -102,7 +102,7 @@ class HeartbeatSpec:
     interval_s: float = 0.2
     """Seconds between two heartbeats of a worker."""
     timeout_s: float = 1.0
-    """Seconds without a heartbeat after which a worker is given up; five steps, if those take longer."""
+    """Seconds without a heartbeat after which a worker counts as lost; at least the time of five steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,14 +119,14 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkSpec:
-    """The number of codec frames per chunk of audio: the first is small, and each is larger than the last."""
+    """The number of codec frames in each chunk of audio: the first chunk is small, and later ones grow."""
 
     first: int = 1
     """Codec frames of an answer's first chunk. 1 gives the earliest first audio."""
     growth: float = 1.5
-    """The factor between the sizes of two chunks. It should not exceed the voice's speed relative to real time."""
+    """The size of a chunk relative to the one before. It should not exceed the voice's speed relative to real time."""
     steady: int = 25
-    """Codec frames of a full-size chunk. Larger ones cost less, but a barge-in discards more."""
+    """Codec frames of a full-size chunk. Larger chunks cost less, but a barge-in discards more audio."""
     hurry: bool = True
     """Whether to shorten a chunk when playback would underrun. ``false``: every answer has the same chunk sizes."""
 
@@ -138,7 +138,7 @@ class ChunkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """A deployment: the ``stages`` of a pipeline or a ``model`` (all stages of a family), and its workers."""
+    """A deployment: its stages, or a ``model`` that stands for all stages of a family, and its workers."""
 
     model: str | None = None
     """The name of a family, like ``nano``, instead of ``stages``."""
@@ -147,24 +147,24 @@ class EngineSpec:
     stages: tuple[StageSpec, ...] = ()
     """The stages of the pipeline, in the order in which they read from each other."""
     workers: tuple[WorkerSpec, ...] = ()
-    """The workers. Default: one for each of the ears and the blocking stages, and one for all other stages."""
+    """The workers. Default: one for each speech recogniser and each blocking stage, and one for all other stages."""
     weights: str | None = None
     """The weights of a ``model``: a path from the configuration's folder, or a hub id. None: the family's built-in
     weights."""
     balance: Literal["least_queue", "round_robin", "random"] = "least_queue"
-    """How a replica is chosen for a request: fewest leases and waiting requests, in turn, or at random."""
+    """The choice of a replica for a request: the fewest leases and waiting requests, in turn, or random."""
     chunks: ChunkSpec = ChunkSpec()
     """The sizes of audio chunks: see "Chunks"."""
     queue: int = 64
-    """Maximum requests that wait for a slot of a stage. Further ones are rejected."""
+    """Maximum requests that wait for a slot of a stage. Further requests are rejected."""
     stall_s: float = 30.0
-    """Seconds without progress after which a request is ended."""
+    """Seconds without progress after which a request ends with an error."""
     empty_s: float = 0.8
-    """Seconds that a request waits for a stage without any replica: a lost worker may be back by then."""
+    """Seconds that a request waits for a stage that has no replica. A lost worker may be back by then."""
     start_s: float = 300.0
     """Seconds until a starting worker must be ready."""
     drain_s: float = 30.0
-    """Seconds that a draining worker may go on with its requests."""
+    """Maximum seconds for which a draining worker finishes its requests."""
     heartbeat: HeartbeatSpec = HeartbeatSpec()
     """Detection of lost workers: see "Heartbeat"."""
     cluster: ClusterSpec = ClusterSpec()
@@ -172,9 +172,9 @@ class EngineSpec:
     launcher: str = "local"
     """Where workers run: ``local`` processes, ``inline`` in the server's own process (for tests), or ``ray``."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The family's own settings, with ``model``."""
+    """The settings of the ``model``'s family."""
     server: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The server's settings: see its page."""
+    """The server's settings, see the page about them."""
 
     @property
     def title(self) -> str:
@@ -183,11 +183,19 @@ class EngineSpec:
 
 
 def load_config(path: str | Path, weights: str | None = None) -> EngineSpec:
-    """Read a deployment's YAML file; ``weights`` replaces those of its ``model``. Raises ConfigError."""
+    """Read a deployment's YAML file.
+
+    Args:
+        path: The path of the file.
+        weights: Replaces the weights of the file's ``model``.
+
+    Raises:
+        ConfigError: The file is unreadable or invalid. The message begins with its path.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError(f"{path}: cannot read the configuration: {reason}") from None
     try:
         return parse_config(text, Path(path).parent, weights)
@@ -196,12 +204,16 @@ def load_config(path: str | Path, weights: str | None = None) -> EngineSpec:
 
 
 def parse_config(text: str, folder: Path | None = None, weights: str | None = None) -> EngineSpec:
-    """Parse a YAML text. Raises ConfigError.
+    """Parse a deployment's YAML text.
 
     Args:
         text: The YAML text.
-        folder: The folder from which its paths count (stages, weights, interpreters). None: the working directory.
-        weights: Replaces the weights of its ``model``; a path in it counts from the working directory.
+        folder: The folder to which its relative paths belong (stages, weights, interpreters). None: the working
+            directory.
+        weights: Replaces the weights of its ``model``. A relative path belongs to the working directory.
+
+    Raises:
+        ConfigError: The text is not valid YAML, or not a valid configuration.
     """
     try:
         tree = yaml.load(text, Loader=_Loader)
@@ -231,15 +243,16 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise ConfigError(f"line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
+                    raise ConfigError(f"line {key.start_mark.line + 1}: the key {key.value!r} appears twice")
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def build(kind: Any, value: Any, path: str) -> Any:
-    """Convert ``value`` to a ``kind``: mappings to dataclasses, lists to tuples, plain types unchanged.
+    """Convert a parsed YAML value to the type of a field: mappings to dataclasses, lists to tuples.
 
-    Raises ConfigError, which names ``path``.
+    Raises:
+        ConfigError: The value does not fit. The message begins with ``path``.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(kind, type):
@@ -251,7 +264,7 @@ def build(kind: Any, value: Any, path: str) -> Any:
     if origin is Literal:
         if value not in arguments:
             raise ConfigError(
-                f"{path}: {value!r} is none of {', '.join(map(str, arguments))}{_nearest(value, arguments)}"
+                f"{path}: {value!r} is not one of {', '.join(map(str, arguments))}{_nearest(value, arguments)}"
             )
         return value
     if origin is Mapping:
@@ -286,11 +299,11 @@ def _check(spec: EngineSpec) -> None:
     _check_stages(spec)
     _check_workers(spec)
     _require(1 <= spec.chunks.first <= spec.chunks.steady, "chunks.first: must be at least 1 and at most chunks.steady")
-    _require(1 <= spec.chunks.growth < math.inf, "chunks.growth: must be a number from 1")
+    _require(1 <= spec.chunks.growth < math.inf, "chunks.growth: must be at least 1")
     for name in ("queue", "stall_s", "start_s"):
-        _require(0 < getattr(spec, name) < math.inf, f"{name}: must be above 0")
+        _require(0 < getattr(spec, name) < math.inf, f"{name}: must be a positive, finite number")
     for name in ("empty_s", "drain_s"):
-        _require(0 <= getattr(spec, name) < math.inf, f"{name}: must not be below 0")
+        _require(0 <= getattr(spec, name) < math.inf, f"{name}: must be a finite number of at least 0")
     _require(
         0 < spec.heartbeat.interval_s <= spec.heartbeat.timeout_s / 2 < math.inf,
         "heartbeat.interval_s: must be above 0 and at most half of heartbeat.timeout_s",
@@ -298,18 +311,18 @@ def _check(spec: EngineSpec) -> None:
     if spec.cluster.listen is not None:
         address_of(spec.cluster.listen, "cluster.listen")
     both = (spec.cluster.listen is None) == (spec.cluster.token_file is None)
-    _require(both, "cluster: listen and token_file go together")
+    _require(both, "cluster: set listen and token_file together, or neither")
     _check_devices(spec.workers)
 
 
 def _check_stages(spec: EngineSpec) -> None:
     _require(
         (spec.model is None) != (not spec.stages),
-        "stages: a deployment needs either stages or model, which is short for a family's; "
-        f"{'both are there' if spec.stages else 'neither is'}",
+        "stages: write either stages, or a model (which stands for all stages of its family); "
+        f"{'the configuration has both' if spec.stages else 'the configuration has neither'}",
     )
     for key in ("weights", "options") if spec.stages else ():
-        _require(not getattr(spec, key), f"{key}: belongs to a stage: write it as stages[…].{key}")
+        _require(not getattr(spec, key), f"{key}: belongs to a stage; write it as stages[…].{key}")
     for i, stage in enumerate(spec.stages):
         _require(bool(stage.use), f"stages[{i}].use: must name a stage")
         for j, model in enumerate(stage.models):
@@ -322,13 +335,13 @@ def _check_workers(spec: EngineSpec) -> None:
     seen: dict[str, int] = {}
     for i, worker in enumerate(spec.workers):
         for name in ("stages", "devices"):
-            _require(bool(getattr(worker, name)), f"workers[{i}].{name}: at least one is needed")
+            _require(bool(getattr(worker, name)), f"workers[{i}].{name}: must name at least one")
         for name in ("max_batch", "threads"):
             _require(getattr(worker, name) >= 1, f"workers[{i}].{name}: must be at least 1")
         _require(worker.replicas >= least, f"workers[{i}].replicas: must be at least 1 (0 needs cluster.listen)")
         _require(worker.python != "", f"workers[{i}].python: must be the path of a Python interpreter")
         for stage in worker.stages:
-            _require(stage not in seen, f"workers[{i}].stages: {stage} is hosted by workers[{seen.get(stage)}] already")
+            _require(stage not in seen, f"workers[{i}].stages: workers[{seen.get(stage)}] already hosts {stage}")
             seen[stage] = i
 
 
@@ -338,13 +351,17 @@ def _require(holds: bool, text: str) -> None:
 
 
 def file_of(use: str) -> tuple[str, str] | None:
-    """Return the file and the class ("" for its STAGE) of a ``use`` that names a file; None for any other name."""
+    """Split a ``use`` that names a file into the file and its class.
+
+    Returns:
+        The file and the class; the class is "" for the file's STAGE. None if ``use`` does not name a file.
+    """
     found = _FILE.fullmatch(use)
     return None if found is None else (found["file"], found["export"] or "")
 
 
 def _placed(stage: StageSpec, folder: Path, path: str) -> StageSpec:
-    """Return a stage with its name, and with absolute paths of its files and of its models' files."""
+    """Fill in a stage's name, and make the paths of its files and of its models' files absolute."""
     name = stage.name or _name_of(stage.use)
     models = tuple(_located(model, folder, f"{path}.models[{i}]") for i, model in enumerate(stage.models))
     return replace(_located(stage, folder, path), name=name, models=models)
@@ -373,19 +390,19 @@ def _weights(text: str | None, folder: Path, key: str) -> str | None:
         return str(_path(folder, text))
     if Path(text).exists():
         raise ConfigError(
-            f"{key}: {text!r} is in the working directory, but paths count from the configuration's folder "
-            f"{folder.absolute()}; write {Path(text).absolute()}"
+            f"{key}: {text!r} is in the working directory, but relative paths belong to the configuration's folder "
+            f"{folder.absolute()}. Write {Path(text).absolute()}"
         )
     return text
 
 
 def _path(folder: Path, text: str) -> Path:
-    """Return an absolute path without resolving links: an environment's interpreter is one."""
+    """Return an absolute path without resolving symbolic links: a virtual environment's interpreter is one."""
     return (folder / text).absolute()
 
 
 def _check_devices(workers: tuple[WorkerSpec, ...]) -> None:
-    """Check that a device other than the CPU belongs to one worker."""
+    """Check that no two workers share a device other than the CPU."""
     taken: dict[str, int] = {}
     for i, worker in enumerate(workers):
         if worker.replicas > worker.most:
@@ -397,8 +414,8 @@ def _check_devices(workers: tuple[WorkerSpec, ...]) -> None:
             name = str(device).removeprefix("cuda:")
             if _exclusive(device) and name in taken:
                 raise ConfigError(
-                    f"workers[{i}].devices: {device} belongs to workers[{taken[name]}] already; "
-                    "stages that share a device share a worker"
+                    f"workers[{i}].devices: workers[{taken[name]}] already has the device {device}; "
+                    "put stages that share a device into one worker"
                 )
             taken[name] = i
 
@@ -408,7 +425,11 @@ def _exclusive(device: str | int) -> bool:
 
 
 def address_of(text: str, path: str) -> tuple[str, int]:
-    """Split ``HOST:PORT``; an IPv6 address is in brackets. Raises ConfigError, which names ``path``."""
+    """Split ``HOST:PORT`` into both parts. An IPv6 address is in brackets.
+
+    Raises:
+        ConfigError: The text is not HOST:PORT. The message begins with ``path``.
+    """
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ConfigError(f"{path}: must be HOST:PORT, not {text!r:.60}")

@@ -1,6 +1,6 @@
-"""The facts that a deployment's stages tell of themselves before any of them is loaded, and what follows from these.
+"""The description of a deployment's stages and pipeline before anything is loaded.
 
-A stage reads no more for that than its checkpoint's configuration. Knows no worker that runs.
+A stage reads at most its checkpoint's configuration for that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ from engine.pipeline import Pipeline
 
 
 def describe(spec: EngineSpec) -> ModelInfo:
-    """Return what `Engine.model` will be, without using a device. Raises ConfigError or WeightsError."""
+    """Return the description of the model that a deployment would serve, without using a device.
+
+    Args:
+        spec: The deployment.
+
+    Returns:
+        The same as ``Engine.model`` after a start.
+
+    Raises:
+        ConfigError: The deployment is invalid.
+        WeightsError: Weights are missing or do not fit their stage.
+    """
     check_here(name for stage in spec.stages for name in stage.all_weights)
     whole = written_out(spec)
     infos = [_described(stage, place, whole.workers) for place, stage in enumerate(whole.stages)]
@@ -35,9 +46,10 @@ def pipeline(infos: Sequence[StageInfo], spec: EngineSpec) -> Pipeline:
 
 
 def written_out(spec: EngineSpec) -> EngineSpec:
-    """A deployment with all of its stages and workers, where the configuration leaves them to us.
+    """Return the deployment with all stages and workers that the configuration leaves to their defaults.
 
-    Raises ConfigError for a family that there is not, and where a stage has no worker, or a worker no such stage.
+    Raises:
+        ConfigError: The family is unknown, a stage has no worker, or a worker names an unknown stage.
     """
     if not spec.stages:
         spec = replace(spec, stages=stages_of(spec.model or "", spec.weights, spec.options))
@@ -54,27 +66,33 @@ def stages_of(family: str, weights: str | None, options: Mapping[str, Any]) -> t
 
 
 def hears_for(stages: Sequence[StageSpec]) -> str:
-    """Return the model whose requests are all that these ears understand; empty if they understand others, too."""
+    """Return the name of the only model whose requests a speech recogniser understands; empty if it is not limited."""
     try:
         infos = [_described(stage, place, ()) for place, stage in enumerate(stages)]
-    except (ConfigError, WeightsError):  # the start of the deployment reports it
+    except (ConfigError, WeightsError):  # reported when the deployment starts
         return ""
     return next((info.facets.hears_for for info in infos if info.facets.hears_for), "")
 
 
 def use_of(kind: str, weights: Path) -> str:
-    """Return the stage of a kind (``asr`` or ``tts``) that loads a path.
+    """Return the stage that loads the weights at a path.
 
-    Raises WeightsError if no stage does, ConfigError if several do.
+    Args:
+        kind: ``asr`` or ``tts``.
+        weights: The path.
+
+    Raises:
+        WeightsError: No stage of this kind loads them.
+        ConfigError: Several stages do.
     """
     uses = [f"{kind}.{name}" for name in names(f"engine.worker.stages.{kind}")]
     fitting = [use for use in uses if _loads(StageSpec(use=use, name=use, weights=str(weights)))]
     if len(fitting) > 1:
-        raise ConfigError(f"{weights} is loaded by {' and '.join(fitting)}; choose one, as {fitting[0]}:{weights}")
+        raise ConfigError(f"{' and '.join(fitting)} can all load {weights}; name one, like {fitting[0]}:{weights}")
     if not fitting:
         raise WeightsError(
             f"no stage loads {weights} (tried {', '.join(uses)}); "
-            f"name one, as {uses[-1]}:{weights}, to see what it lacks"
+            f"name one, like {uses[-1]}:{weights}, to see why it does not"
         )
     return fitting[0]
 
@@ -88,7 +106,10 @@ def _loads(stage: StageSpec) -> bool:
 
 
 def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:
-    """Ears alone, so that they hold up nobody's sound, and blocking stages each alone; the others together."""
+    """Return the default workers: one for each speech recogniser and blocking stage, one for all other stages.
+
+    A speech recogniser in another stage's worker would delay that stage's audio.
+    """
     infos = [_described(stage, place, ()) for place, stage in enumerate(spec.stages)]
     alone = [info.name for info in infos if info.hears_only or info.blocking]
     together = [info.name for info in infos if info.name not in alone]
@@ -98,7 +119,7 @@ def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:
 def _described(stage: StageSpec, order: int, workers: tuple[WorkerSpec, ...]) -> StageInfo:
     kind: Any = load("engine.worker", "uses", "stage_type")(stage.use, f"stages[{order}].use")
     if stage.models and not getattr(kind, "composes", False):
-        raise ConfigError(f"stages[{order}].models: {stage.use} takes no models; write them below a stage that does")
+        raise ConfigError(f"stages[{order}].models: {stage.use} takes no models; only a chain does (use: llm.chain)")
     config: Any = load("engine.worker", "stage", "StageConfig")
     config_of: Any = load("engine.worker", "stage", "config_of")
     dtype = next((worker.dtype for worker in workers if stage.name in worker.stages), "float32")

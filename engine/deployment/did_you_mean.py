@@ -1,4 +1,4 @@
-"""The hint of every message about a name that there is not."""
+"""The hint in error messages about unknown names."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import difflib
 from collections.abc import Iterable
 
 SHOWN = 12
-"""Names that are listed at most."""
+"""Maximum number of names that a hint lists."""
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """The known name that was meant, to stand in parentheses; where none is near, ``otherwise``, or all of them."""
+    """Return a hint for an unknown name, for use in parentheses.
+
+    Args:
+        name: The unknown name.
+        known: The known names.
+        otherwise: The hint if no known name is similar. None: list the known names.
+    """
     names = list(known)
     if close := difflib.get_close_matches(name, names, n=1):
         return f"did you mean {close[0]!r}?"

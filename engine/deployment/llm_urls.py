@@ -1,4 +1,4 @@
-"""Short forms of language models: what ``--thinker`` stands for, and what leaves the machine by it.
+"""Short forms of language models, the values of ``--thinker``.
 
 ======================== ====================================================
 ``openai:MODEL@URL``      any OpenAI-compatible chat completions server
@@ -9,7 +9,7 @@
 ``vllm:PATH``             a checkpoint's folder, which vLLM runs for Parley
 ======================== ====================================================
 
-Opens no socket and reads no file.
+This module opens no socket and reads no file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from engine.errors import ConfigError
 
 USE, USE_FILE, USE_FOLDER = "llm.openai", "llm.llamacpp", "llm.vllm"
 ANY_MODEL = "default"
-"""The model's name for a server that has one model, and takes any name for it."""
+"""The model name for a server that has one model and accepts any name."""
 FORMS = {
     "openai": "openai:MODEL@URL",
     "ollama": "ollama:MODEL",
@@ -36,19 +36,19 @@ FORMS = {
     "vllm": "vllm:PATH",
 }
 PORTS = {"ollama": 11434, "lmstudio": 1234, "llamacpp": 8080}
-"""The port where each server listens unless it is told otherwise."""
+"""The default port of each server."""
 
 AT_ONCE = 4
-"""The number of answers that a file's model makes at once: each has a context of its own in memory."""
+"""Concurrent answers of a GGUF file's model: each reserves memory for its whole context."""
 AT_ONCE_BY_VLLM = 16
-"""The number of answers that vLLM makes at once: it gives each no more memory than it fills."""
+"""Concurrent answers of vLLM, which gives each only the memory that it uses."""
 
-_AT = re.compile(r"(?P<model>.*)@(?P<url>https?://.*)")  # a model's name may hold an @ of its own
+_AT = re.compile(r"(?P<model>.*)@(?P<url>https?://.*)")  # a model's name may contain an @
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkerSpec:
-    """The meaning of a short form: a stage's ``use``, ``options``, ``weights`` and ``max_batch``."""
+    """The stage settings that a short form stands for."""
 
     use: str
     options: Mapping[str, Any]
@@ -57,20 +57,23 @@ class ThinkerSpec:
 
     @property
     def has_key(self) -> bool:
-        """Whether it may ask for one: it is a server's."""
+        """Whether the model is behind an HTTP server, which may need an API key."""
         return self.use == USE
 
 
 def thinker_of(text: str) -> ThinkerSpec:
-    """Return what ``--thinker TEXT`` stands for. Raises ConfigError, with the nearest known form, for an unknown
-    one."""
+    """Return the stage settings that ``--thinker TEXT`` stands for.
+
+    Raises:
+        ConfigError: The form is unknown or incomplete. The message names the nearest form.
+    """
     name, _, rest = text.partition(":")
     if name not in FORMS:
         close = difflib.get_close_matches(name, FORMS, n=1)
         hint = f"did you mean {FORMS[close[0]]}?" if close else f"known: {', '.join(FORMS.values())}"
         raise ConfigError(f"--thinker: there is no {text!r:.60} ({hint})")
     if name == "llamacpp":
-        return _asked(ANY_MODEL, _local(_port(rest)))  # the server has one model, whatever it is called
+        return _asked(ANY_MODEL, _local(_port(rest)))  # this server has one model and ignores its name
     if name == "gguf" and rest:
         return ThinkerSpec(USE_FILE, {}, weights=_file(rest), max_batch=AT_ONCE)
     if name == "vllm" and rest:
@@ -83,7 +86,7 @@ def thinker_of(text: str) -> ThinkerSpec:
 
 
 def leaving(url: str, *, text: bool = True, images: bool = False, audio: bool = False) -> str:
-    """Say in one sentence who gets what of a conversation; empty where nothing leaves this machine."""
+    """Return a sentence that says which parts of a conversation a server receives; empty if it is on this machine."""
     if is_local(url):
         return ""
     what = [name for name, given in (("text", text), ("pictures", images), ("sound", audio)) if given]
@@ -96,7 +99,7 @@ def _asked(model: str, url: str) -> ThinkerSpec:
 
 
 def _file(text: str) -> str:
-    """A path that means the same from any folder; a name without a folder and .gguf is one of the catalogue's."""
+    """Return an absolute path; a name without a folder and without .gguf is unchanged, because the catalogue has it."""
     path = Path(text).expanduser()
     return str(path.absolute()) if path.suffix == ".gguf" or len(path.parts) > 1 else text
 
@@ -109,5 +112,5 @@ def _port(text: str) -> int:
     if not text:
         return PORTS["llamacpp"]
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
-        raise ConfigError(f"--thinker: {text!r:.20} is no port; write {FORMS['llamacpp']}")
+        raise ConfigError(f"--thinker: {text!r:.20} is not a port; write {FORMS['llamacpp']}")
     return int(text)

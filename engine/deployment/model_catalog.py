@@ -1,7 +1,7 @@
 """Models by name: their sources, licences and files, and the folder where `parley pull` puts them.
 
-`models.yaml` beside this file is the catalogue. A complete model folder has a manifest, written last, with the size and
-hash of each file.
+The catalogue is `models.yaml` in this folder. `parley pull` writes a manifest with the size and hash of each file last,
+so a folder with a manifest is complete.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MANIFEST = ".parley.json"
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file inside a package of a registry: all of a model's file, or one part of it.
+    """A file inside a PyPI or npm package: a model's whole file, or one part of it.
 
-    The package is a PyPI project (its wheel is read) or an npm package (its tarball is read).
+    Of a PyPI project its wheel is read, of an npm package its tarball.
     """
 
     version: str
@@ -33,37 +33,38 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pypi: str = ""
     npm: str = ""
     publisher: str = ""
-    """Who uploaded the package, if it is not the model's own publisher."""
+    """The uploader of the package, if it is not the model's own publisher."""
 
     def __post_init__(self) -> None:
         if bool(self.pypi) == bool(self.npm):
-            raise ValueError(f"a part of a file names one package, either pypi or npm ({self.file})")
+            raise ValueError(f"a part of a file must name one package, either pypi or npm ({self.file})")
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A place that has a file, in addition to the publisher's hub."""
+    """A place to download a file from, other than the publisher's hub."""
 
     url: str = ""
-    """The address of the file itself, on a mirror."""
+    """The address of the file on a mirror."""
     parts: tuple[Part, ...] = ()
-    """The files inside packages whose bytes, joined in this order, are the file."""
+    """Files inside packages. Joined in this order, their bytes are the file."""
 
     def __post_init__(self) -> None:
         if bool(self.url) == bool(self.parts):
-            raise ValueError("a source has either a url or parts")
+            raise ValueError("a source must have either a url or parts")
 
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One file of a model. Without a hash it is not pinned: the first pull records the hub's hash."""
 
     path: str
-    """The file's path within the repository and in the model's folder here. A ``*`` stands for every file that fits, if
-    any does."""
+    """The file's path, the same within the repository and in the local folder. A ``*`` stands for all matching files,
+    if any.
+    """
     size: int | None = None
     """The file's size in bytes."""
     sha256: str | None = None
     sources: tuple[Source, ...] = ()
-    """Other places to try in this order if the hub fails. Only a pinned file can have them."""
+    """Other places to try, in this order, if the hub fails. Only for a pinned file."""
 
     def __post_init__(self) -> None:
         if self.sources and (self.sha256 is None or self.size is None):
@@ -76,14 +77,14 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     part: Literal["ears", "thinker", "voice"]
     use: str
-    """The stage that loads it, or the family whose stages all do."""
+    """The stage that loads it, or the family whose stages all load it."""
     repository: str
     """The repository on the hub: OWNER/NAME. Empty if no hub has these files; then every file needs sources."""
     revision: str
     """A commit; a branch, like main, is not pinned."""
     files: tuple[File, ...]
     licence: str
-    """The licence as SPDX names it, or what its authors call it."""
+    """The licence's SPDX identifier, or its authors' name for it."""
     languages: tuple[str, ...]
     size_mb: int
     """The approximate size of all files, in 10^6 bytes; shown before a pull."""
@@ -92,7 +93,7 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ram_mb: int | None = None
     """Measured memory of the worker that runs it, in 10^6 bytes. None: not measured."""
     superseded_by: str = ""
-    """The model of the catalogue that is the better choice today; empty for a current one."""
+    """The catalogue's better model for the same purpose; empty for a current model."""
 
     def __post_init__(self) -> None:
         if not self.repository and not all(file.sources for file in self.files):
@@ -100,19 +101,19 @@ class CatalogModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def pinned(self) -> bool:
-        """Whether a hash is known for every file."""
+        """Whether every file has a hash."""
         return all(file.sha256 for file in self.files)
 
     @property
     def origin(self) -> str:
-        """The repository on the hub, or the packages that have the files if no hub does."""
+        """The repository on the hub; without one, the packages that contain the files."""
         parts = [part for file in self.files for source in file.sources for part in source.parts]
         packages = dict.fromkeys(f"{'PyPI' if part.pypi else 'npm'}: {part.pypi or part.npm}" for part in parts)
         return self.repository or ", ".join(packages)
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A model's folder as it was when the model was pulled."""
+    """The content of a model's folder at the time of its pull."""
 
     name: str
     repository: str
@@ -123,17 +124,17 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @cache
 def catalogue(path: Path = CATALOGUE) -> Mapping[str, CatalogModel]:
-    """Return every model of the catalogue by its name. Raises WeightsError for a file that is no catalogue."""
+    """Return every model of the catalogue by its name. Raises WeightsError if the file is not a valid catalogue."""
     try:
         tree: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
         models = [msgspec.convert({"name": name, **fields}, CatalogModel) for name, fields in tree.items()]
     except (OSError, yaml.YAMLError, msgspec.ValidationError, TypeError, AttributeError) as error:
-        raise WeightsError(f"{path}: not a catalogue of models: {' '.join(str(error).split())}") from None
+        raise WeightsError(f"{path}: not a valid catalogue of models: {' '.join(str(error).split())}") from None
     return {model.name: model for model in models}
 
 
 def model_of(name: str) -> CatalogModel:
-    """A model by its name. Raises WeightsError, with the nearest name."""
+    """Return a model by its name. Raises WeightsError, with the nearest name, if there is none."""
     models = catalogue()
     if name not in models:
         raise WeightsError(f"no model is called {name!r} ({nearest(name, models, '`parley models` lists them')})")
@@ -141,12 +142,12 @@ def model_of(name: str) -> CatalogModel:
 
 
 def models_folder() -> Path:
-    """Return the folder of pulled models: one folder each, named like the model."""
+    """Return the folder of pulled models, which has one subfolder per model."""
     return Path.home() / ".local" / "share" / "parley" / "models"
 
 
 def manifest_of(folder: Path) -> Manifest | None:
-    """Return the notes of a pull into a folder; None where it has not ended, or a file no longer has its size."""
+    """Return the manifest in a model's folder; None if the pull is incomplete or a file has changed in size."""
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
         whole = all((folder / file.path).stat().st_size == file.size for file in manifest.files)
@@ -156,7 +157,7 @@ def manifest_of(folder: Path) -> Manifest | None:
 
 
 def is_pulled(name: str) -> bool:
-    """Whether all of a catalogue model is on this machine."""
+    """Whether a catalogue model is complete on this machine."""
     return manifest_of(models_folder() / name) is not None
 
 
@@ -166,21 +167,27 @@ def missing_models(weights: Iterable[str]) -> list[CatalogModel]:
 
 
 def located(weights: str) -> Path:
-    """Return the path that ``weights`` mean: the folder of a catalogue model, or the path unchanged.
+    """Return the path of weights: the folder of a catalogue model, or the path itself.
 
-    Raises WeightsError, with the command that fetches it, for a catalogue model that is not on this machine.
+    Raises:
+        WeightsError: The catalogue model is not on this machine. The message names the command that downloads it.
     """
     check_here([weights])
     return models_folder() / weights if weights in catalogue() else Path(weights)
 
 
 def check_here(weights: Iterable[str]) -> None:
-    """Raise WeightsError, with the command that fetches them, if models of the catalogue are not on this machine."""
+    """Check that all catalogue models among ``weights`` are on this machine.
+
+    Raises:
+        WeightsError: Some are not. The message names the command that downloads them.
+    """
     if missing := missing_models(weights):
         names = [model.name for model in missing]
         are, them = ("is", "it") if len(names) == 1 else ("are", "them")
         licences = ", ".join(dict.fromkeys(model.licence for model in missing))
         raise WeightsError(
-            f"weights: {' and '.join(names)} {are} not on this machine; `parley pull {' '.join(names)}` gets {them} "
+            f"weights: {' and '.join(names)} {are} not on this machine; "
+            f"`parley pull {' '.join(names)}` downloads {them} "
             f"({sum(model.size_mb for model in missing)} MB, {licences})"
         )

@@ -1,4 +1,4 @@
-"""The file name is the registry: a name in a configuration selects a file, and heavy imports happen there."""
+"""Lookup of modules by name. The file name is the registry: heavy imports happen only when a name is used."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ from engine.errors import ConfigError
 
 
 def load(package: str, name: str, export: str) -> Any:
-    """Import the module ``package.name`` and return its ``export``. Raises ConfigError with the nearest known name."""
+    """Import the module ``package.name`` and return its ``export``.
+
+    Raises:
+        ConfigError: The name is unknown (the message names the nearest one), or the import fails.
+    """
     known = names(package)
     if name not in known:
         raise ConfigError(f"{package.rsplit('.', 1)[-1]}: there is no {name!r} ({nearest(name, known)})")
     with loading(name):
         module = importlib.import_module(f"{package}.{name}")
     if not hasattr(module, export):
-        raise ConfigError(f"{name} exports no {export}: it is not one that a configuration can name")
+        raise ConfigError(f"{name} cannot be named in a configuration: it exports no {export}")
     return getattr(module, export)
 
 
 @contextmanager
 def loading(what: str) -> Generator[None]:
-    """Tell what cannot be imported, and why: raises ConfigError in place of the import's own errors."""
+    """Convert import errors in the block to ConfigErrors that name ``what`` and the reason."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -37,7 +41,7 @@ def loading(what: str) -> Generator[None]:
 
 
 def names(package: str) -> list[str]:
-    """The names that can be loaded from a package, without importing any of them."""
+    """Return the names of a package's modules without importing them."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         return []

@@ -1,4 +1,4 @@
-"""Addresses of servers that a stage asks: which of them are this very machine. Looks no name up, opens no socket."""
+"""Addresses of servers that stages call, and whether they are on this machine. No name lookup, no socket."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from urllib.parse import urlsplit
 
 
 def host_of(url: str) -> str:
-    """``host`` or ``host:port``, as people read it: who gets what is sent to this address."""
+    """Return the ``host`` or ``host:port`` of a URL, without a user name or password."""
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def is_local(url: str) -> bool:
-    """Whether what is sent to this address stays on this machine, as far as the address itself tells.
+    """Whether requests to this URL stay on this machine, as far as the URL itself shows.
 
-    A name other than ``localhost`` may lead anywhere, so it is not local, whatever it leads to today.
+    A name other than ``localhost`` counts as remote: what it resolves to may change.
     """
     host = (urlsplit(url).hostname or "").rstrip(".").partition("%")[0]
     if host == "localhost" or host.endswith(".localhost"):  # RFC 6761, 6.3
@@ -25,4 +25,4 @@ def is_local(url: str) -> bool:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     one = mapped or address
-    return one.is_loopback or one.is_unspecified  # to connect to 0.0.0.0 is to connect to oneself
+    return one.is_loopback or one.is_unspecified  # a connection to 0.0.0.0 reaches this machine

@@ -1,1 +1,1 @@
-"""Messages and links between the server and its workers."""
+"""Messages and connections between the server and its workers."""

@@ -1,4 +1,4 @@
-"""The handshake in which a server and a worker from elsewhere make sure of each other before the first frame. Sans I/O.
+"""The handshake by which a server and a worker from another machine authenticate each other. Sans I/O.
 
 ::
 
@@ -7,9 +7,9 @@
     worker → server   32 random bytes, HMAC-SHA256(token, "worker" + both randoms)
     server → worker   HMAC-SHA256(token, "server" + both randoms)
 
-The greeting has the version of the wire: two of different versions part before either says more.
-Both have the token; it never crosses, and no answer is good a second time. What follows is neither encrypted nor
-signed: between machines the network is to be trusted, or tunnelled.
+Both sides have the token. It is never sent, and fresh random bytes make every proof useless for a second connection.
+The greeting contains the protocol version, so different versions fail before any other exchange.
+The messages after the handshake are neither encrypted nor signed: use a trusted network or a tunnel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RANDOM = _PROOF = 32
 
 
 class Doorkeeper:
-    """The server's side. Send ``greeting``; ``feed`` what comes until ``done``."""
+    """The server's side of the handshake. Send ``greeting``, then pass received bytes to ``feed`` until ``done``."""
 
     def __init__(self, token: bytes) -> None:
         self._token = token
@@ -40,20 +40,27 @@ class Doorkeeper:
         self.done = False
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return (the bytes to send, the bytes after the handshake). Raises WireError for a stranger."""
+        """Process received bytes.
+
+        Returns:
+            The bytes to send, and the received bytes that follow the handshake.
+
+        Raises:
+            WireError: The client is not a Parley worker of this version, or does not have the token.
+        """
         self._read += data
         answer = self._read[len(GREETING) :]
         if not _greets(self._read, "it") or len(answer) < _RANDOM + _PROOF:
             return b"", b""
         theirs, proof = answer[:_RANDOM], answer[_RANDOM : _RANDOM + _PROOF]
         if not hmac.compare_digest(proof, _prove(self._token, b"worker", self._ours + theirs)):
-            raise WireError("it does not know the token")
+            raise WireError("it has a different token")
         self.done = True
         return _prove(self._token, b"server", self._ours + theirs), answer[_RANDOM + _PROOF :]
 
 
 class Visitor:
-    """The worker's side. Send ``GREETING``; ``feed`` what comes until ``done``."""
+    """The worker's side of the handshake. Send ``GREETING``, then pass received bytes to ``feed`` until ``done``."""
 
     def __init__(self, token: bytes) -> None:
         self._token = token
@@ -64,18 +71,25 @@ class Visitor:
 
     @property
     def asked(self) -> bool:
-        """Whether the server has sent its greeting: if it hangs up now, it rejected the answer."""
+        """Whether the server's greeting has arrived. If the server hangs up now, it rejected the proof."""
         return self._theirs is not None
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return (the bytes to send, the bytes after the handshake). Raises WireError for any other server."""
+        """Process received bytes.
+
+        Returns:
+            The bytes to send, and the received bytes that follow the handshake.
+
+        Raises:
+            WireError: The server is not a Parley server of this version, or does not have the token.
+        """
         self._read += data
         if self._theirs is None:
             return self._answer(), b""
         if len(self._read) < _PROOF:
             return b"", b""
         if not hmac.compare_digest(self._read[:_PROOF], _prove(self._token, b"server", self._theirs + self._ours)):
-            raise WireError("the server does not know the token")
+            raise WireError("the server has a different token")
         self.done = True
         return b"", self._read[_PROOF:]
 
@@ -88,26 +102,34 @@ class Visitor:
 
 
 def _greets(read: bytes, who: str) -> bool:
-    """Whether the greeting is there, whole. Raises WireError for another one."""
+    """Whether the whole greeting has arrived. Raises WireError if a different one has."""
     if not GREETING.startswith(read[: len(GREETING)]):
-        raise WireError(f"{who} {ANOTHER}" if read.startswith(_OURS) else f"{who} does not speak as Parley does")
+        raise WireError(f"{who} {ANOTHER}" if read.startswith(_OURS) else f"{who} does not speak Parley's protocol")
     return len(read) >= len(GREETING)
 
 
 def read_token(path: Path) -> bytes:
-    """The token in a file. Raises ConfigError: unreadable, short, or open to others."""
+    """Read the token from a file.
+
+    Raises:
+        ConfigError: The file is unreadable, readable by other users, or holds less than 16 bytes.
+    """
     try:
         token = path.read_bytes().strip()
         check_secret(path, "The token")
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the token: {error.strerror}") from None
     if len(token) < 16:
-        raise ConfigError(f"{path}: a token of {len(token)} bytes is too short; 16 are the least")
+        raise ConfigError(f"{path}: the token is too short ({len(token)} bytes); use at least 16")
     return token
 
 
 def make_token(path: Path) -> bytes:
-    """A new token in a new file that nobody else can read. Raises ConfigError."""
+    """Create a random token in a new file that only its owner can read.
+
+    Raises:
+        ConfigError: The file exists already, or cannot be written.
+    """
     token = secrets.token_hex(_RANDOM).encode()
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

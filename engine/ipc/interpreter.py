@@ -1,6 +1,6 @@
-"""Whether the Python interpreter of another environment can run a worker: asked before one is started there.
+"""Check whether the Python interpreter of another environment can run a worker, before one is started there.
 
-Knows no worker. Whether that environment has our own version of Parley its worker tells by itself.
+The check does not compare Parley's versions: the worker does that when it starts.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from engine.errors import ConfigError
 from engine.ipc import spawn
 
 NEEDED = ("msgspec", "numpy", "pyyaml")
-"""The packages that a worker itself imports, by their names on PyPI. Those that its stages import come on top."""
+"""The PyPI names of the packages that a worker itself imports. Its stages may need more."""
 
 OLDEST = (3, 11)
 ANSWER_S = 60.0  # a cold disk, a busy machine
-MOST_BYTES = 1 << 20  # it may be a program that never stops talking
+MOST_BYTES = 1 << 20  # the path may be any program, even one that prints for ever
 
 _QUESTION = r"""
 import sys
@@ -31,15 +31,15 @@ print("\nparley: ready")
 
 
 async def check(python: str) -> None:
-    """Raises ConfigError, one sentence that says what is wrong with ``python``, a path, and what to do about it."""
+    """Raise ConfigError, with the reason and the fix, if ``python`` (a path) cannot run a worker."""
     said = await _asked(python)
     version = re.search(r"^parley: python (\d+)\.(\d+)$", said, re.MULTILINE)
     if version is None:
-        raise ConfigError(f"workers[].python: {python} is no Python interpreter")
+        raise ConfigError(f"workers[].python: {python} is not a Python interpreter")
     if tuple(map(int, version.groups())) < OLDEST:
         raise ConfigError(
-            f"workers[].python: {python} is Python {'.'.join(version.groups())}; a worker needs "
-            f"{'.'.join(map(str, OLDEST))} or a newer one"
+            f"workers[].python: {python} is Python {'.'.join(version.groups())}; workers need Python "
+            f"{'.'.join(map(str, OLDEST))} or newer"
         )
     if not re.search(r"^parley: ready$", said, re.MULTILINE):
         raise ConfigError(
@@ -49,7 +49,7 @@ async def check(python: str) -> None:
 
 
 async def _asked(python: str) -> str:
-    """Return the interpreter's answer to the question, from either of its outputs."""
+    """Return the interpreter's output, stdout and stderr together."""
     try:
         process = await asyncio.create_subprocess_exec(
             python,
@@ -78,6 +78,6 @@ async def _asked(python: str) -> str:
 
 
 def _reason(said: str) -> str:
-    """The error that the interpreter ended with, without the name of its type."""
+    """Return the error message that the interpreter ended with, without its exception type."""
     last = said.strip().rpartition("\n")[2][:200].rstrip(".")
     return "it did not answer" if last.startswith("parley: ") else last.partition(": ")[2] or last

@@ -1,7 +1,4 @@
-"""The connections over which a server and its workers talk: a stream socket, or the inside of one process.
-
-Knows no worker and no engine; what is said is the wire's.
-"""
+"""The connections between a server and its workers: a stream socket, or a pair of objects in one process."""
 
 from __future__ import annotations
 
@@ -17,13 +14,14 @@ from engine.ipc.shared_memory import POSSIBLE, SharedMemory
 
 log = logging.getLogger(__name__)
 
-ALONE_S = 10.0  # an end that acknowledges nothing for so long is gone
+ALONE_S = 10.0  # a peer that acknowledges no data for this long counts as gone
 
 
 class Link(Protocol):
-    """One end of a connection: ``send`` never waits; what arrives goes to the receiver it was made with.
+    """One end of a connection. Received messages go to a callback.
 
-    ``close`` lets what was sent leave first, ``abort`` waits for nobody: it is for an end that does not read any more.
+    ``send`` never waits. ``close`` first transmits the messages that were sent. ``abort`` discards them: it is for a
+    peer that no longer reads.
     """
 
     def send(self, message: Message) -> None: ...
@@ -38,12 +36,15 @@ Lost = Callable[[], None]
 
 
 class SocketLink(asyncio.Protocol):
-    """A link over a stream socket. ``lost`` is called once when the other end has gone or spoke garbage.
+    """A link over a stream socket.
 
-    Writes are not awaited: what may be under way is bounded by the credit that each run is granted. Of what
-    is sent within one turn of the event loop the first leaves at once and the rest in one write: a step of 16 requests
-    would make 16 system calls else. New requests leave together: the first is not to be stepped alone. Between two
-    processes of one machine (``near``) large arrays go by reference.
+    ``lost`` is called once when the connection ends, also if the peer sends invalid data. Writes are not awaited: the
+    credit of each run limits the data under way. With ``near``, for two processes on one machine, large arrays go
+    through shared memory.
+
+    Within one turn of the event loop, the first message is written at once and all later ones in one write: otherwise a
+    step of 16 requests would take 16 system calls. Open messages always wait for that second write, so that new
+    requests arrive together and the first is not stepped alone.
     """
 
     def __init__(self, receive: Receive, lost: Lost, near: bool = False) -> None:
@@ -57,7 +58,7 @@ class SocketLink(asyncio.Protocol):
         self._gathering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not inherit from it
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -66,11 +67,11 @@ class SocketLink(asyncio.Protocol):
                     continue
                 self._receive(message)
         except WireError as error:
-            log.warning("a connection is closed: %s", error)
+            log.warning("closing a connection after invalid data: %s", error)
             self.abort()
 
     def _settle(self, message: Message, shared: SharedMemory) -> bool:
-        """Say what of the other's has been mapped; whether the message was but that, from there."""
+        """Exchange Mapped messages. Return whether ``message`` was one, which needs no further handling."""
         if self._codec.mapped:
             self.send(Mapped(tuple(self._codec.mapped)))
             self._codec.mapped.clear()
@@ -115,7 +116,7 @@ class SocketLink(asyncio.Protocol):
 
 
 class LocalLink:
-    """One end of a link inside a process: the same frames, without the bytes."""
+    """One end of a link inside a process: it passes messages on as objects, without encoding them."""
 
     def __init__(self, receive: Receive, lost: Lost) -> None:
         self._receive = receive
@@ -139,7 +140,7 @@ class LocalLink:
 
 
 def local_pair(left: tuple[Receive, Lost], right: tuple[Receive, Lost]) -> tuple[LocalLink, LocalLink]:
-    """Two ends that talk to each other."""
+    """Return two connected ends, each made from its callbacks (receive, lost)."""
     one, two = LocalLink(*left), LocalLink(*right)
     one.peer = two
     two.peer = one
@@ -147,7 +148,7 @@ def local_pair(left: tuple[Receive, Lost], right: tuple[Receive, Lost]) -> tuple
 
 
 def endure(transport: asyncio.Transport) -> None:
-    """Notice within ALONE_S when the other end of a connection is no longer there, where the system can."""
+    """Close the connection if the peer acknowledges nothing for ALONE_S seconds, where the system supports that."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(ALONE_S * 1000))

@@ -1,8 +1,8 @@
-"""The schema'd frames that cross between the server's process and a worker's. No pickle anywhere.
+"""The messages between the server's process and a worker's. No pickle anywhere.
 
 A frame is a 4-byte big-endian length and one msgpack message of the union below. Arrays travel as an extension type
-(dtype, shape, bytes); dtypes are an allow-list. Bytes that do not decode are a WireError, and the connection that
-brought them is closed. Knows no worker and no engine, only what they say to each other.
+(dtype, shape, bytes), and only listed dtypes are accepted. Bytes that cannot be decoded raise a WireError, and their
+connection is closed.
 """
 
 from __future__ import annotations
@@ -24,45 +24,50 @@ from engine.ipc.shared_memory import SharedMemory, read_shared
 
 log = logging.getLogger(__name__)
 
-MAX_FRAME_BYTES = 256 << 20  # a minute of 4k video frames fits; a lying length does not take the memory
-CREDIT = 64  # chunks of a run under way each way: about as many as lie between two stages of a worker
-GRANT = 16  # credit goes back in such pieces: a message for every chunk would cost as much as the chunk
-_ARRAY, _SHARED = 1, 2  # msgpack extension codes: an array's bytes; where it lies
+MAX_FRAME_BYTES = 256 << 20  # enough for a minute of 4k video frames; stops a false length from filling the memory
+CREDIT = 64  # unacknowledged chunks of a run in each direction: about what two stages of a worker buffer between them
+GRANT = 16  # chunks acknowledged by one message: one message per chunk would double the traffic
+_ARRAY, _SHARED = 1, 2  # msgpack extension codes: an array's bytes; its place in shared memory
 _DTYPES = frozenset({"<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "|u1", "|i1", "|b1"})
 _HEADER = struct.Struct(">I")
 
 
 PlayoutState = Literal["held", "due", "playing"]
-"""An answer to a turn that may not be over is ``held``: nobody hears it yet. It is ``due`` once the turn is over, and
-``playing`` from the listener's first sample on."""
+"""The playback state of an answer.
+
+- ``held``: the user may go on speaking, so the answer is not played yet.
+- ``due``: the user's turn is over, and the answer is awaited.
+- ``playing``: the listener hears it.
+"""
 
 
 class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="t"):
-    """Base of every message. (Frozen is said again by each: type checkers do not inherit it.)"""
+    """Base of every message. (Each subclass repeats ``frozen``: type checkers do not inherit it.)"""
 
 
 class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Counts of what a lost replica had given of a request. The successor leaves that out: to the client, and to the
-    next hop.
-
-    ``playing_s`` is how long the listener has heard it, None before they begin. ``kept`` is what the stages
-    checkpointed, in that order. ``alone``: this request may be what broke the replica, so it steps with no other.
-    """
+    """The progress of a request on a lost replica. The new replica leaves out the counted chunks."""
 
     client: dict[str, int]
+    """Counts of what the client has received."""
     onward: dict[str, int]
+    """Counts of what the next hop has received."""
     playing_s: float | None
+    """Seconds for which the answer has been playing; None before playback."""
     kept: tuple[Chunk, ...] = ()
+    """The chunks that the stages checkpointed, in order."""
     alone: bool = False
+    """Whether the request must step alone, because it may have caused the loss."""
 
 
 class Open(Frame, frozen=True, tag="open"):
-    """Server to worker: run these stages, in their order, for a request. ``credit`` chunks may go out unanswered."""
+    """Server to worker: run these stages, in this order, for a request."""
 
     run: str
     request: Request
     stages: tuple[str, ...]
     credit: int
+    """Maximum number of unacknowledged chunks that the worker may send."""
     playout: PlayoutState | None = None
     resume: Resume | None = None
 
@@ -75,44 +80,44 @@ class Feed(Frame, frozen=True, tag="feed"):
 
 
 class End(Frame, frozen=True, tag="end"):
-    """Server to worker: the input has ended. Worker to server: the last stage's output has."""
+    """Server to worker: the input has ended. Worker to server: the last stage's output has ended."""
 
     run: str
 
 
 class Emit(Frame, frozen=True, tag="emit", omit_defaults=True):
-    """Worker to server: a chunk for the client, for the next hop, or for both.
-
-    ``kept`` is what stages checkpointed since, in case this worker is lost; it goes to neither. ``marks`` are
-    moments since the last one (monotonic seconds): a message of their own would wake the server for each.
-    """
+    """Worker to server: a chunk for the client, for the next hop, or for both."""
 
     run: str
     chunk: Chunk
     client: bool
+    """Whether the chunk goes to the client."""
     onward: bool
+    """Whether the chunk goes to the next hop."""
     kept: tuple[Chunk, ...] = ()
+    """Chunks that stages checkpointed since the last message. They only matter if this worker is lost."""
     marks: dict[str, float] = {}
+    """Events since the last message, as monotonic seconds by name. They travel along to save messages of their own."""
 
 
 class Marks(Frame, frozen=True, tag="marks"):
-    """Worker to server: moments of a run (monotonic seconds) that must not wait for the next chunk; they cost no
-    credit."""
+    """Worker to server: events of a run (monotonic seconds by name) that cannot wait for the next chunk. They cost no
+    credit.
+    """
 
     run: str
     marks: dict[str, float]
 
 
 class Grant(Frame, frozen=True, tag="grant"):
-    """Server to worker: the reader has taken ``n`` chunks. Worker to server: the first stage has taken ``n`` fed
-    ones."""
+    """Server to worker: ``n`` chunks have been read. Worker to server: the first stage has read ``n`` input chunks."""
 
     run: str
     n: int
 
 
 class Failed(Frame, frozen=True, tag="failed"):
-    """Worker to server: this run broke; nothing more of it follows."""
+    """Worker to server: this run failed. It is the last message of the run."""
 
     run: str
     code: str
@@ -120,26 +125,26 @@ class Failed(Frame, frozen=True, tag="failed"):
 
 
 class Trying(Frame, frozen=True, tag="trying"):
-    """Worker to server: from here on, until the next of these, the worker does something for these runs for the first
-    time.
+    """Worker to server: the worker now does something for these runs for the first time, until the next such message.
 
-    If it is lost meanwhile, one of them may be why.
+    If the worker is lost meanwhile, one of these runs may be the cause.
     """
 
     runs: tuple[str, ...]
 
 
 class Blocking(Frame, frozen=True, tag="blocking"):
-    """Worker to server: a step of a blocking stage begins, which may take ``most_s`` seconds; 0: it has returned."""
+    """Worker to server: a step of a blocking stage begins."""
 
     stage: str
     most_s: float
+    """Maximum seconds that the step may take; 0: the step has returned."""
 
 
 class Prepare(Frame, frozen=True, tag="prepare"):
-    """Server to worker: have a stage warm up what is known of a prompt, while the user still speaks.
+    """Server to worker: warm up a stage for the known part of a prompt while the user still speaks.
 
-    It takes no slot, nobody waits for it, and nothing is answered. The session's next one takes its place.
+    It takes no slot and gets no answer. A session's newer Prepare replaces its older one.
     """
 
     run: str
@@ -148,22 +153,24 @@ class Prepare(Frame, frozen=True, tag="prepare"):
 
 
 class Close(Frame, frozen=True, tag="close"):
-    """Server to worker: forget the run, or what is prepared under that id, wherever it is. The server ignores answers
-    to it that are still under way."""
+    """Server to worker: end the run, or the preparation, of this id. The server ignores messages of it that are
+    under way.
+    """
 
     run: str
 
 
 class PlayoutUpdate(Frame, frozen=True, tag="playout"):
-    """Server to worker: what becomes of the sound that a run makes; ``skipped_s`` of its beginning are not played."""
+    """Server to worker: the playback state of a run's audio changed."""
 
     run: str
     state: PlayoutState
     skipped_s: float = 0.0
+    """Seconds of silence at the beginning of the audio that are not played."""
 
 
 class Hello(Frame, frozen=True, tag="hello"):
-    """The worker's first word, once every stage is loaded and warm."""
+    """Worker to server: every stage is loaded and warm. It is the first message of a worker."""
 
     worker: str
     pid: int
@@ -171,52 +178,49 @@ class Hello(Frame, frozen=True, tag="hello"):
 
 
 class Refused(Frame, frozen=True, tag="refused"):
-    """The worker's first and last word when it could not start."""
+    """Worker to server: the worker could not start, for this reason. It is its first and last message."""
 
     code: str
     message: str
 
 
 class Beat(Frame, frozen=True, tag="beat"):
-    """Worker to server, every ``Task.beat_s``: the worker lives, and this is how it gets on.
-
-    ``worker`` is the id it was given, which names its incarnation too. ``steps`` counts the steps it has made,
-    ``queues`` the requests of each stage that could step now, ``step_s`` how long a step of each stage takes.
-    """
+    """Worker to server: a heartbeat, every ``Task.beat_s`` seconds."""
 
     worker: str
+    """The worker's id, which contains the number of its incarnation."""
     steps: int
+    """Steps since the worker started."""
     queues: dict[str, int]
+    """For each stage, the number of requests that are ready to step."""
     step_s: dict[str, float]
+    """For each stage, the duration of a step in seconds."""
     at_s: float | None = None
-    """The worker's monotonic clock, which on another machine is another."""
+    """The time of the worker's monotonic clock, which differs on another machine."""
     remembered: dict[str, Remembered] = {}
-    """Prefixes that its stages keep, by the stage's name."""
+    """Counts of the prefix caches of its stages, by the stage's name."""
     unavailable: dict[str, str] = {}
-    """The stages that cannot be had for now, and why, as sentences."""
+    """The stages that are temporarily unavailable, each with the reason as a sentence."""
     moving: tuple[str, ...] = ()
-    """The runs of which a stage is in a step, or will step when its turn comes: they wait for nobody but the worker."""
+    """The runs that have a stage in a step or ready to step. They wait only for this worker."""
 
 
 class Join(Frame, frozen=True, tag="join"):
-    """The first word of a worker that came over the network: what it offers to host, and where.
-
-    ``key`` names the place it wants to fill: the one it was started for, or one of its own choice, by which it gets
-    the same place again when it comes back.
-    """
+    """A worker's first message over the network: the stages that it offers to host, and its device."""
 
     key: str
+    """Identifies the worker across connections: a worker that joins again with the same key gets the same name."""
     stages: tuple[str, ...]
     device: str
     address: str
 
 
 class Leave(Frame, frozen=True, tag="leave"):
-    """Worker to server: give me nothing more, and let me go when what I have is done."""
+    """Worker to server: send no new requests, and let the worker go once its current ones are done."""
 
 
 class Mapped(Frame, frozen=True, tag="mapped"):
-    """Either way, about the link itself: which shared arrays have been copied, and may be released."""
+    """Either direction, about the link itself: these shared arrays have been copied and may be released."""
 
     files: tuple[int, ...]
 
@@ -226,17 +230,17 @@ class Stop(Frame, frozen=True, tag="stop"):
 
 
 class Task(Frame, frozen=True, tag="task"):
-    """Server to a new worker, first of all: what to load, and where. ``id`` is its name and its incarnation.
-
-    ``stages`` is the whole pipeline, in its order; the worker hosts those that its spec names.
-    """
+    """Server to worker, first message: what to load, and on which device."""
 
     id: str
+    """The worker's name and the number of its incarnation."""
     stages: tuple[StageSpec, ...]
+    """The whole pipeline, in order. The worker hosts the stages that its spec names."""
     worker: WorkerSpec
     device: str
     chunks: ChunkSpec
     beat_s: float
+    """Seconds between two heartbeats."""
 
 
 Message = (
@@ -250,7 +254,7 @@ Message = (
     | Failed
     | Trying
     | Close
-    | PlayoutUpdate  # a run's
+    | PlayoutUpdate
     | Task
     | Hello
     | Refused
@@ -259,13 +263,15 @@ Message = (
     | Join
     | Leave
     | Mapped
-    | Stop  # a worker's
+    | Stop
 )
 
 
 class MessageCodec:
-    """Messages to frames and back. With ``shared`` memory large arrays go by reference: between two processes of one
-    machine only. ``mapped`` are the files that the other end may release.
+    """Encodes messages to frames and decodes them.
+
+    With ``shared`` memory, for two processes on one machine, large arrays are passed by reference. ``mapped`` are the
+    files that have been read and that the other end may release.
     """
 
     def __init__(self, shared: SharedMemory | None = None) -> None:
@@ -275,28 +281,32 @@ class MessageCodec:
         self._decoder = msgspec.msgpack.Decoder(Message, ext_hook=self._unpack, dec_hook=checked)
 
     def encode(self, message: Message) -> bytes:
-        """A whole frame, length first. Raises WireError for what has no place on the wire, like a lone surrogate."""
+        """Return a whole frame, including its length.
+
+        Raises:
+            WireError: The message contains a value that cannot be encoded, such as a lone surrogate, or is too long.
+        """
         try:
             body = self._encoder.encode(message)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise WireError(f"a message cannot cross between processes: {error!a}") from None
+            raise WireError(f"a message cannot be encoded: {error!a}") from None
         if len(body) > MAX_FRAME_BYTES:
             raise WireError(f"a message of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}")
         return _HEADER.pack(len(body)) + body
 
     def decode(self, body: bytes | bytearray | memoryview) -> Message:
-        """The message of a frame's body (without the length)."""
+        """Decode the body of a frame (without its length). Raises WireError if it is malformed."""
         try:
             return self._decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError) as error:
-            raise WireError(f"a malformed frame: {error}") from None
+            raise WireError(f"malformed frame: {error}") from None
 
     def _pack(self, value: Any) -> msgspec.msgpack.Ext:
         if not isinstance(value, np.ndarray):
-            raise WireError(f"a {type(value).__name__} cannot cross between processes")
+            raise WireError(f"values of type {type(value).__name__} cannot be sent between processes")
         array = cast("NDArray[Any]", value)
         if array.dtype.str not in _DTYPES:
-            raise WireError(f"an array of {array.dtype} cannot cross between processes")
+            raise WireError(f"arrays of {array.dtype} cannot be sent between processes")
         if self._shared is not None and (where := self._shared.share(array)):
             return msgspec.msgpack.Ext(_SHARED, msgspec.msgpack.encode((array.dtype.str, array.shape, *where)))
         head = msgspec.msgpack.encode((array.dtype.str, array.shape))
@@ -310,7 +320,7 @@ class MessageCodec:
                 return self._read_shared(data)
             raise WireError(f"unknown extension type {code}")
         except (IndexError, ValueError, OverflowError, msgspec.DecodeError) as error:
-            raise WireError(f"a malformed array: {error}") from None
+            raise WireError(f"malformed array: {error}") from None
 
     def _read_shared(self, data: memoryview) -> NDArray[Any]:
         dtype, shape, process, file = msgspec.msgpack.decode(data, type=tuple[str, tuple[int, ...], int, int])
@@ -327,7 +337,7 @@ def _array(data: memoryview) -> NDArray[Any]:
 
 def _known(dtype: str) -> str:
     if dtype not in _DTYPES:
-        raise WireError(f"an array of {dtype!r} is not accepted")
+        raise WireError(f"arrays of {dtype!r} are not accepted")
     return dtype
 
 
@@ -336,7 +346,7 @@ encode, decode = _PLAIN.encode, _PLAIN.decode
 
 
 class Splitter:
-    """Bytes in, messages out; sans I/O."""
+    """Splits a stream of bytes into messages. Sans I/O."""
 
     def __init__(self, max_bytes: int = MAX_FRAME_BYTES, codec: MessageCodec = _PLAIN) -> None:
         self._bytes = bytearray()
@@ -344,7 +354,7 @@ class Splitter:
         self._codec = codec
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages that are complete by now. Raises WireError where the bytes stop making sense."""
+        """Yield the messages that are now complete. Raises WireError if a frame is too long or malformed."""
         self._bytes += data
         while len(self._bytes) >= _HEADER.size:
             (length,) = _HEADER.unpack_from(self._bytes)

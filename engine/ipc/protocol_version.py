@@ -1,8 +1,7 @@
-"""The version of the wire that this Parley speaks, so that a server and a worker of two versions part with one
-sentence.
+"""The version of the protocol between server and worker, which the handshake compares.
 
-The version is a digest of the fields of everything that may cross, as the source has them: nobody has to raise it, and
-two that differ cannot understand each other.
+It is a digest of the fields of every message, computed from the source, so nobody has to raise it. Two versions with
+different fields could not understand each other.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from engine.deployment import config
 from engine.ipc import messages
 
 MEANING = 1
-"""A number to raise where a message comes to mean something else and no field changes."""
+"""Raise this number if a message gets another meaning while its fields stay the same."""
 
 ANOTHER = "has another version of Parley: install the same one on both sides, and start both again"
 
 
 def _fields(module: ModuleType) -> list[str]:
-    """The classes of a module with their fields, and the words that its literals allow."""
+    """Return a module's own classes with their fields, and the values of its Literal types."""
     names = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     own = [one for one in names.values() if inspect.isclass(one) and one.__module__ == module.__name__]
     classes = [f"{one.__name__}{inspect.get_annotations(one)}" for one in own]

@@ -1,1 +1,1 @@
-"""The engine in a worker's process: loads stages on a device and steps them in batches."""
+"""The part of the engine that runs in a worker's process: it loads stages on a device and steps them in batches."""

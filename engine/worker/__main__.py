@@ -1,9 +1,11 @@
-"""A worker's process.
+"""The entry point of a worker's process.
 
-The local launcher starts ``python -m parley_voice.engine.worker --socket FD``; the link to the server is the inherited
-socket. ``--join HOST:PORT`` is started by ``parley worker`` or on another machine, and finds the server itself. Either
-way the task is the first thing that comes over the link. The process ends when the server says so (exit code 0),
-refuses (1), or is gone (GONE); SIGTERM asks the server to be let go when what is here is done.
+- ``--socket FD``: started by the local launcher. The inherited socket is the link to the server.
+- ``--join HOST:PORT``: started by ``parley worker`` or on another machine. It connects to the server.
+
+In both cases, the first message is the task. The process ends with exit code 0 when the server stops it, 1 when the
+server refuses it or an error occurs, and GONE when the connection is lost. On SIGTERM the worker asks the server to
+drain it.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ from engine.worker.process.watchdog import Watchdog
 log = logging.getLogger(__name__)
 
 _OURS = ("engine.", "parley_voice.", "parley_stage_", "__main__")
-"""Prefixes of our loggers' names, in a clone and in a wheel; a stage file is a module parley_stage_…."""
-GONE = 3  # exit code: the server is gone, or does not want to know this worker any more; it may be tried again
+"""Prefixes of the names of Parley's loggers, in a clone and in a wheel. A stage file is a module parley_stage_…."""
+GONE = 3  # exit code: the connection was lost; joining again may succeed
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the server's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles a Ctrl-C in the terminal
     configure_logging()
     arguments = _parser().parse_args()
     set_niceness()
@@ -49,7 +51,7 @@ def main() -> None:
 
 
 def configure_logging() -> None:
-    """Write the lines of the engine and of the user's own stages from INFO on, and only the warnings of libraries."""
+    """Log Parley's and the user's own stages from INFO, and libraries from WARNING."""
     writer = LineWriter()
     writer.addFilter(lambda record: record.levelno >= logging.WARNING or record.name.startswith(_OURS))
     logging.basicConfig(level=logging.INFO, handlers=[writer], format="%(levelname)s %(name)s: %(message)s")
@@ -60,14 +62,16 @@ def _parser() -> argparse.ArgumentParser:
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("--socket", type=int)
     way.add_argument("--join")
-    parser.add_argument("--wire", default=VERSION, help="the version that the server speaks")
+    parser.add_argument("--wire", default=VERSION, help="the server's protocol version")
     parser.add_argument("--token-file", type=Path)
     parser.add_argument("--stages", default="")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--key", default="")
     parser.add_argument("--address", default="")
     parser.add_argument("--wait", type=float, default=300.0)
-    parser.add_argument("--tied", action="store_true", help="end when standard input does: who started it is gone")
+    parser.add_argument(
+        "--tied", action="store_true", help="end when standard input is closed, that is, with the parent process"
+    )
     return parser
 
 
@@ -79,15 +83,15 @@ async def _work(arguments: argparse.Namespace) -> int:
         link = links.SocketLink(worker_main.receive, worker_main.lost, near=True)
         sock = socket.socket(fileno=arguments.socket)
         await asyncio.get_running_loop().create_connection(lambda: link, sock=sock)
-        if arguments.wire != VERSION:  # not even the task could be read
+        if arguments.wire != VERSION:  # the task could not be decoded
             return await _refuse(link, f"the environment of {sys.executable} {ANOTHER}")
     else:
         link = await connect(_call(arguments), worker_main.receive, worker_main.lost)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, link.send, messages.Leave())
     code = await worker_main.live(link)
     link.close()
-    await asyncio.sleep(0)  # let the last messages leave
-    if worker_main.in_step:  # a native call cannot be ended, and a process that ends waits for its library's threads
+    await asyncio.sleep(0)  # let the last messages be sent
+    if worker_main.in_step:  # a native call cannot be ended, and a normal exit would wait for its threads
         logging.shutdown()
         os._exit(code)
     return code
@@ -109,7 +113,7 @@ def _call(arguments: argparse.Namespace) -> JoinRequest:
 
 
 class WorkerMain:
-    """A worker's process: it takes a task, builds its worker, and serves until the end."""
+    """A worker's process: it receives a task, builds its stages, and serves until the end."""
 
     def __init__(self) -> None:
         self._task: asyncio.Future[messages.Task | None] = asyncio.get_running_loop().create_future()
@@ -128,7 +132,7 @@ class WorkerMain:
                 self._code = 0
                 self.lost()
             case messages.Refused(_, text):
-                log.error("the server refuses: %s", text)
+                log.error("the server refused this worker: %s", text)
                 self._code = 1
                 self.lost()
             case messages.Task() if not self._task.done():
@@ -136,7 +140,7 @@ class WorkerMain:
             case _ if self._worker is not None:
                 self._worker.receive(message)
             case _:
-                pass  # nothing is opened before Hello
+                pass  # the server opens no run before Hello
 
     def lost(self) -> None:
         self._over.set()
@@ -144,7 +148,7 @@ class WorkerMain:
             self._task.set_result(None)
 
     async def live(self, link: links.SocketLink) -> int:
-        """Take the task and serve it until the server says stop, or is gone; the exit code."""
+        """Receive the task and serve it until the server stops it or is gone. Return the exit code."""
         task = await self._task
         if task is None:
             return self._code
@@ -164,7 +168,7 @@ class WorkerMain:
         try:
             await serve(self._worker, hello, task, send, self._over)
         except ExceptionGroup as group:
-            log.error("the step loop broke", exc_info=plain(group))
+            log.error("the step loop failed", exc_info=plain(group))
         return self._code
 
 

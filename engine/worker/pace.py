@@ -1,4 +1,4 @@
-"""The amount of sound made at a time: one frame for a first sound, then a ramp, cut short where a listener runs dry."""
+"""Sizes of audio chunks: one frame for the first audio, then growing, cut short if playback would underrun."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from engine.worker.listener import Listener
 
 
 class Pace(Protocol):
-    """The amount to gather before the listener must be served: the chunk policy, fed by playout."""
+    """A chunk policy, which depends on the playback."""
 
     def size(self, count: int) -> int:
         """Return how many codec frames the ``count``-th chunk (from 0) of this answer should hold."""
         ...
 
     def hurry(self) -> bool:
-        """Whether the listener would run dry if one more frame were waited for."""
+        """Whether playback would underrun while waiting for one more frame."""
         ...
 
 
 class OneFrame:
-    """The chunk policy of a first sound."""
+    """A policy with chunks of one frame."""
 
     def size(self, count: int) -> int:
         return 1
@@ -35,20 +35,18 @@ class OneFrame:
 
 @dataclass(slots=True)
 class ListenerPace:
-    """The chunk policy of one answer: a ramp, cut short when its listener would run dry.
-
-    ``round_s`` tells how long one step of every stage takes.
-    """
+    """The chunk policy of one answer: growing chunks, cut short if playback would underrun."""
 
     chunks: ChunkSpec
     listener: Listener
     frame_s: float
+    """Length of a codec frame in seconds."""
     round_s: Callable[[], float]
+    """Returns the duration of one step of every stage, in seconds."""
     clock: Callable[[], float] = time.monotonic
 
     def size(self, count: int) -> int:
-        """Return the chunk's size: big where a lost replica's frames are made again; the ramp begins with what is
-        new."""
+        """Return the chunk's size. Frames that repeat a lost replica's come first, in full-size chunks."""
         again = round(self.listener.again_s / self.frame_s)
         whole, rest = divmod(again, self.chunks.steady)
         if count < whole:
@@ -58,7 +56,7 @@ class ListenerPace:
         return self.chunks.size(count - whole - bool(rest))
 
     def hurry(self) -> bool:
-        """Whether waiting for one more frame, and decoding it, would take longer than the sound lasts."""
+        """Whether waiting for one more frame and decoding it would take longer than the buffered audio lasts."""
         if not self.chunks.hurry or self.listener.started_s is None or self.listener.made_s < self.listener.again_s:
             return False
         return self.listener.slack_s(self.clock()) < 2 * self.round_s() + self.frame_s / 4

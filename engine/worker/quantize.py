@@ -1,8 +1,8 @@
-"""Quantize a checkpoint's language models: a folder of safetensors to another one, a file at a time.
+"""Quantize the language models of a checkpoint in safetensors format, one file at a time.
 
-Written in the format ``pack-quantized`` of compressed-tensors, which other servers read as well. Each weight is rounded
-to the nearest of a symmetric row of numbers; of its groups' scales that one is taken that leaves the least error. No
-data is needed for that, and none is looked at: methods that look at some (AWQ, GPTQ) lose less at four bits.
+The result has the format ``pack-quantized`` of compressed-tensors, which other servers also read. Each weight is
+rounded to a symmetric grid. Of several scales per group, the one with the smallest error is chosen. This needs no
+calibration data; methods with calibration data (AWQ, GPTQ) lose less quality at 4 bits.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ from engine.worker.nn.quantized import in_halves
 from engine.worker.nn.weights import INDEX, WHOLE, read_json
 
 LAYERS = r"(?!.*code_predictor)(.*\.)?model\.layers\.\d+\.(self_attn|mlp)\.(.*\.)?(q|k|v|o|gate|up|down)_proj"
-"""The layers that are quantized: those of attention, of feed-forward parts and of experts in stacks of decoder layers.
-Embeddings, routers, encoders, code predictors, heads over codes and what makes sound stay as they are."""
+"""The quantized layers: attention, feed-forward and expert layers of decoder stacks.
+
+Embeddings, routers, encoders, code predictors, codec heads and audio decoders are copied unchanged.
+"""
 HEADS = r"(.*\.)?lm_head"
-"""The heads over the words, which are always of eight bits."""
+"""The heads over text tokens, which always get 8 bits."""
 PART = 1 << 24
-"""Numbers that are rounded at once: their copies in float32 take .4 GB, and those of a whole head 6.9."""
+"""Weights that are rounded at once: their float32 copies take 0.4 GB; a whole head would take 6.9 GB."""
 SHRUNK = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
-"""Shares of a group's largest number at which its scale may clip."""
+"""Candidates for a group's scale, relative to its largest weight. Values below 1 clip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The outcome for a checkpoint: its layers, and the bytes of its tensors before and after."""
+    """The result of a quantization: the number of quantized layers, and the bytes of all tensors before and after."""
 
     layers: int
     before: int
@@ -46,13 +48,24 @@ class Done:
 
 
 def quantize(folder: Path, out: Path, bits: int = 4, group: int = 128, say: Callable[[str], None] = print) -> Done:
-    """Quantize the checkpoint in a folder to ``bits`` (4 or 8), with a scale for each ``group`` inputs, into a new one.
+    """Quantize the checkpoint in ``folder`` into the new folder ``out``.
 
-    Layers whose inputs are no whole number of groups stay as they are. Raises ConfigError and WeightsError; a folder
-    that was begun is removed then.
+    Layers whose number of inputs is not a multiple of ``group`` are copied unchanged. ``out`` is removed after an
+    error.
+
+    Args:
+        folder: The checkpoint's folder.
+        out: The new folder. It must not exist.
+        bits: 4 or 8 bits per weight.
+        group: Inputs that share a scale, a multiple of 8.
+        say: Called with the name of each file.
+
+    Raises:
+        ConfigError: An option is invalid, or ``out`` cannot be written.
+        WeightsError: The checkpoint is damaged, already quantized, or has no safetensors files.
     """
     if bits not in BITS or group < 8 or group % 8:
-        raise ConfigError(f"bits may be {' or '.join(map(str, BITS))}, and a group a multiple of 8 inputs")
+        raise ConfigError(f"bits must be {' or '.join(map(str, BITS))}, and group a multiple of 8")
     config = read_json(folder / "config.json")
     if config.get("quantization_config"):
         raise WeightsError(f"{folder}: is already quantized; use the original checkpoint")
@@ -76,7 +89,7 @@ def quantize(folder: Path, out: Path, bits: int = 4, group: int = 128, say: Call
 
 def _unwritten(out: Path, error: Exception) -> ConfigError:
     why = str(error).splitlines()[0]
-    return ConfigError(f"{out}: could not be written ({why}); make room there, or name a folder elsewhere")
+    return ConfigError(f"{out}: could not be written ({why}); free some space, or name a different folder")
 
 
 def _converted(
@@ -95,7 +108,7 @@ def _converted(
         tensors = dict[str, Tensor]()
         try:
             with safe_open(file, framework="pt") as source:
-                for name in source.keys():  # noqa: SIM118 - it is no mapping
+                for name in source.keys():  # noqa: SIM118 - not a mapping
                     found = source.get_tensor(name)
                     made = _made(name, found, bits, group)
                     before, layers = before + found.nbytes, layers + (name not in made)
@@ -118,7 +131,7 @@ def _converted(
 
 
 def _made(name: str, found: Tensor, bits: int, group: int) -> dict[str, Tensor]:
-    """The tensors that stand for one of a checkpoint."""
+    """Return the tensors that replace one tensor of a checkpoint."""
     layer = name.removesuffix(".weight")
     head = re.fullmatch(HEADS, layer)
     if found.dim() != 2 or not found.is_floating_point() or not (head or re.fullmatch(LAYERS, layer)):
@@ -139,7 +152,11 @@ def _made(name: str, found: Tensor, bits: int, group: int) -> dict[str, Tensor]:
 
 
 def rounded(weight: Tensor, bits: int, group: int) -> tuple[Tensor, Tensor]:
-    """A weight [out, in] as numbers int8 [out, in] and scales [out, in / group] in the weight's dtype."""
+    """Round a weight [out, in] in groups of inputs.
+
+    Returns:
+        Numbers, int8 [out, in], and scales [out, in / group] in the weight's dtype.
+    """
     parts = weight.float().unflatten(1, (-1, group))
     least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     largest = parts.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
@@ -156,7 +173,7 @@ def rounded(weight: Tensor, bits: int, group: int) -> tuple[Tensor, Tensor]:
 
 
 def packed(numbers: Tensor, bits: int) -> Tensor:
-    """Signed numbers int8 [out, in] in words of 32 bits, the first one lowest [out, in · bits / 32]."""
+    """Pack signed numbers int8 [out, in] into int32 words [out, in * bits / 32], lowest bits first."""
     whole = (numbers.to(torch.int16) + (1 << (bits - 1))).to(torch.uint8)
     whole = in_halves(whole) if bits == 4 else whole
     return torch.nn.functional.pad(whole, (0, -whole.shape[1] % 4)).contiguous().view(torch.int32)

@@ -1,8 +1,8 @@
-"""The seam between the step loop and a model: what a stage is, and what it is made of.
+"""The interface between the step loop and a model.
 
-A stage is made of a ``StageConfig``. Before that, ``describe`` says what it takes and gives; ``uses.py`` finds it by
-its name. A stage sees a request as a ``StageRequest``. The step loop knows no model; a stage knows no loop, no socket
-and no other request's state.
+A stage is created from a ``StageConfig``. Before that, ``describe`` returns its inputs and outputs. ``uses.py`` finds a
+stage type by its name. A stage sees each request as a ``StageRequest``. The step loop knows no model; a stage knows no
+loop and no state of other requests.
 """
 
 from __future__ import annotations
@@ -31,26 +31,28 @@ P = ParamSpec("P")
 class Stage(Protocol):
     """One stage of a model on one device.
 
-    ``open`` prepares ``req.state`` for a new request (any previous content of its slot is void) or raises RequestError.
+    ``open`` prepares ``req.state`` for a new request, or raises RequestError. Its slot may contain data of an earlier
+    request.
 
-    ``adapt`` is an async generator that turns upstream chunks into what the stage consumes. The loop runs it as the
-    consumer of the upstream stream, puts each item on ``req.pending`` and waits while ``info.max_pending`` lie there.
-    It runs between steps, so it must not compute long. What it raises ends the request, and so does a cancel that
-    comes from within it, as from a library.
+    ``adapt`` is an async generator that converts upstream chunks to the stage's own items. The loop iterates it,
+    appends each item to ``req.pending``, and waits while there are ``info.max_pending`` items. It runs between steps,
+    so it must not compute for long. An exception in it ends the request; so does a CancelledError that comes from
+    inside it, for example from a library.
 
     ``step`` advances every request of the batch once: one decode step, one bounded piece of prefill, or one chunk of
-    codec frames. It returns, for each of them in order, the chunks that it emits, or an EngineError that ends this
-    request and no other. Work for one request alone is ``guarded``, so that its error is its own; where a step raises
-    all the same, every request of the batch begins again, alone.
+    codec frames. For each request, in order, it returns the chunks that it emits, or an EngineError that ends only this
+    request. Use ``guarded`` for work on a single request, so that its error affects no other. If ``step`` itself
+    raises, every request of the batch is retried alone.
 
-    A stage whose configuration says ``may_decline`` may end a request with Declined before its first chunk, in
-    ``adapt`` or in ``step``. The next model of its chain takes the turn then.
+    If its configuration sets ``may_decline``, a stage may end a request with Declined before the first chunk, in
+    ``adapt`` or ``step``. The next model of its chain then takes over.
 
-    A stage that keeps prompts for its sessions does so in ``prefixes`` (a Prefixes), whose counts the worker sends. A
-    ``warm_up`` is called before anybody waits for the stage, so it costs nobody anything. A stage whose info is
-    ``blocking`` is stepped in a thread of its own. It may have a method ``deadline_s(reqs) -> float`` that returns how
-    many seconds the step of these requests may take, for instance so many for each second of sound or each character on
-    their ``pending``. Behind that deadline the worker is given up.
+    Optional members:
+
+    - ``prefixes`` (a Prefixes): the stage's prefix cache, whose counts the worker reports.
+    - ``warm_up``: called before the stage serves requests.
+    - ``deadline_s(reqs) -> float``: for a ``blocking`` stage, the seconds that the step of these requests may take, for
+      example in proportion to the audio or text on their ``pending``. After that time the worker is killed.
     """
 
     info: StageInfo
@@ -64,23 +66,27 @@ class Stage(Protocol):
 
 @runtime_checkable
 class Preparer(Protocol):
-    """A stage whose info ``prepares``: it warms up what is known of a prompt while its user still speaks.
+    """A stage whose info ``prepares``: it warms up the known part of a prompt while the user still speaks.
 
-    Of a ``live`` request that is all but the user's words. A stage that looks along (``Facets.camera``) and begins
-    behind the ears is shown each frame so: alone, as the request's only message. ``prepare`` may be cancelled at any
-    time.
+    The request is ``live`` and contains everything but the user's words. A stage with ``Facets.camera`` that comes
+    after the speech recogniser gets each frame this way, as the request's only message. ``prepare`` may be cancelled at
+    any time.
     """
 
     async def prepare(self, request: Request) -> None: ...
 
 
 class StageType(Protocol):
-    """The maker of a stage: its class, most often.
+    """The factory of a stage, usually its class.
 
-    ``describe`` is what the stage will say of itself. It reads a checkpoint's configuration at most: no weights, no
-    device. Both raise ConfigError or WeightsError. One that is ``plannable`` (True) can also be made on torch's device
-    ``meta``, without reading a number: so a device that is too small for it is told before anything is loaded. One that
-    ``composes`` (True) is made of the models in ``StageConfig.models``.
+    ``describe`` returns the info that the stage will have. It reads at most a checkpoint's configuration, no weights,
+    and uses no device. Both methods raise ConfigError or WeightsError.
+
+    Optional attributes:
+
+    - ``plannable`` (True): the stage can be created on torch's ``meta`` device, without reading weights. Then the
+      memory it needs is checked before loading.
+    - ``composes`` (True): the stage is composed of the models in ``StageConfig.models``.
     """
 
     def describe(self, config: StageConfig, /) -> StageInfo: ...
@@ -91,30 +97,29 @@ class StageType(Protocol):
 def guarded(
     stage: Stage, req: StageRequest, work: Callable[Concatenate[StageRequest, P], T], *args: P.args, **named: P.kwargs
 ) -> T | EngineError:
-    """Return the result of ``work`` on a request, or the error that ends it: what it raises reaches no other
-    request."""
+    """Return the result of ``work`` on a request, or the error that ends it. Errors do not reach other requests."""
     try:
         return work(req, *args, **named)
     except EngineError as error:
         return error
-    except Exception as error:  # noqa: BLE001 - whatever one request makes a model raise ends that request
+    except Exception as error:  # noqa: BLE001 - any error that a model raises for one request ends only that request
         if out_of_memory(error):
-            short = begins_again(stage)  # unless nothing can give way: whoever steps the stage sees to that
+            short = begins_again(stage)  # the loop replaces it if no memory can be freed
             short.__cause__ = error
             return short
         return failed(stage.info.name, req.request.id, error)
 
 
 def failed(stage: str, request: str, error: Exception) -> StageFailed:
-    """Return the error that a request gets where the fault is not its own; the log has all of it."""
+    """Log an unexpected error, and return the error that the request gets."""
     log.error("request %s: the stage %s failed", request, stage, exc_info=error)
     return StageFailed(f"The stage {stage} failed while it computed this answer; the server's log says why.")
 
 
 def warm_up(stage: Stage, count: int, row: Any, steps: int = 1) -> None:
-    """Step requests that nobody made, each with one item to consume, before anybody waits for an answer.
+    """Step dummy requests, each with one item, before the stage serves real ones.
 
-    What a runtime asks of the system by then (memory above all) need not be asked for in somebody's first sound.
+    Runtimes then allocate memory and initialise now, and not during a user's first audio.
     """
     request = Request(id="", session="", messages=())
     reqs = [StageRequest(request, slot, OneFrame()) for slot in range(count)]
@@ -126,9 +131,10 @@ def warm_up(stage: Stage, count: int, row: Any, steps: int = 1) -> None:
 
 
 def check_length(messages: Sequence[Message], most: int) -> None:
-    """Refuse a conversation whose texts are so long that reading them would hold up everybody's next step.
+    """Reject a conversation that is too long, before any work on it delays the other requests.
 
-    Raises ContextOverflow beyond ``most`` characters, before anything looks into them.
+    Raises:
+        ContextOverflow: Its texts have more than ``most`` characters.
     """
     length = sum(_length(part) for message in messages for part in message.parts)
     if length > most:
@@ -151,32 +157,32 @@ def _length(part: Part) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StageConfig:
-    """Where and how a stage computes."""
+    """The configuration that a stage is created from."""
 
     weights: Path | None = None
     """The folder or file of its weights; None: its built-in weights."""
     device: str = "cpu"
-    """torch's name of the device."""
+    """The name of the torch device."""
     dtype: str = "float32"
     """The type of its weights, if it offers a choice."""
     threads: int = 1
     """CPU threads of a step."""
     slots: int = 16
-    """Maximum requests that it holds at once."""
+    """Maximum concurrent requests."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The stage's own settings."""
     slots_fixed: bool = True
-    """Whether the configuration sets ``slots`` for this stage. If not, the stage may hold fewer."""
+    """Whether the configuration sets ``slots`` for this stage. Otherwise the stage may choose fewer."""
     models: tuple[tuple[str, StageConfig], ...] = ()
-    """The ``use`` and the configuration of each model of a chain, in their order."""
+    """The ``use`` and the configuration of each model of a chain, in order."""
     may_decline: bool = False
-    """Whether the stage may decline a request (raise Declined): another model takes the turn then."""
+    """Whether the stage may raise Declined, so that the next model of its chain takes over."""
 
 
 def config_of(spec: StageSpec, config: StageConfig) -> StageConfig:
-    """Return ``config``, the worker's part of a stage's configuration, with what ``spec`` says.
+    """Return the configuration of a stage: its ``spec`` on top of the worker's ``config``.
 
-    Raises WeightsError for a catalogue model that is not on this machine.
+    Raises WeightsError if a catalogue model is not on this machine.
     """
     own = _of_model(spec, config)
     last = len(spec.models) - 1
@@ -194,12 +200,12 @@ def _of_model(spec: ModelSpec, config: StageConfig, may_decline: bool = False) -
     )
 
 
-SWITCH = {"auto": "auto", "on": True, "off": False}  # YAML reads the last two as truth values
+SWITCH = {"auto": "auto", "on": True, "off": False}  # YAML parses on and off as booleans
 
 
 def switched(option: str, wanted: Any, auto: bool) -> bool:
-    """Return whether an option is on, of which ``auto`` says so where nobody else does. Raises ConfigError."""
+    """Return whether a switch is on; ``auto`` is the value of "auto". Raises ConfigError for an invalid value."""
     wanted = SWITCH.get(wanted, wanted) if isinstance(wanted, str) else wanted
     if not (isinstance(wanted, bool) or wanted == "auto"):
-        raise ConfigError(f"options.{option}: {wanted!r:.80} is none of {', '.join(SWITCH)}")
+        raise ConfigError(f"options.{option}: {wanted!r:.80} is not one of {', '.join(SWITCH)}")
     return auto if wanted == "auto" else wanted

@@ -1,4 +1,4 @@
-"""A request at a stage in one of its roles, as the stage and the step loop see it. No I/O, no clock."""
+"""A request at a stage in one of its roles, as seen by the stage and the step loop. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -22,47 +22,52 @@ NO_INFO = StageInfo()
 class StageRequest:
     """A request at a stage in one of its roles, from its lease to its end.
 
-    The stage writes ``state`` as it likes, and ``needs_input``, ``done``, ``cut`` and ``waits`` in ``step``.
+    The stage may write ``state`` at any time, and ``needs_input``, ``done``, ``cut`` and ``waits`` in ``step``.
     """
 
     request: Request
     slot: int
-    """A number in [0, info.slots) that no other open request of the stage has: the index into preallocated state (KV
-    cache, convolution tails)."""
+    """An index in [0, info.slots) that no other open request has, for preallocated state such as a KV cache."""
     pace: Pace
-    """How many codec frames to put into each chunk of audio."""
+    """The number of codec frames in each chunk of audio."""
     role: str = "main"
     """One of ``request.roles``."""
     state: Any = None
-    """The stage's own data on this request."""
+    """The stage's own data for this request."""
     pending: deque[Any] = field(default_factory=deque[Any])
-    """Items that the stage's adapter made of upstream chunks and the stage has not consumed yet."""
+    """Items from the stage's adapter that the stage has not consumed yet."""
     ended: bool = False
     """Whether no more items will come."""
     needs_input: bool = True
-    """Whether the stage cannot step the request before another item (or the end) arrives."""
+    """Whether the stage cannot step the request before the next item, or the end of input, arrives."""
     done: bool = False
     """Whether the stage has nothing left to emit."""
     cut: bool = False
-    """Whether it is done early, because the stage has no room for more: the answer's finish is "length"."""
+    """Whether it ended early because the stage has no room for more. The answer's finish is then "length"."""
     waits: bool = False
-    """Whether the stage has no room for it now. It steps again once another request there ends, or an item arrives."""
+    """Whether the stage has no room for it now. It steps again when another request ends, or an item arrives."""
     closed: bool = False
-    """Whether the request is over: a step of it that is still running may stop."""
+    """Whether the request has ended. A step of it that is still running may stop."""
     kept: Sequence[Chunk] = ()
-    """What the stage checkpointed on a lost replica: the chunks of its info's ``checkpoints``, which were passed on
-    again unchanged, and its last Checkpoint. A stage may continue from that state, as if it had given all of it itself.
-    Otherwise it begins again with the same input, and what it had given before is left out."""
-    whole: bool = False
-    """Whether the lost replica gave all of the answer's text, with its Usage: after ``kept``, no more text comes."""
-    stored: bool = True
-    """Whether the server stores the stage's ``checkpoints``. A stage that cannot continue from them for this request
-    sets it to False in ``open``; then the answer ends if the replica is lost."""
+    """The chunks that the stage checkpointed on a lost replica: kinds in its info's ``checkpoints``, which have been
+    sent again unchanged, and its last Checkpoint.
 
-    # The fields below belong to the step loop: a stage neither reads nor writes them.
+    A stage may continue from that state as if it had produced these chunks itself. Otherwise it starts from the
+    beginning with the same input, and the output that was delivered before is left out.
+    """
+    whole: bool = False
+    """Whether the lost replica delivered all text with its Usage: no text follows ``kept``."""
+    stored: bool = True
+    """Whether the server stores the stage's ``checkpoints``.
+
+    A stage that cannot continue this request from them sets it to False in ``open``. The answer then fails if the
+    replica is lost.
+    """
+
+    # The fields below belong to the step loop. A stage must not use them.
 
     info: StageInfo = NO_INFO
-    """What the stage declares about itself."""
+    """The stage's description."""
     listener: Listener = field(default_factory=Listener)
     group: Sequence[StageRequest] = ()
     """The same request at this stage in all its roles, the main one first; empty if it has one role."""
@@ -72,16 +77,15 @@ class StageRequest:
     consumed: asyncio.Event = field(default_factory=asyncio.Event)
     marks: dict[str, float] = field(default_factory=dict[str, float])
     given: list[Chunk] = field(default_factory=list[Chunk])
-    """Chunks for the Bundle of a joined group: bounded by the request's limits of tokens and frames."""
+    """Chunks for the Bundle of a joined group, bounded by the request's limits on tokens and frames."""
     stepped: bool = False
-    """Whether it has been in a successful step, so that it is less likely to be the cause of a crash."""
+    """Whether a step with it has succeeded. It is then a less likely cause of a later crash."""
     in_step: bool = False
-    """Whether the thread of a blocking stage is stepping it. Until that returns, only the thread touches the fields
-    above ``info``."""
+    """Whether the thread of a blocking stage is stepping it. Only that thread then uses the fields above ``info``."""
     silent_steps: int = 0
     """Consecutive steps without input and without output."""
     made: Counts = field(default_factory=dict[str, int])
-    """Counts of what it has given so far, which its state covers."""
+    """Counts of what it has produced so far, which its state covers."""
 
     @property
     def ready(self) -> bool:
@@ -90,30 +94,32 @@ class StageRequest:
 
     @property
     def being_read(self) -> bool:
-        """Whether all of its input has come, and the adapter has not yet made an item of it."""
+        """Whether its input is complete, but the adapter has not yet produced an item."""
         return not self.stepped and self.inputs.ended and not self.ready
 
     @property
     def has_sound(self) -> bool:
-        """Whether its listener has audio of the answer."""
+        """Whether its listener has received audio of the answer."""
         return self.listener.started_s is not None
 
     @property
     def checkpoint(self) -> Mapping[str, Any] | None:
-        """The last state that the stage checkpointed on a lost replica; None without any."""
+        """The last state that the stage checkpointed on a lost replica; None if there is none."""
         return next((chunk.state for chunk in reversed(self.kept) if isinstance(chunk, Checkpoint)), None)
 
     @property
     def roles(self) -> Mapping[str, StageRequest]:
-        """The same request in each of its roles at this stage, including this one. Only the main role's chunks are the
-        answer."""
+        """The same request at this stage in each of its roles, including this one.
+
+        Only the chunks of the main role form the answer.
+        """
         return {one.role: one for one in self.group or (self,)}
 
     @property
     def together(self) -> Sequence[StageRequest]:
-        """The roles that step together with this one, itself first."""
+        """The roles that step together with this one. It is the first of them."""
         return self.group if self.group and self.info.group == "guided" else (self,)
 
     def mark(self, word: str) -> str:
-        """Return the name on the timeline of an event of this role."""
+        """Return the name of a timeline event of this role."""
         return self.info.mark(word, self.role)

@@ -1,7 +1,7 @@
-"""A stage whose answers make themselves: it asks a server, or a library that schedules its requests itself.
+"""Stages whose answers come from a remote server, or from a library with its own scheduler.
 
-Its generator makes the chunks, as they come; its step hands them on. Leaving an answer closes the generator, and with
-it whatever it holds. Knows no server.
+An asynchronous generator produces the chunks as they arrive, and ``step`` passes them on. Ending an answer closes its
+generator.
 """
 
 from __future__ import annotations
@@ -20,61 +20,68 @@ from engine.worker.stage_request import StageRequest
 
 
 class Broken(Exception):
-    """The error of a stage whose computing part is gone for good: its worker is of no use, ends, and is started
-    again."""
+    """Raised when the computing part of a stage is gone for good. The worker ends and is restarted."""
 
 
 class Streamed:
-    """Base of such stages: they say in ``info`` what they take and give, and write ``answer``, which may raise one
-    EngineError (or ``adapt``, where they need more than the request). Where a stage's info depends on its place, it is
-    ``describe`` that tells it."""
+    """Base class of such stages.
+
+    A subclass sets ``info`` and implements ``answer``, which may raise one EngineError. It overrides ``adapt`` if it
+    needs more than the request, and ``describe`` if its info depends on its configuration.
+    """
 
     info: StageInfo = StageInfo()
     patient: bool = False
-    """Whether the stage bounds by itself how long it waits for whatever it asks (``Patience``), once it has all that
-    there is to ask. Of the others the engine ends an answer that stands still."""
+    """Whether the stage limits its own waiting times (``Patience``) once its input is complete.
+
+    For other stages, the engine's ``stall_s`` applies.
+    """
 
     server: Watch | None = None
-    """The watch of a stage that asks a server: whether that is there."""
+    """The health check of the remote server; None for a stage without one."""
 
     @property
     def unavailable(self) -> str:
-        """Explain why requests that need the stage fail for now, as a sentence; empty while it can be had."""
+        """A sentence that says why requests that need the stage fail now; empty while it is available."""
         return "" if self.server is None else self.server.unavailable
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        """Describe the stage as the class does, with as many slots as the worker has room for."""
+        """Return the class's ``info``, with the configuration's number of slots."""
         return msgspec.structs.replace(cls.info, slots=config.slots)
 
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)
 
     def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
-        """The chunks of the answer to a request. ``inputs`` are the upstream's."""
+        """Yield the chunks of the answer to a request. ``inputs`` are the upstream chunks."""
         raise NotImplementedError
 
     async def watch(self) -> None:
-        """Run beside the answers for as long as the worker does: keep ``unavailable`` true. Nothing is asked of a
-        server but whether it is there. Broken, which it may raise, ends the worker."""
+        """Run for as long as the worker, in parallel with the answers, to keep ``unavailable`` up to date.
+
+        It only checks that the server is up. Raising Broken ends the worker.
+        """
         if self.server is not None:
             await self.server.run()
 
     async def prepare(self, request: Request) -> None:
-        """Warm up what is known of a prompt: of a ``live`` request, all but its user's words. For stages whose info
-        ``prepares``. It may be cancelled at any time."""
+        """Warm up the known part of a ``live`` request's prompt, for stages whose info ``prepares``.
+
+        It may be cancelled at any time.
+        """
 
     def open(self, req: StageRequest) -> None:
-        """Nothing is prepared: the generator begins by itself."""
+        """Do nothing: the generator starts the request."""
 
     async def aclose(self) -> None:
-        """Let go of what the stage holds beside its answers; all of these are over."""
+        """Release the stage's resources. All answers have ended by then."""
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         return self.answer(req.request, inputs)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
-        """All that has come since the last step."""
+        """Return the chunks that have arrived since the last step."""
         return [self._come(req) for req in reqs]
 
     def _come(self, req: StageRequest) -> list[Chunk]:
@@ -85,6 +92,5 @@ class Streamed:
 
 
 def asks(stage: object, req: StageRequest) -> bool:
-    """Whether a server, or a library of its own, is asked all that there is to ask: how long it may take is bounded
-    there (``Patience``), and is no standstill of the engine's."""
+    """Whether the stage limits the waiting time of this request itself, so that silence does not count as a stall."""
     return isinstance(stage, Streamed) and stage.patient and req.inputs.ended and not (req.ended or req.pending)

@@ -1,13 +1,13 @@
-"""The names that ``use:`` may have, and the stage that each means.
+"""Lookup of stage types by the name in ``use:``.
 
 =============================  =======================================================================
 ``nano.talker``                a stage of a family: ``models/nano`` exports ``STAGES``, by name
-``llm.openai``                 a stage by itself: ``stages/llm/openai.py`` exports ``STAGE``
-``./my_stage.py``              a file of the user's own that exports ``STAGE``; ``./my_stages.py:Ears``, that class
+``llm.openai``                 a single stage: ``stages/llm/openai.py`` exports ``STAGE``
+``./my_stage.py``              the user's own file, which exports ``STAGE``; ``./my_stages.py:Ears``: another class
 any other name                 an entry point of an installed package, in the group ``parley.stages``
 =============================  =======================================================================
 
-A family is imported to learn the names of its stages, and a stage when it is asked for; no weights are read here.
+Importing a family gives the names of its stages. A stage is imported when its type is requested. No weights are read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MODELS, STAGES, GROUP = "engine.worker.models", "engine.worker.stages", "parley.
 
 
 def stage_type(use: str, path: str = "use") -> StageType:
-    """The stage that a name means. Raises ConfigError, with the nearest name for one that there is not."""
+    """Return the stage type of a name. Raises ConfigError, with the nearest name, for an unknown name."""
     if (found := file_of(use)) is not None:
         return _checked(_of_file(*found, path), use, path)
     package, _, name = use.partition(".")
@@ -46,13 +46,13 @@ def stage_type(use: str, path: str = "use") -> StageType:
 
 
 def line_of(model: str) -> tuple[str, ...]:
-    """The stages of a family, in their order. Raises ConfigError."""
+    """Return the names of a family's stages, in order. Raises ConfigError."""
     stages: Mapping[str, str] = load(MODELS, model, "STAGES")
     return tuple(stages)
 
 
 def known() -> list[str]:
-    """Every name that may be used, of those that can be told without importing anything."""
+    """Return every name that can be found without importing anything."""
     ours = [f"{package}.{name}" for package in names(STAGES) for name in names(f"{STAGES}.{package}")]
     return [*ours, *names(MODELS), *(point.name for point in entry_points(group=GROUP))]
 
@@ -67,7 +67,7 @@ def _of_family(family: str, name: str, path: str) -> StageType:
 
 
 def _of_file(file: str, export: str, path: str) -> Any:
-    """Return the export of a file of the user's own. The file runs as any program of theirs does."""
+    """Return an export of the user's own file. The file is executed with the user's rights."""
     name = export or "STAGE"
     if not Path(file).is_file():
         raise ConfigError(f"{path}: there is no file {file}")
@@ -78,7 +78,7 @@ def _of_file(file: str, export: str, path: str) -> Any:
 
 
 def _module_of(file: str, path: str) -> ModuleType:
-    """The module that a file is, loaded once."""
+    """Return the module of a file. Each file is loaded once."""
     title = f"parley_stage_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
     if title in sys.modules:
         return sys.modules[title]
@@ -86,7 +86,7 @@ def _module_of(file: str, path: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[title] = module  # msgspec and dataclasses look a class's module up
+    sys.modules[title] = module  # msgspec and dataclasses look up a class's module here
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -95,7 +95,7 @@ def _module_of(file: str, path: str) -> ModuleType:
         if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in ("app", "engine"):
             text += "; Parley's modules are in the package parley_voice: write parley_voice.engine instead of engine"
         elif isinstance(error, ModuleNotFoundError):
-            text += "; install it, or import it where the stage is made if only its worker has it"
+            text += "; install it, or move the import into the stage's constructor if only its worker has the package"
         raise ConfigError(text) from error
     return module
 
@@ -110,6 +110,6 @@ def _loaded(point: EntryPoint, use: str, path: str) -> Any:
 
 def _checked(found: Any, use: str, path: str) -> StageType:
     if not callable(found) or not callable(getattr(found, "describe", None)):
-        raise ConfigError(f"{path}: {use} is no stage: a stage has describe(place), and is made of a place")
+        raise ConfigError(f"{path}: {use} is not a stage type: it must be callable and have a describe(config) method")
     stage: Any = found
     return stage

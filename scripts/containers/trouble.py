@@ -26,10 +26,10 @@ def all_of(machine: Machine, folder: Path) -> Iterator[str]:
     """Raises Failed."""
     logs = folder / "trouble"
     state = "--mount=type=tmpfs,destination=/var/lib/parley,ro"
-    yield refuses(machine, logs, "a read-only disk", [state], "cannot keep a certificate")
+    yield refuses(machine, logs, "a read-only disk", [state], "cannot store a certificate")
     with full_disk(folder) as disk:
         state = f"--volume={disk}:/var/lib/parley"
-        yield refuses(machine, logs, "a full disk", [state], "cannot keep a certificate")
+        yield refuses(machine, logs, "a full disk", [state], "cannot store a certificate")
     shm = "--mount=type=tmpfs,destination=/dev/shm,tmpfs-size=1m,ro"
     yield serves(machine, logs, "a /dev/shm that nobody can write to", [shm])
     yield serves(machine, logs, "256 open files", ["--ulimit=nofile=256:256"])

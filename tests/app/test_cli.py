@@ -67,28 +67,28 @@ def test_every_help_teaches_by_example(command: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("say", "hi", "-c", "scrpt"), "there is no configuration 'scrpt' (did you mean 'script'?)"),
+        (("say", "hi", "-c", "scrpt"), "unknown configuration 'scrpt' (did you mean 'script'?)"),
         (("say", "hi", "-c", "none.yaml"), "none.yaml: cannot read the configuration: No such file or directory"),
         (("serve", "."), "cannot read the configuration: Is a directory"),
         (("ask", "--audio", "."), "cannot read .: Is a directory"),
-        (("workers", "--key-file", "keys", "--url", "foo"), "'foo' is no address of a server"),
+        (("workers", "--key-file", "keys", "--url", "foo"), "'foo' is not a valid server URL"),
         (("say", "hi", "-c", "script", "--model", "scrip"), "there is no 'scrip' (did you mean 'script'?)"),
         (("say", "hi", "-c", "script", "--voice", "tune"), "script has no voice 'tune' (did you mean 'tone'?)"),
-        (("say", " ", "-c", "script"), "there is nothing to say: the text is empty"),
+        (("say", " ", "-c", "script"), "the text to speak is empty"),
         (
             ("say", "hi", "-c", "script", "--guidance", "2"),
-            "guidance: this model cannot be guided; leave it at 1, not 2",
+            "guidance: this model supports no guidance; set it to 1, not 2",
         ),
         (("say", "hi", "-c", "nano", "--voice", "slx"), "nano has no voice 'slx' (did you mean 'slt'?)"),
-        (("say", "hi", "-o", "no/such/x.wav"), "cannot write no/such/x.wav: there is no folder no/such"),
+        (("say", "hi", "-o", "no/such/x.wav"), "cannot write no/such/x.wav: no such folder: no/such"),
         (("say", "hi", "-o", "hi.mp4"), "must end with one of .wav, .mp3, .flac, .ogg, .opus, .aac"),
-        (("ask", "--text", "hi", "--dump", "no/x.npz"), "cannot write no/x.npz: there is no folder no"),
+        (("ask", "--text", "hi", "--dump", "no/x.npz"), "cannot write no/x.npz: no such folder: no"),
         (("ask", "--text", "hi", "--dump", "x.npy"), "must end with one of .npz"),
         (("chat", "-o", "."), "it is a folder"),
-        (("say", "hi", "--url", "127.0.0.1:8000"), "give one like http://127.0.0.1:8000"),
-        (("ask", "--text", "hi", "--url", "http://127.0.0.1:9"), "there is no server at http://127.0.0.1:9"),
+        (("say", "hi", "--url", "127.0.0.1:8000"), "use one like http://127.0.0.1:8000"),
+        (("ask", "--text", "hi", "--url", "http://127.0.0.1:9"), "no server at http://127.0.0.1:9"),
         (("chat", "--url", "http://127.0.0.1:9", "--key-file", "none"), "--key-file: cannot read none"),
-        (("ask", "-c", "script"), "there is no question: give --text, --audio or --image"),
+        (("ask", "-c", "script"), "no question: use --text, --audio or --image"),
         (("ask", "-c", "script", "--audio", "no.wav"), "cannot read no.wav: No such file or directory"),
         (("ask", "-c", "script", "--text", "fail"), "the script says that this answer fails"),
         (("bench", "--url", "ws://127.0.0.1:9", "-c", "script"), "no session at ws://127.0.0.1:9"),
@@ -237,10 +237,10 @@ def test_ask_with_a_recording_says_what_was_heard(tmp_path: Path) -> None:
 def test_ask_keeps_to_its_limits(tmp_path: Path) -> None:
     few_words = parley("ask", "-c", "script", "--text", "long 9", "--max-text-tokens", "2")
     assert few_words.stdout == "word0 word1 \n"
-    assert "cut at its length limit" in few_words.stderr
+    assert "cut off at its maximum length" in few_words.stderr
     short = parley("ask", "-c", "script", "--text", "long 9", "--max-seconds", "0.12", "--dump", "a.npz")
     assert "word8" not in short.stdout, "words that nobody hears are not written either"
-    assert "cut at its length limit" in short.stderr
+    assert "cut off at its maximum length" in short.stderr
     with np.load(tmp_path / "a.npz") as dump:
         assert len(dump["codes"]) == 3
 
@@ -345,7 +345,7 @@ def test_the_doctor_finds_a_taken_port(monkeypatch: pytest.MonkeyPatch) -> None:
         port = str(taken.getsockname()[1])
         result = parley("doctor", "-c", "script", "--port", port)
     assert result.exit_code == 1
-    assert f"fail port: 127.0.0.1:{port} cannot be taken" in result.stderr
+    assert f"fail port: 127.0.0.1:{port} cannot be used" in result.stderr
     assert "ok   model: script loads in" in result.stderr
 
 
@@ -359,7 +359,7 @@ def test_the_doctor_looks_at_the_address_that_the_server_will_have(monkeypatch: 
     assert f"ok   port: localhost:{port} is free" in parley("doctor", "-c", "x.yaml").stderr
     said = parley("doctor", "-c", "x.yaml", "--host", "0.0.0.0").stderr
     assert f"ok   port: 0.0.0.0:{port} is free" in said
-    assert "warn keys: everybody who reaches this server may use it" in said
+    assert "warn keys: anyone who can reach this server may use it" in said
     assert "warn https: off" in said
 
 
@@ -387,7 +387,7 @@ async def test_the_doctor_knows_a_parley_server_that_holds_the_port(server: Runn
     result = await asyncio.to_thread(parley, "doctor", "-c", "script", "--port", str(server.port))
     assert result.exit_code == 0, result.stderr
     assert f"runs at {server.http}: ready, with script" in result.stderr
-    for subject in ("UDP: datagrams pass", "https: off", "keys: none are asked for", "ears: script hears"):
+    for subject in ("UDP: datagrams pass", "https: off", "keys: no keys required", "ears: script hears"):
         assert f"ok   {subject}" in result.stderr
 
 
@@ -407,7 +407,7 @@ def test_the_doctor_says_how_a_model_that_is_not_here_gets_here(
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     result = parley("doctor", "--thinker", "qwen3-4b", "--port", "0")
     assert result.exit_code == 1
-    assert "qwen3-4b is not on this machine; `parley pull qwen3-4b` gets it" in result.stderr
+    assert "qwen3-4b is not on this machine; `parley pull qwen3-4b` downloads it" in result.stderr
     assert "git checkout" not in result.stderr
 
 

@@ -138,9 +138,9 @@ async def test_an_idle_hour_asks_for_no_answer_and_looks_for_a_server_that_is_do
 def test_parts_that_fit_no_deployment_are_told() -> None:
     with pytest.raises(ConfigError, match="there is no 'olama:x'"):
         deployment(parts=Parts(thinker="olama:x"))
-    with pytest.raises(ConfigError, match="--thinker-key-file: belongs to --thinker"):
+    with pytest.raises(ConfigError, match="--thinker-key-file: requires --thinker"):
         deployment(parts=Parts(thinker_key_file="key"))
-    with pytest.raises(ConfigError, match="--thinker-key-file: belongs to a server; a model's file asks for no key"):
+    with pytest.raises(ConfigError, match="--thinker-key-file: only for a server; a model's file needs no key"):
         deployment(parts=Parts(thinker="gguf:m.gguf", thinker_key_file="key"))
 
 

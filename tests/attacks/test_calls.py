@@ -45,9 +45,9 @@ peer_connection.use_ports = lambda transport, settings, followed: followed()
 """
 UNCHECKED = """
 import contextlib
-from aiortc import RTCSessionDescription
 from app.transports.webrtc import peer_connection
-peer_connection.checked = lambda sdp: RTCSessionDescription(sdp, "offer")
+from app.transports.webrtc.offer import Offer
+peer_connection.checked = lambda sdp: Offer(sdp, (), ())
 peer_connection.PeerConnection._answerable = lambda self: contextlib.nullcontext()
 """
 PATIENT = """

@@ -162,7 +162,7 @@ async def test_lists_without_end_stop_everybody_where_they_are_not_counted(tmp_p
     assert bystander.waits.longest_ms > 5 * LONGEST_MS
 
 
-LOST = "is given up"  # of a worker, in the log
+LOST = "is stopped: "  # of a worker, in the log
 LONG = chat(messages=[{"role": "user", "content": "hello there " * 700_000}])
 
 

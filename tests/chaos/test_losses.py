@@ -39,7 +39,7 @@ def test_the_check_of_words_sees_a_lost_and_a_repeated_frame() -> None:
 
 
 def test_only_who_lost_two_replicas_may_end_with_that_error() -> None:
-    told = "the talker replica talker@a#1 was lost, the second that this request has lost; ask again"
+    told = "the talker replica talker@a#1 was lost, the second one during this request; try again"
     twice, once = (Heard("7x0-0", ["a", "b"], error=told, hits=hits) for hits in (2, 1))
     other = Heard("7x0-0", ["a", "b"], error="no progress for 10 s", hits=2)
     assert [wrong([heard]) for heard in (twice, once, other)] == [0, 1, 1]

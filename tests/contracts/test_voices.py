@@ -86,7 +86,7 @@ async def test_words_among_three_hundred_emoji_are_said(stage: Any) -> None:
 async def test_chinese_from_an_english_voice_ends_and_the_next_one_is_served(stage: Any) -> None:
     async with working(stage) as desk:
         await said(desk, "a", CHINESE, max_audio_s=10.0)
-        assert failure(desk, "a") == "The voice cannot say any of this answer: it speaks en."
+        assert failure(desk, "a") == "The voice cannot speak this answer. It supports en."
         assert len(whole(await said(desk, "b", "hello"))) > 0
 
 
@@ -222,7 +222,7 @@ def test_a_voice_that_is_not_on_this_machine_is_one_sentence_with_the_command(
     use = catalogue()[name].use
     voice = (StageSpec(use=use, name="voice", weights=name),) if "." in use else stages_of(use, name, {})
     stages = (StageSpec(use="script.thinker", name="thinker"), *voice)
-    with pytest.raises(WeightsError, match=f"{name} is not on this machine; `parley pull {name}` gets it"):
+    with pytest.raises(WeightsError, match=f"{name} is not on this machine; `parley pull {name}` downloads it"):
         describe(EngineSpec(stages=stages))
 
 
@@ -271,12 +271,12 @@ def test_a_recording_of_which_no_voice_can_be_made_is_one_sentence(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"consent": "  "}, r"options.clones\[0\].consent: say in a sentence how the speaker agreed"),
+        ({"consent": "  "}, r"options.clones\[0\].consent: describe in a sentence how the speaker consented"),
         (
             {"reference": "hf://some/voice.wav"},
-            r"options.clones\[0\].reference: 'hf://some/voice.wav' is a URL: name a local file",
+            r"options.clones\[0\].reference: 'hf://some/voice.wav' is a URL; name a local file",
         ),
-        ({"name": ""}, r"options.clones\[0\].name: '' is empty, or the name of another voice"),
+        ({"name": ""}, r"options.clones\[0\].name: '' is empty or the name of another voice"),
     ],
 )
 def test_nobody_is_cloned_without_a_name_a_file_and_consent(

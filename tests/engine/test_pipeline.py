@@ -83,10 +83,10 @@ def test_a_request_passes_the_stages_that_bring_what_it_wants(
         (
             [named(EARS, emits=kinds(Text), feeds=frozenset(), takes=kinds(Speech, Transcript))],
             typed(wants=IN_WRITING),
-            "cannot be typed to",
+            "takes no typed messages",
         ),  # it writes only what it hears,
-        ([TALKER, CODE2WAV], typed(), "is a voice: it speaks a given text, and answers nothing"),
-        ([TALKER, CODE2WAV], live(), "is a voice: it speaks a given text, and answers nothing"),
+        ([TALKER, CODE2WAV], typed(), "is only a voice: it can speak a given text, but not answer"),
+        ([TALKER, CODE2WAV], live(), "is only a voice: it can speak a given text, but not answer"),
         ([named(EARS, unfit="No ears here: type."), *WHOLE[1:]], live(), "No ears here: type."),
         ([named(OMNI, says=False), ROWS], typed(say="x"), "cannot speak a given text"),
         ([OMNI, ROWS], typed(say="x", wants=frozenset()), "ask for audio"),
@@ -108,15 +108,15 @@ def test_who_types_is_answered_where_nobody_can_be_heard() -> None:
     ("stages", "told"),
     [
         ([EARS, named(THINKER, feeds=frozenset({"words"})), TALKER, CODE2WAV],
-         r"talker takes text or voice_text, and no stage before it feeds that \(ears feeds transcript; thinker"),
-        ([EARS, TALKER, THINKER], r"stages\[1\]: talker takes .*; thinker does, so put it first"),
-        ([EARS, THINKER, THINKER], "two of them are called 'thinker'"),
-        ([EARS, THINKER, TALKER], "the last of them, talker, feeds codes, which no stage behind it takes"),
-        ([named(THINKER, emits=frozenset(), feeds=frozenset())], "the last of them, thinker, gives nothing"),
+         r"talker takes text or voice_text, but no stage before it provides that \(ears provides transcript; thinker"),
+        ([EARS, TALKER, THINKER], r"stages\[1\]: talker takes .*; thinker does, so move it before talker"),
+        ([EARS, THINKER, THINKER], "two stages are called 'thinker'"),
+        ([EARS, THINKER, TALKER], "the last one, talker, provides codes, which no later stage takes"),
+        ([named(THINKER, emits=frozenset(), feeds=frozenset())], "the last one, thinker, has no output"),
         ([EARS, OMNI, ROWS], "omni and ears would both hear the user"),
-        ([CODE2WAV], r"stages\[0\]: code2wav takes codes, and no stage before it feeds that"),
+        ([CODE2WAV], r"stages\[0\]: code2wav takes codes, but no stage before it provides that"),
         ([EARS, THINKER, TALKER, named(CODE2WAV, "picture", takes=kinds(Text))],
-         "picture reads from thinker, and talker stands between them"),
+         "picture reads from thinker, but talker is between them"),
     ],
 )  # fmt: skip
 def test_stages_that_cannot_fit_are_told_in_one_sentence(stages: list[StageInfo], told: str) -> None:
@@ -129,7 +129,7 @@ def test_stages_that_cannot_fit_are_told_in_one_sentence(stages: list[StageInfo]
     [
         ({"talker": "nobody"}, r"stages\[2\].from: no stage before talker is called 'nobody'; there are ears, thinker"),
         ({"talker": "code2wav"}, "no stage before talker is called 'code2wav'"),
-        ({"talker": "ears"}, "talker reads from thinker, which stands before it"),
+        ({"talker": "ears"}, "talker reads from thinker, the stage before it"),
     ],
 )
 def test_a_source_that_is_none_is_told(sources: dict[str, str], told: str) -> None:
@@ -161,7 +161,7 @@ def test_each_stage_adds_what_it_knows() -> None:
 
 def test_chunks_that_have_no_effect_are_told_where_they_are_set() -> None:
     blocks = [*WHOLE[:3], named(CODE2WAV, facets=Facets(own_chunks=True))]
-    told = "The configuration's chunks have no effect: code2wav cuts its sound by a rule of its own."
+    told = "The configuration's chunks have no effect: code2wav cuts its audio by its own rule."
     assert Pipeline(blocks, sets_chunks=True).model.notes == (told,)
     assert Pipeline(blocks).model.notes == Pipeline(WHOLE, sets_chunks=True).model.notes == ()
 
@@ -177,7 +177,7 @@ def test_ears_for_one_thinker_s_requests_say_so_before_another() -> None:
     for name, told in (("m", 0), ("other", 1)):
         model = Pipeline([ears, named(THINKER, facets=Facets(model=name))]).model
         assert len(model.notes) == told
-        assert all("only the few requests of m" in note for note in model.notes)
+        assert all("only understands the requests of m" in note for note in model.notes)
         assert model.hears_only_for == ("m" if told else "")
         assert model.understands_speech == (not told)
 

@@ -142,7 +142,7 @@ async def test_through_the_engines_request_groups(alone: dict[float, NDArray[np.
     ("roles", "scale", "message"),
     [
         (("main",), 2.0, "needs the role negative"),
-        (("main", "positive"), 1.0, "knows the roles"),
+        (("main", "positive"), 1.0, "supports the roles"),
         (("main", "negative"), 11.0, "between 0 and 10"),
         (("main", "negative"), float("nan"), "between 0 and 10"),
     ],

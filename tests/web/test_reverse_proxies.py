@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.nginx, pytest.
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ("", "a proxy in front must pass the header Host on"),
+        ("", "must forward the Host header"),
         ("proxy_set_header Host $http_host;", "A proxy in front of it must pass the headers Upgrade and Connection on"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The conversation: items in order, the prompt they make, and the turn that is being spoken."""
+"""The conversation: items in order, the prompt made from them, and the turn in progress."""
 
 from app.realtime.conversation.conversation import Conversation, prompt
 from app.realtime.conversation.model_context import check_items, check_settings

@@ -1,6 +1,6 @@
-"""The items of one conversation, in order, and the prompt that they make.
+"""The items of one conversation in order, and the prompt made from them.
 
-Knows no wire format, no socket and no engine; refuses with the protocol's codes.
+Knows no wire format, no socket and no engine. Refuses with the protocol's error codes.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from engine import (
 )
 
 ROOT = "root"
-"""The id of a previous item that stands for the front of the conversation."""
+"""The id of a "previous item" that means the start of the conversation."""
 
 
 class Conversation:
-    """Items by id. ``revision`` grows with every change that a prompt would show.
+    """Items by id. ``revision`` grows with every change that affects a prompt.
 
-    It holds at most ``limit`` items, ``limit_bytes``, and what there is in ``room``.
+    It holds at most ``limit`` items and ``limit_bytes``, and reserves their memory in ``room``.
     """
 
     def __init__(self, id: str, limit: int, limit_bytes: int, room: MemoryReservation | None = None) -> None:
@@ -61,9 +61,10 @@ class Conversation:
         self._room = room or MemoryReservation()
         self._items: dict[str, Item] = {}
         self._sizes: dict[str, int] = {}
-        self._held = 0  # the sum of the sizes
-        self._lighter: dict[str, Item] = {}  # items where room is short: their words, without the sound
-        self._spare = 0  # bytes that this would free
+        self._held = 0  # sum of the sizes
+        # replacements that save memory when space is short: the words without the audio
+        self._lighter: dict[str, Item] = {}
+        self._spare = 0  # bytes that the replacements would free
 
     @property
     def items(self) -> tuple[Item, ...]:
@@ -74,15 +75,15 @@ class Conversation:
         return next(reversed(self._items), None)
 
     def add(self, item: Item, after: str | None = None) -> str | None:
-        """Put the item behind ``after`` (ROOT: in front; None: at the end). Returns the id before it."""
+        """Insert an item after ``after`` (ROOT: at the start; None: at the end). Returns the id before it."""
         if item.id in self._items:
-            raise Refusal("item_create_duplicate_item_id", f"There is an item {item.id!r} already.", "item.id")
+            raise Refusal("item_create_duplicate_item_id", f"An item with id {item.id!r} already exists.", "item.id")
         if len(self._items) >= self._limit:
-            raise Refusal("conversation_full", f"The conversation holds {self._limit} items; delete some.", "item")
+            raise Refusal("conversation_full", f"The conversation is full ({self._limit} items): delete some.", "item")
         size = size_of(item)
         self.check_room(size)
         if after is not None and after != ROOT and after not in self._items:
-            raise Refusal("item_create_invalid_previous_item_id", f"There is no item {after!r}.", "previous_item_id")
+            raise Refusal("item_create_invalid_previous_item_id", f"Item {after!r} does not exist.", "previous_item_id")
         self._make_room(size)
         self.revision += 1
         last = self.last_id
@@ -96,14 +97,14 @@ class Conversation:
         return None if after == ROOT else after
 
     def check_room(self, size: int) -> None:
-        """Raises Refusal if so many bytes do not fit, even without the sound of speech whose words are known."""
+        """Raise Refusal if ``size`` more bytes would not fit, even with transcribed speech reduced to its words."""
         if self._held + size - self._spare > self._limit_bytes:
-            message = f"The conversation holds {self._limit_bytes / 1e6:g} MB; delete some items."
+            message = f"The conversation would exceed {self._limit_bytes / 1e6:g} MB: delete some items."
             raise Refusal("conversation_full", message, "item")
         self.check_server(size, "item")
 
     def check_server(self, size: int, param: str) -> None:
-        """Raises Refusal if the server has no room for so many bytes more of this client's."""
+        """Raise Refusal if the server has no memory for ``size`` more bytes of this client."""
         try:
             self._room.check(size)
         except (MemoryFull, QuotaExceeded) as full:
@@ -111,14 +112,14 @@ class Conversation:
 
     @contextmanager
     def reserve(self, size: int) -> Generator[None]:
-        """Room for so many bytes while the block lasts, in which they are decoded. Raises Refusal."""
+        """Reserve bytes for decoding while the block lasts. Raises Refusal."""
         self.check_room(size)
         with self.hold(size):
             yield
 
     @contextmanager
     def hold(self, size: int) -> Generator[None]:
-        """Count so many bytes more while the block lasts."""
+        """Count ``size`` more bytes while the block lasts."""
         self._room.count(size)
         try:
             yield
@@ -126,7 +127,7 @@ class Conversation:
             self._room.count(-size)
 
     def _make_room(self, size: int) -> None:
-        """Speech that was transcribed becomes its transcript, the oldest first, until so many bytes fit."""
+        """Replace transcribed speech with its transcript, oldest first, until ``size`` bytes fit."""
         for id in tuple(self._items):
             if self._held + size <= self._limit_bytes:
                 return
@@ -134,7 +135,7 @@ class Conversation:
                 self._keep(self._lighter[id])
 
     def _keep(self, item: Item) -> None:
-        """Put the item in the place of the one of its id, or at the end, and count it."""
+        """Store an item, replacing one with the same id, and count its size."""
         self._forget(item.id)
         self._items[item.id], self._sizes[item.id] = item, size_of(item)
         self._held += self._sizes[item.id]
@@ -145,7 +146,7 @@ class Conversation:
             self._spare += self._sizes[item.id] - size_of(light)
 
     def _forget(self, id: str) -> None:
-        """Count the item of that id no more, if there is one."""
+        """Stop counting the item with this id, if it exists."""
         size, light = self._sizes.pop(id, 0), self._lighter.pop(id, None)
         self._held -= size
         self._room.count(-size)
@@ -154,7 +155,7 @@ class Conversation:
 
     def get(self, id: str, code: str = "item_retrieve_invalid_item_id") -> Item:
         if id not in self._items:
-            raise Refusal(code, f"There is no item {id!r}.", "item_id")
+            raise Refusal(code, f"Item {id!r} does not exist.", "item_id")
         return self._items[id]
 
     def find(self, id: str) -> Item | None:
@@ -167,24 +168,26 @@ class Conversation:
         self.revision += 1
 
     def clear(self) -> None:
-        """Forget all items: nobody asks for them any more."""
+        """Delete all items, at the end of the session."""
         for id in tuple(self._items):
             self.delete(id)
 
     def put(self, item: Item) -> None:
-        """Replace the item of that id, if it is still there."""
+        """Replace the item with the same id, if it still exists."""
         if item.id in self._items:
             self._keep(item)
             self.revision += 1
 
     def user_audio(self, id: str) -> UserAudio | None:
-        """The user's speech in an item, if there is any."""
+        """Return the user's speech in an item, if any."""
         item = self.find(id)
         content = item.content if isinstance(item, MessageItem) else ()
         return next((part for part in content if isinstance(part, UserAudio)), None)
 
     def transcribe(self, id: str, transcript: str) -> None:
-        """Note what the user was heard to say; the prompt of the answer under way had it already."""
+        """Set the transcript of the user's speech. ``revision`` stays, since the current answer's prompt has the speech
+        already.
+        """
         item = self.find(id)
         if isinstance(item, MessageItem):
             content = tuple(
@@ -193,18 +196,21 @@ class Conversation:
             self._keep(replace(item, content=content))
 
     def truncate(self, id: str, content_index: int, audio_end_ms: int) -> str:
-        """Truncate an answer to what its listener heard; its words. Raises Refusal if it is no speech, or shorter."""
+        """Truncate an answer to what was heard, and return the remaining words.
+
+        Raises Refusal if the item has no speech, or less of it.
+        """
         item = self.get(id, "item_truncate_invalid_item_id")
         content = item.content if isinstance(item, MessageItem) else ()
         if not 0 <= content_index < len(content):
-            raise Refusal("invalid_value", f"Item {id!r} has no content {content_index}.", "content_index")
+            raise Refusal("invalid_value", f"Item {id!r} has no content with index {content_index}.", "content_index")
         spoken = content[content_index]
         if not isinstance(item, MessageItem) or not isinstance(spoken, AssistantAudio):
             raise Refusal(
                 "unsupported_content_type", f"Only an answer's audio can be truncated; {id!r} has none.", "item_id"
             )
         if not 0 <= audio_end_ms <= spoken.sent_ms:
-            message = f"audio_end_ms is {audio_end_ms}; the audio of {id!r} lasts {spoken.sent_ms} ms."
+            message = f"audio_end_ms must be 0 to {spoken.sent_ms}, the length of {id!r} (got {audio_end_ms})."
             raise Refusal("invalid_value", message, "audio_end_ms")
         played = replace(spoken, played_samples=audio_end_ms * SPEAKER_RATE_HZ // 1000, truncated=True)
         content = (*content[:content_index], played, *content[content_index + 1 :])
@@ -213,8 +219,10 @@ class Conversation:
 
 
 def prompt(instructions: str, items: tuple[Item, ...]) -> tuple[Message, ...]:
-    """Return the messages that the engine is asked with. Items in progress, or broken off before anything was heard,
-    are left out."""
+    """Return the messages of a prompt.
+
+    Items that are in progress, or were cut off before anything was heard, are left out.
+    """
     system = (Message("system", (TextPart(instructions),)),) if instructions else ()
     return (*system, *(message for item in items for message in _messages(item)))
 
@@ -253,7 +261,7 @@ def _message(item: MessageItem | CallItem | CallOutputItem) -> Message | None:
 
 
 def _parts(content: Content, film: MessageVideo | None) -> tuple[Part, ...]:
-    """The parts of a message; what a camera saw makes one video with the speech."""
+    """Return the parts of a message. Camera frames and speech become one video."""
     match content:
         case MessageText(text):
             return (TextPart(text),)
@@ -270,8 +278,10 @@ def _parts(content: Content, film: MessageVideo | None) -> tuple[Part, ...]:
 
 
 def _lightened(item: Item) -> Item:
-    """The item with the words of speech in the place of its sound and of what a camera saw meanwhile, if known; else
-    with its newest frame in the place of all."""
+    """Return a smaller version of an item, or the item itself.
+
+    Transcribed speech is replaced by its words, without the camera frames; otherwise a video by its newest frame.
+    """
     content = item.content if isinstance(item, MessageItem) else ()
     if not isinstance(item, MessageItem) or not content:
         return item

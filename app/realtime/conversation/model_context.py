@@ -1,7 +1,7 @@
-"""The text that a model's context can hold, known at the door: too much is refused before a worker has to read it.
+"""Early limits on text: what no model context could hold is refused before a worker reads it.
 
-Generous, and by characters: nothing that might fit is refused, and what an estimate finds too long (``truncation``) or
-the model itself (ContextOverflow) still is. Knows no wire format.
+The limits are generous and count characters, so nothing that might fit is refused. Exact limits follow later: estimates
+in ``truncation``, and the model's own error (ContextOverflow). Knows no wire format.
 """
 
 from __future__ import annotations
@@ -17,44 +17,47 @@ from engine import ModelInfo
 
 CODE = "context_length_exceeded"
 _ROOM = 8
-"""The factor by which a text may be longer than the model's costs say: they are rather too dear, and a run of blanks is
-one."""
+"""Factor by which a text may exceed the estimate from the model's costs, which are rather high; a run of spaces is one
+token.
+"""
 _UNREAD_CHARS = 256_000
-"""Instructions and tools where they cost the model nothing, since it reads little of them; clients send them anyway."""
+"""Limit for instructions and tools if the model's cost for them is zero because it ignores most of them; clients send
+them anyway.
+"""
 _SETTINGS_BYTES = 64 * 1024
-"""All other settings, which are told again with each change: as much as a client secret may hold."""
+"""Limit for all other settings, which are sent back with each change: as much as a client secret may hold."""
 
 
 def most_chars(model: ModelInfo) -> int:
-    """The longest text of a prompt, beside its instructions."""
+    """Return the maximum characters of a prompt, without its instructions."""
     return int(_ROOM * model.context / model.cost.character)
 
 
 def most_instructions(model: ModelInfo) -> int:
-    """Characters of the instructions, and of the tools as JSON."""
+    """Return the maximum characters of the instructions and the tools (as JSON)."""
     return int(_ROOM * model.context / model.cost.instruction) if model.cost.instruction else _UNREAD_CHARS
 
 
 def check_settings(options: SessionOptions | ResponseOptions, model: ModelInfo, path: str) -> None:
-    """Raises Refusal for settings that no prompt can begin with, or that are larger than any are."""
+    """Raise Refusal for settings that no prompt could hold, or that are unreasonably large."""
     tools = tools_size(options)
     check_instructions(len(options.instructions), tools, model, path)
     if json_size(options) - tools - json_size(options.instructions) > _SETTINGS_BYTES:
-        message = f"The settings beside instructions and tools take more than {_SETTINGS_BYTES // 1024} kB."
+        message = f"Settings other than instructions and tools must not exceed {_SETTINGS_BYTES // 1024} kB."
         raise Refusal("invalid_value", message, path)
 
 
 def check_instructions(instructions: int, tools: int, model: ModelInfo, path: str = "") -> None:
-    """``instructions`` and ``tools`` are characters. Raises Refusal."""
+    """Check numbers of characters. Raises Refusal."""
     most = most_instructions(model)
     if instructions + tools > most:
         field = f"{path}.{'instructions' if instructions >= tools else 'tools'}".lstrip(".")
-        message = f"{model.name} takes at most {most} characters of instructions and tools; {field} has more"
-        raise Refusal(CODE, f"{message}, or both together.", field)
+        message = f"{model.name} accepts at most {most} characters of instructions and tools: shorten {field}"
+        raise Refusal(CODE, f"{message}.", field)
 
 
 def check_items(items: Iterable[Item], model: ModelInfo, param: str | None) -> None:
-    """Raises Refusal where these items together are longer than any prompt."""
+    """Raise Refusal if these items together are longer than any prompt."""
     spoken = instructions = 0
     for item in items:
         if isinstance(item, MessageItem) and item.role == "system":
@@ -62,14 +65,12 @@ def check_items(items: Iterable[Item], model: ModelInfo, param: str | None) -> N
         else:
             spoken += chars_of(item)
     if spoken > most_chars(model) or instructions > most_instructions(model):
-        message = (
-            f"The text has {spoken + instructions} characters, and the context of {model.name} can't hold so many."
-        )
+        message = f"The text is too long for the context of {model.name}: it has {spoken + instructions} characters."
         raise Refusal(CODE, message, param)
 
 
 def tools_size(options: SessionOptions | ResponseOptions) -> int:
-    """Characters of the tools as JSON; none where there are none."""
+    """Return the characters of the tools as JSON; 0 without tools."""
     return json_size(options.tools) if options.tools else 0
 
 

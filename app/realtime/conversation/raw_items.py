@@ -1,4 +1,4 @@
-"""Items that a client adds: weighed first, all of a command together, then decoded off the event loop.
+"""Items that a client adds: measured first, all of one event together, then decoded off the event loop.
 
 Knows no wire format and no engine.
 """
@@ -37,16 +37,16 @@ from engine import MIC_RATE_HZ
 from engine.audio.resampler import resample
 
 Reserve = Callable[[int], AbstractContextManager[None]]
-"""Room for so many bytes while they are decoded; raises Refusal if there is none."""
+"""A function that reserves bytes while they are decoded; raises Refusal if there is no room."""
 
 
 async def finished(
     items: Sequence[NewItem | Item], format: Format, reserve: Reserve, context: SessionContext
 ) -> tuple[Item, ...]:
-    """The items with their contents decoded; their audio is in ``format``, at most ``limits.audio_s`` of it in an item.
+    """Return the items with their contents decoded. Audio is in ``format``, at most ``limits.audio_s`` per item.
 
-    ``reserve`` is asked for the bytes of all of them together before anything is decoded; of a video these are only
-    known once it is, so it is asked again behind each, before the next. Raises MediaError, Overloaded.
+    The bytes of all items together are reserved before decoding starts. A video's size is known only once it is
+    decoded, so the reservation is checked again after each one. Raises MediaError, Overloaded.
     """
     weigh = partial(_weighed, items, format, context.limits.audio_s)
     weighed = await context.scheduler.read(weigh, sum(one.size for one in items if isinstance(one, RawMessage)))
@@ -72,7 +72,7 @@ class _Sound:
 
     @property
     def samples(self) -> int:
-        """Return the samples at the rate that they come at. Raises MediaError."""
+        """Return the number of samples at the original rate. Raises MediaError."""
         return sample_count(self.raw.data, self.format)
 
     @property
@@ -99,11 +99,11 @@ class _Image:
 
 @dataclass(slots=True)
 class _Video:
-    """A video, as it came and as it was ``decoded``."""
+    """A video, before and after decoding."""
 
     raw: RawVideo
     written: bool
-    """Whether there is text beside it."""
+    """Whether the message also contains text."""
     decoded: MessageVideo | None = None
 
     @property
@@ -111,7 +111,7 @@ class _Video:
         return self.raw.size if self.decoded is None else content_size(self.decoded)
 
     async def decode(self, context: SessionContext) -> None:
-        """Raises MediaError, Overloaded."""
+        """Decode the video. Raises MediaError, Overloaded."""
         video = await context.video(self.raw.url, self.written)
         self.decoded = MessageVideo(tuple(video.frames), video.fps, pcm=video.pcm, apart=video.apart)
 
@@ -122,15 +122,15 @@ class _Video:
 
 @dataclass(frozen=True, slots=True)
 class _Weighed:
-    """A draft of which it is known what it takes."""
+    """A measured but undecoded message."""
 
     bare: MessageItem
-    """The message with all that needs no decoding: its id, and its texts."""
+    """The message with the parts that need no decoding: its id and texts."""
     parts: tuple[_Part, ...]
 
     @classmethod
     def of(cls, raw: RawMessage, format: Format, limit_s: float) -> _Weighed:
-        """Raises MediaError."""
+        """Measure a message. Raises MediaError."""
         texts = tuple(part for part in raw.content if isinstance(part, MessageText))
         parts, left = list[_Part](), int(limit_s * rate_of(format))
         for part in raw.content:
@@ -166,8 +166,8 @@ _Part = MessageText | _Sound | _Image | _Video
 
 
 def _checked(samples: int, left: int, limit_s: float, format: Format) -> int:
-    """The samples of a sound, of which ``left`` may be. Raises MediaError."""
+    """Return the samples of an audio part if they fit into ``left``. Raises MediaError."""
     if not 0 < samples <= left:
         seconds = samples / rate_of(format)
-        raise MediaError(f"audio of an item lasts from one sample to {limit_s:g} s in all, not {seconds:g} s")
+        raise MediaError(f"audio of an item must last more than 0 and at most {limit_s:g} s (got {seconds:g} s)")
     return samples

@@ -1,4 +1,4 @@
-"""The size of an item: bytes of memory, and characters that a model has to read. Knows no wire format and no limit."""
+"""The size of an item: bytes of memory, and characters for the model. Knows no wire format and no limit."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from app.realtime.protocol import (
 )
 
 ITEM = 512
-"""Bytes of an item beside what it holds: itself, and its place in the conversation's dicts."""
+"""Overhead of an item in bytes: the object, and its entries in the conversation's dicts."""
 TOKEN = 40
-"""A number in a tuple."""
+"""Bytes of a number in a tuple."""
 MARK = 160
-"""A pair of numbers in a tuple."""
+"""Bytes of a pair of numbers in a tuple."""
 
 
 def size_of(item: Item) -> int:
-    """Bytes that the conversation holds for an item, about: everything that grows with what a client sends."""
+    """Return the approximate bytes of an item: everything that grows with the client's input."""
     match item:
         case MessageItem(id=id, content=content, token_ids=ids):
             kept = 0 if ids is None else getsizeof(ids.tokenizer) + TOKEN * len(ids.ids)
@@ -47,7 +47,7 @@ def size_of(item: Item) -> int:
 
 
 def content_size(content: Content) -> int:
-    """Bytes of one content of a message."""
+    """Return the bytes of one content of a message."""
     match content:
         case MessageText(text):
             return getsizeof(content) + getsizeof(text)
@@ -62,22 +62,22 @@ def content_size(content: Content) -> int:
 
 
 def user_audio_size(samples: int, transcript: str | None) -> int:
-    """Return the size of speech of so many samples at MIC_RATE_HZ."""
+    """Return the bytes of speech with this number of samples at MIC_RATE_HZ."""
     return 2 * samples + getsizeof(transcript)
 
 
 def picture_size(pixels: int, url: str, detail: str) -> int:
-    """Return the size of a picture whose pixels take so many bytes."""
+    """Return the bytes of an image whose pixels take ``pixels`` bytes."""
     return pixels + getsizeof(url) + getsizeof(detail)
 
 
 def video_size(pixels: int, samples: int, still: str = "") -> int:
-    """Return the size of a video of so many bytes of pixels and samples of sound."""
+    """Return the bytes of a video with these bytes of pixels and samples of audio."""
     return pixels + 2 * samples + getsizeof(still)
 
 
 def chars_of(item: Item) -> int:
-    """Characters of text that a prompt with this item holds; what was said aloud counts as it was heard."""
+    """Return the characters of an item in a prompt. Speech counts as its transcript."""
     match item:
         case MessageItem(content=content):
             return sum(map(_content_chars, content))

@@ -1,7 +1,7 @@
-"""The tools that a client offers: functions, which it runs itself; every other kind the server would have to run.
+"""The tools that a client offers: functions, which the client runs, and MCP servers.
 
-Of those MCP servers are served where the operator named them; another one is told to have failed, as the protocol has
-it. Other kinds are refused in one sentence, and whatever came with them holds. Stateless.
+MCP servers are used if the operator has configured them; others are reported as failed, as in the protocol. Other types
+of tools are refused with one sentence, and the rest of the event applies. Stateless.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from app.refusal import Refusal
 from app.telemetry import log
 
 MOST_SERVERS = 32
-"""Each costs four events; those beyond are not told."""
+"""Maximum number of MCP servers: each causes four events. Further ones are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """Settings whose tools are functions only, and the tools that were left out of them."""
+    """Settings with functions as their only tools, and the tools that were removed."""
 
     patch: dict[str, Any]
     servers: tuple[str, ...] = ()
-    """The labels of MCP servers."""
+    """Labels of MCP servers."""
     entries: tuple[tuple[int, dict[str, Any]], ...] = ()
-    """The entries of MCP servers, and their places among the tools."""
+    """Entries of MCP servers, with their indexes in the list of tools."""
     refusal: Refusal | None = None
-    """The refusal of other kinds of tools, for once the rest was obeyed."""
+    """The refusal of other types of tools, raised after the rest was applied."""
 
 
 def functions_only(patch: dict[str, Any], path: str) -> OfferedTools:
-    """``patch`` without the tools that the client does not run itself; what is no tool at all is left to be refused."""
+    """Return ``patch`` without the tools that the client does not run. Invalid tools stay, to be refused later."""
     tools = patch.get("tools")
     if not isinstance(tools, list):
         return OfferedTools(_with_choice(patch))
@@ -55,7 +55,7 @@ def functions_only(patch: dict[str, Any], path: str) -> OfferedTools:
 def report_tool_servers(
     servers: tuple[str, ...], conversation: Conversation, emit: Callable[[ServerEvent], None], session_id: str
 ) -> None:
-    """These MCP servers are not asked for their tools: each is told once to have failed, while there is room."""
+    """Report these MCP servers as failed, each once, as long as the conversation has room."""
     listed = {item.server_label for item in conversation.items if isinstance(item, ToolListItem)}
     for label in servers:
         if label in listed:
@@ -76,7 +76,7 @@ def _kind(tool: Any) -> str:
 
 
 def _with_choice(patch: dict[str, Any]) -> dict[str, Any]:
-    """A tool that is not served can't be chosen: the model chooses."""
+    """Replace the choice of a removed tool with "auto"."""
     choice = patch.get("tool_choice")
     if isinstance(choice, dict) and _kind(choice) != "function":
         return {**patch, "tool_choice": "auto"}
@@ -88,5 +88,5 @@ def _refusal(kinds: list[str], path: str) -> Refusal | None:
     if not unknown:
         return None
     first, named = unknown[0][0], ", ".join(dict.fromkeys(repr(kind[:40]) for _, kind in unknown[:8]))
-    message = f"Tools of the type {named} are not served here, only functions that the client runs; the rest holds."
+    message = f"Tools of type {named} are not supported: use 'function' or 'mcp'. The other settings were applied."
     return Refusal("invalid_value", message, f"{path}.tools[{first}].type")

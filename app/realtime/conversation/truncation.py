@@ -1,7 +1,7 @@
-"""The choice of a conversation's items that go into the next prompt, so that it fits the model's context.
+"""Selection of the items for the next prompt, so that it fits the model's context.
 
-The oldest turns are left out of the prompt, whole; the conversation keeps them. Tokens are estimated until the model
-has counted them (``token_counts``). One per session; knows no wire format and no engine.
+The oldest turns are left out of the prompt as a whole; the conversation keeps them. Token counts are estimates until
+the model reports them (``token_counts``). One object per session; knows no wire format and no engine.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from app.refusal import Refusal
 from engine import ModelInfo, ToolDefinition
 
 Rule = str | RetentionRatio
-"""The protocol's ``truncation``: ``auto``, ``disabled``, or how much to keep."""
+"""The protocol's ``truncation``: ``auto``, ``disabled``, or a retention ratio."""
 
 _KEPT = 2 / 3
-"""The part of the room that is kept where the client does not say: with less, some turns pass before the prompt's
-beginning changes again. A prompt that begins anew is computed anew, which its next listener waits for."""
+"""Fraction of the room that is kept by default after a truncation.
+
+Keeping less lets several turns pass before the start of the prompt changes again. A changed start invalidates the
+prefix cache, which delays the next answer.
+"""
 
 
 class Truncation:
-    """The place where the prompt begins now; it moves on only when the conversation has outgrown the context again."""
+    """The first item of the prompt. It moves only when the conversation exceeds the context again."""
 
     def __init__(self, model: ModelInfo) -> None:
         self.counts = TokenCounts(model)
@@ -38,10 +41,10 @@ class Truncation:
         hosted: tuple[ToolDefinition, ...] = (),
         remember: bool = True,
     ) -> tuple[Item, ...]:
-        """The items that the prompt is made of: all, or the newest turns. Raises Refusal if it must not be cut.
+        """Return the items of the prompt: all, or the newest turns. Raises Refusal if truncation is disabled.
 
-        The last turn stays, however long: whether it can be answered is for the model to say. The place is not to be
-        remembered where the items are not the conversation's own.
+        The last turn always stays; the model decides whether it fits. Set ``remember`` to False if the items are not
+        the conversation's own.
         """
         start = next((i for i, item in enumerate(items) if item.id == self._first), 0)
         kept, room = _turns(items[start:]), self._room(rule, options, hosted)
@@ -49,7 +52,7 @@ class Truncation:
         if sum(costs) <= room or len(kept) < 2:
             return _joined(kept)
         if rule == "disabled":
-            message = "The conversation has outgrown the model's context, and session.truncation is 'disabled'."
+            message = "The conversation exceeds the model's context, and session.truncation is 'disabled'."
             raise Refusal("context_length_exceeded", message, "truncation")
         room *= rule.retention_ratio if isinstance(rule, RetentionRatio) else _KEPT
         first, held = len(kept) - 1, costs[-1]
@@ -79,8 +82,9 @@ class Truncation:
         return items[cut:]
 
     def _room(self, rule: Rule, options: ResponseOptions, hosted: tuple[ToolDefinition, ...]) -> float:
-        """Tokens for the conversation, beside the instructions, the tools and the answer. ``hosted`` are tools that the
-        server runs."""
+        """Return the tokens left for the conversation, after instructions, tools (``hosted`` are MCP tools) and the
+        answer.
+        """
         response = self._context // 3
         if options.max_output_tokens != "inf":
             response = min(response, options.max_output_tokens)
@@ -95,12 +99,12 @@ class Truncation:
 
 
 def head_chars(options: ResponseOptions, hosted: tuple[ToolDefinition, ...]) -> int:
-    """Characters of the instructions, and of all tools as JSON."""
+    """Return the characters of the instructions and of all tools as JSON."""
     return len(options.instructions) + tools_size(options) + (json_size(hosted) if hosted else 0)
 
 
 def _turns(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:
-    """The items in turns: each begins where the user speaks after somebody else did."""
+    """Split the items into turns. A turn starts with a user message after an item of another role."""
     turns: list[list[Item]] = []
     users = False
     for item in items:

@@ -1,6 +1,6 @@
-"""The turn that the user is speaking and showing, as it grows: the input fills it, a request to the engine follows it.
+"""The user's turn in progress, speech and camera: the input appends to it, and an engine request reads along.
 
-Counted in samples at MIC_RATE_HZ. Knows no wire format, no clock and no engine.
+Positions are samples at MIC_RATE_HZ. Knows no wire format, no clock and no engine.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from engine import MIC_RATE_HZ, CameraFeed, Speech, VideoFrame
 from engine.core import Pcm
 
 EARLY = 0.9
-"""The part of the time between two frames after which the next is taken: they come a little sooner or later."""
+"""Fraction of the frame interval after which the next frame is accepted, since frames arrive with jitter."""
 
 PICTURES_ONLY = CameraFeed()
 
 NOTHING = Speech(np.zeros(0, np.int16))
-"""A block that stands where a picture was, once there are newer ones."""
+"""An empty block that replaces an old picture once there are newer ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """A frame of the camera in a turn, and the data URI that it came as."""
+    """A camera frame in a turn, and the data URI that it arrived as."""
 
     frame: VideoFrame
     url: str
 
 
 class Utterance:
-    """One utterance, as it grows. It becomes the item ``item_id`` once it is committed.
+    """One utterance in progress. It becomes the item ``item_id`` once it is committed.
 
-    ``camera`` is what the model takes of what is shown meanwhile: as one ``film`` with the speech, or as pictures.
+    ``camera`` describes the camera input that the model accepts: as one ``film`` with the speech, or as pictures.
     ``start`` is the position of its first sample in the session.
     """
 
@@ -51,45 +51,46 @@ class Utterance:
         self.samples = 0
         self.closed = False
         self.words = ""
-        """All that was said up to the present pause, once ears have heard it: half of it would look unfinished."""
+        """All words up to the current pause, once transcribed. Half of them would look like an unfinished sentence."""
         self.whole: bool | None = None
-        """Whether those words are all of a request, where the ears can say."""
+        """Whether the words are a complete request, if the ASR model can tell."""
         self.confident: bool | None = None
-        """Whether the ears are sure of them; None before they have heard all up to the present pause."""
+        """Whether the ASR model is confident of the words; None until all speech up to the pause is transcribed."""
         self.final_words = ""
-        """The words that the ears came to in the end, sure or not, a request or not."""
+        """The final words of the ASR model, confident or not, a request or not."""
         self.silence_ms: float | None = None
-        """Milliseconds that its speaker had been silent when it was found to be over; None where that was not found."""
+        """Milliseconds of silence when the turn was found to be over; None if that was not detected."""
+        self.over_probability: float | None = None
+        """The end-of-turn model's probability that the turn was over; None if no such model ended it."""
         self._limit = limit_samples
         self._camera = camera
         self._film = film
         self._blocks: list[Speech | Shown] = []
-        self._shown: deque[int] = deque()  # which of them are frames
-        self._next_frame = 0  # samples behind which the film takes one more
+        self._shown: deque[int] = deque()  # indexes of the frames among the blocks
+        self._next_frame = 0  # samples after which the film accepts a frame
         self._size: tuple[int, int] | None = None  # height and width of the film
-        self._so_far = ""  # the ears' words while they listen
+        self._so_far = ""  # interim words of the ASR model
         self._end: int | None = None  # the number of blocks when the user may have finished
         self._news = asyncio.Event()
 
     @property
     def so_far(self) -> str:
-        """Return what was said, as far as it is known: all of it up to the present pause, or what ears make of it by
-        now."""
+        """Return the words known so far: all up to the current pause, or else the interim words."""
         return self.words or self._so_far
 
     @property
     def listening(self) -> bool:
-        """Whether ears have understood words in it, and more of them are to come."""
+        """Whether the ASR model has recognised words and will report more."""
         return bool(self._so_far)
 
     @property
     def paused(self) -> bool:
-        """Whether the user may have finished: every reader of the turn sees its end."""
+        """Whether the user may have finished: every reader then sees the end of the turn."""
         return self._end is not None
 
     @property
     def speech(self) -> Pcm:
-        """int16 [samples] as the readers of the turn get them: without the silence after a pause."""
+        """The speech as readers receive it, without the silence after a pause: int16 [samples]."""
         return _joined(self._blocks[: self._end])
 
     @property
@@ -98,12 +99,12 @@ class Utterance:
 
     @property
     def watched(self) -> bool:
-        """Whether it is a film: the prompt of one begins otherwise than that of speech alone."""
+        """Whether the turn is a film, whose prompt starts differently from that of speech alone."""
         return self._film and bool(self._shown)
 
     @property
     def content(self) -> tuple[Content, ...]:
-        """Return what was shown, and the speech, as the readers of the turn get them."""
+        """Return the camera input and the speech as readers receive them."""
         shown = [one for one in self._blocks[: self._end] if isinstance(one, Shown)]
         if self._film and shown:
             frames, times_s = (
@@ -115,11 +116,11 @@ class Utterance:
 
     @property
     def pcm(self) -> Pcm:
-        """int16 [samples] of the whole turn so far."""
+        """The whole turn so far: int16 [samples]."""
         return _joined(self._blocks)
 
     def push(self, pcm: Pcm) -> None:
-        """Append int16 [n]. Raises Refusal past the limit; then nothing was taken."""
+        """Append int16 [n]. Raises Refusal past the limit, and then appends nothing."""
         self.check_room(len(pcm))
         if len(pcm):
             self.samples += len(pcm)
@@ -127,10 +128,10 @@ class Utterance:
             self._wake()
 
     def add_frame(self, frame: CameraFrame, position: int) -> None:
-        """Append a frame of the camera, which came at that position of the session.
+        """Append a camera frame that arrived at this position of the session.
 
-        The fuller a film is, the longer it waits for its next frame: so a long turn has frames of all of its time. Of
-        pictures the newest are kept.
+        The fuller a film is, the longer the interval to its next frame, so that a long turn has frames from its whole
+        duration. Of single pictures, only the newest are kept.
         """
         at, camera, pixels = min(max(0, position - self.start), self.samples), self._camera, frame.pixels
         if self._film:
@@ -147,20 +148,20 @@ class Utterance:
         self._wake()
 
     def check_room(self, samples: int) -> None:
-        """Raises Refusal if so many more are past the limit."""
+        """Raise Refusal if ``samples`` more would exceed the limit."""
         if self.samples + samples > self._limit:
             limit_s = self._limit // MIC_RATE_HZ
             raise Refusal(
-                "input_audio_buffer_full", f"The buffer holds {limit_s} s of audio: commit or clear it.", "audio"
+                "input_audio_buffer_full", f"The buffer is full ({limit_s} s of audio): commit or clear it.", "audio"
             )
 
     def pause(self) -> None:
-        """The user may have finished: every reader sees the end. If the user resumes, readers start anew."""
+        """Mark a possible end: every reader sees the turn end. If the user continues, readers start again."""
         self._end = len(self._blocks)
         self._wake()
 
     def resume(self) -> None:
-        """The user goes on."""
+        """Mark that the user continues to speak."""
         self._end = None
         self.words = ""
         self.final_words = ""
@@ -169,7 +170,7 @@ class Utterance:
         self._so_far = ""
 
     def understand(self, words: str, final: bool, whole: bool | None, confident: bool = True) -> None:
-        """Take the ears' words: while they listen, or all of them. Where they are no request, ``words`` is ""."""
+        """Set the words of the ASR model, interim or final. ``words`` is "" if they are not a request."""
         if final:
             self.confident = confident
             self.final_words = words
@@ -180,12 +181,14 @@ class Utterance:
             self._so_far = words
 
     def close(self) -> None:
-        """The user has finished. May be called twice."""
+        """Mark the end of the turn. May be called twice."""
         self.closed = True
         self._wake()
 
     async def follow(self) -> AsyncGenerator[Speech | VideoFrame]:
-        """The turn from its beginning, block by block as they come, until it is closed or paused. For many readers."""
+        """Yield the turn from its start, block by block as they arrive, until it is closed or paused. Any number of
+        readers.
+        """
         read = 0
         while True:
             news = self._news
@@ -198,12 +201,12 @@ class Utterance:
             await news.wait()
 
     async def over(self) -> None:
-        """Wait until the user has finished."""
+        """Wait until the turn is closed."""
         while not self.closed:
             await self._news.wait()
 
     def _wake(self) -> None:
-        """Wake everyone who waits for news; those who come later wait for the next."""
+        """Wake all waiting readers."""
         self._news.set()
         self._news = asyncio.Event()
 

@@ -28,6 +28,15 @@ class SentenceEndOfTurn:
     """A judge by four signs: the ASR's verdict on a whole request, its punctuation, the last English words, and the
     fall of the voice."""
 
+    window_s = 0.0
+
+    def listen(self, pcm: Pcm) -> float:
+        """Return 0.5: this judge reads the words and the fall of the voice only."""
+        return 0.5
+
+    def probability(self, moment: EndpointingContext) -> float:
+        return (1.0 + _certainty(moment)) / 2
+
     def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
         short, middle, longest = WAITS_MS[eagerness]
         certainty = _certainty(moment)

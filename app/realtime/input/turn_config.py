@@ -30,7 +30,7 @@ def turn_config(
         case ServerVad(silence_duration_ms=silence_ms):
             pass
         case SemanticVad():
-            silence_ms = context.end_of_turn.silence_ms(moment, detection.waits)
+            silence_ms = context.end_of_turn_model(detection.end_of_turn).silence_ms(moment, detection.waits)
     noise_reduction = options.audio.input.noise_reduction
     return TurnConfig(
         threshold=detection.threshold,

@@ -121,6 +121,11 @@ class TurnDetector:
         """Samples fed so far."""
         return self._judged + len(self._pending)
 
+    def pause_from(self, silence_ms: int) -> int | None:
+        """Return where the voice of an open turn ended, if it has been silent for that long."""
+        is_silent = self._speaking and self.position - self._speech_end >= to_samples(silence_ms)
+        return self._speech_end if is_silent else None
+
     def feed(self, pcm: Pcm) -> list[VoiceEvent]:
         """Hear int16 [n] mono at MIC_RATE_HZ; returns what was decided, in order."""
         self._pending = np.concatenate([self._pending, np.asarray(pcm, np.int16)])

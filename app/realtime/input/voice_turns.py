@@ -9,6 +9,7 @@ from app.realtime.input import turn_events
 from app.realtime.input.backchannel import PATIENCE_MS, Backchannel
 from app.realtime.input.endpointing import prosody_fall
 from app.realtime.input.open_turn import OpenTurn
+from app.realtime.input.pause_sound import ASK_MS, PauseSound
 from app.realtime.input.speculation import Speculation
 from app.realtime.input.turn_config import turn_config
 from app.realtime.input.turn_detector import (
@@ -21,7 +22,7 @@ from app.realtime.input.turn_detector import (
     to_ms,
     to_samples,
 )
-from app.realtime.ports import EndpointingContext
+from app.realtime.ports import EndOfTurnModel, EndpointingContext
 from app.realtime.protocol import SemanticVad, SessionOptions
 from app.realtime.session_context import SessionContext
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
@@ -53,6 +54,7 @@ class VoiceTurns:
         self._answer_plays = False  # whether the listener hears a response
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._falling = 0.0  # the fall of the user's voice before the present pause
+        self._sound = PauseSound(context.inference, context.now)
         self.restart()
 
     def restart(self) -> None:
@@ -63,6 +65,8 @@ class VoiceTurns:
 
     def configure(self, options: SessionOptions) -> None:
         self._options = options
+        if (model := self._model) is not None:
+            self._context.inference.warm_up(model)
         self._tune()
 
     def feed(self, pcm: Pcm, clean: Pcm) -> None:
@@ -78,6 +82,7 @@ class VoiceTurns:
             if self._overlap is not None:
                 self._overlap.follow(event)
             self._on_voice(event)
+        self._follow_pause()
         self._weigh(to_ms(self._detector.position))
         self._check_idle()
 
@@ -127,15 +132,41 @@ class VoiceTurns:
         detection, said = self._options.audio.input.turn_detection, self._turn.utterance
         if detection is None:
             return
-        moment = (
-            EndpointingContext()
-            if said is None
-            else EndpointingContext(said.so_far, self._falling, said.whole, said.listening)
-        )
+        moment = EndpointingContext() if said is None else self._moment(said)
         overlap_ms = self._overlap_ms if self._answer_plays else 0  # a listener says "mm-hm"
         self._detector.config = turn_config(
             detection, self._options, self._context, self._speculation, moment, overlap_ms
         )
+
+    @property
+    def _model(self) -> EndOfTurnModel | None:
+        """The end-of-turn model in use, if it listens."""
+        detection = self._options.audio.input.turn_detection
+        if not isinstance(detection, SemanticVad):
+            return None
+        model = self._context.end_of_turn_model(detection.end_of_turn)
+        return model if model.window_s else None
+
+    def _moment(self, said: Utterance) -> EndpointingContext:
+        sound, sound_due = self._sound.read()
+        return EndpointingContext(
+            said.so_far,
+            self._falling,
+            said.whole,
+            said.listening,
+            heard=said.confident is not None,
+            sound=sound,
+            sound_due=sound_due,
+        )
+
+    def _follow_pause(self) -> None:
+        """Ask the end-of-turn model about a new pause, and drop its judgement once the user goes on."""
+        model, said = self._model, self._turn.utterance
+        if model is None or said is None:
+            self._sound.forget()
+            return
+        window = round(model.window_s * MIC_RATE_HZ)
+        self._sound.follow(model, self._detector.pause_from(ASK_MS), lambda: said.pcm[-window:])
 
     def _push(self, utterance: Utterance, pcm: Pcm) -> None:
         """Append to the turn. One that has grown too long ends here, as if the user had paused."""
@@ -163,6 +194,7 @@ class VoiceTurns:
                 self._weigh(end_ms + PATIENCE_MS)  # it is over: what is known has to do
                 if turn.utterance is not None:
                     turn.utterance.silence_ms = end_ms - speech_end_ms
+                    turn.utterance.over_probability = self._over_probability(turn.utterance)
                     end = self._detector_start + to_samples(end_ms)
                     turn.end(turn_events.TurnStopped(turn.utterance, to_ms(end)))
                     self._tune()
@@ -177,6 +209,13 @@ class VoiceTurns:
             self._turn.emit(turn_events.OverlapStarted(utterance))
         else:
             self._turn.emit(turn_events.TurnStarted(utterance, to_ms(start)))
+
+    def _over_probability(self, said: Utterance) -> float | None:
+        """Return how likely the turn was over, by the model that ended it; None where a fixed silence did."""
+        detection = self._options.audio.input.turn_detection
+        if not isinstance(detection, SemanticVad):
+            return None
+        return self._context.end_of_turn_model(detection.end_of_turn).probability(self._moment(said))
 
     def _judge_fall(self, utterance: Utterance, end_ms: int) -> None:
         """Judge how the voice ended, if the judge of the pause uses it."""

@@ -1,4 +1,4 @@
-"""The answers of a session: what they are asked with, how they are paced to the listener, what stops them."""
+"""The output of a session: making responses, pacing their audio to the listener, and stopping them."""
 
 from app.realtime.output.hosted_tools import HostedTools
 from app.realtime.output.output_events import OutputEvent

@@ -1,6 +1,6 @@
-"""The responses under way: the conversation's current one, out-of-band ones, and the one that is queued.
+"""The active responses: the conversation's current one, out-of-band ones, and a queued one.
 
-At most one response at a time belongs to the conversation. Where the server plays, at most one speaks.
+At most one response at a time belongs to the conversation. If the server plays, at most one speaks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ActiveResponses:
         notify: Callable[[OutputEvent], None],
     ) -> None:
         self.current: ResponseTask | None = None
-        """The conversation's latest response, under way or over."""
+        """The conversation's latest response, active or ended."""
         self.out_of_band: set[ResponseTask] = set()
         """Responses that the conversation does not store."""
         self._context = context
@@ -51,16 +51,16 @@ class ActiveResponses:
 
     @property
     def busy(self) -> bool:
-        """Whether the conversation has a response under way."""
+        """Whether the conversation has an active response."""
         return self.current is not None and self.current.active
 
     @property
     def blocking(self) -> ResponseTask | None:
-        """The response that must end before the conversation's next one begins."""
+        """The response that must end before the conversation's next one starts."""
         return self.current if self.busy else self._speaking(self._factory.default_options)
 
     def begin(self, task: ResponseTask, kept: bool = True) -> None:
-        """Announce the response and run it. Raises Refusal where another one speaks that must not be mixed with it."""
+        """Announce and run a response. Raises Refusal if another one speaks and both voices would be mixed."""
         if self._speaking(task.response.options) is not None:
             self._refuse_second_voice(task)
         asked = kept and self._asked
@@ -81,7 +81,7 @@ class ActiveResponses:
         self._runner.run(task, self._ended)
 
     def answer_soon(self, asked: bool) -> None:
-        """Answer the conversation now, or after the response that is under way. Raises Refusal.
+        """Answer the conversation now, or after the active response. Raises Refusal.
 
         ``asked``: whether the response reports that the client requested it.
         """
@@ -96,7 +96,7 @@ class ActiveResponses:
         self._queued = self._runner.tasks.create_task(self._wait(before, self.current), name="answer_after")
 
     def cancel(self, response_id: str | None) -> None:
-        """Stop the response of that id, or the conversation's. Raises Refusal if it is not under way."""
+        """Stop the response with this id, or the conversation's. Raises Refusal if it is not active."""
         for task in (self.current, *(self.out_of_band if response_id is not None else ())):
             if task is not None and task.active and response_id in (None, task.response.id):
                 self._stop(task, "client_cancelled")
@@ -106,8 +106,8 @@ class ActiveResponses:
     def interrupt(self, reason: server_events.Reason = "turn_detected") -> None:
         """Stop the conversation's response, or the rest of its playback.
 
-        A barge-in cancels the queued response as well, since the new turn gets its own. A client that only wants
-        silence still gets the queued one; its out-of-band responses stop speaking too.
+        A barge-in also cancels the queued response, since the new turn gets its own. If the client asks for silence,
+        the queued response stays, and out-of-band responses stop speaking too.
         """
         if reason == "turn_detected" and self._queued is not None:
             self._queued.cancel()
@@ -123,7 +123,7 @@ class ActiveResponses:
             self._notify(output_events.PlaybackStopped())
 
     def resume(self) -> None:
-        """Let a paused response go on."""
+        """Resume a paused response."""
         if self.current is not None:
             self.current.resume()
 
@@ -133,23 +133,23 @@ class ActiveResponses:
         self._changed.set()
 
     def leave(self) -> None:
-        """The client is gone: drop the queued response."""
+        """Drop the queued response when the client has left."""
         if self._queued is not None:
             self._queued.cancel()
 
     def fail_all(self, code: str, message: str) -> None:
-        """End every response under way as failed."""
+        """End all active responses as failed."""
         for task in self.all:
             task.fail(code, message)
 
     async def quiet(self) -> None:
-        """Wait until no response is under way, or the client is not connected."""
+        """Wait until no response is active, or the client is disconnected."""
         while not self._away and (self.out_of_band or self.busy):
             self._changed.clear()
             await self._changed.wait()
 
     async def _wait(self, before: ResponseTask, current: ResponseTask | None) -> None:
-        """Answer the conversation after ``before``, unless another response than ``current`` has begun meanwhile."""
+        """Answer the conversation after ``before``, unless another response than ``current`` has started meanwhile."""
         while before.active or self._speaking(self._factory.default_options) is not None:
             self._changed.clear()
             await self._changed.wait()
@@ -168,13 +168,13 @@ class ActiveResponses:
             raise
 
     def _speaking(self, options: ResponseOptions) -> ResponseTask | None:
-        """The response that would be mixed with one of these settings, where the server plays."""
+        """Return the response whose voice would be mixed with one of these settings, if the server plays."""
         if not self._factory.profile.plays or not options.speaks:
             return None
         return next((one for one in self.all if one.active and one.response.options.speaks), None)
 
     def _refuse_second_voice(self, task: ResponseTask) -> None:
-        """Drop the response; the words of its turn are still transcribed. Raises Refusal."""
+        """Drop the response, but still transcribe its turn. Raises Refusal."""
         task.leave()
         if task.utterance is not None:
             self._runner.transcripts.transcribe(task.utterance)

@@ -1,7 +1,7 @@
-"""The MCP servers of one session: their tools, listed beside the conversation, and their calls, beside the answers.
+"""The MCP servers of one session: listing their tools, and running calls in parallel to the responses.
 
-A call outlives the answer that asked for it: its result becomes an item's, which the next answer has. As the protocol
-has it, the client asks for that answer. Knows no wire format and no socket.
+A call may outlive the response that requested it: its result becomes part of an item, which later prompts contain. As
+in the protocol, the client requests the response to it. Knows no wire format and no socket.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from app.telemetry import log
 
 @dataclass(slots=True)
 class _Served:
-    """A server, and its tools once it has listed them."""
+    """A server, and its tools once they are listed."""
 
     server: ToolServer
     tools: tuple[HostedTool, ...] = ()
@@ -49,14 +49,14 @@ class _Served:
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """The tools of one answer, by their names in its prompt, and ``run``, which takes a call that is whole."""
+    """The MCP tools of one response by their names in its prompt, and ``run``, which starts a complete call."""
 
     functions: Mapping[str, HostedTool]
     run: Callable[[HostedCallItem, server_events.OutputItemRef, str | None], None]
 
 
 class HostedTools:
-    """``emit`` never waits. What goes on is bounded: so many lists and calls at a time as an answer may make calls."""
+    """The MCP tools of one session. ``emit`` never waits. At most MOST_CALLS lists and calls run at a time."""
 
     def __init__(
         self, session_id: str, servers: ToolServers, conversation: Conversation, emit: Callable[[ServerEvent], None]
@@ -71,19 +71,22 @@ class HostedTools:
         self._group: asyncio.TaskGroup | None = None
 
     def read(self, offer: OfferedTools) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
-        """The servers of a client's tools, and the labels of those that the operator did not name. Raises Refusal."""
+        """Return the servers in a client's tools, and the labels of those that the operator did not configure. Raises
+        Refusal.
+        """
         served = [(i, tree) for i, tree in offer.entries if self._servers.names(tree)]
         servers = tuple(self._servers.read(tree, f"session.tools[{i}]") for i, tree in served)
         labels = {server.entry.server_label for server in servers}
         if len(labels) < len(servers):
             raise Refusal("invalid_value", "Two MCP servers have the same server_label.", "session.tools")
         if len(servers) > MOST_SERVERS:
-            raise Refusal("invalid_value", f"At most {MOST_SERVERS} MCP servers serve a session.", "session.tools")
+            raise Refusal("invalid_value", f"A session can use at most {MOST_SERVERS} MCP servers.", "session.tools")
         return servers, tuple(label for label in offer.servers if label not in labels)
 
     def configure(self, servers: Sequence[ToolServer], unserved: Sequence[str]) -> None:
-        """Have these servers. One that is new, or has other settings, is asked for its tools by ``list_new``;
-        ``unserved`` are labels of others, which that reports to have failed."""
+        """Set the servers. ``list_new`` lists the tools of new or changed ones, and reports ``unserved`` ones as
+        failed.
+        """
         self._unserved = tuple(unserved)
         before = self._served
         self._served = {}
@@ -93,48 +96,48 @@ class HostedTools:
             self._served[server.entry.server_label] = known if same and known is not None else _Served(server)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """List and call in ``group`` from now on."""
+        """List tools and run calls in ``group`` from now on."""
         self._group = group
         self.list_new()
 
     def leave(self) -> None:
-        """The client is gone."""
+        """Cancel everything when the client has left."""
         for task in self._under_way:
             task.cancel()
 
     @property
     def shown(self) -> tuple[dict[str, Any], ...]:
-        """The servers as the client sees them among its tools."""
+        """Return the servers as the client sees them among its tools."""
         return tuple(one.server.entry.shown for one in self._served.values())
 
     def listed(self) -> tuple[HostedTool, ...]:
-        """All tools that are known by now."""
+        """Return all tools listed so far."""
         return tuple(tool for one in self._served.values() for tool in one.tools)
 
     def hosting(self, taken: Sequence[str], labels: Sequence[str] | None = None) -> Hosting:
-        """The tools of an answer whose other functions are ``taken``; only those of the ``labels``, if there are any
-        given."""
+        """Return the tools of a response whose other functions are ``taken``; with ``labels``, only those servers'
+        tools.
+        """
         tools = [one for one in self.listed() if labels is None or one.server.entry.server_label in labels]
         return Hosting(functions_of(tools, taken), self.run)
 
     def run(self, item: HostedCallItem, ref: server_events.OutputItemRef, previous_id: str | None) -> None:
-        """Run a call that the thinker asks for; its result becomes the item's."""
+        """Run a call that the LLM requested. The item receives the result."""
         self._begin(self._call(item, ref, previous_id), f"mcp-call:{item.id}")
 
     def checked(self, response: ApprovalResponseItem) -> ApprovalResponseItem:
-        """The client's answer to a request for approval. Raises Refusal where there is no such request, or it is
-        answered."""
+        """Return a reply with its approval request. Raises Refusal if the request is unknown or already answered."""
         items, id = self._conversation.items, response.approval_request_id
         request = next((one for one in items if isinstance(one, ApprovalRequestItem) and one.id == id), None)
         if request is None:
-            raise Refusal("invalid_value", f"There is no approval request {id!r}.", "item.approval_request_id")
+            raise Refusal("invalid_value", f"Unknown approval request {id!r}.", "item.approval_request_id")
         if any(isinstance(one, ApprovalResponseItem) and one.approval_request_id == id for one in items):
-            message = f"The approval request {id!r} is answered already."
+            message = f"The approval request {id!r} has already been answered."
             raise Refusal("invalid_value", message, "item.approval_request_id")
         return replace(response, request=request)
 
     def answered(self, response: ApprovalResponseItem) -> None:
-        """A request for approval is answered: run the call, if it is approved. Raises Refusal if there is no room."""
+        """Run an approved call. Raises Refusal if the conversation is full."""
         request = response.request
         if request is None or not response.approve:
             return
@@ -152,7 +155,7 @@ class HostedTools:
         self.run(item, server_events.OutputItemRef("", item.id, 0, True, False), previous)
 
     def list_new(self) -> None:
-        """Ask the servers that were not asked yet, once the session runs and while the conversation has room."""
+        """List the tools of new servers, once the session runs and as long as the conversation has room."""
         report_tool_servers(self._unserved, self._conversation, self._emit, self._session_id)
         self._unserved = ()
         for one in self._served.values():
@@ -175,7 +178,7 @@ class HostedTools:
 
     def _check_number(self) -> None:
         if len(self._under_way) > MOST_CALLS:
-            raise ToolServerError("Too many lists and calls of MCP tools go on in this session.")
+            raise ToolServerError("Too many MCP requests are in progress in this session.")
 
     async def _list(self, one: _Served, item: ToolListItem, previous: str | None) -> None:
         failed = False
@@ -208,9 +211,9 @@ class HostedTools:
         self._emit(server_events.HostedCallDoneEvent(ref, done, previous))
 
     def _tool(self, item: HostedCallItem) -> HostedTool:
-        """Raises ToolServerError where the client has taken the tool away meanwhile."""
+        """Return the called tool. Raises ToolServerError if the client has removed it meanwhile."""
         wanted = (item.server_label, item.name)
         found = [one for one in self.listed() if (one.server.entry.server_label, one.name) == wanted]
         if not found:
-            raise ToolServerError("The session has this tool no more.")
+            raise ToolServerError("This tool is no longer part of the session.")
         return found[0]

@@ -1,4 +1,4 @@
-"""The silence that leads an answer: it is not worth waiting for. Knows no clock."""
+"""Removal of the silence at the start of an answer, so that nobody waits for it. Knows no clock."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from engine.core import Wave
 
 BLOCK = SPEAKER_RATE_HZ // 100  # 10 ms
 SILENT_RMS = 10 ** (-50 / 20)
-"""The level of silence, of full scale: softer sound is not heard before a voice; half of what counts as sound (−45
-dBFS)."""
+"""RMS of silence relative to full scale. Softer sound before speech is inaudible; this is half the level that counts as
+sound (−45 dBFS).
+"""
 
 
 MOST = 6
-"""Blocks that are left out: a voice takes its breath for 20 to 60 ms; a soft consonant may come after that."""
+"""Maximum number of removed blocks: a voice breathes in for 20 to 60 ms, and a soft consonant may follow."""
 
 
 class LeadingSilence:
-    """A filter that leaves out the silence which an answer begins with, MOST blocks of it."""
+    """Removes the silence at the start of an answer, at most MOST blocks."""
 
     def __init__(self) -> None:
         self.skipped_samples = 0
         self._left = MOST
 
     def feed(self, samples: Wave) -> Wave:
-        """Return what is to be played of the next float32 [samples]."""
+        """Return the part of the next float32 [samples] to play."""
         if not self._left:
             return samples
         blocks = samples[: len(samples) // BLOCK * BLOCK].reshape(-1, BLOCK)[: self._left]

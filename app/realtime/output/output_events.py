@@ -1,4 +1,4 @@
-"""The output of a session as the session has to know of it: the input goes by some of it."""
+"""Events of a session's output that its input depends on."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from app.realtime.output.playout import Packet
 
 @dataclass(frozen=True, slots=True)
 class ResponseStarted:
-    """The conversation has an answer under way."""
+    """The conversation has an active response."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseEnded:
-    """The conversation's answer is over; its listener hears the rest of it for ``left_s`` seconds."""
+    """The conversation's response has ended; the listener hears the rest for ``left_s`` seconds."""
 
     left_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class PacketSent:
-    """These samples leave for the listener now."""
+    """These samples are sent to the listener now."""
 
     packet: Packet
 
 
 @dataclass(frozen=True, slots=True)
 class PlaybackStopped:
-    """The listener hears nothing of the samples that were not played yet."""
+    """The listener hears none of the samples not yet played."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculationSettled:
-    """An answer was begun in a pause, and the user had finished (``right``), or had not."""
+    """An answer was prepared in a pause, and the user had finished (``right``) or not."""
 
     right: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FirstSoundTook:
-    """An answer to a spoken turn had its first sound so long after it was begun."""
+    """The first audio of an answer to a spoken turn was ready ``ms`` after the answer was started."""
 
     ms: float
 

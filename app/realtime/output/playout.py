@@ -1,7 +1,8 @@
-"""One answer's sound: produced, sent and heard, counted in samples, and when more of it is due.
+"""The playout of one answer: samples produced, sent and heard, and when the next packet is due.
 
-Audio goes out as far ahead of the listener as ``lead_s`` allows: far enough that they never run dry, near enough that
-a barge-in can recall the rest. Sans-I/O: the clock is an argument, a sender asks for what is due. One per answer.
+Audio is sent ``lead_s`` ahead of the listener: far enough that playback does not run dry, near enough that a barge-in
+can discard the rest. Sans-I/O: the clock is an argument, and a sender polls ``take`` when a packet is due. One object
+per answer.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from engine import SPEAKER_RATE_HZ
 from engine.core import Wave
 
 RESERVE_S = 0.06
-"""Seconds of sound with which a player starts that need not hear the silence before it: the chunks that follow take 20
-ms."""
+"""Seconds of audio that are enough to start playback without waiting: the following chunks take 20 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,45 +36,47 @@ class Packet:
 
 @dataclass(slots=True)
 class Playout:
-    """Samples on their way from the engine to a listener, whose player starts at the first packet without a buffer."""
+    """Samples between the engine and a listener whose player starts at the first packet without a buffer."""
 
     lead_s: float = SOCKET.lead_s
     packet_s: float = SOCKET.packet_s
     kept_s: float = 0.0
-    """Seconds of the sent sound that can be sent again, at least."""
+    """Minimum seconds of sent audio that can be sent again."""
     lateness: TimerLatenessEstimator | None = None
-    """How late the sender came lately: ``lead_s`` is more by what that asks for."""
+    """Lateness of the server's timers, which extends ``lead_s``."""
     reserve_s: float = 0.0
-    """Seconds of sound for which the first packet waits, as long as they last at most: a listener begins with them."""
+    """Seconds of audio that the first packet waits for, but no longer than they last: the listener starts with them."""
     whole: bool = False
-    """Whether packets are ``packet_s`` long but for the answer's last: what is less waits for more, for the end, or
-    until one packet before the listener has played all that has left."""
+    """Whether all packets except the last have exactly ``packet_s``.
+
+    A shorter rest waits for more audio, for the end, or until one packet before the listener has played everything.
+    """
     leading_silence: LeadingSilence = field(default_factory=LeadingSilence)
     produced_samples: int = 0
-    """All that came from the engine, with what the onset left out."""
+    """Samples from the engine, including removed leading silence."""
     sent_samples: int = 0
     underruns: int = 0
     underrun_s: float = 0.0
     _waiting: deque[Packet] = field(default_factory=deque[Packet])
     _sent: deque[Packet] = field(default_factory=deque[Packet])
-    _kept_samples: int = 0  # in _sent
+    _kept_samples: int = 0  # samples in _sent
     _ended: bool = False
-    _made_s: float | None = None  # when the first samples came
-    _dry_at_s: float | None = None  # when the listener has played all that was sent; None before the first packet
-    _behind_s: float = -math.inf  # when the listener has played what was sent of another answer
-    _wanted_s: float | None = None  # when the sender should come for a packet that waits
+    _made_s: float | None = None  # when the first samples arrived
+    _dry_at_s: float | None = None  # when the listener has played everything sent; None before the first packet
+    _behind_s: float = -math.inf  # when the listener has played what another answer had sent
+    _wanted_s: float | None = None  # when the sender should come for a waiting packet
 
     @property
     def ends_s(self) -> float:
-        """Return when the listener has played all that was sent, and what was sent before it."""
+        """Return when the listener has played everything sent, including earlier answers."""
         return self._behind_s if self._dry_at_s is None else self._dry_at_s
 
     def follow(self, before: Playout) -> None:
-        """Play behind what another answer, which is over, has sent."""
+        """Start after the audio that an ended answer has sent."""
         self._behind_s = max(self._behind_s, before.ends_s)
 
     def push(self, samples: Wave) -> None:
-        """Take float32 [samples] from the engine."""
+        """Add float32 [samples] from the engine."""
         self.produced_samples += len(samples)
         samples, size = self.leading_silence.feed(samples), round(self.packet_s * SPEAKER_RATE_HZ)
         if self.whole and self._waiting and len(self._waiting[-1].samples) < size:
@@ -82,21 +84,21 @@ class Playout:
         self._waiting.extend(Packet(samples[at : at + size]) for at in range(0, len(samples), size))
 
     def end(self) -> None:
-        """No more will be pushed."""
+        """Mark the end of the audio."""
         self._ended = True
 
     @property
     def skipped_samples(self) -> int:
-        """Return how many samples of the beginning are not played."""
+        """Return how many samples at the start are not played."""
         return self.leading_silence.skipped_samples
 
     @property
     def drained(self) -> bool:
-        """Whether all of the answer has been sent."""
+        """Whether the whole answer has been sent."""
         return self._ended and not self._waiting
 
     def take(self, now_s: float) -> Packet | None:
-        """The next packet, if it is due."""
+        """Return the next packet if it is due."""
         if self._made_s is None and self.produced_samples:
             self._made_s = now_s
         if (due_in_s := self.due_in_s(now_s)) != 0:
@@ -108,7 +110,7 @@ class Playout:
         return packet
 
     def due_in_s(self, now_s: float) -> float | None:
-        """Seconds until the next packet is due, 0 if it is; None while there is none."""
+        """Return the seconds until the next packet is due; None without a packet."""
         if not self._waiting:
             return None
         if self._dry_at_s is not None and self._begun:
@@ -120,23 +122,23 @@ class Playout:
 
     @property
     def _begun(self) -> bool:
-        """Whether what waits is a part of a packet, of which more may come."""
+        """Whether the waiting audio is less than a packet, and more may come."""
         return self.whole and not self._ended and self._waiting[0].seconds < self.packet_s - 1e-9
 
     def flush(self) -> None:
-        """Forget what has not been sent: the listener interrupted."""
+        """Discard unsent audio after an interruption."""
         self._waiting.clear()
         self._ended = True
 
     def resume(self, now_s: float) -> None:
-        """Send what follows at once: the listener has run dry because it was meant to be so."""
+        """Send the next packets at once: the listener ran dry during a deliberate pause."""
         self._wanted_s = None
         if self._dry_at_s is not None and self._dry_at_s < now_s:
             self._dry_at_s = None
 
     def rewind(self, since_s: float, lag_s: float = 0.0) -> int:
-        """Send again, at once, what the listener would have heard after that moment. Returns how many samples it is."""
-        self._wanted_s = None  # nobody was there to come
+        """Send again, at once, what the listener would have heard after ``since_s``. Returns the number of samples."""
+        self._wanted_s = None  # nobody was connected to receive it
         unplayed, samples = self.unplayed_s(since_s, lag_s) * SPEAKER_RATE_HZ, 0
         while self._sent and samples < unplayed:
             packet = self._sent.pop()
@@ -149,18 +151,18 @@ class Playout:
         return samples
 
     def played_samples(self, now_s: float, lag_s: float = 0.0) -> int:
-        """Return how much of what was sent the listener has played, if they hear it ``lag_s`` after it has left."""
+        """Return how many sent samples the listener has played, hearing them ``lag_s`` after sending."""
         return max(0, self.sent_samples - round(self.unplayed_s(now_s, lag_s) * SPEAKER_RATE_HZ))
 
     def unplayed_s(self, now_s: float, lag_s: float = 0.0) -> float:
-        """Seconds until the listener has played all that was sent."""
+        """Return the seconds until the listener has played everything sent."""
         return 0.0 if self._dry_at_s is None else max(0.0, self._dry_at_s + lag_s - now_s)
 
     def _begins_in_s(self, now_s: float) -> float:
-        """Seconds until the first packet is due: what was skipped need not be heard, but it is the reserve of a player
-        that is given none.
+        """Return the seconds until the first packet is due.
 
-        It is cut short once there is enough sound, and never takes longer than hearing it.
+        Removed silence need not be heard, but a player without a buffer uses its time as a reserve. The wait ends early
+        once there is enough audio, and never lasts longer than the silence itself.
         """
         if self._ended or self._made_s is None:
             return 0.0

@@ -1,7 +1,7 @@
-"""The answer to the turn that is being spoken, made ready before anybody asks for it.
+"""Preparation of the answer to the turn that the user is speaking.
 
-A request listens along, so that its ears and its prefix are ready when the user stops; in a pause its answer is begun,
-and nothing of it leaves. Knows no wire format and no socket.
+An engine request reads along, so that transcription and prefill are ready when the user stops. In a pause the answer is
+started speculatively, and nothing of it is sent. Knows no wire format and no socket.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Preparation:
         self._emit = emit
         self._ahead = ahead
         self.task: ResponseTask | None = None
-        """The answer that is prepared, if there is one; its turn may be committed by now."""
+        """The prepared answer, if any. Its turn may already be committed."""
 
     def begin(self, utterance: Utterance, preemptible: bool = False) -> None:
-        """Open the request that will answer a turn which is still being spoken.
+        """Start the request that will answer a turn in progress.
 
-        A ``preemptible`` one is given up where others wait for the engine: nobody knows when such a turn will end.
-        Where one listens to the turn already, it goes on.
+        A ``preemptible`` request is dropped if others wait for the engine, since such a turn may continue for any time.
+        A request that already reads this turn continues.
         """
         if self.task is not None and self.task.utterance is utterance:
             return
@@ -54,13 +54,13 @@ class Preparation:
         self._runner.run(task, self._ended)
 
     def speculate(self) -> None:
-        """The user may have finished: answer the words so far, and keep the answer back."""
+        """Answer the words so far, without sending anything, since the user may have finished."""
         if self.task is not None and self.task.utterance is not None:
             self.task.utterance.pause()
             self.task.speculate()
 
     def discard_speculation(self) -> None:
-        """The user had not finished: forget that answer, and listen to the turn as it goes on."""
+        """Drop the speculative answer and read the turn again, since the user continues."""
         task = self.task
         if task is not None and task.utterance is not None:
             self._emit(output_events.SpeculationSettled(right=False))
@@ -69,7 +69,7 @@ class Preparation:
             self.begin(task.utterance, task.request.preemptible)
 
     def refresh(self) -> None:
-        """Listen anew if the open turn's prompt would be another one by now, as after a truncation."""
+        """Restart the request if the prompt has changed meanwhile, for example by a truncation."""
         task = self.task
         if (
             task is None
@@ -84,25 +84,25 @@ class Preparation:
             self.begin(task.utterance, task.request.preemptible)
 
     def drop(self) -> None:
-        """Give up what is prepared."""
+        """Drop the prepared answer."""
         if self.task is not None:
             self.task.leave()
             self.task = None
 
     def drop_open(self) -> None:
-        """Forget the turn that was being spoken; one that was committed before it is still wanted."""
+        """Drop the answer to the turn in progress. An answer to a committed turn stays."""
         if self.task is not None and (self.task.utterance is None or not self.task.utterance.closed):
             self.drop()
 
     def drop_committed(self) -> None:
-        """Give up the answer to a committed turn that nobody asked for; its words are still wanted."""
+        """Drop the answer to a committed turn that nobody requested. The turn is still transcribed."""
         task = self.task
         if task is not None and task.utterance is not None and task.utterance.closed:
             self.drop()
             self._runner.transcripts.transcribe(task.utterance)
 
     def keep(self, utterance: Utterance) -> None:
-        """The turn is in the conversation, and its client will ask for an answer itself: stay ready for that."""
+        """Keep the answer to a committed turn ready, since the client will request it."""
         task = self.task
         if task is not None and self._is_right(task, utterance):
             task.prompt_version = self._factory.prompt_version(utterance)
@@ -111,7 +111,7 @@ class Preparation:
         self._runner.transcripts.transcribe(utterance)
 
     def take(self, utterance: Utterance) -> ResponseTask | None:
-        """The answer to a turn that is in the conversation since this moment, if it still holds. It is settled."""
+        """Return the answer to the turn just committed, if it is still valid. The speculation is settled."""
         task = self.task
         self.task = None
         if utterance.paused:
@@ -122,11 +122,12 @@ class Preparation:
         return task
 
     def take_committed(self, options: ResponseOptions) -> ResponseTask | None:
-        """The answer to the turn committed last, if it is the one that the client asks for."""
+        """Return the answer to the last committed turn, if it matches the client's request."""
         task = self.task
         if task is None or task.utterance is None or not task.utterance.closed:
             return None
-        same = replace(task.response.options, metadata=options.metadata) == options  # which changes no answer
+        # metadata does not change an answer
+        same = replace(task.response.options, metadata=options.metadata) == options
         if task.response.closed or not same or task.prompt_version != self._factory.prompt_version(task.utterance):
             self.drop_committed()
             return None
@@ -137,14 +138,16 @@ class Preparation:
         return task
 
     def _ended(self, task: ResponseTask) -> None:
-        """The prepared request was preempted or has failed: a new one is made when the client asks for an answer."""
+        """Handle a prepared request that was preempted or failed: a new one is made when the client requests an
+        answer.
+        """
         if task is self.task and task.response.closed:
             self.drop_committed()
 
     def _is_right(self, task: ResponseTask, utterance: Utterance) -> bool:
-        """Whether a request that listened can answer the turn, which is in the conversation since this moment.
+        """Return whether a request can answer the turn that was just committed.
 
-        It cannot if it failed, was not shown the turn as it is, or does not know what else was said meanwhile.
+        It can't if it failed, read another turn, or does not know other changes of the conversation.
         """
         grown = task.prompt_version._replace(revision=task.prompt_version.revision + 1)
         now = self._factory.prompt_version(utterance)

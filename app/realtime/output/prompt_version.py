@@ -1,4 +1,4 @@
-"""The sources of an answer's prompt, to see whether it still holds. Knows no prompt."""
+"""The version of a prompt, to detect whether a prepared request is still valid. Knows no prompt."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from app.realtime.protocol import SessionOptions
 
 
 class PromptVersion(NamedTuple):
-    """Two that are equal make the same prompt."""
+    """Equal versions produce the same prompt."""
 
     revision: int
     """The conversation's revision."""
     options: SessionOptions
     watched: bool
-    """Whether the turn that is being spoken is a film, of speech and of what the camera sees."""
+    """Whether the turn in progress is a film, of speech and camera frames."""
     tools: tuple[str, ...] = ()
-    """The tools of MCP servers, by their names in prompts."""
+    """Names in the prompt of the MCP tools."""

@@ -1,6 +1,6 @@
-"""The engine's request for an answer, made of the session's settings and the conversation.
+"""Builds the engine's request for an answer from the session's settings and the conversation.
 
-Knows no wire format, and nothing of what becomes of the request.
+Knows no wire format, and not what happens to the request.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class RequestBuilder:
         self.truncation = Truncation(context.engine.model)
 
     def fit(self, spec: ResponseSpec, session: SessionOptions, hosted: tuple[ToolDefinition, ...]) -> tuple[Item, ...]:
-        """Return the items that the prompt of a response is made of; ``hosted`` are the tools that the server runs.
+        """Return the items for a response's prompt; ``hosted`` are MCP tools.
 
-        Raises Refusal if the session forbids truncation, or if the last turn alone exceeds the model's context.
+        Raises Refusal if truncation is disabled, or if the last turn alone exceeds the model's context.
         """
         fitting = self.truncation.fit(session.truncation, spec.items, spec.options, hosted, spec.whole_conversation)
         check_items(fitting, self._context.engine.model, None)
@@ -60,7 +60,9 @@ class RequestBuilder:
 
 
 def last_untranscribed(items: tuple[Item, ...]) -> str | None:
-    """The item whose speech the answer's ears will transcribe: the last one, if no one has yet."""
+    """Return the id of the last item if it contains speech that was not transcribed yet; the answer will transcribe
+    it.
+    """
     last = next((item for item in reversed(items) if not isinstance(item, HostedItem)), None)
     if isinstance(last, MessageItem) and any(
         isinstance(part, UserAudio) and part.transcript is None for part in last.content
@@ -70,5 +72,5 @@ def last_untranscribed(items: tuple[Item, ...]) -> str | None:
 
 
 def _choice(choice: str | dict[str, Any]) -> str:
-    """``auto``, ``none``, ``required``, or the name of the one function to call."""
+    """Return ``auto``, ``none``, ``required``, or the name of the function to call."""
     return choice if isinstance(choice, str) else str(choice.get("name", "auto"))

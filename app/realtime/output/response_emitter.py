@@ -1,7 +1,7 @@
-"""One response, from its opening to its one end: the engine's chunks as events in the protocol's order.
+"""One response from start to end: converts the engine's chunks to events in the protocol's order.
 
-Sans-I/O. However it ends (completed, cancelled, failed, incomplete) every item that was opened is closed, one
-ResponseDone is emitted, and nothing after it. Knows no socket, no request and no clock.
+Sans-I/O. However it ends (completed, cancelled, failed, incomplete), every open item is closed, and one ResponseDone is
+emitted as the last event. Knows no socket, no request and no clock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from engine import SPEAKER_RATE_HZ, Ledger, ModelInfo, TokenIds, Usage
 
 
 class ResponseEmitter:
-    """``emit`` gets the events, in order and at once. Its items are kept in ``conversation``, if there is one."""
+    """One response. ``emit`` receives the events at once and in order. Items are stored in ``conversation``, if set."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ResponseEmitter:
         self._emit = emit
         self.profile = profile
         self.opened = False
-        """Whether the client knows of it. It does not while the response is prepared during the user's turn."""
+        """Whether the client has seen the response. A response prepared during the user's turn is not visible."""
         self._playing = False
         self._encoder = OutputEncoder(SpeakerFormat() if profile.plays else options.audio.output.format)
         self.frame_samples = model.frame_s * SPEAKER_RATE_HZ
@@ -76,12 +76,12 @@ class ResponseEmitter:
 
     @options.setter
     def options(self, options: ResponseOptions) -> None:
-        """Set what the client asks for in the end; before ``open``."""
+        """Set the client's final settings; only before ``open``."""
         self.view = replace(self.view, options=options)
 
     @property
     def written(self) -> tuple[Item, ...]:
-        """Return its items so far, with all that the model has written of them."""
+        """Return the items so far, with everything that the model has written."""
         return tuple(map(self._with_text, self._output))
 
     def open(self, asked: bool = False) -> None:
@@ -90,7 +90,7 @@ class ResponseEmitter:
         self._emit(server_events.ResponseCreatedEvent(self.view))
 
     def text(self, piece: str, ids: tuple[int, ...]) -> None:
-        """The next words, and their token ids."""
+        """Add the next words and their token ids."""
         if not self.closed and piece:
             message = self._message_open()
             message.text += piece
@@ -98,7 +98,7 @@ class ResponseEmitter:
             self._emit(server_events.TextDeltaEvent(message.ref, piece))
 
     def audio(self, packet: Packet) -> None:
-        """Samples that leave for the listener now."""
+        """Add samples that are sent to the listener now."""
         if (not self.closed or self._unsent) and len(packet.samples):
             message = self._message_open()
             self._play()
@@ -107,12 +107,14 @@ class ResponseEmitter:
             self._emit(server_events.AudioDeltaEvent(message.ref, self._encoder.push(packet.samples), packet.seconds))
 
     def unsent(self, samples: int) -> None:
-        """Take back the last samples, which did not reach the listener: they will leave again, even after the end."""
+        """Take back the last ``samples``, which did not reach the listener and will be sent again, even after the
+        end.
+        """
         self._sent_samples -= samples
         self._unsent = samples
 
     def reached(self, marks: Iterable[tuple[int, int]]) -> None:
-        """Note how many characters of the answer's text are spoken once so many samples of it were played."""
+        """Add marks: the number of characters that are spoken once a number of samples was played."""
         known = len(self._marks)
         for samples, text_end in marks:
             if text_end > (self._marks[-1][1] if self._marks else 0):
@@ -122,7 +124,7 @@ class ResponseEmitter:
             self._emit(server_events.AudioAlignmentEvent(self._message_open().ref, aligned))
 
     def call_piece(self, name: str, call_id: str, piece: str) -> None:
-        """The next piece of the arguments of a function that the model asks for."""
+        """Add the next piece of a function call's arguments."""
         if not self.closed and piece:
             call = self._call_open(name, call_id)
             call.arguments += piece
@@ -132,17 +134,17 @@ class ResponseEmitter:
                 case HostedCallItem():
                     self._emit(server_events.HostedCallDeltaEvent(call.ref, piece))
                 case ApprovalRequestItem():
-                    pass  # the client sees it once it is whole
+                    pass  # the client sees it once it is complete
 
     def call(self, name: str, arguments: str, call_id: str) -> None:
-        """The model asks for a function; ``arguments`` are all of them, the pieces told before included."""
+        """Complete a function call. ``arguments`` includes the pieces reported before."""
         if not self.closed:
             received = self._call_open(name, call_id).arguments
             self.call_piece(name, call_id, arguments.removeprefix(received))
             self._close_call("completed", arguments)
 
     def used(self, counted: Usage) -> None:
-        """Note what the engine counted; the audio that was sent is counted here."""
+        """Set the token counts from the engine; audio tokens are counted from the sent audio."""
         self._usage = server_events.ResponseUsage(
             input_tokens=counted.input_tokens,
             text_tokens=counted.output_tokens,
@@ -151,11 +153,20 @@ class ResponseEmitter:
             cached_tokens=counted.cached_tokens,
         )
 
-    def timed(self, ledger: Ledger | None, ahead_ms: float, turn_ms: float | None) -> None:
-        """Note where the time to first audio went."""
+    def timed(
+        self, ledger: Ledger | None, ahead_ms: float, turn_ms: float | None, over_probability: float | None
+    ) -> None:
+        """Set the parts of the time to first audio, and the probability that the turn was over."""
         if ledger is not None and not self.closed:
             terms = dict(ledger.terms)
-            self.view = replace(self.view, ledger=terms, ttfa_ms=ledger.ttfa_ms, ahead_ms=ahead_ms, turn_ms=turn_ms)
+            self.view = replace(
+                self.view,
+                ledger=terms,
+                ttfa_ms=ledger.ttfa_ms,
+                ahead_ms=ahead_ms,
+                turn_ms=turn_ms,
+                over_probability=over_probability,
+            )
 
     def close(
         self,
@@ -164,7 +175,10 @@ class ResponseEmitter:
         error: tuple[str, str] | None = None,
         played_samples: int | None = None,
     ) -> None:
-        """End it, once; later calls do nothing. ``heard_samples`` is how much an interrupted listener heard."""
+        """End the response, once; later calls do nothing.
+
+        ``played_samples`` is how much an interrupted listener heard.
+        """
         if self.closed:
             return
         whole = outcome == "completed"
@@ -183,14 +197,13 @@ class ResponseEmitter:
             self._emit(server_events.ResponseDoneEvent(self.view))
 
     def played(self) -> None:
-        """Note, after the end, that the listener has heard all of it."""
+        """Report that the listener has heard the whole response, after its end."""
         if self._playing:
             self._playing = False
             self._emit(server_events.OutputAudioStoppedEvent(self.id))
 
     def interrupted_after(self, samples: int) -> None:
-        """Note, after the end, that the listener interrupted what was still playing, and heard no more than
-        ``samples``."""
+        """Report that the listener interrupted the playback after the response's end, having heard ``samples``."""
         self._fall_silent()
         message = self._message
         if message is None or self._conversation is None or samples >= self._sent_samples:
@@ -213,9 +226,9 @@ class ResponseEmitter:
             self._emit(server_events.OutputAudioClearedEvent(self.id))
 
     def _truncate(self, message: _Message, played_samples: int | None) -> None:
-        """Truncate the item where the server plays, for it knows what was heard, if the item is still there.
+        """Truncate the item to what was heard, if the server plays and the item still exists.
 
-        All that was sent may have been heard, and words that the client was told not: their sound had yet to be made.
+        Even if all sent audio was heard, words without audio so far are removed.
         """
         if self._conversation is None or not self.profile.plays or played_samples is None:
             return
@@ -247,7 +260,7 @@ class ResponseEmitter:
         return self._message
 
     def _call_open(self, name: str, call_id: str) -> _Call:
-        """One call after the other: another one's pieces end the one before."""
+        """Return the open call with this id, closing another one: calls come one after the other."""
         if self._call is not None and call_id in ("", self._call.call_id):
             return self._call
         if self._call is not None:
@@ -264,7 +277,7 @@ class ResponseEmitter:
         return self._call
 
     def _added(self, item: Item) -> str | None:
-        """Put an item behind the answer's others, and the conversation's; the id before it there."""
+        """Add an item to the response and the conversation. Returns the id before it in the conversation."""
         previous = None if self._conversation is None else self._conversation.add(item)
         self._output.append(item)
         return previous
@@ -289,12 +302,12 @@ class ResponseEmitter:
             self._close_hosted_call(call, item)
 
     def _close_hosted_call(self, call: _Call, item: HostedCallItem) -> None:
-        """A call that is whole is run from now on; one that was cut off has failed."""
+        """Run a complete call. A call that was cut off has failed."""
         self._emit(server_events.HostedCallWrittenEvent(call.ref, item))
         if item.status == "completed" and self._hosting is not None:
             self._hosting.run(item, call.ref, call.previous_id)
             return
-        failed = replace(item, error=HostedCallError("protocol_error", -32603, "The answer was cut off."))
+        failed = replace(item, error=HostedCallError("protocol_error", -32603, "The response was cut off."))
         self._output[call.ref.index] = failed
         if self._conversation is not None:
             self._conversation.put(failed)
@@ -322,7 +335,7 @@ class ResponseEmitter:
 
 @dataclass(slots=True)
 class _Message:
-    """The message that is being said."""
+    """The open message."""
 
     ref: server_events.OutputItemRef
     previous_id: str | None
@@ -332,7 +345,7 @@ class _Message:
 
 @dataclass(slots=True)
 class _Call:
-    """The function call that is being made; ``arguments`` so far."""
+    """The open function call, with its arguments so far."""
 
     ref: server_events.OutputItemRef
     call_id: str
@@ -345,7 +358,7 @@ _CallItem = CallItem | HostedCallItem | ApprovalRequestItem
 
 
 def _call_item(name: str, call_id: str, hosting: Hosting | None) -> _CallItem:
-    """The item of a call: the client's to run, the server's, or one that the client has to approve."""
+    """Return the item of a call: for the client, for the server, or awaiting approval."""
     tool = None if hosting is None else hosting.functions.get(name)
     if tool is None:
         return CallItem(id=new_id("item"), call_id=call_id, name=name, arguments="", status="in_progress")

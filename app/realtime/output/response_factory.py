@@ -1,4 +1,4 @@
-"""Makes responses: from settings and items to a task that is ready to run."""
+"""Creates responses: from settings and items to a task that is ready to run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ResponseFactory:
 
     @property
     def default_options(self) -> ResponseOptions:
-        """The settings of a response for which the client requested no others."""
+        """The settings of a response without settings of its own."""
         return response_options(self.options, {})[0]
 
     def default_task(self, utterance: Utterance | None = None, preemptible: bool = False) -> ResponseTask:
@@ -53,7 +53,7 @@ class ResponseFactory:
         return self.task(ResponseSpec(self.default_options, items, utterance, preemptible=preemptible))
 
     def task(self, spec: ResponseSpec) -> ResponseTask:
-        """Raises Refusal if the prompt is too long."""
+        """Create a response. Raises Refusal if the prompt is too long."""
         options, utterance = spec.options, spec.utterance
         conversation = self._conversation if spec.kept else None
         labels = spec.tool_servers if spec.kept else ()

@@ -1,4 +1,4 @@
-"""The items that an answer is about, where they are not the conversation's: what the client named, read and counted."""
+"""The items that a response is based on, if they are not the conversation: decoded and measured."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from app.refusal import Refusal
 async def inputs_of(
     event: CreateResponse, conversation: Conversation, format: Format, context: SessionContext
 ) -> tuple[tuple[Item, ...], int]:
-    """The items of an answer, and their bytes beside the conversation: its own items, which have none, or those that
-    the client named, whose sound has this format. Raises Refusal, MediaError."""
+    """Return the items of a response, and their bytes in addition to the conversation.
+
+    These are the conversation's items (0 bytes), or those that the client named; audio is in ``format``. Raises
+    Refusal, MediaError.
+    """
     if event.inputs is None:
         return conversation.items, 0
     named = [conversation.get(one.id) if isinstance(one, ItemReference) else one for one in event.inputs]
@@ -27,9 +30,9 @@ async def inputs_of(
 
 @contextmanager
 def _reserved(conversation: Conversation, most_mb: float, size: int) -> Generator[None]:
-    """Room for the items of one answer: no more than a conversation may hold. Raises Refusal."""
+    """Reserve bytes for the items of one response, at most as many as a conversation may hold. Raises Refusal."""
     if size > most_mb * 1e6:
-        message = f"The items of response.input take more than {most_mb:g} MB once they are decoded."
+        message = f"The items of response.input exceed {most_mb:g} MB after decoding."
         raise Refusal("invalid_value", message, "response.input")
     conversation.check_server(size, "response.input")
     with conversation.hold(size):

@@ -42,13 +42,13 @@ class ResponseRunner:
         task.start(self.tasks, self._root, ended)
 
     def replay(self, task: ResponseTask) -> None:
-        """Play again what was put back of a response that is over."""
+        """Play audio of an ended response again."""
         replay = self.tasks.create_task(task.play_again(self), name=f"again:{task.response.id}")
         self._replays.add(replay)
         replay.add_done_callback(self._replays.discard)
 
     def leave(self) -> None:
-        """The client is gone."""
+        """Cancel replays when the client has left."""
         for replay in self._replays:
             replay.cancel()
 
@@ -69,11 +69,11 @@ class ResponseRunner:
         self._factory.count(task, usage)
 
     async def _root(self, task: ResponseTask) -> None:
-        """The root of every response: any error becomes the end of this response and goes no further."""
+        """Run one response. Any error ends only this response."""
         try:
             await task.run(self._context.engine, self)
         except (EngineError, Refusal) as error:
             task.fail(error.code, str(error))
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
             log_failure("response.bug", session=task.request.session, response=task.response.id)
-            task.fail("server_error", "The server failed to answer; the session goes on.")
+            task.fail("server_error", "The server failed to answer; the session continues.")

@@ -1,4 +1,4 @@
-"""What one response is made from."""
+"""The settings and items from which one response is made."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One response under way: the engine's request behind an answer, its chunks paced out to the listener.
+"""One active response: its engine request, with the chunks paced to the listener.
 
-Leaving ``run`` is the abort, whatever the reason: the request ends with it. Knows no socket and no wire format.
+Leaving ``run`` for any reason aborts the request. Knows no socket and no wire format.
 """
 
 from __future__ import annotations
@@ -39,40 +39,40 @@ from engine import (
 from engine.aio.task_group import CycleFreeTaskGroup
 
 KEPT_S = 30.0
-"""Seconds of played sound that can be played again: a lost connection is found within 27 s."""
+"""Seconds of played audio that can be played again: a lost connection is detected within 27 s."""
 
 Root = Callable[["ResponseTask"], Coroutine[Any, Any, None]]
 Ended = Callable[["ResponseTask"], None]
 
 
 class ResponseListener(Protocol):
-    """The receiver of an answer's news as it goes on."""
+    """Receives events of a response while it runs."""
 
     def on_partial_transcript(self, item_id: str, transcript: str) -> None:
-        """The user's words in ``item_id``, as far as they are understood; they may still change."""
+        """Receive an interim transcript of the user's speech in ``item_id``."""
         ...
 
     def on_transcript(self, item_id: str, transcript: str) -> None:
-        """The user's words in ``item_id``, all of them."""
+        """Receive the final transcript of the user's speech in ``item_id``."""
         ...
 
     def on_packet(self, packet: Packet) -> None:
-        """These samples leave for the listener now."""
+        """Receive samples that are sent to the listener now."""
         ...
 
     def on_overflow(self, task: ResponseTask) -> bool:
-        """The prompt is longer than the model's context. Returns whether the task's request is shorter now."""
+        """Shorten a prompt that exceeds the model's context. Returns whether the task's request is shorter now."""
         ...
 
     def on_usage(self, task: ResponseTask, usage: Usage) -> None:
-        """The model has counted the tokens of the prompt and of the text, which is complete."""
+        """Receive the model's token counts of the prompt and the complete text."""
         ...
 
 
 class ResponseTask:
-    """An answer, the request that makes it, and its playout.
+    """A response with its engine request and its playout.
 
-    ``input_item_id`` is the item whose speech its ears will transcribe.
+    ``input_item_id`` is the item whose speech this response will transcribe.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class ResponseTask:
         self.input_item_id = input_item_id
         self.prompt_version = prompt_version
         self.whole_conversation = True
-        """Whether its prompt is the unchanged conversation, which also stores it."""
+        """Whether the prompt is the unchanged conversation, which also stores the response."""
         self.history: tuple[Item, ...] = ()
-        """The items in its prompt."""
+        """The items in the prompt."""
         self.head_chars = 0
-        """Characters of its instructions and tools."""
+        """Characters of the instructions and tools."""
         self.size = 0
-        """Bytes of what it is about, where that is nothing of the conversation's."""
+        """Bytes of items outside the conversation."""
         profile = response.profile
         kept_s = KEPT_S if profile.plays else 0.0
         lead_s, packet_s, reserve_s, plays = profile.lead_s, profile.packet_s, profile.reserve_s, profile.plays
@@ -107,10 +107,10 @@ class ResponseTask:
         self._news = asyncio.Event()
         self._present = asyncio.Event()
         self._present.set()
-        self._paused = False  # nothing is sent: the listener says something, and it may be no more than "mm-hm"
+        self._paused = False  # while the listener speaks: it may only be "mm-hm"
         self._opened = asyncio.Event()
         self._finish = "stop"
-        self._speculative_since_s: float | None = None  # since when the answer is made although the turn may go on
+        self._speculative_since_s: float | None = None  # since when the answer is made speculatively
         self._ended: Ended | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -129,22 +129,22 @@ class ResponseTask:
             return
 
         def done(task: asyncio.Task[None]) -> None:
-            self._task = None  # the frames of a cancelled task are kept, and with them the request
+            self._task = None  # the frames of a cancelled task are kept, with a reference to the request
             self.forget()
             if self._ended is not None:
                 self._ended(self)
 
         self._task = group.create_task(root(self), name=f"response:{self.response.id}")
-        self._task.add_done_callback(done)  # a task that is cancelled before it ran has no finally
+        self._task.add_done_callback(done)  # a task that is cancelled before it starts runs no finally block
 
     def speculate(self) -> None:
-        """The answer is made, but nobody is to know of it before ``open``: the turn may go on."""
+        """Make the answer, but hide it until ``open``, since the turn may continue."""
         self._speculative_since_s = self._now()
         if self._chunks is not None:
             self._chunks.speculative()
 
     def open(self, asked: bool = False) -> None:
-        """The answer begins, as far as the client is concerned, who may have ``asked`` for it."""
+        """Show the answer to the client, who may have ``asked`` for it."""
         self.timing.asked_s = self._now()
         if self._chunks is not None:
             self._chunks.claim()
@@ -154,7 +154,7 @@ class ResponseTask:
         self._opened.set()
 
     async def run(self, engine: EnginePort, listener: ResponseListener) -> None:
-        """Run to the end of the answer. Raises one EngineError, or a Refusal."""
+        """Run until the answer has ended. Raises one EngineError or Refusal."""
         async with CycleFreeTaskGroup() as group:
             group.create_task(self._pace(listener), name=f"pace:{self.response.id}")
             failure = await self._pull(engine, listener)
@@ -167,7 +167,7 @@ class ResponseTask:
         await self._play_out()
 
     def stop(self, reason: server_events.Reason) -> int:
-        """End it now, if it is not over: one last event, nothing more is sent. Returns the samples played by now."""
+        """Cancel the response if it is active, and send nothing more. Returns the samples played so far."""
         played = self._played_samples()
         self.playout.flush()
         self.response.close("cancelled", reason, played_samples=played)
@@ -175,8 +175,7 @@ class ResponseTask:
         return played
 
     def set_present(self, present: bool) -> None:
-        """Set whether somebody listens. While nobody does, nothing is sent, and nothing more is taken from the
-        engine."""
+        """Set whether the client is connected. Otherwise nothing is sent or taken from the engine."""
         if present:
             self._present.set()
         else:
@@ -184,20 +183,19 @@ class ResponseTask:
         self._news.set()
 
     def pause(self) -> bool:
-        """Send nothing until ``resume``. Returns whether there may be more of it to be sent."""
+        """Send nothing until ``resume``. Returns whether the response is active."""
         self._paused = self.active
         return self._paused
 
     def resume(self) -> None:
-        """Go on where it was paused, if it was."""
+        """Continue after a pause."""
         if self._paused:
             self._paused = False
             self.playout.resume(self._now())
             self._news.set()
 
     def rewind(self, since_s: float) -> bool:
-        """Have the sound sent again that would have been heard after that moment. Returns whether there is any of
-        it."""
+        """Send again the audio that would have been heard after ``since_s``. Returns whether there is any."""
         profile = self.response.profile
         if self.response.closed and self.response.view.outcome in ("cancelled", "failed"):
             return False
@@ -207,32 +205,32 @@ class ResponseTask:
         return samples > 0
 
     async def play_again(self, listener: ResponseListener) -> None:
-        """Send what was put back of an answer that is over."""
+        """Send the rewound audio of an ended response."""
         await self._pace(listener)
         await self._play_out()
 
     def fail(self, code: str, message: str) -> None:
-        """End it as failed, with what had been sent."""
+        """End the response as failed, keeping the part that was sent."""
         self.response.close("failed", error=(code, message), played_samples=self.playout.sent_samples)
 
     def leave(self) -> None:
-        """Drop the request without a word."""
+        """Cancel the request without an event."""
         if self._task is not None:
             self._task.cancel()
 
     def forget(self) -> None:
-        """The request is over: what it was about is not needed any more. May be called twice."""
+        """Free the request's messages after its end. May be called twice."""
         self.request = replace(self.request, messages=())
         self.history = ()
 
     def forget_turn(self) -> None:
-        """Forget the turn that it answered, too: the conversation has what was said and shown. May be called twice."""
+        """Free the answered turn, which the conversation has stored. May be called twice."""
         self.utterance = None
 
     def report(self, metrics: Metrics, session_id: str) -> None:
-        """Count how it went, and log one line."""
+        """Update the metrics, and log one line."""
         timing, playout = self.timing, self.playout
-        outcome = self.response.view.outcome if self.response.closed else "abandoned"  # its client has left
+        outcome = self.response.view.outcome if self.response.closed else "abandoned"  # the client has left
         metrics.responses.labels(outcome).inc()
         metrics.underruns.inc(playout.underruns)
         metrics.underrun_s.inc(playout.underrun_s)
@@ -246,37 +244,38 @@ class ResponseTask:
         audit("response.done", session=session_id, response=self.response.id, status=outcome, **figures, **error)
 
     def interrupted(self) -> None:
-        """Note that its listener may still have been playing it when they began to speak, although the answer is
-        over."""
+        """Record that the user spoke over the playback of a response that has already ended."""
         played = self._played_samples()
         self.playout.flush()
         self._news.set()
         self.response.interrupted_after(played)
 
     def follow(self, before: ResponseTask) -> None:
-        """Begin behind an answer that is over: nothing more of it is sent, and where its end still plays a voice says
-        that it has stopped before it begins itself."""
+        """Start after a response that has ended. Its unsent audio is dropped.
+
+        If its playback is still running, its end is reported first.
+        """
         before.playout.flush()
         if self.response.profile.plays and self.response.options.speaks:
             before.response.played()
             self.playout.follow(before.playout)
 
     def unplayed_s(self) -> float:
-        """Seconds until the listener has heard all that was sent."""
+        """Return the seconds until the listener has heard everything sent."""
         return self.playout.unplayed_s(self._now(), self.response.profile.lag_s())
 
     def _played_samples(self) -> int:
         return self.playout.played_samples(self._now(), self.response.profile.lag_s())
 
     async def _play_out(self) -> None:
-        """Wait until the listener has heard the end, which the server knows where it plays."""
+        """Wait until the listener has heard the end, if the server plays."""
         profile = self.response.profile
         if profile.plays:
             await asyncio.sleep(self.unplayed_s())
             self.response.played()
 
     async def _pull(self, engine: EnginePort, listener: ResponseListener) -> EngineError | Refusal | None:
-        """Read the answer; where its prompt is too long, the answer to a shorter one."""
+        """Read the answer. If the prompt is too long, retry with a shorter one."""
         try:
             while True:
                 try:
@@ -285,7 +284,7 @@ class ResponseTask:
                 except ContextOverflow:
                     if self.response.written or not listener.on_overflow(self):
                         raise
-        except (EngineError, Refusal) as error:  # a Refusal: the conversation has no room for the answer
+        except (EngineError, Refusal) as error:  # Refusal: the conversation has no room for the answer
             self.playout.flush()
             return error
         finally:
@@ -294,7 +293,7 @@ class ResponseTask:
         return None
 
     async def _read(self, engine: EnginePort, listener: ResponseListener) -> None:
-        """Read the engine as fast as it makes things: what has to wait for the listener waits here, not on a slot."""
+        """Read chunks as fast as the engine makes them: they wait for the listener here, without holding a slot."""
         inputs = self.utterance.follow() if self.utterance is not None else None
         async with engine.open(self.request, inputs) as chunks:
             with self._reading(chunks):
@@ -303,7 +302,7 @@ class ResponseTask:
                     if isinstance(chunk, Transcript):
                         self._hear(chunk, listener)
                     if isinstance(chunk, Transcript) and chunk.final and self.utterance is not None:
-                        await self.utterance.over()  # a turn is silent before it is committed
+                        await self.utterance.over()  # the end of the turn is known only when it is committed
                     elif _is_shown(chunk):
                         await self._opened.wait()
                     self._take(chunk, listener)
@@ -321,7 +320,7 @@ class ResponseTask:
             self._chunks = None
 
     def _hear(self, transcript: Transcript, listener: ResponseListener) -> None:
-        """Pass on what the user says: it is known before the answer begins, and while they speak."""
+        """Pass on the transcript of the user's speech, which arrives before the answer."""
         if self.utterance is not None:
             so_far = (transcript.text, transcript.final, transcript.complete, transcript.confident)
             self.utterance.understand(*so_far)
@@ -351,7 +350,7 @@ class ResponseTask:
                 response.used(chunk)
                 listener.on_usage(self, chunk)
             case Codes():
-                pass  # it is asked for none
+                pass  # not requested
             case _:
                 assert_never(chunk)
 
@@ -362,7 +361,7 @@ class ResponseTask:
             self.timing.first_made_samples = samples
 
     async def _pace(self, listener: ResponseListener) -> None:
-        """Send each packet when it is due; the first ones were sent as they came."""
+        """Send each packet when it is due."""
         loop = asyncio.get_running_loop()
         while not self.playout.drained:
             self._send_due(listener)
@@ -387,12 +386,13 @@ class ResponseTask:
                 self.timing.first_sent_s = self._now()
                 if self._chunks is not None:
                     ahead_ms = self.timing.ahead_ms(self._speculative_since_s)
-                    self.response.timed(self._chunks.ledger, ahead_ms, self.timing.turn_ms)
+                    timing = self.timing
+                    self.response.timed(self._chunks.ledger, ahead_ms, timing.turn_ms, timing.over_probability)
                     self._chunks.played(self.playout.skipped_samples / SPEAKER_RATE_HZ)
             self.response.audio(packet)
             listener.on_packet(packet)
 
 
 def _is_shown(chunk: Output) -> bool:
-    """Whether a client learns of it; guesses at what the user is saying stay here."""
+    """Return whether the client sees a chunk. Interim transcripts are not part of a response."""
     return not isinstance(chunk, Transcript) or chunk.final

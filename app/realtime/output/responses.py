@@ -53,7 +53,7 @@ class Responses:
         self.preparation = Preparation(self._factory, self.runner, notify, context.turns.ahead)
 
     def configure(self, options: SessionOptions) -> None:
-        """Take the session's new settings."""
+        """Apply the session's new settings."""
         self._factory.options = options
         self.transcripts.options = options
 
@@ -64,10 +64,10 @@ class Responses:
         self.hosted.start(tasks)
 
     async def create(self, event: CreateResponse) -> None:
-        """Begin the response that the client requests. Raises Refusal, MediaError."""
+        """Start the response that the client requests. Raises Refusal, MediaError."""
         session = self._factory.options
         if not session.can_respond:
-            raise Refusal("invalid_request", "A transcription session gives no responses.", "type")
+            raise Refusal("invalid_request", "A transcription session can't create responses.", "type")
         offer = functions_only(event.patch, "response")
         options, unknown = response_options(session, offer.patch)
         check_settings(options, self._context.engine.model, "response")
@@ -76,7 +76,7 @@ class Responses:
         current = self.active.current
         if event.kept and current is not None and current.active:
             raise response_active(current.response.id)
-        whole, own_tools = event.kept and event.inputs is None, "tools" in event.patch  # in the session's place
+        whole, own_tools = event.kept and event.inputs is None, "tools" in event.patch  # instead of the session's tools
         task = self.preparation.take_committed(options) if whole and not own_tools else None
         if task is None:
             out_of_band = len(self.active.out_of_band)
@@ -94,13 +94,13 @@ class Responses:
             raise offer.refusal
 
     def answer(self, utterance: Utterance, interrupt: bool) -> None:
-        """Begin the response to a turn that is over and in the conversation. Raises Refusal.
+        """Start the response to a turn that has just been committed. Raises Refusal.
 
-        ``interrupt``: whether to stop the response under way; otherwise the new one waits for its end.
+        ``interrupt``: whether to stop the current response; otherwise the new one waits for its end.
         """
         task, busy = self.preparation.take(utterance), self.active.busy
         if busy and interrupt:
-            self.active.interrupt()  # the response that was requested while the user spoke
+            self.active.interrupt()  # a response that was requested while the user spoke
         before = self.active.blocking
         if task is not None and (busy or before is not None):
             task.leave()
@@ -109,9 +109,10 @@ class Responses:
             self.transcripts.transcribe(utterance)
             self.active.answer_after(before)
             return
-        if task is None:  # ask again, with the whole turn
+        if task is None:  # make a new request with the complete turn
             task = self._factory.default_task()
         task.timing.turn_ms = utterance.silence_ms
+        task.timing.over_probability = utterance.over_probability
         self.active.begin(task)
 
     def pause_for(self, utterance: Utterance) -> bool:
@@ -126,19 +127,19 @@ class Responses:
         return True
 
     def set_present(self, present: bool) -> None:
-        """Set whether the client is connected: responses wait for a client that may come back."""
+        """Set whether the client is connected: responses wait for a client that may resume."""
         self.active.set_present(present)
         for task in self._all:
             task.set_present(present)
 
     def replay(self, since_s: float) -> None:
-        """Play again what was played after that moment and was not heard, even if its response is over."""
+        """Play again what was played after ``since_s`` and not heard, even if its response has ended."""
         for task in self._all:
             if task.rewind(since_s) and not task.active:
                 self.runner.replay(task)
 
     def leave(self) -> None:
-        """The client is gone: drop everything without an event."""
+        """Cancel everything without events when the client has left."""
         for task in self._all:
             task.leave()
         self.active.leave()
@@ -147,7 +148,7 @@ class Responses:
         self.hosted.leave()
 
     def forget(self) -> None:
-        """The session is over, and so is everything that was under way."""
+        """Free all responses at the end of the session."""
         for task in self._all:
             task.forget()
             task.forget_turn()

@@ -1,4 +1,4 @@
-"""Transcripts of the user's words, for a client that wants them: from an answer's ears, or from ears alone.
+"""Transcripts of the user's speech for clients that want them: from an answer's request, or from one of their own.
 
 Knows no wire format and no socket.
 """
@@ -17,7 +17,9 @@ from engine import MIC_RATE_HZ, EngineError, Request, Transcript
 
 
 class Transcripts:
-    """The transcripts of one session. ``tasks`` is set before the first command; ``options`` are the session's."""
+    """The transcripts of one session. ``tasks`` is set before the first event; ``options`` are the session's
+    settings.
+    """
 
     tasks: asyncio.TaskGroup
 
@@ -35,27 +37,27 @@ class Transcripts:
         self._conversation = conversation
         self._emit = emit
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._partial = ("", "")  # the item of the last partial words that were sent, and the words
+        self._partial = ("", "")  # item and words of the last interim transcript sent
 
     def transcribe(self, utterance: Utterance) -> None:
-        """Transcribe a turn that gets no answer, from now on, if the client wants transcripts. May be called twice."""
+        """Transcribe a turn that gets no answer, if the client wants transcripts. May be called twice."""
         if self._wanted and utterance.item_id not in self._running:
             task = self.tasks.create_task(self._transcribe(utterance), name=f"transcribe:{utterance.item_id}")
             self._running[utterance.item_id] = task
             task.add_done_callback(lambda _: self._running.pop(utterance.item_id))
 
     def show_partial(self, item_id: str, words: str) -> None:
-        """Show what ears have understood of an item that may still be spoken.
+        """Send an interim transcript of an item that may still be spoken.
 
-        Words that are only taken back are not sent: a request that hears a turn anew from its beginning catches up with
-        the one before it.
+        A transcript that is only a prefix of the last one is not sent: a restarted request first catches up with the
+        previous one.
         """
         audio = self._conversation.user_audio(item_id)
         if not self._last_words(item_id).startswith(words) and (audio is None or audio.transcript is None):
             self._emit_words(item_id, words, final=False)
 
     def complete(self, item_id: str, transcript: str) -> None:
-        """Ears have heard all of an item; the first ones count."""
+        """Set the final transcript of an item. Only the first one counts."""
         audio = self._conversation.user_audio(item_id)
         if audio is None or audio.transcript is not None:
             return
@@ -65,7 +67,7 @@ class Transcripts:
             self._emit(server_events.TranscriptionCompletedEvent(item_id, transcript, len(audio.pcm) / MIC_RATE_HZ))
 
     def fail(self, item_id: str, code: str = "no_transcript", why: str = "The audio was not transcribed.") -> None:
-        """Report that the ears of an item have ended: the client waits for a transcript that will not come."""
+        """Report that an item will not be transcribed."""
         audio = self._conversation.user_audio(item_id)
         if audio is None or audio.transcript is not None:
             return
@@ -74,7 +76,7 @@ class Transcripts:
             self._emit(server_events.TranscriptionFailedEvent(item_id, code, why))
 
     def leave(self) -> None:
-        """The client is gone."""
+        """Cancel everything when the client has left."""
         for task in self._running.values():
             task.cancel()
 
@@ -83,7 +85,7 @@ class Transcripts:
         return self.options.transcribes or self.options.parley.partials
 
     def _last_words(self, item_id: str) -> str:
-        """The words of an item that the client was told last."""
+        """Return the last interim words sent for an item."""
         return self._partial[1] if self._partial[0] == item_id else ""
 
     def _emit_words(self, item_id: str, words: str, final: bool) -> None:
@@ -92,7 +94,7 @@ class Transcripts:
             self._emit(server_events.TranscriptionPartialEvent(item_id, words, final))
 
     async def _transcribe(self, utterance: Utterance) -> None:
-        """Ask the engine for nothing but the transcript."""
+        """Request only a transcript from the engine."""
         request = Request(
             id=new_id("heard"),
             session=self._session_id,

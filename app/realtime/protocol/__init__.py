@@ -1,6 +1,6 @@
-"""The Realtime protocol: its items, settings and events as types, and the wire that they travel on.
+"""The Realtime protocol: types of its items, settings and events, and their JSON encoding.
 
-``from_wire`` and ``to_wire`` (with ``wire_items``) are the only modules that know the JSON.
+Only ``from_wire`` and ``to_wire`` (with ``wire_items`` and ``wire_hosted``) know the JSON.
 """
 
 from app.realtime.protocol.audio_formats import (

@@ -1,6 +1,6 @@
-"""A client's audio formats: its bytes to the samples that are heard, an answer's samples to its bytes.
+"""Audio formats of clients: decoding of their audio, and encoding of an answer's audio.
 
-Knows the settings' format structs, no session and no wire.
+Knows the format structs of the settings, but no session and no wire format.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from engine.audio.resampler import Resampler, resample
 from engine.core import Pcm, Wave
 
 LONG_BYTES = 96_000
-"""Bytes of sound from which on it is resampled off the event loop: that would be held up for milliseconds."""
+"""Audio of more bytes is resampled off the event loop, since it would block the loop for milliseconds."""
 
 Format = PcmFormat | PcmuFormat | PcmaFormat
 
 
 class MicrophoneDecoder:
-    """One microphone's bytes, in order, to int16 [samples] at MIC_RATE_HZ. Raises MediaError for half a sample."""
+    """Decodes one microphone's bytes, in order, to int16 [samples] at MIC_RATE_HZ. Raises MediaError for half a
+    sample.
+    """
 
     def __init__(self, format: Format) -> None:
         self._format = format
@@ -35,7 +37,7 @@ class MicrophoneDecoder:
 
 
 class OutputEncoder:
-    """One answer's float32 [samples] at SPEAKER_RATE_HZ, in order, to bytes."""
+    """Encodes the float32 [samples] of one answer at SPEAKER_RATE_HZ, in order."""
 
     def __init__(self, format: SpeakerFormat | Format) -> None:
         self._format = format
@@ -45,11 +47,11 @@ class OutputEncoder:
         return self.push_pcm((np.clip(wave, -1, 1) * 32767).astype(np.int16))
 
     def push_pcm(self, pcm: Pcm) -> bytes:
-        """The same of int16."""
+        """Encode int16 [samples]."""
         return self._encode(self._resampler.push(pcm))
 
     def flush(self) -> bytes:
-        """Return what the resampler held back, about 1 ms."""
+        """Return the audio still in the resampler, about 1 ms."""
         return self._encode(self._resampler.flush())
 
     def _encode(self, pcm: Pcm) -> bytes:
@@ -65,12 +67,12 @@ class OutputEncoder:
 
 
 def sample_count(data: bytes, format: Format) -> int:
-    """Count the samples before any is decoded. Raises MediaError."""
+    """Return the number of samples without decoding. Raises MediaError."""
     return pcm16_count(data) if isinstance(format, PcmFormat) else len(data)
 
 
 def samples_of(data: bytes, format: Format) -> Pcm:
-    """int16 [samples] at the format's own rate. Raises MediaError."""
+    """Decode to int16 [samples] at the format's own rate. Raises MediaError."""
     match format:
         case PcmFormat():
             return pcm16(data)
@@ -83,8 +85,7 @@ def samples_of(data: bytes, format: Format) -> Pcm:
 
 
 def sounds_of(item: Item) -> tuple[bytes, ...]:
-    """Return what was heard in an item, part by part, for a client that asks for it: int16 little-endian at
-    SPEAKER_RATE_HZ."""
+    """Return the user's audio in an item, part by part: int16 little-endian at SPEAKER_RATE_HZ."""
     return tuple(
         resample(np.asarray(part.pcm, np.int16), MIC_RATE_HZ, SPEAKER_RATE_HZ).astype("<i2").tobytes()
         for part in _user_audio(item)
@@ -92,7 +93,7 @@ def sounds_of(item: Item) -> tuple[bytes, ...]:
 
 
 def is_long(item: Item) -> bool:
-    """Whether that takes so long that the event loop must not wait for it."""
+    """Return whether ``sounds_of`` takes too long for the event loop."""
     return sum(part.pcm.nbytes for part in _user_audio(item)) > LONG_BYTES
 
 
@@ -102,5 +103,5 @@ def _user_audio(item: Item) -> list[UserAudio]:
 
 
 def rate_of(format: Format | SpeakerFormat) -> int:
-    """Samples a second."""
+    """Return the sample rate in Hz."""
     return format.rate if isinstance(format, PcmFormat | SpeakerFormat) else g711.RATE_HZ

@@ -1,8 +1,7 @@
-"""The Realtime API's beta, which ended in 2026: how a client that still speaks it is recognised, and the refusal it
-gets.
+"""The Realtime API's beta, which ended in 2026: detection of its clients, and the error they receive.
 
-Its clients would be answered in events that they don't know, and their settings ignored: they are refused in one
-sentence, with the code that the hosted service has for it. Source: openai-python and openai-node, ``beta/realtime``.
+Such clients would not know the events and would send settings that are ignored. They are refused with one sentence and
+OpenAI's error code. Source: openai-python and openai-node, ``beta/realtime``.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from app.refusal import Refusal
 
 CODE = "beta_api_shape_disabled"
 CLOSE = 4000
-"""The code with which the hosted service closes such a WebSocket."""
+"""The close code that OpenAI uses for such a WebSocket."""
 
 _PLACES = {
     "modalities": "output_modalities",
@@ -26,27 +25,29 @@ _PLACES = {
     "turn_detection": "audio.input.turn_detection",
     "max_response_output_tokens": "max_output_tokens",
 }
-"""The beta's fields, and where they are since."""
+"""The beta's fields, and their present names."""
 
 
 def asked_for(header: str, subprotocols: Iterable[str]) -> bool:
-    """Whether a client wants the beta, by its ``OpenAI-Beta`` header or a browser's subprotocols."""
+    """Return whether a client requests the beta, by its ``OpenAI-Beta`` header or a browser's subprotocols."""
     header_words = {one.strip().lower() for one in header.split(",")}
     return "realtime=v1" in header_words or "openai-beta.realtime-v1" in subprotocols
 
 
 def refusal() -> Refusal:
     message = (
-        "The Realtime beta is not served: leave out the OpenAI-Beta header, and send sessions in the GA shape, "
+        "The Realtime beta is not supported: remove the OpenAI-Beta header, and send sessions in the GA format, "
         'as in {"type": "realtime", "output_modalities": ["audio"], "audio": {"input": {}, "output": {}}}.'
     )
     return Refusal(CODE, message)
 
 
 def check_shape(patch: dict[str, Any], path: str) -> None:
-    """Raises Refusal for settings in the beta's shape. Fields of it beside GA's are unknown fields like any other."""
+    """Raise Refusal for settings in the beta's format. Next to GA fields, its fields are unknown fields like any
+    other.
+    """
     if "audio" in patch or "output_modalities" in patch:
         return
     if old := [name for name in _PLACES if name in patch]:
         moved = ", ".join(f"{path}.{name} is {path}.{_PLACES[name]}" for name in old)
-        raise Refusal(CODE, f"These settings have the beta's shape; in the GA shape {moved}.", f"{path}.{old[0]}")
+        raise Refusal(CODE, f"These settings use the beta's format; in the GA format {moved}.", f"{path}.{old[0]}")

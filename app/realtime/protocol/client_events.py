@@ -1,6 +1,7 @@
-"""Events that a client may send to a session, in our own words: a dialect's decoder makes these, a session obeys them.
+"""Events that a client may send to a session, independent of the wire protocol.
 
-Sounds and pictures are still as they came (bytes, data URIs): only the session knows the rates and the limits.
+A dialect's decoder creates them and a session handles them. Audio and images are still encoded (bytes, data URIs),
+since only the session knows the sample rates and limits.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from app.refusal import Refusal
 
 
 class RawAudio(Struct, frozen=True):
-    """Samples in the session's input format."""
+    """Audio in the session's input format."""
 
     data: bytes
     transcript: str | None = None
 
     @property
     def size(self) -> int:
-        """Bytes, as they came."""
+        """Bytes before decoding."""
         return len(self.data)
 
 
@@ -33,7 +34,7 @@ class RawImage(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Characters, as they came."""
+        """Characters of the data URI."""
         return len(self.url)
 
 
@@ -44,7 +45,7 @@ class RawVideo(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Characters, as they came."""
+        """Characters of the data URI."""
         return len(self.url)
 
 
@@ -57,12 +58,12 @@ class RawMessage(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Return how many bytes there are to decode."""
+        """Bytes to decode."""
         return sum(part.size for part in self.content if not isinstance(part, MessageText))
 
 
 class ItemReference(Struct, frozen=True):
-    """An item that is in the conversation already."""
+    """An item that is already in the conversation."""
 
     id: str
 
@@ -71,7 +72,7 @@ NewItem = RawMessage | CallItem | CallOutputItem | ApprovalResponseItem
 
 
 class UpdateSession(Struct, frozen=True):
-    """Change the settings that ``session`` names."""
+    """Change the settings contained in ``session``."""
 
     session: dict[str, Any]
 
@@ -81,33 +82,34 @@ class AppendAudio(Struct, frozen=True):
 
 
 class InputSamples(Struct, frozen=True):
-    """int16 [samples] at MIC_RATE_HZ from a microphone that the server listens to; only transports that do have it."""
+    """int16 [samples] at MIC_RATE_HZ from a microphone, on transports with media streams only."""
 
     pcm: Any
 
 
 class CameraFrame(Struct, frozen=True):
-    """A camera's newest frame: its pixels, uint8 [height, width, 3], and its data URI. It joins the user's turn."""
+    """The newest frame of a camera: pixels (uint8 [height, width, 3]) and data URI. It becomes part of the user's
+    turn.
+    """
 
     pixels: Any
     url: str
 
 
 class EncodedCameraFrame(Struct, frozen=True):
-    """A frame of a client that sends pictures as messages: a data URI, not decoded yet."""
+    """A camera frame sent as a message: a data URI, not decoded yet."""
 
     url: str
 
 
 class PlayoutDelay(Struct, frozen=True):
-    """The client's word for how long sound waits there before it is heard; only transports on which the server plays
-    have it."""
+    """The client's own playout delay. Only for transports on which the server plays."""
 
     seconds: float
 
 
 class KeyPressed(Struct, frozen=True):
-    """A key of a telephone: 0 to 9, ``*``, ``#``, A to D; only transports that are telephones have it."""
+    """A DTMF key: 0 to 9, ``*``, ``#``, A to D. Only for telephone transports."""
 
     key: str
 
@@ -121,7 +123,7 @@ class ClearAudio(Struct, frozen=True):
 
 
 class ClearOutputAudio(Struct, frozen=True):
-    """Stop what the server itself is playing out; only transports that do have it."""
+    """Stop the server's playback. Only for transports on which the server plays."""
 
 
 class CreateItem(Struct, frozen=True):
@@ -144,7 +146,9 @@ class TruncateItem(Struct, frozen=True):
 
 
 class CreateResponse(Struct, frozen=True):
-    """Answer now. ``inputs`` replace the conversation as the prompt; what is not ``kept`` stays out of it."""
+    """Start a response. ``inputs`` replace the conversation as the prompt; without ``kept`` the response is out of
+    band.
+    """
 
     patch: dict[str, Any] = {}
     kept: bool = True
@@ -156,14 +160,16 @@ class CancelResponse(Struct, frozen=True):
 
 
 class MuteInput(Struct, frozen=True):
-    """The microphone counts as silent from now on, or (``muted`` is False) as it is again."""
+    """Mute the microphone, or unmute it if ``muted`` is False."""
 
     muted: bool
 
 
 class AddContext(Struct, frozen=True):
-    """Put ``item`` behind the conversation, if there is one. With ``answer`` it is answered: now, or once the answer
-    that is under way is over. ``purpose`` is the client's word for it."""
+    """Append ``item`` to the conversation, if set. With ``answer``, answer it now or after the current response.
+
+    ``purpose`` is the client's name for the kind of context.
+    """
 
     item: NewItem | None
     answer: bool
@@ -171,7 +177,7 @@ class AddContext(Struct, frozen=True):
 
 
 class CloseSession(Struct, frozen=True):
-    """End the session, with one last event."""
+    """End the session, with a final event."""
 
 
 ClientEvent = (
@@ -198,7 +204,7 @@ ClientEvent = (
 
 
 class Received(Struct, frozen=True):
-    """One thing that a client said: a command, or why it is none. ``event_id`` is the client's name for it."""
+    """A message from the client: an event, or the reason why it is not valid. ``event_id`` is the client's id."""
 
     event: ClientEvent | Refusal
     event_id: str | None = None

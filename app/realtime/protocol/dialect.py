@@ -1,7 +1,7 @@
-"""A dialect: the words in which one API's clients and the session understand each other. Realtime is one of them.
+"""A dialect translates between one API's messages and the session's events. Realtime is one of them.
 
-A dialect decodes what a client says to client events, and encodes server events. It may remember what it said, so each
-session has one of its own; Realtime's is stateless, and one serves all.
+It decodes client messages to client events and encodes server events. A dialect may keep state, so each session has its
+own; Realtime's is stateless and shared.
 """
 
 from __future__ import annotations
@@ -15,32 +15,35 @@ from app.realtime.protocol.server_events import ServerEvent
 from engine.core import Pcm
 
 Ended = Literal["closed", "left", "lost"]
-"""The end of a session: the server, or who may command it, closed it; its client left; or its client was lost."""
+"""How a session ended: closed by the server or an authorised client, left by its client, or the client was lost."""
 
 
 class Dialect(Protocol):
     """The dialect of one session, and of all its channels."""
 
     def decode(self, text: str) -> Received:
-        """Decode what the client said, or a Refusal in its place. Never raises for what a client sends."""
+        """Decode a client's message. Returns a Refusal for an invalid one; never raises."""
         ...
 
     def encode(self, event: ServerEvent, numbers: Iterator[int] | None = None) -> list[str]:
-        """Return the texts of an event, each with a number where the client counts them."""
+        """Return the messages of an event, numbered if the client asked for sequence numbers."""
         ...
 
     def reflect_input(self, pcm: Pcm) -> str | None:
-        """Return what sockets beside a call are told of the microphone's next sound (int16 at MIC_RATE_HZ); None where
-        the dialect keeps sound from them."""
+        """Return a message with the microphone's next audio (int16 at MIC_RATE_HZ) for listeners of a call.
+
+        Returns None if the dialect does not send them audio.
+        """
         ...
 
     def reflect_output(self, pcm: bytes) -> str | None:
-        """Return the same of the sound that has just left (little-endian int16 at SPEAKER_RATE_HZ), behind its
-        event."""
+        """Return a message with the audio just played (little-endian int16 at SPEAKER_RATE_HZ), which follows its
+        event.
+        """
         ...
 
     def farewell(self, ended: Ended) -> list[str]:
-        """Return the last texts of a session that has ended, where it has not told its end yet."""
+        """Return the final messages of an ended session, unless they were sent already."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""The OpenAI Realtime GA protocol, on its way in: a client event's JSON text to a command of ours.
+"""Decoding of the OpenAI Realtime GA protocol: from a client event's JSON text to an event of ``client_events``.
 
-Only this module, ``to_wire``, ``wire_items`` and ``wire_hosted`` import the wire format. An event whose fields need no
-decoding is read straight into its class in ``client_events``. Source: openai-python ``types/realtime``. Stateless.
+Only this module, ``to_wire``, ``wire_items`` and ``wire_hosted`` know the wire format. Events whose fields need no
+decoding are converted directly. Source: openai-python ``types/realtime``. Stateless.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from app.realtime.protocol.wire_items import decode_input, decode_item, picture_
 from app.refusal import Refusal
 
 MAX_AUDIO_CHARS = 15 * 1024 * 1024
-"""The protocol's limit on one ``input_audio_buffer.append``, in base64."""
+"""The protocol's limit on one ``input_audio_buffer.append``, in base64 characters."""
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024 + 64 * 1024
-"""A whole text frame: the audio above in its envelope. A larger one closes the connection with 1009."""
+"""Maximum bytes of a text frame: the audio above with its envelope. A larger frame closes the connection with 1009."""
 
 MAX_INPUTS = 2000
-"""Items of one ``response.input``: as many as a conversation holds, unless the server's settings say otherwise."""
+"""Maximum items of one ``response.input``: as many as a conversation holds by default."""
 
 MAX_DELAY_MS = 2000
-"""The longest delay: more than any player buffers of a call, so a client that reports more did not measure."""
+"""Maximum delay. No player buffers a call for longer, so a client that reports more did not measure it."""
 
 
 def decode(text: str) -> Received:
-    """Decode what the client said, or a Refusal in its place. Never raises for what a client sends."""
+    """Decode a client's message. Returns a Refusal for an invalid one; never raises."""
     event_id: str | None = None
     try:
         event = _parse(text)
@@ -44,10 +44,10 @@ def decode(text: str) -> Received:
 
 
 class _Encoded(Struct, frozen=True):
-    """An event with fields that take more than their JSON types to decode."""
+    """An event whose fields need more decoding than their JSON types."""
 
     def decoded(self) -> ClientEvent:
-        """Raises Refusal."""
+        """Decode the event. Raises Refusal."""
         raise NotImplementedError
 
 
@@ -75,7 +75,9 @@ class _CreateResponse(_Encoded, frozen=True):
     response: dict[str, Any] | None = None
 
     def decoded(self) -> ClientEvent:
-        """``conversation`` and ``input`` select the prompt; all other fields change settings for this response."""
+        """Split the fields: ``conversation`` and ``input`` select the prompt, all others are settings of this
+        response.
+        """
         patch = dict(self.response or {})
         kept, inputs = patch.pop("conversation", None) != "none", patch.pop("input", None)
         if inputs is None:
@@ -84,7 +86,7 @@ class _CreateResponse(_Encoded, frozen=True):
             raise Refusal("invalid_type", "response.input must be a list of items.", "response.input")
         entries = cast("list[Any]", inputs)
         if len(entries) > MAX_INPUTS:
-            raise Refusal("invalid_value", f"response.input holds more than {MAX_INPUTS} items.", "response.input")
+            raise Refusal("invalid_value", f"response.input has more than {MAX_INPUTS} items.", "response.input")
         items = tuple(decode_input(item, f"response.input[{i}]") for i, item in enumerate(entries))
         return client_events.CreateResponse(patch, kept, items)
 
@@ -117,7 +119,7 @@ _EVENTS: dict[str, type[ClientEvent | _Encoded]] = {
     "conversation.item.delete": client_events.DeleteItem,
     "response.create": _CreateResponse,
     "response.cancel": client_events.CancelResponse,
-    # Ours, and optional:
+    # Our extensions, all optional:
     "parley.camera.frame": _Frame,
     "parley.playout.delay": _Delay,
 }
@@ -129,7 +131,7 @@ def _parse(text: str) -> dict[str, Any]:
     except strict_json.BadJson as error:
         raise Refusal("invalid_json", f"The message is not valid JSON: {error}.") from None
     if not isinstance(event, dict):
-        raise Refusal("invalid_event", "An event is a JSON object with a 'type'.")
+        raise Refusal("invalid_event", "An event must be a JSON object with a 'type'.")
     return cast("dict[str, Any]", event)
 
 
@@ -138,7 +140,7 @@ def _client_event(event: dict[str, Any]) -> ClientEvent:
     if not isinstance(name, str):
         raise Refusal("missing_required_parameter", "The event has no 'type'.", "type")
     if name not in _EVENTS:
-        raise Refusal("unknown_event", f"There is no client event {name[:100]!r}.", "type")
+        raise Refusal("unknown_event", f"Unknown client event {name[:100]!r}.", "type")
     try:
         fields = msgspec.convert(event, _EVENTS[name])
     except msgspec.ValidationError as error:

@@ -1,6 +1,6 @@
-"""The items of a conversation: messages with their contents, tool calls and their outputs.
+"""The items of a conversation: messages, tool calls and their outputs.
 
-Immutable: a change makes a new item of the same id. Knows no wire format and no engine.
+Immutable: a change creates a new item with the same id. Knows no wire format and no engine.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ Speaker = Literal["system", "user", "assistant"]
 
 
 class MessageText(Struct, frozen=True):
-    """Typed text, of any speaker."""
+    """Written text of any speaker."""
 
     text: str
 
 
 class UserAudio(Struct, frozen=True):
-    """The user's speech: int16 [samples] at MIC_RATE_HZ, and its transcript once a stage has heard it."""
+    """The user's speech: int16 [samples] at MIC_RATE_HZ, and its transcript once it was transcribed."""
 
     pcm: Any
     transcript: str | None = None
 
 
 class MessageImage(Struct, frozen=True, eq=False):
-    """An image: uint8 [height, width, 3], and the data URI that it came as."""
+    """An image: uint8 [height, width, 3], and its original data URI."""
 
     pixels: Any
     url: str
     detail: str = "auto"
     shown: bool = True
-    """Whether events hold it; otherwise, as with sound, it is there for who asks for the item."""
+    """Whether events contain it. Otherwise, like audio, it is sent only when the item is retrieved."""
 
 
 class MessageVideo(Struct, frozen=True, eq=False):
-    """A video: frames of one size, uint8 [height, width, 3], ``fps`` a second, and its sound, if it has any: int16
-    [samples] at MIC_RATE_HZ.
+    """A video: frames of one size (uint8 [height, width, 3]) at ``fps``, and its audio, if any (int16 [samples] at
+    MIC_RATE_HZ).
 
-    What a camera saw in a turn has ``times_s`` instead, in seconds from its first sample, and a ``still``, the newest
-    frame's data URI, which stands for it in events. Its sound is the UserAudio behind it.
+    Camera input of a turn has ``times_s`` instead of ``fps``, in seconds from its first sample, and a ``still``: the
+    newest frame's data URI, which represents it in events. Its audio is the UserAudio after it.
 
-    ``apart``: the model takes no video, and gets the frames as pictures and the sound as what the user says.
+    ``apart``: the model supports no video, and receives the frames as images and the audio as the user's speech.
     """
 
     frames: tuple[Any, ...]
@@ -58,10 +58,10 @@ class MessageVideo(Struct, frozen=True, eq=False):
 
 
 class AssistantAudio(Struct, frozen=True):
-    """An answer that was said aloud.
+    """A spoken answer.
 
-    ``marks`` are (samples, characters of ``text`` that are spoken once these were played), rising, whether they were
-    sent or not. ``played_samples`` is how much reached the listener, at SPEAKER_RATE_HZ; None is all of it.
+    ``marks`` are rising pairs: samples, and the characters of ``text`` spoken once these were played, sent or not.
+    ``played_samples`` is the part that the listener heard, at SPEAKER_RATE_HZ; None means all of it.
     """
 
     text: str
@@ -69,7 +69,7 @@ class AssistantAudio(Struct, frozen=True):
     sent_samples: int = 0
     played_samples: int | None = None
     truncated: bool = False
-    """Whether the client said where it was cut, so that its transcript is gone for good."""
+    """Whether the client truncated it; its transcript is then no longer shown."""
 
     @property
     def sent_ms(self) -> int:
@@ -77,14 +77,14 @@ class AssistantAudio(Struct, frozen=True):
 
     @property
     def played_text(self) -> str:
-        """The words that were heard to their end: none whose last sound had still to come."""
+        """The words that were heard completely."""
         if self.played_samples is None:
             return self.text
         played = bisect_right(self.marks, self.played_samples, key=lambda mark: mark[0])
         return self._whole_words(self.marks[played - 1][1] if played else 0)
 
     def _whole_words(self, end: int) -> str:
-        """The first ``end`` characters, less a word that goes on behind them, as "it" does in "it's"."""
+        """Return the first ``end`` characters without a word that continues after them, as "it" in "it's"."""
         behind = self.text[end : end + 2].split()[:1]
         if behind and not self.text[end].isspace() and any(map(str.isalnum, behind[0])):
             end = max((at for at in range(end) if self.text[at].isspace()), default=0)
@@ -95,7 +95,7 @@ Content = MessageText | UserAudio | MessageImage | MessageVideo | AssistantAudio
 
 
 class MessageItem(Struct, frozen=True, kw_only=True):
-    """One turn of one speaker. ``token_ids`` are the raw ids of an answer that was given whole."""
+    """One message of one speaker. ``token_ids`` are the token ids of a complete answer."""
 
     id: str
     role: Speaker
@@ -105,7 +105,7 @@ class MessageItem(Struct, frozen=True, kw_only=True):
 
 
 class CallItem(Struct, frozen=True, kw_only=True):
-    """The model asks the client to run a function; ``arguments`` is JSON text."""
+    """A function call for the client; ``arguments`` is JSON text."""
 
     id: str
     call_id: str
@@ -115,7 +115,7 @@ class CallItem(Struct, frozen=True, kw_only=True):
 
 
 class CallOutputItem(Struct, frozen=True, kw_only=True):
-    """The result that the function returned."""
+    """The result of a function."""
 
     id: str
     call_id: str
@@ -124,7 +124,7 @@ class CallOutputItem(Struct, frozen=True, kw_only=True):
 
 
 class ToolListItem(Struct, frozen=True, kw_only=True):
-    """The tools of an MCP server that the client named, as the protocol shows them; none until they are listed."""
+    """The tools of an MCP server in the protocol's format; empty until they are listed."""
 
     id: str
     server_label: str
@@ -138,7 +138,7 @@ class HostedCallError(Struct, frozen=True):
 
 
 class HostedCallItem(Struct, frozen=True, kw_only=True):
-    """The server itself runs a tool of an MCP server; ``function`` is the tool's name in prompts."""
+    """A call of an MCP tool that the server runs; ``function`` is the tool's name in prompts."""
 
     id: str
     server_label: str
@@ -149,16 +149,16 @@ class HostedCallItem(Struct, frozen=True, kw_only=True):
     output: str | None = None
     error: HostedCallError | None = None
     status: Status = "in_progress"
-    """``completed``: all of the arguments are there."""
+    """``completed``: all arguments have arrived."""
 
     @property
     def result(self) -> str | None:
-        """The result as the thinker reads it; None until there is one."""
+        """The result as text for the LLM; None until there is one."""
         return self.output if self.error is None else f"Error: {self.error.message}"
 
 
 class ApprovalRequestItem(Struct, frozen=True, kw_only=True):
-    """A call that the client has to approve before the server runs it."""
+    """A call that the client must approve before the server runs it."""
 
     id: str
     server_label: str
@@ -169,7 +169,7 @@ class ApprovalRequestItem(Struct, frozen=True, kw_only=True):
 
 
 class ApprovalResponseItem(Struct, frozen=True, kw_only=True):
-    """The client's answer to such a ``request``."""
+    """The client's reply to an approval ``request``."""
 
     id: str
     approval_request_id: str

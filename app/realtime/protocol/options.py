@@ -1,7 +1,7 @@
-"""A session's settings: every default spelled out, and how a partial change is merged into them.
+"""A session's settings: all defaults, and the merging of partial changes.
 
-The shapes follow the session object of the OpenAI Realtime GA protocol (realtime_session_create_request), which is the
-widest of the dialects; another dialect maps its own fields to these. Knows no socket and no engine.
+The structs follow the session object of the OpenAI Realtime GA protocol (realtime_session_create_request), the most
+comprehensive dialect; other dialects map their fields to it. Knows no socket and no engine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ms = Annotated[int, Meta(ge=0, le=60_000)]
 
 
 class PcmFormat(Struct, frozen=True, tag="audio/pcm"):
-    """16-bit little-endian mono."""
+    """16-bit little-endian mono PCM."""
 
     rate: Literal[16000, 24000] = 24000
 
@@ -37,18 +37,18 @@ class PcmaFormat(Struct, frozen=True, tag="audio/pcma"):
 
 
 class Transcription(Struct, frozen=True):
-    """The settings of transcripts of what the user says. ``model`` is echoed: the loaded model hears.
+    """Settings for transcripts of the user's speech. ``model`` is only echoed: the loaded model transcribes.
 
-    Of ``language``, ``prompt``, ``keywords`` and the like nothing is made, so that they are not echoed.
+    ``language``, ``prompt``, ``keywords`` and similar fields are ignored, so they are not echoed.
     """
 
     model: str | None = None
 
 
 class NoiseReduction(Struct, frozen=True):
-    """A voice in front counts as the user's, and the ears hear it with less noise (noise_reduction.py).
+    """Noise suppression: only a near voice counts as the user's, and ASR receives less noise (noise_reduction.py).
 
-    ``far_field`` lifts a voice that is far away, too. ``strength`` is ours: 0 is nothing.
+    ``far_field`` also amplifies distant voices. ``strength`` is our extension: 0 disables it.
     """
 
     type: Literal["near_field", "far_field"] = "near_field"
@@ -56,7 +56,7 @@ class NoiseReduction(Struct, frozen=True):
 
 
 class ServerVad(Struct, frozen=True, tag="server_vad"):
-    """Turns end after a silence."""
+    """Turns end after a fixed silence."""
 
     threshold: Annotated[float, Meta(ge=0, le=1)] = 0.5
     prefix_padding_ms: Ms = 300
@@ -67,11 +67,13 @@ class ServerVad(Struct, frozen=True, tag="server_vad"):
 
 
 class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
-    """Turns end when the end-of-turn model (input/endpointing.py) finds that the user has finished."""
+    """Turns end when the end-of-turn model (input/endpointing.py) decides that the user has finished."""
 
     eagerness: Literal["auto", "low", "medium", "high"] = "auto"
     create_response: bool = True
     interrupt_response: bool = True
+    end_of_turn: Literal["auto", "smart_turn", "words"] = "auto"
+    """Ours: the end-of-turn model. ``auto``: the deployment's; ``words``: the judge that listens to no sound."""
 
     threshold = 0.5
     prefix_padding_ms = 300
@@ -114,21 +116,21 @@ class TokenLimits(Struct, frozen=True):
 
 
 class RetentionRatio(Struct, frozen=True, tag="retention_ratio"):
-    """The share to keep of what fits where a prompt has grown too long, so that the next turns need no cut again."""
+    """The fraction of the prompt to keep when it is truncated, so that the next turns need no truncation."""
 
     retention_ratio: Annotated[float, Meta(ge=0, le=1)]
     token_limits: TokenLimits | None = None
 
 
 class Extras(Struct, frozen=True):
-    """Extensions of ours, not the protocol's, which a client gets only if it asks for them."""
+    """Our extensions of the protocol, all disabled by default."""
 
     alignment: bool = False
-    """Whether the client wants the voice's place in an answer's text: ``parley.output_audio.alignment``."""
+    """Send ``parley.output_audio.alignment``: the position of the speech in the answer's text."""
     partials: bool = False
-    """The user's words while they speak: ``parley.input_audio_transcription.partial``."""
+    """Send ``parley.input_audio_transcription.partial``: the user's words while they speak."""
     resume: bool = False
-    """A token with which to come back to the session: ``resume_token``. What was granted is not taken back."""
+    """Return a ``resume_token`` to resume the session with. It can't be disabled again."""
 
 
 _LISTED, _LISTED_CHARS = 8, 64
@@ -139,7 +141,7 @@ MaxTokens = Annotated[int, Meta(ge=1, le=4096)] | Literal["inf"]
 
 
 class SessionOptions(Struct, frozen=True):
-    """A session's effective settings. A session of type ``transcription`` only hears: it never answers."""
+    """A session's effective settings. A session of type ``transcription`` never answers."""
 
     type: Literal["realtime", "transcription"] = "realtime"
     model: str = ""
@@ -163,12 +165,12 @@ class SessionOptions(Struct, frozen=True):
 
     @property
     def transcribes(self) -> bool:
-        """Whether the client wants to know what was heard."""
+        """Whether the client receives transcripts."""
         return not self.can_respond or self.audio.input.transcription is not None
 
     @property
     def auto_responds(self) -> bool:
-        """Whether a turn's end begins an answer."""
+        """Whether the end of a turn starts an answer."""
         detection = self.audio.input.turn_detection
         return self.can_respond and detection is not None and detection.create_response
 
@@ -178,7 +180,7 @@ class ResponseAudio(Struct, frozen=True):
 
 
 class ResponseOptions(Struct, frozen=True):
-    """The effective settings of one response: the session's, with what response.create said on top."""
+    """The effective settings of one response: the session's, changed by response.create."""
 
     output_modalities: Modalities
     instructions: str
@@ -199,7 +201,7 @@ class ResponseOptions(Struct, frozen=True):
 
 
 def response_options(session: SessionOptions, patch: dict[str, Any]) -> tuple[ResponseOptions, list[str]]:
-    """The session's settings with ``patch`` merged in, and the paths of unknown fields. Raises Refusal."""
+    """Return the session's settings merged with ``patch``, and the paths of unknown fields. Raises Refusal."""
     check_shape(patch, "response")
     base = ResponseOptions(
         output_modalities=session.output_modalities,
@@ -217,26 +219,28 @@ def response_options(session: SessionOptions, patch: dict[str, Any]) -> tuple[Re
 
 
 def session_options(current: SessionOptions, patch: dict[str, Any]) -> tuple[SessionOptions, list[str]]:
-    """``current`` with ``patch`` merged in, and the paths of unknown fields. Raises Refusal; then nothing changed."""
+    """Return ``current`` merged with ``patch``, and the paths of unknown fields. Raises Refusal, and then changes
+    nothing.
+    """
     check_shape(patch, "session")
     merged, unknown = merge(current, {key: value for key, value in patch.items() if key != "model"}, "session")
     if merged.type != current.type:
-        message = f"A session's type stays {current.type!r}: connect anew, with ?intent=transcription or without."
+        message = f"The session's type is fixed ({current.type!r}): reconnect with or without ?intent=transcription."
         raise Refusal("invalid_value", message, "session.type")
     _check_modalities(merged.output_modalities, "session.output_modalities")
     return merged, unknown
 
 
 def listed(fields: list[str]) -> str:
-    """Names of fields for the log: a client may send any number of any length."""
+    """Return field names for the log, shortened, since a client may send any number of any length."""
     more = f",… ({len(fields)})" if len(fields) > _LISTED else ""
     return ",".join(field[:_LISTED_CHARS] for field in fields[:_LISTED]) + more
 
 
 def merge(current: S, patch: dict[str, Any], path: str) -> tuple[S, list[str]]:
-    """A copy of ``current`` in which the fields that ``patch`` names are replaced, structs recursively.
+    """Return a copy of ``current`` with the fields of ``patch`` replaced, structs recursively.
 
-    None is taken only where None means something, else it counts as absent: some clients send every field.
+    None counts as absent unless the field accepts it, because some clients send every field.
     """
     unknown: list[str] = []
     tree = _merged(current, type(current), patch, path, unknown)
@@ -248,7 +252,7 @@ def merge(current: S, patch: dict[str, Any], path: str) -> tuple[S, list[str]]:
 
 
 def name_of(voice: str | dict[str, Any]) -> str:
-    """A voice is a name, or an object with an id."""
+    """Return the name of a voice, given as a name or as an object with an id."""
     return voice if isinstance(voice, str) else str(voice.get("id", ""))
 
 
@@ -258,7 +262,7 @@ def _merged(current: Struct | None, kind: Any, patch: dict[str, Any], path: str,
     tag = kind.__struct_config__.tag
     tree: dict[str, Any] = msgspec.to_builtins(current) if isinstance(current, kind) else ({"type": tag} if tag else {})
     for key, value in patch.items():
-        if key not in known or known[key] is type(None):  # one that is always null is shown, and nothing made of it
+        if key not in known or known[key] is type(None):  # a field that is always null is echoed and otherwise ignored
             if not (key == "type" and tag) and value is not None:
                 unknown.append(f"{path}.{key}")
             continue
@@ -276,8 +280,7 @@ def _merged(current: Struct | None, kind: Any, patch: dict[str, Any], path: str,
 
 
 def _struct_for(hint: Any, value: Any, current: Any) -> type[Struct] | None:
-    """Return which struct a field's new value describes: by its type word, else the one that is there, else the
-    first."""
+    """Return the struct that a field's new value describes: by its type tag, else the current one, else the first."""
     kinds = _structs(hint)
     tag_name = cast("dict[str, Any]", value).get("type") if isinstance(value, dict) else None
     for kind in kinds:
@@ -287,17 +290,18 @@ def _struct_for(hint: Any, value: Any, current: Any) -> type[Struct] | None:
 
 
 def _structs(hint: Any) -> list[type[Struct]]:
-    """The struct that a field's type is, or those it may be."""
+    """Return the struct types in a type hint."""
     return [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, Struct)]
 
 
 def _check_modalities(modalities: list[Any], path: str) -> None:
     if len(modalities) != 1:
-        raise Refusal("invalid_value", f"{path} must be ['audio'] or ['text']: spoken answers carry their text.", path)
+        raise Refusal("invalid_value", f"{path} must be ['audio'] or ['text']: audio answers include their text.", path)
 
 
 def _check_metadata(metadata: dict[str, str] | None) -> None:
-    """The protocol's bound: 16 pairs, keys of 64 characters, values of 512."""
+    """Check the protocol's limit: 16 pairs, keys of 64 characters, values of 512."""
     pairs = (metadata or {}).items()
     if len(pairs) > 16 or any(len(key) > 64 or len(value) > 512 for key, value in pairs):
-        raise Refusal("invalid_value", "metadata holds at most 16 pairs of 64 and 512 characters.", "response.metadata")
+        message = "metadata must have at most 16 pairs, with keys of 64 and values of 512 characters."
+        raise Refusal("invalid_value", message, "response.metadata")

@@ -1,6 +1,6 @@
-"""Events that a session sends to its client, in our own words: a dialect's encoder turns each into its own.
+"""Events that a session sends to its client, independent of the wire protocol; a dialect encodes them.
 
-Their order is the order of a dialect's events. Knows no wire format.
+Dialects keep their order. Knows no wire format.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class ResponseUsage(Struct, frozen=True):
     text_tokens: int = 0
     audio_tokens: int = 0
     audio_input_tokens: int = 0
-    """Tokens of sound among the input; like the next two only where the model's family counts them."""
+    """Audio tokens in the input; 0, like the next two fields, if the model does not count them."""
     image_tokens: int = 0
-    """Tokens of pictures among the input."""
+    """Image tokens in the input."""
     cached_tokens: int = 0
-    """Tokens of the input that were not computed again."""
+    """Input tokens read from the prefix cache."""
 
 
 class SessionView(Struct, frozen=True):
@@ -38,13 +38,13 @@ class SessionView(Struct, frozen=True):
     expires_at_s: int
     options: SessionOptions
     loaded: Mapping[str, Any]
-    """The model and voice that really serve, whatever names the client asked for."""
+    """The model and voice that serve the session, whatever names the client requested."""
     tool_servers: tuple[Mapping[str, Any], ...] = ()
-    """The MCP servers among its tools, as the client sees them again."""
+    """The MCP servers among the tools, as shown to the client."""
 
 
 class QueueUpdatedEvent(Struct, frozen=True):
-    """The server is full: the client waits for a session at ``position`` in the queue."""
+    """The server is full, and the client waits at ``position`` in the admission queue."""
 
     position: int
 
@@ -58,21 +58,21 @@ class SessionUpdatedEvent(Struct, frozen=True):
 
 
 class SessionEndedEvent(Struct, frozen=True):
-    """The client closed the session: this is its last event."""
+    """The client closed the session: its last event."""
 
     session: SessionView
     event_id: str | None
 
 
 class ObeyedEvent(Struct, frozen=True):
-    """A command whose only effect is inside was obeyed; ``event_id`` is the client's name for it."""
+    """A client event without other visible effects was handled; ``event_id`` is the client's id."""
 
     event: MuteInput | AddContext
     event_id: str | None
 
 
 class SpeechStartedEvent(Struct, frozen=True):
-    """The user speaks; ``audio_start_ms`` counts from the session's first sample, prefix included."""
+    """The user started to speak; ``audio_start_ms`` counts from the session's first sample and includes the prefix."""
 
     item_id: str
     audio_start_ms: int
@@ -81,10 +81,12 @@ class SpeechStartedEvent(Struct, frozen=True):
 class SpeechStoppedEvent(Struct, frozen=True):
     item_id: str
     audio_end_ms: int
+    over_probability: float | None = None
+    """Ours: the end-of-turn model's probability that the turn was over; None where no such model ended it."""
 
 
 class TimeoutTriggeredEvent(Struct, frozen=True):
-    """A turn made of silence: nobody spoke for so long after an answer that the sound since is taken for a turn."""
+    """A turn of silence: nobody spoke for ``idle_timeout_ms`` after an answer."""
 
     item_id: str
     audio_start_ms: int
@@ -101,28 +103,28 @@ class AudioClearedEvent(Struct, frozen=True):
 
 
 class DtmfReceivedEvent(Struct, frozen=True):
-    """A key of the caller's telephone, at a time in seconds since 1970."""
+    """A DTMF key of the caller, at a Unix time in seconds."""
 
     key: str
     at_s: int
 
 
 class ItemAddedEvent(Struct, frozen=True):
-    """An item that is complete as it comes."""
+    """An item that is complete when added."""
 
     item: Item
     previous_id: str | None
 
 
 class ToolListBegunEvent(Struct, frozen=True):
-    """An MCP server is asked for its tools."""
+    """The server requests the tools of an MCP server."""
 
     item: ToolListItem
     previous_id: str | None
 
 
 class ToolListDoneEvent(Struct, frozen=True):
-    """The server has listed its tools, or ``failed`` to."""
+    """The MCP server has listed its tools, or ``failed``."""
 
     item: ToolListItem
     previous_id: str | None
@@ -132,7 +134,7 @@ class ToolListDoneEvent(Struct, frozen=True):
 class ItemRetrievedEvent(Struct, frozen=True):
     item: Item
     sounds: tuple[bytes, ...] = ()
-    """The sound that was heard in it, part by part: int16 little-endian at SPEAKER_RATE_HZ."""
+    """The user's audio, part by part: int16 little-endian at SPEAKER_RATE_HZ."""
 
 
 class ItemDeletedEvent(Struct, frozen=True):
@@ -140,7 +142,7 @@ class ItemDeletedEvent(Struct, frozen=True):
 
 
 class ItemTruncatedEvent(Struct, frozen=True):
-    """An answer ends at ``audio_end_ms`` for the conversation; ``played_text`` are its words up to there."""
+    """An answer was truncated at ``audio_end_ms``; ``played_text`` are the remaining words."""
 
     item_id: str
     content_index: int
@@ -149,7 +151,7 @@ class ItemTruncatedEvent(Struct, frozen=True):
 
 
 class TranscriptionPartialEvent(Struct, frozen=True):
-    """All that the user seems to have said so far in an item; the next may revise it, unless this is the last word."""
+    """Interim transcript of an item; the next one may revise it unless it is ``final``."""
 
     item_id: str
     transcript: str
@@ -157,7 +159,7 @@ class TranscriptionPartialEvent(Struct, frozen=True):
 
 
 class TranscriptionCompletedEvent(Struct, frozen=True):
-    """All that the user said in an item whose audio lasts ``seconds``."""
+    """The complete transcript of an item whose audio lasts ``seconds``."""
 
     item_id: str
     transcript: str
@@ -171,27 +173,29 @@ class TranscriptionFailedEvent(Struct, frozen=True):
 
 
 class ResponseView(Struct, frozen=True):
-    """One response at some moment. ``conversation_id`` is None for one that the conversation does not keep."""
+    """The state of one response. ``conversation_id`` is None for an out-of-band response."""
 
     id: str
     conversation_id: str | None
     options: ResponseOptions
     asked: bool = False
-    """Whether the client asked for it, and not a turn."""
+    """Whether the client requested it, instead of a turn."""
     outcome: Outcome = "in_progress"
     reason: Reason | None = None
     error: tuple[str, str] | None = None
-    """Code and message of what broke."""
+    """Error code and message."""
     output: tuple[Item, ...] = ()
     usage: ResponseUsage | None = None
     ledger: Mapping[str, float] | None = None
-    """The parts of the time to first audio, in ms."""
+    """The parts of the time to first audio in ms."""
     ttfa_ms: float | None = None
-    """The sum of the ledger's terms."""
+    """The sum of the ledger."""
     ahead_ms: float = 0.0
-    """Milliseconds of that which had passed when the user's turn was over."""
+    """Milliseconds of it that had passed before the end of the user's turn."""
     turn_ms: float | None = None
-    """The silence between the user's last word and the end of their turn; None where they did not speak."""
+    """Silence in ms between the user's last word and the end of the turn; None if the user did not speak."""
+    over_probability: float | None = None
+    """The end-of-turn model's probability that the turn was over; None if no such model ended it."""
 
 
 class ResponseCreatedEvent(Struct, frozen=True):
@@ -199,20 +203,20 @@ class ResponseCreatedEvent(Struct, frozen=True):
 
 
 class RateLimitsEvent(Struct, frozen=True):
-    """The number of responses that the session may have at a time, and how many more it may ask for now."""
+    """How many responses the session may have at a time, and how many more it may start now."""
 
     limit: int
     remaining: int
 
 
 class OutputItemRef(Struct, frozen=True):
-    """The place in a response where something belongs."""
+    """The position of an item in a response."""
 
     response_id: str
     item_id: str
     index: int
     kept: bool
-    """Whether the item is in the conversation too."""
+    """Whether the conversation contains the item too."""
     spoken: bool
 
 
@@ -223,14 +227,14 @@ class MessageCreatedEvent(Struct, frozen=True):
 
 
 class TextDeltaEvent(Struct, frozen=True):
-    """The next words: typed, or the transcript of what is said."""
+    """The next words: written, or the transcript of the speech."""
 
     ref: OutputItemRef
     text: str
 
 
 class AudioDeltaEvent(Struct, frozen=True):
-    """The next sound, in the response's format; where the server plays, int16 little-endian at SPEAKER_RATE_HZ."""
+    """The next audio in the response's format; int16 little-endian at SPEAKER_RATE_HZ if the server plays."""
 
     ref: OutputItemRef
     pcm: bytes
@@ -238,17 +242,17 @@ class AudioDeltaEvent(Struct, frozen=True):
 
 
 class SoundPlayedEvent(Struct, frozen=True):
-    """The next sound left for the listener by the transport itself, as no event: ``samples`` at SPEAKER_RATE_HZ."""
+    """The transport sent the next audio itself, without an event: ``samples`` at SPEAKER_RATE_HZ."""
 
     ref: OutputItemRef
     samples: int
 
 
 class AudioAlignmentEvent(Struct, frozen=True):
-    """The voice's place in its text: (ms of the item's sound, characters that are spoken by then), both rising.
+    """The position of the speech in its text: rising pairs of ms of the item's audio, and characters spoken by then.
 
-    The sound is counted from the item's first sample that is played; a character is a Unicode code point. It comes
-    before the sound, to clients that asked for it.
+    Times count from the item's first played sample; a character is a Unicode code point. It is sent before the audio,
+    to clients that enabled it.
     """
 
     ref: OutputItemRef
@@ -256,19 +260,19 @@ class AudioAlignmentEvent(Struct, frozen=True):
 
 
 class OutputAudioStartedEvent(Struct, frozen=True):
-    """The server plays the answer's first sound; told only where the server plays (``Line.plays``)."""
+    """The server started to play an answer; only on transports on which the server plays (``PlayoutProfile.plays``)."""
 
     response_id: str
 
 
 class OutputAudioStoppedEvent(Struct, frozen=True):
-    """All of the answer was played."""
+    """The server has played the whole answer."""
 
     response_id: str
 
 
 class OutputAudioClearedEvent(Struct, frozen=True):
-    """The answer fell silent before its end: nothing of it is heard from now on."""
+    """The server stopped playing the answer before its end."""
 
     response_id: str
 
@@ -301,7 +305,7 @@ class CallDoneEvent(Struct, frozen=True):
 
 
 class HostedCallCreatedEvent(Struct, frozen=True):
-    """The thinker begins to call a tool that the server runs."""
+    """The LLM starts to call a tool that the server runs."""
 
     ref: OutputItemRef
     item: HostedCallItem
@@ -316,7 +320,7 @@ class HostedCallDeltaEvent(Struct, frozen=True):
 
 
 class HostedCallWrittenEvent(Struct, frozen=True):
-    """The thinker has written all of the call, as far as it will."""
+    """The arguments of such a call have ended, complete or not."""
 
     ref: OutputItemRef
     item: HostedCallItem
@@ -329,7 +333,7 @@ class HostedCallBegunEvent(Struct, frozen=True):
 
 
 class HostedCallDoneEvent(Struct, frozen=True):
-    """The call has its result."""
+    """The call has a result."""
 
     ref: OutputItemRef
     item: HostedCallItem
@@ -337,14 +341,14 @@ class HostedCallDoneEvent(Struct, frozen=True):
 
 
 class HostedCallApprovedEvent(Struct, frozen=True):
-    """A call that the client approved is in the conversation, and is run next."""
+    """An approved call is in the conversation and runs next."""
 
     item: HostedCallItem
     previous_id: str | None
 
 
 class ApprovalRequestedEvent(Struct, frozen=True):
-    """The thinker asks for a call that the client has to approve."""
+    """The LLM wants to call a tool that the client must approve."""
 
     ref: OutputItemRef
     item: ApprovalRequestItem
@@ -356,7 +360,7 @@ class ResponseDoneEvent(Struct, frozen=True):
 
 
 class ErrorEvent(Struct, frozen=True):
-    """A command was refused, or broke; ``event_id`` is the client's name for it."""
+    """A client event was refused or failed; ``event_id`` is the client's id."""
 
     refusal: Refusal
     event_id: str | None
@@ -365,7 +369,6 @@ class ErrorEvent(Struct, frozen=True):
 PlainEvent = (
     QueueUpdatedEvent
     | SpeechStartedEvent
-    | SpeechStoppedEvent
     | TimeoutTriggeredEvent
     | AudioCommittedEvent
     | AudioClearedEvent
@@ -375,11 +378,11 @@ PlainEvent = (
     | OutputAudioStoppedEvent
     | OutputAudioClearedEvent
 )
-"""Events whose fields are named as in the Realtime protocol."""
+"""Events whose fields have the same names as in the Realtime protocol."""
 SessionEvent = (
     SessionCreatedEvent | SessionUpdatedEvent | SessionEndedEvent | ObeyedEvent | RateLimitsEvent | ErrorEvent
 )
-InputEvent = DtmfReceivedEvent | TranscriptionCompletedEvent | TranscriptionFailedEvent
+InputEvent = SpeechStoppedEvent | DtmfReceivedEvent | TranscriptionCompletedEvent | TranscriptionFailedEvent
 ItemEvent = ItemAddedEvent | ItemRetrievedEvent | ItemTruncatedEvent
 ResponseEvent = (
     ResponseCreatedEvent

@@ -1,6 +1,6 @@
-"""The OpenAI Realtime GA protocol, on its way out: server events as types to the JSON texts that they are.
+"""Encoding of the OpenAI Realtime GA protocol: from server events to JSON texts.
 
-The order within an event of ours is the protocol's documented one; the order of events is the session's. Stateless.
+One event may become several on the wire, in the protocol's order. The session decides the order of events. Stateless.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ WireEvent = dict[str, Any]
 
 
 def encode(event: ServerEvent, numbers: Iterator[int] | None = None) -> list[str]:
-    """Return the JSON texts of an event, each with an id where the protocol has one, and a number where the client
-    counts them.
+    """Return the JSON texts of an event, each with an id, and with a number if the client asked for them.
 
-    Some events of ours are several on the wire: an item that is complete as it comes is ``added`` and ``done``.
+    Some events become several on the wire: a complete item is both ``added`` and ``done``.
     """
     wires = (_numbered(one, numbers) for one in _wire_events(event))
-    if not isinstance(event, server_events.DtmfReceivedEvent):  # the one event of the protocol that has none
+    if not isinstance(event, server_events.DtmfReceivedEvent):  # the only protocol event without an id
         wires = ({"event_id": new_id("event"), **one} for one in wires)
     return [orjson.dumps(one).decode() for one in wires]
 
 
 def _numbered(wire: WireEvent, numbers: Iterator[int] | None) -> WireEvent:
-    """The event with its number, which is ours, not the protocol's, and stands beside whatever else of ours it has."""
+    """Add a sequence number to our extension's fields."""
     return wire if numbers is None else {**wire, "parley": {**wire.get("parley", {}), "seq": next(numbers)}}
 
 
@@ -59,7 +58,6 @@ def _wire_events(event: ServerEvent) -> list[WireEvent]:
 
 _PLAIN: dict[type[server_events.PlainEvent], str] = {
     server_events.SpeechStartedEvent: "input_audio_buffer.speech_started",
-    server_events.SpeechStoppedEvent: "input_audio_buffer.speech_stopped",
     server_events.TimeoutTriggeredEvent: "input_audio_buffer.timeout_triggered",
     server_events.AudioCommittedEvent: "input_audio_buffer.committed",
     server_events.AudioClearedEvent: "input_audio_buffer.cleared",
@@ -67,11 +65,11 @@ _PLAIN: dict[type[server_events.PlainEvent], str] = {
     server_events.OutputAudioStartedEvent: "output_audio_buffer.started",
     server_events.OutputAudioStoppedEvent: "output_audio_buffer.stopped",
     server_events.OutputAudioClearedEvent: "output_audio_buffer.cleared",
-    # Ours, and only for clients that request them:
+    # Our extensions, only for clients that request them:
     server_events.QueueUpdatedEvent: "parley.queue.updated",
     server_events.TranscriptionPartialEvent: "parley.input_audio_transcription.partial",
 }
-"""The wire types of the events that are sent field by field."""
+"""Wire types of the events that are encoded field by field."""
 
 
 def _session_events(event: server_events.SessionEvent) -> list[WireEvent]:
@@ -82,7 +80,7 @@ def _session_events(event: server_events.SessionEvent) -> list[WireEvent]:
             return [{"type": "session.updated", "session": encode_session(session)}]
         case (
             server_events.SessionEndedEvent() | server_events.ObeyedEvent()
-        ):  # of commands that this dialect does not have
+        ):  # confirm events that this dialect does not have
             return []
         case server_events.RateLimitsEvent(limit, remaining):
             requests = {"name": "requests", "limit": limit, "remaining": remaining, "reset_seconds": 0.0}
@@ -96,6 +94,9 @@ def _session_events(event: server_events.SessionEvent) -> list[WireEvent]:
 
 def _input_events(event: server_events.InputEvent) -> list[WireEvent]:
     match event:
+        case server_events.SpeechStoppedEvent(item_id, end_ms, probability):
+            stopped = {"type": "input_audio_buffer.speech_stopped", "item_id": item_id, "audio_end_ms": end_ms}
+            return [stopped if probability is None else {**stopped, "parley": _over_probability(probability)}]
         case server_events.DtmfReceivedEvent(key, at_s):
             return [{"type": "input_audio_buffer.dtmf_event_received", "event": key, "received_at": at_s}]
         case server_events.TranscriptionCompletedEvent(item_id, transcript, seconds):
@@ -111,7 +112,7 @@ _TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
 
 def _transcribed(item_id: str, transcript: str, seconds: float) -> list[WireEvent]:
-    """One delta with the whole transcript: earlier words may have been revised, and a delta can't be taken back."""
+    """Encode a transcript as one delta: earlier words may have been revised, and a delta can't be taken back."""
     head = {"item_id": item_id, "content_index": 0}
     usage = {"type": "duration", "seconds": round(seconds, 3)}
     deltas = [{"type": f"{_TRANSCRIPTION}.delta", **head, "delta": transcript}] if transcript else []
@@ -146,7 +147,7 @@ def _response_events(event: server_events.ResponseEvent) -> list[WireEvent]:
         case server_events.AudioDeltaEvent(ref, pcm):
             delta = pybase64.b64encode(pcm).decode("ascii")
             return [{"type": "response.output_audio.delta", **_content(ref), "delta": delta}]
-        case server_events.AudioAlignmentEvent(ref, marks):  # ours: only a client that asked for it gets it
+        case server_events.AudioAlignmentEvent(ref, marks):  # our extension, only for clients that enabled it
             return [{"type": "parley.output_audio.alignment", **_content(ref), "marks": marks}]
         case server_events.MessageDoneEvent(ref, item, text, previous_id):
             return [
@@ -174,7 +175,7 @@ def _call_events(event: server_events.CallEvent) -> list[WireEvent]:
 
 
 def _output_item(moment: str, ref: server_events.OutputItemRef, item: Item, previous_id: str | None) -> list[WireEvent]:
-    """``response.output_item`` and, where the conversation keeps the item, ``conversation.item``: added, or done."""
+    """Return ``response.output_item`` and, if the conversation contains the item, ``conversation.item`` events."""
     head = {"response_id": ref.response_id, "output_index": ref.index}
     output: WireEvent = {"type": f"response.output_item.{moment}", **head, "item": encode_item(item)}
     kept = [_item_event(moment, item, previous_id)] if ref.kept else []
@@ -182,7 +183,9 @@ def _output_item(moment: str, ref: server_events.OutputItemRef, item: Item, prev
 
 
 def _item_event(moment: str, item: Item, previous_id: str | None) -> WireEvent:
-    """``previous_item_id`` is sent as null for the first item: some clients tell null from absent."""
+    """Return an item event. ``previous_item_id`` is null for the first item, since some clients distinguish null from
+    absent.
+    """
     return {"type": f"conversation.item.{moment}", "previous_item_id": previous_id, "item": encode_item(item)}
 
 
@@ -213,7 +216,7 @@ def _called(ref: server_events.OutputItemRef, call_id: str) -> WireEvent:
 
 
 def encode_session(view: server_events.SessionView) -> WireEvent:
-    """A session object."""
+    """Return a session object."""
     options: WireEvent = msgspec.to_builtins(view.options)
     options["tools"] += view.tool_servers
     kind = "realtime.session"
@@ -256,7 +259,7 @@ def _status_details(view: server_events.ResponseView) -> WireEvent:
 
 
 def _usage(usage: server_events.ResponseUsage) -> WireEvent:
-    """Cached tokens are the prompt's first ones, of whatever kind; the protocol's split takes them for text."""
+    """Return the usage object. Cached tokens of any kind count as text in the protocol's breakdown."""
     output = usage.text_tokens + usage.audio_tokens
     typed = usage.input_tokens - usage.audio_input_tokens - usage.image_tokens
     kinds = {"text_tokens": typed, "audio_tokens": usage.audio_input_tokens, "image_tokens": usage.image_tokens}
@@ -271,8 +274,14 @@ def _usage(usage: server_events.ResponseUsage) -> WireEvent:
 
 
 def _ledger(view: server_events.ResponseView) -> WireEvent:
-    """Return where the time to first audio went: ours, not the protocol's."""
+    """Return the parts of the time to first audio: an extension of the protocol."""
     terms = {name: round(ms, 3) for name, ms in (view.ledger or {}).items()}
     ahead = {"ahead_ms": round(view.ahead_ms, 3)} if view.ahead_ms else {}
     turn = {} if view.turn_ms is None else {"turn_ms": round(view.turn_ms, 3)}
-    return {"ledger": {"ttfa_ms": round(view.ttfa_ms or 0.0, 3), "terms_ms": terms, **ahead, **turn}}
+    over = _over_probability(view.over_probability)
+    return {"ledger": {"ttfa_ms": round(view.ttfa_ms or 0.0, 3), "terms_ms": terms, **ahead, **turn, **over}}
+
+
+def _over_probability(probability: float | None) -> WireEvent:
+    """Return how sure the end-of-turn model was that the turn was over: ours, not the protocol's."""
+    return {} if probability is None else {"over_probability": round(probability, 3)}

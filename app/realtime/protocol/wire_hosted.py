@@ -1,4 +1,4 @@
-"""Items and events of MCP tools, as the Realtime protocol has them in JSON. Stateless."""
+"""JSON of the Realtime protocol's items and events for MCP tools. Stateless."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WireEvent = dict[str, Any]
 
 
 def encode_hosted(item: HostedItem) -> dict[str, Any]:
-    """An item of the protocol's: none of these has a status."""
+    """Return an item in the protocol's format. These items have no status."""
     match item:
         case ToolListItem(id=id, server_label=server_label, tools=tools):
             return {"id": id, "type": "mcp_list_tools", "server_label": server_label, "tools": list(tools)}
@@ -41,7 +41,7 @@ def encode_hosted(item: HostedItem) -> dict[str, Any]:
 def hosted_events(
     event: server_events.HostedToolEvent, item_event: Callable[[str, Item, str | None], WireEvent]
 ) -> list[WireEvent]:
-    """``item_event`` makes ``conversation.item.added`` and ``done``."""
+    """Return the wire events. ``item_event`` creates ``conversation.item.added`` and ``done``."""
     match event:
         case server_events.ToolListBegunEvent(item, previous_id):
             begun = {"type": "mcp_list_tools.in_progress", "item_id": item.id}

@@ -1,4 +1,4 @@
-"""Conversation items of the OpenAI Realtime GA protocol, to and from ours. Stateless."""
+"""Conversion of conversation items from and to the OpenAI Realtime GA protocol. Stateless."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from app.refusal import Refusal
 
 _MAX_PARTS = 64
 _MAX_NAME = 128
-"""Characters of an id, or of a function's name."""
+"""Maximum characters of an id or a function's name."""
 _DETAILS = 16
-"""Characters of a picture's ``detail``: the protocol has three words."""
+"""Maximum characters of an image's ``detail``."""
 _IMAGE_CHARS = MAX_IMAGE_BYTES * 4 // 3 + 64
 
 
@@ -84,12 +84,12 @@ class _ApprovalResponse(Struct, frozen=True):
 
 
 def decode_item(tree: dict[str, Any], path: str) -> NewItem:
-    """A client's item; one without an id gets one. Raises Refusal that names the field."""
+    """Convert a client's item, adding an id if it has none. Raises Refusal, which names the field."""
     match tree.get("type"):
         case "message":
             message = _convert(tree, _Message, path)
             if not 1 <= len(message.content) <= _MAX_PARTS:
-                raise Refusal("invalid_value", f"{path}.content must hold 1 to {_MAX_PARTS} parts.", f"{path}.content")
+                raise Refusal("invalid_value", f"{path}.content must have 1 to {_MAX_PARTS} parts.", f"{path}.content")
             parts = (_part(part, message.role, f"{path}.content[{i}]") for i, part in enumerate(message.content))
             return RawMessage(_id(message.id, path), message.role, tuple(parts))
         case "function_call":
@@ -109,11 +109,11 @@ def decode_item(tree: dict[str, Any], path: str) -> NewItem:
                 id=_id(response.id, path), approval_request_id=request_id, approve=response.approve, reason=reason
             )
         case other:
-            raise Refusal("invalid_value", f"{path}.type {other!r:.60} is no item that is served here.", f"{path}.type")
+            raise Refusal("invalid_value", f"{path}.type {other!r:.60} is not supported.", f"{path}.type")
 
 
 def decode_input(tree: Any, path: str) -> NewItem | ItemReference:
-    """An entry of ``response.input``: an item, or a reference to one."""
+    """Convert an entry of ``response.input``: an item, or a reference to one."""
     if not isinstance(tree, dict):
         raise Refusal("invalid_type", f"{path} must be an object.", path)
     item = cast("dict[str, Any]", tree)
@@ -123,9 +123,10 @@ def decode_input(tree: Any, path: str) -> NewItem | ItemReference:
 
 
 def encode_item(item: Item, sounds: tuple[bytes, ...] | None = None) -> dict[str, Any]:
-    """An item as the protocol shows it; sound, and most of what a camera saw, only when it is asked for; videos never.
+    """Return an item in the protocol's format. Videos are left out.
 
-    ``sounds`` are then what was heard in it, part by part (``audio_formats.sounds_of``).
+    Audio and most camera frames are included only if ``sounds`` is given: the item's audio, part by part
+    (``audio_formats.sounds_of``).
     """
     if isinstance(item, HostedItem):
         return encode_hosted(item)
@@ -160,12 +161,12 @@ def _encode_content(content: Content, role: Speaker, sounds: Iterator[bytes] | N
 
 
 def _base64(data: bytes) -> orjson.Fragment:
-    """Megabytes that need no look for what a string must not hold."""
+    """Return base64 as a JSON string without scanning megabytes for characters to escape."""
     return orjson.Fragment(b'"' + pybase64.b64encode(data) + b'"')
 
 
 def picture_url(url: str, path: str) -> str:
-    """A picture's data URI. Raises Refusal for one that is too long."""
+    """Return an image's data URI. Raises Refusal if it is too long."""
     if len(url) > _IMAGE_CHARS:
         raise Refusal("invalid_value", f"{path}: the image is too large.", path)
     return url
@@ -188,7 +189,7 @@ def _part(part: _Part, role: Speaker, path: str) -> MessageText | RawAudio | Raw
         case "output_audio" if role == "assistant":
             return MessageText(_needed(part.transcript, f"{path}.transcript"))
         case _:
-            message = f"{path}.type {part.type!r:.60} is no content of a {role} message."
+            message = f"{path}.type {part.type!r:.60} is not a content type of a {role} message."
             raise Refusal("invalid_value", message, f"{path}.type")
 
 

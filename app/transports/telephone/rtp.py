@@ -50,6 +50,10 @@ class RtpStream(asyncio.DatagramProtocol):
         self._hosts = hosts
         self._began = began
         self._place = (offer.host, offer.port)
+        self._placed = asyncio.Event()
+        """Set once there is a place to send sound to, or the call is over."""
+        if offer.port:
+            self._placed.set()
         self._received = asyncio.Queue[Pcm | str | None](MOST_WAITING)
         self._receiver = AudioReceiver(self._add, RATE_HZ, self._decode, RATE_HZ)
         self._transport: asyncio.DatagramTransport | None = None
@@ -80,6 +84,7 @@ class RtpStream(asyncio.DatagramProtocol):
         self._hosts = hosts
         if moved:
             self._place = (offer.host, offer.port)
+            self._placed.set()
         if self._transport is None or self._transport.is_closing():
             return
         self._stay()
@@ -97,7 +102,7 @@ class RtpStream(asyncio.DatagramProtocol):
             packet = RtpPacket.parse(data)
         except (ValueError, IndexError, struct.error):
             return
-        if packet.payload_type == self.offer.law:
+        if packet.payload_type == self.offer.payload_type:
             self._place = addr[:2]  # a telephone behind a NAT sends from another place than it says
             if self.offer.speaks:
                 self._receiver.add(packet)
@@ -106,6 +111,7 @@ class RtpStream(asyncio.DatagramProtocol):
 
     def hang_up(self) -> None:
         """The caller has hung up. May be called twice."""
+        self._placed.set()
         if self._received.full():
             self._received.get_nowait()
         self._received.put_nowait(None)
@@ -117,6 +123,7 @@ class RtpStream(asyncio.DatagramProtocol):
             yield one
 
     async def send(self, pcm: Pcm) -> None:
+        await self._placed.wait()
         if self._ticks < self._now() - RATE_HZ // 10:
             self._part = np.zeros(-len(pcm) % FRAME, np.int16)  # what is less than a packet would wait for the end
         samples = np.concatenate([self._part, pcm])
@@ -169,7 +176,7 @@ class RtpStream(asyncio.DatagramProtocol):
             marker = 1
         self._sequence = (self._sequence + 1) & 0xFFFF
         packet = RtpPacket(
-            payload_type=self.offer.law,
+            payload_type=self.offer.payload_type,
             marker=marker,
             sequence_number=self._sequence,
             timestamp=(self._first_tick + self._ticks) & 0xFFFFFFFF,

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import secrets
+import socket
 import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from app.refusal import Closed, Refusal
@@ -21,7 +23,7 @@ from app.telemetry import audit, log, log_failure
 from app.transports.disconnect import Disconnect
 from app.transports.telephone.call_control import HANG_UP
 from app.transports.telephone.rtp import RtpStream
-from app.transports.telephone.sdp import RtpOffer, answer_to, offer_of
+from app.transports.telephone.sdp import UNKNOWN, RtpOffer, answer_to, name_in, offer_of, own_offer
 from app.transports.telephone.sip_message import VERSION, NotSip, SipMessage, response, tag_of, uri_of
 from app.transports.telephone.telephones import Telephones
 from engine import ConfigError
@@ -33,6 +35,9 @@ T1_S, T2_S = 0.5, 4.0
 """The first wait for an answer, and the longest between two tries (RFC 3261, 17)."""
 
 GIVE_UP_S = 64 * T1_S
+
+LOOK_UP_S = 4.0
+"""Seconds in which the name of an offer's host must be found; the exchange repeats its INVITE meanwhile."""
 
 REFER_S = 10.0
 """Seconds that the other side may take to hang up once it has handed a call on."""
@@ -78,7 +83,8 @@ class Dialog:
         if offer != self._described:
             self._described = offer
             self._version = self._version + 1
-        body = answer_to(offer, self._sip.host, self.stream.port, self._session, self._version)
+        describe = partial(answer_to, offer) if offer.port else own_offer
+        body = describe(self._sip.host, self.stream.port, self._session, self._version)
         kind = ("content-type", "application/sdp")
         self.answer(200, "OK", ("contact", self._sip.contact), ("allow", METHODS), kind, body=body)
 
@@ -200,8 +206,28 @@ class Sip(asyncio.DatagramProtocol):
         except NotSip:
             return  # keep-alives are two line ends
         try:
-            self._take(message, addr)
+            name = name_in(message.body)
+            if name is None:
+                self._take(message, addr)
+            elif len(self.parts) < 2 * MOST_CALLS:
+                self.begin(self._look_up(message, addr, name))
         except Exception:  # noqa: BLE001 - one datagram must not end the listener, and is logged with its place
+            log_failure("sip.bug")
+
+    async def _look_up(self, message: SipMessage, addr: Any, name: str) -> None:
+        """Take a message once the name in its SDP has an address. One without is taken unchanged, and refused."""
+        try:
+            async with asyncio.timeout(LOOK_UP_S):
+                family = socket.AF_INET6 if ":" in addr[0] else socket.AF_INET
+                loop = asyncio.get_running_loop()
+                found = await loop.getaddrinfo(name, 0, family=family, type=socket.SOCK_DGRAM)
+            body = message.body.replace(name.encode(), str(found[0][4][0]).encode())
+            message = replace(message, body=body)
+        except (OSError, UnicodeError, TimeoutError) as error:
+            log("sip.unknown_host", error=type(error).__name__)
+        try:
+            self._take(message, addr)
+        except Exception:  # noqa: BLE001 - as in datagram_received
             log_failure("sip.bug")
 
     def _take(self, message: SipMessage, addr: Any) -> None:
@@ -243,6 +269,9 @@ class Sip(asyncio.DatagramProtocol):
             self._changed(invite, dialog, dialog.stream, addr)
         elif tag_of(invite.get("to")):
             self.send(response(invite, 481, "Call/Transaction Does Not Exist"), addr)
+        elif unsupported := ", ".join(invite.all("require")):
+            more = ("unsupported", unsupported)  # the caller repeats the INVITE without them (RFC 3261, 8.2.2.3)
+            self.send(response(invite, 420, "Bad Extension", secrets.token_hex(8), more), addr)
         elif len(self._dialogs) >= MOST_CALLS:
             self.send(response(invite, 503, "Service Unavailable", secrets.token_hex(8), ("retry-after", "5")), addr)
         else:
@@ -271,16 +300,22 @@ class Sip(asyncio.DatagramProtocol):
     def _confirmed(self, ack: SipMessage, dialog: Dialog) -> None:
         dialog.confirmed.set()
         asked = not dialog.invite.body and ack.cseq[0] == dialog.invite.cseq[0]
-        if asked and ack.body and dialog.stream is not None:
-            with suppress(Refusal):  # then everything stays as it is
-                offer = offer_of(ack.body)
-                dialog.stream.redirect(offer, {offer.host, dialog.address[0]})
+        if not asked or dialog.stream is None:
+            return
+        try:
+            offer = offer_of(ack.body)
+        except Refusal:
+            if dialog.stream.offer is UNKNOWN:  # there is no place to send sound to
+                dialog.stream.hang_up()
+            return
+        dialog.stream.redirect(offer, {offer.host, dialog.address[0]})
 
     async def _serve(self, dialog: Dialog) -> None:
         """One call to its end."""
         name = dialog.invite.get("call-id")
         try:
-            await self._carry(dialog, offer_of(dialog.invite.body), name)
+            body = dialog.invite.body
+            await self._carry(dialog, offer_of(body) if body else UNKNOWN, name)
         except Closed as closed:
             dialog.answer(503, "Service Unavailable", ("retry-after", "5"))
             audit("telephone.refused", call=name[:80], code=closed.code)

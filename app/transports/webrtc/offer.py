@@ -1,14 +1,18 @@
 """A client's SDP offer, checked and reduced before a connection is made for it.
 
-Offers come with any number of candidates, also none: the client's first check tells where it is. Source: RFC 8829.
+A section that cannot be served is rejected in the answer, and the others are answered. Offers come with any number of
+candidates, also none: the client's first check tells where it is. Source: RFC 8829, 5.3.1.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass
 
 from aiortc import RTCSessionDescription
+from aiortc.codecs import CODECS
+from aiortc.rtcpeerconnection import find_common_codecs
 from aiortc.sdp import MediaDescription, SessionDescription
 
 from app.refusal import Refusal
@@ -20,14 +24,77 @@ MAX_CANDIDATES = 64
 MAX_LINES = {"": 1500, "a=rtpmap:": 128, "a=rtcp-fb:": 256, "a=ssrc": 256, "a=candidate:": MAX_CANDIDATES}
 """Lines that begin so, or of any kind: what aiortc makes of some grows with the square of their number."""
 
-MAX_MEDIA = {"audio": 1, "video": 1, "application": 1}
+SERVED = frozenset({"audio", "video", "application"})
+"""Kinds of media. One section of each is served, and the others are rejected."""
+UNNAMED = "parley-"
+"""The beginning of the names of sections that the offer gives none."""
+HEAD = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n"
+ANYWHERE = "c=IN IP4 0.0.0.0"
+_MEDIA = re.compile(r"m=(\S+) (\d{1,5}) (\S+) (\S.*)")
+_SECTION = re.compile(r"(?m)^(?=m=)")
+_TRANSPORT = ("a=ice-ufrag", "a=ice-pwd", "a=fingerprint", "a=setup")
+_READ = frozenset(
+    {*_TRANSPORT, "a=ice-options", "a=max-message-size", "a=msid", "a=rtcp-mux", "a=rtpmap", "a=rtcp-fb"}
+    | {"a=sctpmap", "a=sctp-port", "a=ssrc-group", "a=sendrecv", "a=sendonly", "a=recvonly", "a=inactive"}
+)
+_WEAK = re.compile(r"a=fingerprint:(?:md2|md5|sha-1|sha-224) ", re.IGNORECASE)
+"""Hashes that are never relied on: a client may offer one in addition to a good one."""
 _FINGERPRINT = re.compile(r"(sha-256|sha-384|sha-512) [0-9a-f]{2}(:[0-9a-f]{2})+", re.IGNORECASE)
 _UFRAG, _PASSWORD, _MID = re.compile(r"[!-~]{4,256}"), re.compile(r"[!-~]{22,256}"), re.compile(r"[!-~]{1,32}")
 _IDS = frozenset(map(str, range(1, 256)))
 """Ids of header extensions; the packets that carry them have one byte for each."""
 
 
-def checked(sdp: str) -> RTCSessionDescription:
+@dataclass(slots=True)
+class _Section:
+    """A media section of an offer: its first line, and those of its lines that aiortc can read."""
+
+    kind: str
+    protocol: str
+    formats: str
+    lines: list[str]
+    offered: bool
+    """Whether it has a port, or takes that of its bundle."""
+    mid: str
+    """Its name; one of ours, which the answer leaves out, where the offer has none."""
+    served: bool = False
+
+    @property
+    def text(self) -> str:
+        return "\r\n".join([f"m={self.kind} 9 {self.protocol} {self.formats}", ANYWHERE, *self.lines, ""])
+
+    @property
+    def rejection(self) -> str:
+        """The section of an answer that does not serve it (RFC 8829, 5.3.1)."""
+        mid = [] if self.mid.startswith(UNNAMED) else [f"a=mid:{self.mid}"]
+        return "\r\n".join([f"m={self.kind} 0 {self.protocol} {self.formats}", ANYWHERE, "a=inactive", *mid, ""])
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An offer that can be answered: the sections that are served, and those that are not."""
+
+    sdp: str
+    """The offer of the served sections, as aiortc takes it."""
+    sections: tuple[_Section, ...]
+    bundle: tuple[str, ...]
+    """The names of the served sections that share a transport."""
+
+    @property
+    def description(self) -> RTCSessionDescription:
+        return RTCSessionDescription(self.sdp, "offer")
+
+    def answer(self, sdp: str) -> str:
+        """Return aiortc's answer to the served sections, with each other section rejected in its place."""
+        head, *served = _SECTION.split(sdp)
+        group = f"a=group:BUNDLE {' '.join(self.bundle)}\r\n" if self.bundle else ""
+        head = re.sub(r"a=group:BUNDLE.*\r\n", group, head)
+        left = iter(served)
+        texts = [next(left) if section.served else section.rejection for section in self.sections]
+        return head + re.sub(rf"a=mid:{UNNAMED}\d+\r\n", "", "".join(texts))
+
+
+def checked(sdp: str) -> Offer:
     """The offer as aiortc takes it, with candidates of plain addresses only. Raises Refusal."""
     if len(sdp) > MAX_CHARS:
         raise _bad(f"is longer than {MAX_CHARS // 1024} kB")
@@ -35,67 +102,139 @@ def checked(sdp: str) -> RTCSessionDescription:
     for start, most in MAX_LINES.items():
         if sum(line.startswith(start) for line in lines) > most:
             raise _bad(f"has more than {most} lines that begin with {start!r}" if start else f"has over {most} lines")
-    kept = "\r\n".join(filter(_is_kept, lines)) + "\r\n"
-    try:
-        parsed = SessionDescription.parse(kept)
-    except Exception:  # noqa: BLE001 - aiortc's parser raises whatever it stumbles over, StopIteration among it
-        raise _bad("is not valid") from None
-    _check_media(parsed.media)
-    _check_bundle(parsed)
-    if not all(_FINGERPRINT.fullmatch(line) for line in re.findall(r"(?m)^a=fingerprint:(.*?)\r?$", kept)):
-        raise _bad("has a fingerprint that is none of SHA-256, SHA-384 and SHA-512")
-    return RTCSessionDescription(kept, "offer")
+    head, *media = _grouped(lines)
+    sections = [_section(i, lines) for i, lines in enumerate(media)]
+    bundle = _bundle(head, sections)
+    _share_transport(head, sections, bundle)
+    _choose(sections)
+    served = [section for section in sections if section.served]
+    shared = tuple(mid for mid in bundle if mid in {section.mid for section in served})
+    group = [f"a=group:BUNDLE {' '.join(shared)}"] if shared else []
+    kept = [line for line in head if _name(line) in ("a=ice-lite", "a=ice-options", "a=msid-semantic")]
+    text = HEAD + "\r\n".join([*kept, *group, ""]) + "".join(section.text for section in served)
+    _parsed(text)
+    return Offer(text, tuple(sections), shared)
 
 
-def _check_media(media: list[MediaDescription]) -> None:
-    for one in media:
-        if one.kind not in MAX_MEDIA:
-            raise _bad(f"has media of the unknown kind {one.kind[:20]!r}")
-        secured = one.dtls is not None and one.dtls.fingerprints
-        if not secured or one.ice is None or not _matches(_UFRAG, one.ice.usernameFragment):
-            raise _bad("has media without a DTLS fingerprint or ICE credentials")
-        if not _matches(_PASSWORD, one.ice.password):
-            raise _bad("has media without an ICE password of 22 to 256 characters")
-        if one.kind == "application" and (one.profile == "DTLS/SCTP" or one.sctp_port not in range(1, 65536)):
-            raise _bad("has a data channel without an SCTP port")
-    for kind, most in MAX_MEDIA.items():
-        if sum(one.kind == kind for one in media) > most:
-            raise _bad(f"has more than {most} {kind} section")
-    sound = next((one for one in media if one.kind == "audio"), None)
-    if sound is None or not any(codec.mimeType.lower() == "audio/opus" for codec in sound.rtp.codecs):
-        raise _bad("has no audio section with Opus")
+def _grouped(lines: list[str]) -> list[list[str]]:
+    """The lines above the sections, and those of each section."""
+    groups: list[list[str]] = [[]]
+    for line in lines:
+        if line.startswith("m="):
+            groups.append([])
+        groups[-1].append(line.rstrip())
+    return groups
 
 
-def _check_bundle(offer: SessionDescription) -> None:
-    """aiortc looks for the first section of a bundle by its name, and takes for granted that it is there, once."""
-    mids = [one.rtp.muxId for one in offer.media]
-    bundled = [mid for group in offer.group if group.semantic == "BUNDLE" for mid in group.items]
+def _section(index: int, lines: list[str]) -> _Section:
+    """Raises Refusal."""
+    first = _MEDIA.fullmatch(lines[0])
+    if first is None:
+        raise _bad("is not valid")
+    kind, port, protocol, formats = first.groups()
+    named = [line.partition(":")[2] for line in lines if _name(line) == "a=mid"]
+    mid = named[0] if named else f"{UNNAMED}{index}"
+    offered = int(port) > 0 or "a=bundle-only" in lines
+    numbers = {line.split(":")[1].split(" ")[0] for line in lines if line.startswith("a=rtpmap:")}
+    kept = [line for line in lines[1:] if _is_kept(line, numbers)]
+    return _Section(kind, protocol, formats, [*kept, f"a=mid:{mid}"], offered, mid)
+
+
+def _bundle(head: list[str], sections: list[_Section]) -> list[str]:
+    """The names of the sections that share a transport. aiortc takes for granted that each is there, once."""
+    mids = [section.mid for section in sections]
+    groups = [line.split()[1:] for line in head if line.startswith("a=group:BUNDLE")]
+    bundled = [mid for group in groups[:1] for mid in group]
     if len(set(mids)) != len(mids) or not all(_matches(_MID, mid) for mid in mids):
         raise _bad("has sections without a mid of their own")
     if len(set(bundled)) != len(bundled) or not set(bundled) <= set(mids):
         raise _bad("bundles what is none of its sections")
+    return bundled
+
+
+def _share_transport(head: list[str], sections: list[_Section], bundle: list[str]) -> None:
+    """Complete each section's transport: by the lines above all sections, and by the first section of its bundle
+    (RFC 9143, 7.1)."""
+    by_mid = {section.mid: section for section in sections}
+    for mid in [*bundle, *(by_mid.keys() - {*bundle})]:
+        section = by_mid[mid]
+        first = by_mid[bundle[0]].lines if mid in bundle else []
+        for name in _TRANSPORT:
+            if not any(_name(line) == name for line in section.lines):
+                section.lines += [line for line in head if _name(line) == name] or [
+                    line for line in first if _name(line) == name
+                ]
+        section.lines = [line for line in section.lines if not _WEAK.match(line)]
+
+
+def _choose(sections: list[_Section]) -> None:
+    """Mark the sections that are served: the first of each kind that can be. Raises Refusal."""
+    for section in sections:
+        known = section.kind in SERVED and section.offered
+        if known and not any(one.served and one.kind == section.kind for one in sections):
+            _check_transport(section)
+            [media] = _parsed(HEAD + section.text).media
+            section.served = _can_be_served(media)
+    if not any(section.served and section.kind == "audio" for section in sections):
+        raise _bad("has no audio section with Opus")
+
+
+def _parsed(sdp: str) -> SessionDescription:
+    try:
+        return SessionDescription.parse(sdp)
+    except Exception:  # noqa: BLE001 - aiortc's parser raises whatever it stumbles over, StopIteration among it
+        raise _bad("is not valid") from None
+
+
+def _can_be_served(media: MediaDescription) -> bool:
+    match media.kind:
+        case "audio":
+            return any(codec.mimeType.lower() == "audio/opus" for codec in media.rtp.codecs)
+        case "video":
+            return bool(find_common_codecs(CODECS["video"], media.rtp.codecs))
+        case _:
+            return media.profile != "DTLS/SCTP" and media.sctp_port in range(1, 65536)
+
+
+def _check_transport(section: _Section) -> None:
+    """Raises Refusal."""
+    values = {name: [line.partition(":")[2] for line in section.lines if _name(line) == name] for name in _TRANSPORT}
+    if not all(values.values()) or not _matches(_UFRAG, values["a=ice-ufrag"][-1]):
+        raise _bad("has media without a DTLS fingerprint or ICE credentials")
+    if not _matches(_PASSWORD, values["a=ice-pwd"][-1]):
+        raise _bad("has media without an ICE password of 22 to 256 characters")
+    if not all(_matches(_FINGERPRINT, one) for one in values["a=fingerprint"]):
+        raise _bad("has a fingerprint that is none of SHA-256, SHA-384 and SHA-512")
 
 
 def _matches(pattern: re.Pattern[str], text: str | None) -> bool:
     return text is not None and pattern.fullmatch(text) is not None
 
 
-def _is_kept(line: str) -> bool:
-    """Candidates of names are dropped: looking them up would ask the network, and their checks tell the address.
+def _name(line: str) -> str:
+    """A line's type, and its name where it is an attribute: ``a=mid``."""
+    return line.partition(":")[0] if line.startswith("a=") else line[:2]
 
-    So does the end of candidates: those that the offer lacks show by their checks too. Addresses and ports that nothing
-    can be sent to are no way to a client, and header extensions whose number no packet can carry tell nothing.
+
+def _is_kept(line: str, numbers: set[str]) -> bool:
+    """Whether aiortc can read an attribute: others are skipped. ``numbers`` are the payload types with a codec.
+
+    Candidates of names are dropped: looking them up would ask the network, and their checks tell the address. So does
+    the end of candidates: those that the offer lacks show by their checks too. Addresses and ports that nothing can be
+    sent to are no way to a client, and header extensions whose number no packet can carry tell nothing.
     """
-    name, _, value = line.strip().partition(":")
+    name, _, value = line.partition(":")
     match name:
-        case "a=end-of-candidates":
-            return False
         case "a=candidate":
             return _is_way(value.split())
         case "a=extmap":
-            return value.partition(" ")[0].partition("/")[0] in _IDS
+            return value.partition(" ")[0].partition("/")[0] in _IDS and len(value.split()) == 2
+        case "a=fmtp":
+            return value.partition(" ")[0] in numbers
+        case "a=ssrc":
+            return ":" in value
         case _:
-            return True
+            return name in _READ
 
 
 def _is_way(fields: list[str]) -> bool:

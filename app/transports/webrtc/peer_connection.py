@@ -114,7 +114,7 @@ class PeerConnection:
         try:
             async with asyncio.timeout(GATHER_S):
                 with self._answerable():
-                    await connection.setRemoteDescription(offer)
+                    await connection.setRemoteDescription(offer.description)
                 self._receiver.attach(transceiver.receiver)
                 for one in connection.getTransceivers():
                     if one.kind == "video":
@@ -128,11 +128,11 @@ class PeerConnection:
             raise Closed("unavailable", "The server's own addresses were not found in time; try again.") from None
         if connection.sctp is not None:
             bound_messages(connection.sctp, self._refuse)
-        sdp = connection.localDescription.sdp
-        if "a=candidate:" not in sdp:
+        answer = connection.localDescription.sdp
+        if "a=candidate:" not in answer:
             message = "The server has no UDP port for another call: those of server.ice_ports are taken, or its TURN "
             raise Closed("no_port", message + "server does not answer. Try again later.")
-        return sdp
+        return offer.answer(answer)
 
     async def messages(self) -> AsyncGenerator[Received]:
         """Yield what the client says and shows, until the connection is closed. A client never says goodbye here."""

@@ -1,1 +1,1 @@
-"""Launchers start worker processes: locally, on a Ray cluster, or in this process for tests."""
+"""Launchers start workers: as local processes, on a Ray cluster, or in this process (for tests)."""

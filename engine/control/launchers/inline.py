@@ -1,7 +1,7 @@
-"""Workers as tasks of the server's own process: for tests and for embedding. Their steps hold up the event loop.
+"""Workers as tasks of the server's own process, for tests and embedding. Their steps block the event loop.
 
-A blocking step that never returns cannot be ended here: its worker is replaced, and its thread stays as long as the
-process does. One that holds Python's lock holds the server too.
+A blocking step that never returns cannot be ended: its worker is replaced, and its thread stays until the process ends.
+If that step holds the GIL, the server hangs as well.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ log = logging.getLogger(__name__)
 
 
 class InlineLauncher:
-    """A launcher whose workers live here."""
+    """A launcher of workers in this process."""
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self._serving: dict[str, asyncio.Task[None]] = {}
 
     async def start(self, task: messages.Task, worker: RemoteWorker) -> None:
-        """Build a worker for a task; it says hello on the worker's link. Raises ConfigError."""
+        """Build a worker for a task; it sends Hello on its link. Raises ConfigError."""
         if task.worker.python is not None:
-            raise ConfigError("workers[].python: a worker in the server's own process has the server's interpreter")
+            raise ConfigError(
+                "workers[].python: workers in the server's own process cannot use another interpreter; remove the key"
+            )
         build = load("engine.worker.process", "stage_loader", "build")
         serve = load("engine.worker.process", "stage_loader", "serve")
         inner: list[Any] = []
@@ -57,9 +59,9 @@ class InlineLauncher:
         except EngineError as error:
             link.send(messages.Refused(error.code, str(error)))
         except Exception:
-            log.exception("the worker %s broke", task.id)
+            log.exception("the worker %s failed", task.id)
         finally:
-            link.close()  # as at the end of a process: whoever waits for it learns at once
+            link.close()  # as when a process ends: its requests fail at once
 
     async def stop(self, worker: RemoteWorker) -> None:
         worker.close()

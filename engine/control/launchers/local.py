@@ -1,4 +1,4 @@
-"""Workers as processes of this machine, each on one end of an unnamed socket pair: no address, no token to leak."""
+"""Workers as processes of this machine, connected by an unnamed socket pair: no address, and no token to leak."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from engine.deployment.config import ClusterSpec
 from engine.ipc import interpreter, links, messages, spawn
 from engine.ipc.protocol_version import VERSION
 
-REAPED_S = 1.0  # from the end of a process's link to its exit status
-GRACE_S = 2.0  # from Stop to SIGKILL: a step takes far less
+REAPED_S = 1.0  # maximum time from the end of a process's link to its exit status
+GRACE_S = 2.0  # time from Stop to SIGKILL: a step takes far less
 
 
 def processor_time(pid: int) -> ProcessorTime | None:
-    """Return what a process's first thread has had, by Linux's own count; time that the machine's host took is waited
-    for."""
+    """Return the processor time of a process's main thread as counted by Linux; None if unknown.
+
+    Steal time of a virtual machine counts as waiting.
+    """
     try:
         computed_ns, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
         on_disk = uninterruptible(Path(f"/proc/{pid}/stat").read_text())
@@ -31,14 +33,14 @@ def processor_time(pid: int) -> ProcessorTime | None:
 
 
 def uninterruptible(stat: str) -> bool:
-    """Whether Linux's line about a process says so: it waits for a disk, or a page. Its name may hold anything."""
+    """Whether a process's ``stat`` line says that it waits for a disk or a page. Its name may contain anything."""
     return stat.rpartition(")")[2].split()[0] == "D"
 
 
 def stolen_s(file: Path = Path("/proc/stat")) -> float:
-    """Return how long this virtual machine wanted processors that its host gave to others: Linux's steal time.
+    """Return the steal time: how long this virtual machine waited for processors that its host gave to others.
 
-    It counts as waiting, of all processors together: nobody tells which process it was taken from.
+    It is the sum of all processors, because Linux does not report it per process.
     """
     try:
         _, *jiffies = file.read_text().partition("\n")[0].split()
@@ -48,7 +50,7 @@ def stolen_s(file: Path = Path("/proc/stat")) -> float:
 
 
 async def crashed(process: asyncio.subprocess.Process) -> bool:
-    """Whether a process that is gone ended by itself, as by an invalid access to memory; not if somebody killed it."""
+    """Whether a process that is gone crashed, as by a segmentation fault, and was not killed from outside."""
     try:
         async with asyncio.timeout(REAPED_S):
             return await process.wait() not in (0, -signal.SIGKILL, -signal.SIGTERM)
@@ -57,15 +59,15 @@ async def crashed(process: asyncio.subprocess.Process) -> bool:
 
 
 class LocalLauncher:
-    """A launcher of worker processes. They die with the socket, so a killed server leaves none behind."""
+    """A launcher of local worker processes. They end with the socket, so a killed server leaves none behind."""
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self._processes: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self, task: messages.Task, worker: RemoteWorker) -> None:
-        """Start a process for a task; it says hello on the worker's link when it is warm.
+        """Start a process for a task. It sends Hello on its link when it is warm.
 
-        Raises ConfigError where it is to have an interpreter that can run none.
+        Raises ConfigError if the worker's own interpreter cannot run it.
         """
         python = task.worker.python
         if python is not None:
@@ -96,7 +98,7 @@ class LocalLauncher:
         link.send(task)
 
     async def stop(self, worker: RemoteWorker) -> None:
-        """End a worker and wait until its process is gone."""
+        """Stop a worker and wait until its process has ended."""
         worker.close()
         process = self._processes.pop(worker.id, None)
         if process is None:
@@ -105,7 +107,7 @@ class LocalLauncher:
             with suppress(TimeoutError):
                 async with asyncio.timeout(0 if worker.fenced else GRACE_S):
                     await process.wait()
-        finally:  # cancelled meanwhile, it is killed as well
+        finally:  # also if this call is cancelled
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.kill()

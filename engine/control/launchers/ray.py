@@ -1,8 +1,8 @@
-"""Workers on the nodes of a Ray cluster. Ray places them; what they say goes over our own link, not through Ray.
+"""Workers on the nodes of a Ray cluster. Ray only places them; messages use Parley's own connection.
 
-Each worker has a named actor that asks for the worker's ``resources`` and holds its process: when the actor or its node
-is gone, so is the process, and the link tells. A worker that is started again is placed anew, as soon as there is a
-node for it. Parley must be installed on every node.
+Each worker has a named actor that requests the worker's ``resources`` and starts its process. When the actor or its
+node is gone, the process ends and its connection closes. A restarted worker is placed again, as soon as a node has
+room. Parley must be installed on every node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.deployment.config import ClusterSpec
 from engine.errors import StageUnavailable
 from engine.ipc import messages, spawn
 
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read when ray is imported; nothing leaves the cluster
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read when ray is imported: no usage reports
 
 import ray
 from ray.exceptions import RayError
@@ -31,16 +31,16 @@ NAMESPACE = "parley"
 
 
 class RayLauncher:
-    """A launcher of workers on a cluster, which it finds at ``cluster.address``."""
+    """A launcher of workers on the Ray cluster at ``cluster.address``."""
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self._address = cluster.address or "auto"
-        self._run = secrets.token_hex(4)  # two servers may share a cluster, and names are the cluster's
+        self._run = secrets.token_hex(4)  # two servers may share a cluster, where actor names are global
         self._connecting = asyncio.Lock()
         self._actors: dict[str, Any] = {}
 
     async def start(self, task: messages.Task, worker: RemoteWorker) -> None:
-        """Have a worker placed. Raises StageUnavailable when Ray cannot."""
+        """Place and start a worker. Raises StageUnavailable if Ray cannot."""
         came: asyncio.Future[JoiningWorker] = asyncio.get_running_loop().create_future()
         token = secrets.token_hex(32).encode()
         listener = JoinListener(token, lambda joining: joining.drop() if came.done() else came.set_result(joining))
@@ -57,7 +57,7 @@ class RayLauncher:
         await joining.start(task, worker)
 
     async def stop(self, worker: RemoteWorker) -> None:
-        """End a worker and give back what it had of the cluster."""
+        """Stop a worker and release its cluster resources."""
         worker.close()
         actor = self._actors.pop(worker.id, None)
         if actor is not None:
@@ -68,7 +68,7 @@ class RayLauncher:
             ray.init(self._address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
 
     async def _place(self, task: messages.Task, worker: RemoteWorker, address: tuple[str, int], token: bytes) -> None:
-        """Wait until an actor has started the process: for ever, if no node has what it needs."""
+        """Wait until an actor has started the process: forever if no node has the resources."""
         wanted = dict(task.worker.resources)
         options: dict[str, Any] = {
             "name": f"{self._run}.{worker.id}",
@@ -95,15 +95,15 @@ class RayLauncher:
 
 
 def _place() -> type:
-    """The class of the actor: one process, which ends with it.
+    """Return the actor's class. It owns one process, which ends with it.
 
-    A class of a function is sent to the node as it is. A class of this module would be imported there, by a process of
-    Ray's that searches the folder it was started in first.
+    Ray sends a class that is defined in a function to the node by value. A class of this module would be imported there
+    by a Ray process, which searches the folder it was started in first.
     """
 
     class Place:
         def start(self, python: str | None, offer: list[str], defaults: dict[str, str], token: bytes) -> int:
-            """Start the process; its id. The token goes through a pipe: it is in no file and on no command line."""
+            """Start the process and return its id. A pipe keeps the token out of files and the command line."""
             read, write = os.pipe()
             os.write(write, token)
             os.close(write)

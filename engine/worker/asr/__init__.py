@@ -1,1 +1,1 @@
-"""Speech recognition: what the recognizers of several libraries share."""
+"""Speech recognition (ASR): code that the recognizers of several libraries share."""

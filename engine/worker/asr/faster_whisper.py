@@ -1,7 +1,7 @@
-"""A Whisper model in CTranslate2's format: the check of its folder, its languages, and how faster-whisper loads it.
+"""Whisper models in CTranslate2 format: folder check, languages, and loading with faster-whisper.
 
-The folder has the files that Systran publishes (also of distilled models): `model.bin`, `config.json`,
-`tokenizer.json`, `vocabulary.txt` or `vocabulary.json`.
+The folder holds the files that Systran publishes (also for distilled models): `model.bin`, `config.json`,
+`tokenizer.json`, and `vocabulary.txt` or `vocabulary.json`.
 """
 
 from __future__ import annotations
@@ -22,45 +22,49 @@ from engine.worker.stage import StageConfig
 
 USE = "asr.faster_whisper"
 MULTILINGUAL = 51_865
-"""The least number of tokens of a model of many languages; English models have fewer."""
+"""Smallest vocabulary of a multilingual model; English-only models have fewer tokens."""
 LONGEST_PROMPT = 223
-"""Tokens of a prompt: half of the decoder's context, less the token that begins it."""
+"""Maximum prompt length in tokens: half of the decoder's context, minus the start-of-prompt token."""
 _Kind = TypeVar("_Kind")
 _MARKS = ("<|endoftext|>", "<|startoftranscript|>", "<|transcribe|>", "<|notimestamps|>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FasterWhisperOptions(EarsOptions):
-    """The ``options`` of the stage."""
+    """Stage ``options`` of ``asr.faster_whisper``."""
 
     languages: tuple[str, ...] = ()
-    """Languages that users speak, as BCP 47. With one, the model listens for it; with several, it detects which of them
-    a clip is in. Empty: every language of the model."""
+    """Languages that users speak (BCP 47). With one language, the model transcribes in it. With several, it detects
+    which of them each clip is in. Empty: all languages of the model.
+    """
     prompt: str = ""
-    """Words that are likely, such as names and terms. Whisper continues in the prompt's style."""
+    """Likely words, such as names and technical terms. Whisper continues in the style of the prompt."""
     beam_size: int = 5
-    """Transcripts that are followed at once, as the library does by default. 1 saves little time and makes more errors
-    in noise."""
+    """Beam width of the decoder; 5 is the library's default. A width of 1 saves little time and makes more errors in
+    noise.
+    """
     compute_type: str = "auto"
-    """How CTranslate2 computes: int8, int8_float32, int8_float16, int16, float16, bfloat16 or float32. `auto` is int8
-    on a CPU, float16 on a GPU."""
+    """CTranslate2's compute type: int8, int8_float32, int8_float16, int16, float16, bfloat16 or float32. `auto` is int8
+    on a CPU and float16 on a GPU, or float32 where the device does not support that type.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class WhisperFolder:
-    """A folder that has all files of a model."""
+    """A complete model folder."""
 
     path: Path
     languages: tuple[str, ...]
-    """The languages that the model knows."""
+    """Languages that the model supports."""
     marks: Mapping[str, int]
-    """The numbers of tokens that are no text."""
+    """Ids of the special tokens."""
 
     def load(self, config: StageConfig, options: FasterWhisperOptions) -> Any:
-        """Return the library's model.
+        """Load the model with faster-whisper.
 
-        Raises ConfigError for a missing library, or a device or type that it cannot compute on, WeightsError for
-        damaged files.
+        Raises:
+            ConfigError: The library is missing, or it does not support the device or the compute type.
+            WeightsError: Files are damaged, or the tokenizer belongs to another model.
         """
         library = installed(USE, "faster_whisper", "faster-whisper", "whisper")
         device, index = _device(config.device)
@@ -76,12 +80,12 @@ class WhisperFolder:
         except Exception as error:  # the library tokenizers raises this type itself
             raise unloadable(f"The speech model in {self.path}", error) from error
         if any(model.hf_tokenizer.token_to_id(mark) != number for mark, number in self.marks.items()):
-            raise WeightsError(f"{self.path}/tokenizer.json belongs to another model: fetch all files of one model.")
+            raise WeightsError(f"{self.path}/tokenizer.json belongs to another model. Download all files of one model.")
         return model
 
 
 def whisper_options(options: Mapping[str, Any]) -> FasterWhisperOptions:
-    """Return the options of the stage. Raises ConfigError."""
+    """Parse and check the stage's options. Raises ConfigError."""
     built = build(FasterWhisperOptions, dict(options), "options")
     if not 1 <= built.beam_size <= 20:
         raise ConfigError(f"options.beam_size: must be from 1 to 20 (got {built.beam_size})")
@@ -89,19 +93,21 @@ def whisper_options(options: Mapping[str, Any]) -> FasterWhisperOptions:
 
 
 def whisper_folder(folder: Path | None) -> WhisperFolder:
-    """Check a model's folder. Raises ConfigError without one, WeightsError for missing or damaged files."""
+    """Check a model folder. Raises ConfigError if none is given, WeightsError for missing or damaged files."""
     folder = weights_folder(folder, USE, "a Whisper model in CTranslate2's format")
     vocabulary = next((path for path in sorted(folder.glob("vocabulary.*")) if path.is_file()), None)
     files = {name: folder / name for name in ("model.bin", "config.json", "tokenizer.json")}
     missing = [name for name, path in files.items() if not path.is_file()]
     missing += [] if vocabulary else ["vocabulary.txt"]
     if missing or vocabulary is None:
-        raise WeightsError(f"The model folder {folder} has no {', '.join(missing)}: copy or fetch all of it.")
+        raise WeightsError(
+            f"The model folder {folder} has no {', '.join(missing)}. Copy or download the complete folder."
+        )
     tokens = _tokens(vocabulary)
     numbers = {token: number for number, token in enumerate(tokens)}
     if not_whisper := [mark for mark in _MARKS if mark not in numbers]:
         raise WeightsError(
-            f"{vocabulary} has no {not_whisper[0]}, so it is incomplete, or of another model than Whisper."
+            f"{vocabulary} has no {not_whisper[0]}. The file is incomplete, or does not belong to a Whisper model."
         )
     language_ids = _decoded(files["config.json"], _Config).lang_ids
     if len(tokens) < MULTILINGUAL:
@@ -112,7 +118,7 @@ def whisper_folder(folder: Path | None) -> WhisperFolder:
 
 
 class _Config(msgspec.Struct):
-    """The part of `config.json` that is read here."""
+    """Fields of `config.json` that this module reads."""
 
     lang_ids: list[int]
 
@@ -134,16 +140,14 @@ def _decoded(path: Path, kind: type[_Kind]) -> _Kind:
 
 
 def _unreadable(path: Path) -> WeightsError:
-    return WeightsError(f"{path} cannot be read, or is incomplete: fetch it again.")
+    return WeightsError(f"{path} cannot be read or is incomplete. Download it again.")
 
 
 def _device(device: str) -> tuple[str, int]:
-    """Return the library's name of a device, and its number."""
+    """Return the library's name of a device, and its index."""
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda"):
-        raise ConfigError(
-            f"{USE} computes on the cpu or on NVIDIA GPUs, not on {device}: correct the worker's `devices`"
-        )
+        raise ConfigError(f"{USE} supports the CPU and NVIDIA GPUs, not {device}. Change the worker's `devices`.")
     return kind, int(index or 0)
 
 
@@ -152,10 +156,12 @@ def _compute_type(wanted: str, device: str) -> str:
     try:
         known = sorted(library.get_supported_compute_types(device))
     except (RuntimeError, ValueError) as error:
-        raise ConfigError(f"{USE}: CTranslate2 cannot use the device {device} here ({error!s:.120})") from error
+        raise ConfigError(
+            f"{USE}: CTranslate2 cannot use the device {device} on this machine ({error!s:.120})"
+        ) from error
     chosen = {"cpu": "int8", "cuda": "float16"}[device] if wanted == "auto" else wanted
     if chosen not in known and wanted != "auto":
         raise ConfigError(
-            f"options.compute_type: {wanted!r:.40} cannot be used on {device} (known: {', '.join(known)})"
+            f"options.compute_type: {wanted!r:.40} is not supported on {device} (supported: {', '.join(known)})"
         )
     return chosen if chosen in known else "float32"

@@ -1,6 +1,6 @@
-"""Streaming ears of Moonshine as they lie in a folder, and the library moonshine-voice that loads them.
+"""Streaming Moonshine models: folder check, and loading with the library moonshine-voice.
 
-The names of files are those that Moonshine AI publishes. Knows no request and no schedule.
+File names are the ones that Moonshine AI publishes.
 """
 
 from __future__ import annotations
@@ -27,28 +27,32 @@ _FILES = (
     "decoder_kv.ort",
 )
 _TIMES = "decoder_kv_with_attention.ort"
-"""The network that gives the time of each word, beside those."""
+"""Optional decoder network that also gives the time of each word."""
 _SIZES = ("tiny", "base", "small", "medium")
 _LANGUAGES = ("ar", "de", "en", "es", "ja", "ko", "uk", "vi", "zh")
-"""Languages that Moonshine is published for."""
+"""Languages for which Moonshine publishes models."""
 _OTHERS_TOKENS_PER_S = 13.0
-"""Languages that are not written in Latin letters take more tokens for a second than English's 6.5."""
+"""Decoder token limit per second of audio for models other than English; the library's default is 6.5, which is too low
+for other scripts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MoonshineEars:
-    """``architecture`` is one of the library's ModelArch."""
+    """A complete folder of a streaming model."""
 
     folder: Path
     architecture: str
+    """Name of a member of the library's ``ModelArch``."""
     languages: tuple[str, ...]
     times: bool
-    """Whether it tells when each word was said."""
+    """Whether the model reports the time of each word."""
 
     def transcriber(self) -> Any:
-        """A transcriber of the library. Raises ConfigError without the library, WeightsError for damaged ears."""
+        """Return the library's transcriber. Raises ConfigError without the library, WeightsError for damaged files."""
         library, api = moonshine_library("transcriber"), moonshine_library("moonshine_api")
-        # Its own detector of voices is one for all users, and remembers the last one's: with 0 all is taken for speech.
+        # The library's voice activity detector is shared by all users and keeps state between them. Threshold 0
+        # disables it.
         options = {"vad_threshold": "0", "return_audio_data": "false", "word_timestamps": str(self.times).lower()}
         if self.languages != ("en",):
             options["max_tokens_per_second"] = f"{_OTHERS_TOKENS_PER_S}"
@@ -59,21 +63,30 @@ class MoonshineEars:
 
 
 def moonshine_library(module: str) -> Any:
-    """A module of the package; never the one that opens a microphone. Raises ConfigError where it is not there."""
+    """Import a module of the package, never the one that opens a microphone.
+
+    Raises ConfigError if the package is not installed or cannot be loaded.
+    """
     try:
         return installed(USE, f"moonshine_voice.{module}", "moonshine-voice", "moonshine")
     except OSError as error:
         raise ConfigError(
-            f"{USE}: moonshine-voice cannot be loaded here, it needs glibc 2.34 ({error!s:.200})"
+            f"{USE}: moonshine-voice cannot be loaded on this machine; it needs glibc 2.34 or later ({error!s:.200})"
         ) from error
 
 
 def moonshine_ears(folder: Path | None, languages: Sequence[str] = ()) -> MoonshineEars:
-    """The speech model in a folder, or in one beneath it. Raises WeightsError where something is missing."""
+    """Find the speech model in a folder or its subfolders.
+
+    ``languages`` overrides the languages in the folder's name. Raises ConfigError without a folder, WeightsError for
+    missing or damaged files.
+    """
     folder = weights_folder(folder, USE, "a Moonshine model")
     found = next(iter(sorted(path.parent for path in folder.rglob("tokenizer.bin"))), folder)
     if missing := [name for name in _FILES if not (found / name).is_file() or not (found / name).stat().st_size]:
-        raise WeightsError(f"The model folder {found} has no {', '.join(missing)}; fetch all of a streaming model.")
+        raise WeightsError(
+            f"The model folder {found} has no {', '.join(missing)}. Download the complete streaming model."
+        )
     _check_config(found / _CONFIG)
     named = _named(folder, found)
     size = next((size for size in _SIZES if size in named), "tiny")
@@ -82,17 +95,17 @@ def moonshine_ears(folder: Path | None, languages: Sequence[str] = ()) -> Moonsh
 
 
 def _named(folder: Path, found: Path) -> list[str]:
-    """The words in the names of the folders, which tell a model's size and language."""
+    """Return the words in the folder names, which include the model's size and language."""
     names = (folder.name, *found.relative_to(folder).parts)
     return [word for name in names for word in name.lower().replace("_", "-").split("-")]
 
 
 def _check_config(path: Path) -> None:
-    """The library would go on without what is not in it."""
+    """Check the fields that the library needs, because it continues silently without them. Raises WeightsError."""
     try:
         config: Mapping[str, Any] = json.loads(path.read_bytes())
         whole = all(isinstance(config[key], int) and config[key] > 0 for key in ("depth", "decoder_dim", "vocab_size"))
     except (ValueError, KeyError, TypeError):
         whole = False
     if not whole:
-        raise WeightsError(f"{path} is not a Moonshine configuration, or is incomplete: fetch it again.")
+        raise WeightsError(f"{path} is not a Moonshine configuration or is incomplete. Download it again.")

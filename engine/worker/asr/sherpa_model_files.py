@@ -1,7 +1,6 @@
-"""A folder of ears as the project k2-fsa/sherpa-onnx publishes them: its networks by their names, tokens, languages.
+"""Model folders as the project k2-fsa/sherpa-onnx publishes them: finds networks by name, tokens and languages.
 
-The library ends the process where the metadata of a network, or the table of tokens, is not what it needs: so both are
-looked up here. Knows no kind of network.
+sherpa-onnx terminates the process if metadata or tokens are missing, so these functions check them first.
 """
 
 from __future__ import annotations
@@ -16,38 +15,53 @@ from engine.worker.libraries.sherpa import LANGUAGES
 
 
 def network_of(folder: Path, part: str) -> Path | None:
-    """The network of a part: ``encoder.onnx``, ``encoder-epoch-99.int8.onnx``, ``tiny.en-encoder.onnx``. Of a quantized
-    and a full one the quantized, which is as good."""
+    """Return the network of a part, or None.
+
+    ``part`` "encoder" matches ``encoder.onnx``, ``encoder-epoch-99.int8.onnx`` and ``tiny.en-encoder.onnx``. A
+    quantized network is preferred, because it is as accurate and faster.
+    """
     named = re.compile(rf"(.*-)?{part}([-.].*)?\.onnx")
     return _preferred([path for path in folder.glob("*.onnx") if named.fullmatch(path.name)])
 
 
 def only_network_of(folder: Path) -> Path | None:
-    """Ears of one network, whatever it is called."""
+    """Return the network of a single-network model, whatever its name, or None."""
     return _preferred([*folder.glob("*.onnx")])
 
 
 def whole(folder: Path, parts: Mapping[str, Path | None]) -> dict[str, Path]:
-    """All parts of ears. Raises WeightsError for those that are not there: the folder is half copied."""
+    """Return all parts of a model. Raises WeightsError if any is missing."""
     if missing := [part for part, path in parts.items() if path is None or not path.exists()]:
-        raise WeightsError(f"The model folder {folder} has no {', '.join(missing)}: copy or fetch all of it.")
+        raise WeightsError(
+            f"The model folder {folder} has no {', '.join(missing)}. Copy or download the complete folder."
+        )
     return {part: path for part, path in parts.items() if path is not None}
 
 
 def needed_metadata(
     network: Path, numbers: Iterable[str] = (), lists: Iterable[str] = (), wanted: str = "a sherpa-onnx model"
 ) -> Mapping[str, str]:
-    """A network's metadata. Raises WeightsError where a number or a list that the library needs is not in it."""
+    """Return a network's metadata.
+
+    Args:
+        network: The ONNX file.
+        numbers: Keys that must hold non-negative integers.
+        lists: Keys that must not be empty.
+        wanted: Name of the model type, for the error message.
+
+    Raises:
+        WeightsError: A required key is missing or not a number.
+    """
     metadata = metadata_of(network)
     missing = [key for key in numbers if not metadata.get(key, "").isdigit()]
     missing += [key for key in lists if not metadata.get(key)]
     if missing:
-        raise WeightsError(f"{network} has no metadata on its {', '.join(missing)}: it is not part of {wanted}.")
+        raise WeightsError(f"{network} lacks the metadata {', '.join(missing)}, so it is not part of {wanted}.")
     return metadata
 
 
 def tokens_of(folder: Path, count: int = 0) -> Path:
-    """The table of tokens, which has ``count`` of them at least. Raises WeightsError for none, or a cut one."""
+    """Return the path of the token table. Raises WeightsError if it is missing or has fewer than ``count`` tokens."""
     found = next(iter(sorted([*folder.glob("tokens.txt"), *folder.glob("*-tokens.txt")])), None)
     if found is None:
         raise WeightsError(f"The model folder {folder} has no tokens.txt.")
@@ -55,20 +69,20 @@ def tokens_of(folder: Path, count: int = 0) -> Path:
         lines = found.read_text("utf-8").split("\n")
         most = max((int(line.split()[-1]) for line in lines if line.strip()), default=-1)
     except ValueError as error:
-        raise WeightsError(f"{found} is not a table of tokens, or is incomplete: fetch it again.") from error
+        raise WeightsError(f"{found} is not a token table or is incomplete. Download it again.") from error
     if most + 1 < count:
-        raise WeightsError(f"{found} has {most + 1} of {count} tokens, so it is incomplete: fetch it again.")
+        raise WeightsError(f"{found} has only {most + 1} of {count} tokens. Download it again.")
     return found
 
 
 def languages_of(folder: Path, languages: Sequence[str] = ()) -> tuple[str, ...]:
-    """The languages that ears understand: those that are told, else those in the folder's name."""
+    """Return the given languages, or else the ones in the folder's name."""
     named = [part for part in re.split(r"[-_.]", folder.name) if part in LANGUAGES.values()]
     return tuple(languages) or tuple(named)
 
 
 def in_capitals(tokens: Path) -> bool:
-    """Whether ears write capital letters alone."""
+    """Return whether all tokens of a model are in capital letters."""
     lines = tokens.read_text("utf-8").split("\n")
     return "".join(line.split()[0] for line in lines if line.strip() and line[0] != "<").isupper()
 

@@ -1,7 +1,7 @@
-"""Ears of sherpa-onnx that hear whole clips, as they lie in a folder: which model they are, their files and languages.
+"""sherpa-onnx models that transcribe whole clips: recognizes the model type from its files, and checks them.
 
-Known by their files, as the project publishes them: NeMo's transducers (Parakeet) and CTC, zipformers (transducers),
-Whisper, Moonshine, SenseVoice, Paraformer and Qwen3-ASR.
+Supports NeMo transducers (Parakeet) and CTC, zipformer transducers, Whisper, Moonshine, SenseVoice, Paraformer and
+Qwen3-ASR, with the file names that the project publishes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from engine.worker.libraries.weights_folder import weights_folder
 
 USE = "asr.sherpa_offline"
 QWEN3_LONGEST_S, QWEN3_TOKENS = 20.0, 256
-"""The most seconds and tokens for its 512 positions: 13 a second of sound, and the words. The library's own 128 tokens
-cut fast speech off."""
+"""Longest clip in seconds, and its maximum tokens. The model has 512 positions: 13 per second of audio, the rest for
+text. The library's default of 128 tokens truncates fast speech.
+"""
 
 _ZIPFORMERS = ("zipformer", "conformer")
-"""The kinds of icefall that hear whole clips; one that streams says how many frames it looks at, its T."""
+"""Model types of icefall that transcribe whole clips. Streaming exports have the metadata key T (frames per chunk)."""
 _WHISPER = (
     "n_mels", "n_text_layer", "n_text_ctx", "n_text_state", "n_vocab", "sot", "eot", "blank_id", "translate",
     "transcribe", "is_multilingual", "no_timestamps", "no_speech",
@@ -59,18 +60,18 @@ _MERGED = {"encoder": "encoder_model.ort", "decoder": "decoder_model_merged.ort"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineEars(SherpaModel):
-    """A model that transcribes whole clips."""
+    """Speech recognition model that transcribes whole clips."""
 
     recognizer = "OfflineRecognizer"
     longest_s: float = LONGEST_S
-    """Seconds of the longest clip; a longer one is transcribed in parts."""
+    """Longest clip in seconds; longer ones are transcribed in parts."""
     invents: bool = False
-    """Whether it writes words where nobody speaks, so that it must get no silence."""
+    """Whether the model writes words for silence, so that silent clips must not reach it."""
     options: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Options of each stream."""
+    """Options that are set on each stream of the library."""
 
     def stream(self, recognizer: Any) -> Any:
-        """The library's stream for one clip."""
+        """Return the library's stream for one clip."""
         stream = recognizer.create_stream()
         for name, value in self.options.items():
             stream.set_option(name, value)
@@ -78,7 +79,10 @@ class OfflineEars(SherpaModel):
 
 
 def offline_ears(folder: Path | None, languages: Sequence[str] = ()) -> OfflineEars:
-    """Return the speech model in a folder. Raises WeightsError for missing files, ConfigError for unknown languages."""
+    """Find the speech model in a folder.
+
+    Raises WeightsError for missing or damaged files, ConfigError for unsupported languages.
+    """
     folder = weights_folder(folder, USE, "a speech recognition model of sherpa-onnx")
     if network_of(folder, "conv_frontend") or (folder / "tokenizer").is_dir():
         return _qwen3(folder, languages)
@@ -106,7 +110,7 @@ def _transducer(folder: Path, languages: Sequence[str]) -> OfflineEars:
 def _one_network(folder: Path, languages: Sequence[str]) -> OfflineEars:
     model = only_network_of(folder)
     if model is None:
-        raise WeightsError(f"The model folder {folder} has no network (*.onnx): copy or fetch all of it.")
+        raise WeightsError(f"The model folder {folder} has no network (*.onnx). Copy or download the complete folder.")
     match _check_kind(model, "EncDec", "sense_voice", "paraformer"):
         case "sense_voice":
             return _sense_voice(folder, model, languages)
@@ -132,7 +136,9 @@ def _whisper(folder: Path, encoder: Path, languages: Sequence[str]) -> OfflineEa
         codes = needed_metadata(encoder, lists=["all_language_tokens", "all_language_codes"])
         known = tuple(codes["all_language_codes"].split(","))
         if len(known) != len(codes["all_language_tokens"].split(",")):
-            raise WeightsError(f"{encoder} names and numbers different languages: fetch it again.")
+            raise WeightsError(
+                f"{encoder} has a different number of language codes and language tokens. Download it again."
+            )
         language = _one_of(known, languages)
     return _made(folder, "from_whisper", files, languages or known, language=language, invents=True)
 
@@ -143,9 +149,9 @@ def _moonshine(folder: Path, languages: Sequence[str]) -> OfflineEars:
 
 
 def _merged_moonshine(folder: Path, languages: Sequence[str]) -> OfflineEars:
-    """Read Moonshine as published since 2026: two files in ONNX Runtime's own format.
+    """Describe a Moonshine model as published since 2026: two files in ONNX Runtime's ORT format.
 
-    Its publisher has the tokens in `tokenizer.bin`; folders of sherpa-onnx have them in `tokens.txt`.
+    Moonshine AI ships the tokens as `tokenizer.bin`, sherpa-onnx as `tokens.txt`.
     """
     files = whole(folder, {part: folder / name for part, name in _MERGED.items()})
     tokenizer = folder / "tokenizer.bin"
@@ -187,7 +193,7 @@ def _check_json(path: Path) -> None:
     try:
         msgspec.json.decode(path.read_bytes(), type=dict[str, int])
     except msgspec.DecodeError as error:
-        raise WeightsError(f"{path} is not JSON, or is incomplete: fetch it again.") from error
+        raise WeightsError(f"{path} is not valid JSON or is incomplete. Download it again.") from error
 
 
 def _made(
@@ -199,7 +205,7 @@ def _made(
     invents: bool = False,
     **settings: Any,
 ) -> OfflineEars:
-    """Ears with a table of tokens, ``count`` of them."""
+    """Describe a model with a token table of at least ``count`` tokens."""
     tokens = tokens_of(folder, count)
     arguments = {**{name: str(path) for name, path in files.items()}, "tokens": str(tokens), **settings}
     return OfflineEars(
@@ -213,7 +219,7 @@ def _made(
 
 
 def _check_kind(network: Path, *kinds: str) -> str:
-    """Return which of these kinds a network is. Raises WeightsError for another."""
+    """Return which of ``kinds`` the network is. Raises WeightsError for other and for streaming networks."""
     metadata = metadata_of(network)
     model_type = metadata.get("model_type", "")
     streams = bool(metadata.get("T" if model_type.startswith(_ZIPFORMERS) else "chunk_shift"))
@@ -232,6 +238,6 @@ def _nemo_tokens(network: Path, *also: str) -> int:
 
 
 def _one_of(known: Sequence[str], languages: Sequence[str]) -> str:
-    """Return the language that alone is spoken, or "" if the model has to detect it. Raises ConfigError."""
+    """Return the language if exactly one is given, or "" if the model must detect it. Raises ConfigError."""
     codes = language_codes(languages, known)
     return codes[0] if len(codes) == 1 else ""

@@ -1,6 +1,6 @@
-"""Streaming speech models of sherpa-onnx in a folder: which kind they are, their files and their languages.
+"""Streaming speech recognition models of sherpa-onnx: recognizes the model type from its files, and checks them.
 
-The kinds are zipformers (transducers and CTC), Paraformer, and NeMo's cache-aware transducers and CTC.
+Supports zipformers (transducers and CTC), Paraformer, and NeMo's cache-aware transducers and CTC.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from engine.worker.libraries.weights_folder import weights_folder
 USE = "asr.sherpa"
 FRAME_S = 0.01
 NEMO = "EncDec"
-"""Beginning of the kinds of NeMo."""
+"""Prefix of NeMo's model types."""
 WHOLE_CLIPS = (NEMO, "whisper", "sense_voice", "paraformer")
-"""Beginnings of the kinds that hear whole clips."""
+"""Prefixes of the model types that transcribe whole clips."""
 
 _ZIPFORMER = (
     "encoder_dims",
@@ -58,37 +58,37 @@ _NEMO = (
     *(f"{cache}_dim{n}" for cache in _CACHES for n in (1, 2, 3)),
 )
 _PARAFORMER_TAIL_S = 1.3
-"""It looks at 0.6 s at a time, and takes the end of each with the next."""
+"""Paraformer decodes 0.6 s at a time, and decodes the end of each chunk with the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SherpaEars(SherpaModel):
-    """A model that transcribes a stream."""
+    """Speech recognition model that transcribes a stream."""
 
     recognizer = "OnlineRecognizer"
     tail_s: float
-    """Seconds of silence that must follow the last word, so that the model looks at it."""
+    """Seconds of silence that must follow the last word before the model decodes it."""
 
 
 class _Networks(NamedTuple):
-    """The networks of a folder."""
+    """Networks of a folder, and how the library loads them."""
 
     files: Mapping[str, Path]
-    """The arguments of the factory that name them."""
+    """Network files, by the names of the factory's arguments."""
     factory: str
     tail_s: float
     tokens: int = 0
-    """The number of tokens, if the networks tell it."""
+    """Number of tokens, or 0 if the metadata does not include it."""
 
 
 def sherpa_ears(folder: Path | None, languages: Sequence[str] = ()) -> SherpaEars:
-    """Return the speech model in a folder. Raises WeightsError for missing, damaged or other files."""
+    """Find the streaming model in a folder. Raises WeightsError for missing, damaged or unsupported files."""
     folder = weights_folder(folder, USE, "a speech recognition model of sherpa-onnx")
     networks = _networks(folder)
     tokens = tokens_of(folder, networks.tokens)
     arguments: dict[str, Any] = {name: str(path) for name, path in {**networks.files, "tokens": tokens}.items()}
     if networks.factory == "from_transducer":
-        arguments["temperature_scale"] = 1.0  # otherwise a token's score is not the logarithm of its probability
+        arguments["temperature_scale"] = 1.0  # makes each token's score its log-probability
     return SherpaEars(
         folder=folder,
         factory=networks.factory,
@@ -125,31 +125,33 @@ def _one_network(model: Path) -> _Networks:
 
 def _only(folder: Path) -> Path:
     if (only := only_network_of(folder)) is None:
-        raise WeightsError(f"The model folder {folder} has no encoder, decoder and joiner, nor a model.onnx.")
+        raise WeightsError(
+            f"The model folder {folder} has neither encoder, decoder and joiner networks nor a model.onnx."
+        )
     return only
 
 
 def _check_kind(hears: Path, wanted: str) -> None:
-    """Raises WeightsError for a network of another kind; one that says none is looked at further."""
+    """Raise WeightsError for a network of another model type. A network without a type passes."""
     if (kind := metadata_of(hears).get("model_type", wanted)) != wanted:
         hint = "; set use: asr.sherpa_offline" if kind.startswith(WHOLE_CLIPS) else ""
         raise WeightsError(f"{hears} has the model type {kind!r:.40}; {USE} needs {wanted} there{hint}.")
 
 
 def _check_streams(encoder: Path) -> None:
-    """Raises WeightsError for a zipformer that hears whole clips: it says nothing of the frames that it looks at."""
+    """Raise WeightsError for a zipformer that transcribes whole clips, which has no chunk length in its metadata."""
     metadata = metadata_of(encoder)
     if metadata.get("model_type") and not any(metadata.get(key) for key in ("T", "decode_chunk_len")):
         raise WeightsError(f"{encoder} transcribes whole clips; set use: asr.sherpa_offline.")
 
 
 def _zipformer_tail_s(hears: Path) -> float:
-    """Return the silence behind the last word: there has to be a whole chunk."""
+    """Return the silence needed after the last word: one full chunk and a margin."""
     return FRAME_S * (int(needed_metadata(hears, ["T"], _ZIPFORMER, "a streaming model")["T"]) + 10)
 
 
 def _is_streaming_nemo(network: Path) -> bool:
-    """Whether NeMo exported a network with its caches, so that it takes a stream chunk by chunk."""
+    """Return whether NeMo exported the network with its streaming caches."""
     metadata = metadata_of(network)
     return metadata.get("model_type", "").startswith(NEMO) and bool(metadata.get("chunk_shift"))
 

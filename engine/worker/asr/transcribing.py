@@ -1,4 +1,4 @@
-"""Code that all speech recognizers share: their options and description, audio input and transcript output."""
+"""Code that all speech recognizers share: options, stage description, audio input and transcript output."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
 ROW = 5 * MIC_RATE_HZ
-"""Samples that one step takes from a recording that arrives all at once."""
+"""Samples that one step takes from audio that arrives all at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarsOptions:
-    """The ``options`` of such a stage."""
+    """Stage ``options`` that all speech recognizers have."""
 
     languages: tuple[str, ...] = ()
-    """Languages that the model understands, as BCP 47. Empty: the languages in the folder's name."""
+    """Languages that the model should transcribe (BCP 47). Empty: the languages in the folder's name."""
 
 
 def ears_options(options: Mapping[str, Any]) -> EarsOptions:
-    """Return the options of such a stage. Raises ConfigError."""
+    """Parse the stage's options. Raises ConfigError."""
     return build(EarsOptions, dict(options), "options")
 
 
 def language_codes(languages: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the codes by which a model knows ``languages``, as "pt" for "pt-BR". Raises ConfigError for others."""
+    """Return a model's codes for ``languages``, such as "pt" for "pt-BR". Raises ConfigError for an unsupported one."""
     codes = tuple(language.partition("-")[0] for language in languages)
     for code in codes:
         if code not in known:
@@ -45,7 +45,7 @@ def language_codes(languages: Sequence[str], known: Sequence[str]) -> tuple[str,
 
 
 def ears_info(config: StageConfig, languages: tuple[str, ...], slots: int | None = None) -> StageInfo:
-    """Describe such a stage, which takes at most ``slots`` users."""
+    """Describe a speech recognition stage for at most ``slots`` concurrent users."""
     return StageInfo(
         takes=kinds(Speech),
         emits=kinds(Transcript),
@@ -57,7 +57,7 @@ def ears_info(config: StageConfig, languages: tuple[str, ...], slots: int | None
 
 
 async def pcm_of(inputs: AsyncIterator[Chunk], longest: int = 1 << 62) -> AsyncGenerator[Pcm]:
-    """Yield the user's speech as it arrives, int16 [samples] at MIC_RATE_HZ, in pieces of at most ``longest``."""
+    """Yield the user's speech as it arrives: int16 [samples] at MIC_RATE_HZ, at most ``longest`` samples at a time."""
     async for chunk in inputs:
         if isinstance(chunk, Speech):
             for at in range(0, len(chunk.pcm), longest):
@@ -70,7 +70,9 @@ def floats(pcm: Pcm) -> Wave:
 
 
 def transcript(req: StageRequest, spoken: WordTimes, over: bool) -> list[Chunk]:
-    """Return a partial transcript if its text has changed (``req.state.emitted``), or the final one once ``over``."""
+    """Return the final transcript if ``over``; otherwise a partial one if its text has changed since
+    ``req.state.emitted``.
+    """
     if over:
         req.done = True
         return [Transcript(spoken.text, final=True, understood=bool(spoken.text), words=spoken.words)]

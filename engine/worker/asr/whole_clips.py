@@ -1,6 +1,6 @@
-"""Base of recognizers that transcribe whole clips rather than a stream.
+"""Base class of recognizers that transcribe whole clips rather than a stream.
 
-While the user speaks, their clip is transcribed again and again as long as that is cheap, and once more at its end.
+While the user speaks, the growing clip is transcribed repeatedly as long as that is cheap, and once more at its end.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
 LONGEST_S = 29.0
-"""Whisper ignores everything after 29.5 s, and few models were trained on longer clips."""
+"""Longest clip in seconds. Whisper ignores audio after 30 s, and few models were trained on longer clips."""
 
 SHORTEST_S = 0.1
-"""Shorter clips hold no word, and some networks cannot take them."""
+"""Shortest clip in seconds. Shorter ones contain no word, and some networks reject them."""
 
 EVERY_S = 0.8
-"""Seconds of new sound after which a growing clip is worth transcribing again."""
+"""Seconds of new audio after which a growing clip is transcribed again."""
 
 MOST = 0.25
-"""Upper bound for the time that repeated transcription takes, as a share of the time in which the sound arrived."""
+"""Maximum time for repeated transcription, as a share of the duration of the new audio."""
 
 CUT_FRAME = MIC_RATE_HZ // 5
-"""Samples of the quiet stretch that is searched for where a clip that is too long is cut."""
+"""Frame length in samples when searching a long clip for its quietest place to cut."""
 
 
 @dataclass(slots=True)
@@ -48,9 +48,9 @@ class Clip:
     """Words of earlier parts, which are not transcribed again."""
     settled_samples: int = 0
     latest: WordTimes = NOTHING
-    """All words, as they were transcribed last."""
+    """All words as of the latest transcription."""
     emitted: str = ""
-    """The text that was sent last."""
+    """Text of the latest partial transcript sent."""
 
     @property
     def length_s(self) -> float:
@@ -58,7 +58,7 @@ class Clip:
 
     @property
     def new_s(self) -> float:
-        """Seconds that have not been transcribed yet."""
+        """Seconds of audio that have not been transcribed yet."""
         return (self.samples - self.decoded_samples) / MIC_RATE_HZ
 
     def take(self, pcm: Pcm) -> None:
@@ -66,12 +66,12 @@ class Clip:
         self.samples += len(pcm)
 
     def sound(self) -> Pcm:
-        """Return the whole clip, int16 [samples]."""
+        """Return the whole clip as int16 [samples]."""
         self.pieces = [np.concatenate(self.pieces)] if self.pieces else []
         return self.pieces[0] if self.pieces else np.empty(0, np.int16)
 
     def settle(self, samples: int) -> None:
-        """Settle the first ``samples``: they are not transcribed again."""
+        """Fix the transcript of the first ``samples``, and remove them from the clip."""
         rest = self.sound()[samples:]
         self.pieces = [rest]
         self.samples = len(rest)
@@ -81,24 +81,25 @@ class Clip:
 
 
 class WholeClips(ABC):
-    """Base of such stages.
+    """Base class of stages that transcribe whole clips.
 
-    A subclass implements ``describe`` (most often with ``ears_info``) and ``transcribe``, and loads its model in
-    ``__init__``. All users who have said enough since the last time are transcribed in one batch. A clip that is longer
-    than ``longest_s`` is transcribed in parts, which are cut where it is quiet.
+    A subclass implements ``describe`` (usually with ``ears_info``) and ``transcribe``, and loads its model in
+    ``__init__``. Clips that are due are transcribed in one batch. A clip longer than ``longest_s`` is transcribed in
+    parts, cut at a quiet place.
     """
 
     longest_s: float = LONGEST_S
-    """Seconds of the longest clip that the model can transcribe at once."""
+    """Longest clip, in seconds, that the model can transcribe at once."""
     invents: bool = False
-    """Whether the model writes words that nobody said. It gets no silent clips then, and texts that nobody can have
-    said are not understood: names of noises, as "[MUSIC]", loops, and more words than the clip has time for."""
+    """Whether the model writes words for silence and noise. If so, it gets no silent clips, and implausible transcripts
+    are dropped: names of noises such as "[MUSIC]", loops, and more words than the clip has time for.
+    """
 
     def __init__(self, config: StageConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self.info = self.describe(config)
         self._clock = clock
         self._share = 0.0
-        """Seconds that a second of sound takes to transcribe."""
+        """Measured seconds of computing per second of audio."""
 
     @classmethod
     @abstractmethod
@@ -110,14 +111,15 @@ class WholeClips(ABC):
         """Transcribe a batch of clips.
 
         Args:
-            clips: int16 [samples] each, at MIC_RATE_HZ, of SHORTEST_S to ``longest_s``.
+            clips: One int16 [samples] array per clip at MIC_RATE_HZ, of SHORTEST_S to ``longest_s``.
 
         Returns:
-            The words of each clip, in the order of the clips.
+            The words of each clip, in the order of ``clips``.
         """
 
     def warm_up(self) -> None:
-        noise = np.random.default_rng(0).integers(-2000, 2000, 2 * MIC_RATE_HZ, np.int16)  # silence would be left out
+        # Noise, because the speech gate would drop silence.
+        noise = np.random.default_rng(0).integers(-2000, 2000, 2 * MIC_RATE_HZ, np.int16)
         warm_up(self, 1, noise, steps=2)
 
     def open(self, req: StageRequest) -> None:
@@ -127,7 +129,9 @@ class WholeClips(ABC):
         return pcm_of(inputs)
 
     def deadline_s(self, reqs: Sequence[StageRequest]) -> float:
-        """Return ten times the length of the sound that one step transcribes, plus 10 s for a busy machine."""
+        """Return the watchdog's time limit: ten times the duration of the audio in one step, plus 10 s for a busy
+        machine.
+        """
         coming = {id(req): sum(map(len, req.pending)) for req in reqs}
         lengths = [min(req.state.samples + coming[id(req)], self._longest) for req in reqs]
         return 10 + 10 * sum(lengths) / MIC_RATE_HZ
@@ -147,7 +151,7 @@ class WholeClips(ABC):
         return round(self.longest_s * MIC_RATE_HZ)
 
     def _is_due(self, req: StageRequest) -> bool:
-        """Whether to transcribe a clip now: it has ended, it is too long, or its new sound is worth the cost."""
+        """Return whether to transcribe a clip now: it has ended, is too long, or has enough new audio."""
         clip: Clip = req.state
         if clip.length_s < SHORTEST_S:
             return False
@@ -156,7 +160,7 @@ class WholeClips(ABC):
         return clip.new_s >= EVERY_S and self._share * clip.length_s <= MOST * clip.new_s
 
     def _update(self, clips: Sequence[Clip]) -> None:
-        """Transcribe these clips, each up to the length that the model can take."""
+        """Transcribe the clips, each up to the length that the model can take."""
         began_s = self._clock()
         sounds = [clip.sound()[: _cut(clip.sound(), self._longest)] for clip in clips]
         results = self._transcribed(sounds)
@@ -180,16 +184,21 @@ class WholeClips(ABC):
         ]
 
     def _emit(self, req: StageRequest, cut: bool) -> list[Chunk]:
-        """Return the new words. After a cut nothing is sent: words of the first part alone would take back words of
-        the second one that were sent before."""
+        """Return the new transcript, if any.
+
+        After a cut nothing is sent, because a partial transcript of the first part alone would retract words of the
+        second.
+        """
         clip: Clip = req.state
         req.needs_input = clip.samples <= self._longest
         return [] if cut else transcript(req, clip.latest, over=req.ended)
 
 
 def _cut(pcm: Pcm, longest: int) -> int:
-    """Return the number of samples to transcribe at once: all, or up to the quietest place in the last third of
-    ``longest``."""
+    """Return how many samples to transcribe at once.
+
+    That is all of them, or up to the quietest place in the last third of ``longest``.
+    """
     if len(pcm) <= longest:
         return len(pcm)
     first = longest - longest // 3 // CUT_FRAME * CUT_FRAME

@@ -1,8 +1,7 @@
-"""Words out of the tokens that ears' libraries tell with a text: when each was said, and how likely it is.
+"""Computes word times and probabilities from the tokens that recognition libraries return with a text.
 
-Networks write their tokens in many ways (a space before a word, ``@@`` where it goes on, nothing between Chinese
-characters); what they have in common is the text. So tokens are laid along it, and where they do not make it up, no
-word has a time. Knows no recognizer.
+Networks mark word boundaries differently: a space before a word, ``@@`` for a continuation, or nothing between Chinese
+characters. So the tokens are aligned with the text. If they do not match it, no word gets a time.
 """
 
 from __future__ import annotations
@@ -14,24 +13,28 @@ from dataclasses import dataclass
 from engine.chunk import Word
 
 TOKEN_S = 0.25
-"""Seconds that a token lasts at the most, where the network does not tell."""
+"""Maximum duration of a token in seconds, if the network does not report it."""
 _NO_SPACES = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")  # Chinese, Japanese, Korean
 
 
 @dataclass(frozen=True, slots=True)
 class WordTimes:
-    """A text, and its words, where the network told when each was said: seconds from the clip's first sample."""
+    """A transcript with the times of its words."""
 
     text: str
     words: tuple[Word, ...] = ()
+    """Words with times in seconds from the clip's first sample; empty if the model reports no times."""
 
     def lower(self) -> WordTimes:
-        """Return the words in lower case."""
+        """Return a copy in lower case."""
         words = (Word(word.text.lower(), word.start_s, word.end_s, word.logprob) for word in self.words)
         return WordTimes(self.text.lower(), tuple(words))
 
     def after(self, other: WordTimes, offset_s: float) -> WordTimes:
-        """Both, one behind the other: this one was said ``offset_s`` later. No times where one of them has none."""
+        """Return ``other`` followed by this transcript, whose times are shifted by ``offset_s``.
+
+        The result has no times if either part has text without times.
+        """
         moved = tuple(
             Word(word.text, _round(word.start_s + offset_s), _round(word.end_s + offset_s), word.logprob)
             for word in self.words
@@ -44,7 +47,7 @@ NOTHING = WordTimes("")
 
 
 def joined(first: str, second: str) -> str:
-    """Two texts, with a space between them where their languages have one."""
+    """Join two texts, with a space unless Chinese, Japanese or Korean characters meet."""
     apart = bool(first and second) and not (_NO_SPACES.match(first[-1]) and _NO_SPACES.match(second[0]))
     return f"{first} {second}" if apart else first + second
 
@@ -56,7 +59,18 @@ def words_of(
     durations_s: Sequence[float] = (),
     logprobs: Sequence[float] = (),
 ) -> tuple[Word, ...]:
-    """The words of a text, by its tokens in their order. () where they do not tell their times, or not all of it."""
+    """Return the words of a text with their times, aligned from its tokens.
+
+    Args:
+        text: The transcript.
+        tokens: Its tokens in order.
+        starts_s: Start of each token in seconds.
+        durations_s: Duration of each token; estimated if absent.
+        logprobs: Log-probability of each token, if known.
+
+    Returns:
+        The words, or () if the tokens have no times or do not make up the text.
+    """
     if not tokens or len(starts_s) != len(tokens):
         return ()
     ends_s = _ends_s(starts_s, durations_s)

@@ -1,7 +1,6 @@
-"""Kernels in Triton for what a GPU spends its steps on. NVIDIA's GPUs have them unless a configuration says otherwise.
+"""Triton kernels for the most expensive operations on a GPU. Enabled by default on supported NVIDIA GPUs.
 
-``loading`` says what there is and whether this machine can have it; it imports no Triton. Each of the other files is
-one kernel and what launches it; ``launched`` is all of them. They are compared with plain torch on a CPU, where Triton
-interprets them, compiled ahead for two kinds of GPUs (`make kernels`), and run on a GPU (`make gpu`). They know no
-stage and no model.
+``nn.kernel_loading`` decides whether a device can use them, without importing Triton. Each file here has the kernels of
+one operation and their launch code; ``launched`` collects them. Tests compare them with plain torch on a CPU, where
+Triton interprets them. `make kernels` compiles them for two GPU types, and `make gpu` runs them.
 """

@@ -1,11 +1,10 @@
-"""Answers of experts in the order of their experts, and the blocks of rows that belong to one expert each, in one pass.
+"""Sorts expert assignments by expert and cuts them into blocks of one expert each, in one launch.
 
-How many blocks there are is the device's to know; the host launches as many as there could be, and those beyond the
-last end at once.
+The number of blocks is known only on the device. The host launches the maximum, and unused blocks return immediately.
 """
 
 # pyright: reportIndexIssue=false
-# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+# Where Triton is not installed, pyright does not know that functions with `triton.jit` can be indexed to launch them.
 
 from __future__ import annotations
 
@@ -16,25 +15,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 16  # of a block: the fewest that tensor cores multiply, and more than an expert gets in most steps
-AT_ONCE = 1024  # answers that a program looks at
+ROWS = 16  # rows per block: the minimum of tensor cores, and more than an expert gets in most steps
+AT_ONCE = 1024  # assignments that a program scans at once
 
 
 @dataclass(frozen=True, slots=True)
 class ByExpert:
-    """Answers [rows · top_k] in the ``order`` of their experts, of one expert as they came; their blocks of ``rows``:
-    whose each is [blocks], where it begins in that order, and where its expert ends. A block that is nobody's begins
-    where its expert has ended."""
+    """Assignments of rows to experts [rows · top_k], sorted by expert (stable), and cut into blocks."""
 
     order: Tensor
+    """Indices of the assignments, sorted by expert [rows · top_k]."""
     experts: Tensor
+    """Expert of each block [blocks]."""
     firsts: Tensor
+    """First sorted index of each block [blocks]. An unused block starts where its expert ends."""
     ends: Tensor
+    """Sorted index after the last of the block's expert [blocks]."""
     rows: int
+    """Maximum rows per block."""
 
     @classmethod
     def of(cls, experts: Tensor, count: int, rows: int = ROWS) -> ByExpert:
-        """``experts`` [rows, top_k] are below ``count``. Of one row each answer is a block: nobody is asked twice."""
+        """Sort ``experts`` [rows, top_k], which are below ``count``. For a single row, each assignment is a block."""
         chosen = experts.flatten()
         if len(experts) == 1:
             at = torch.arange(len(chosen), device=chosen.device)
@@ -47,8 +49,10 @@ class ByExpert:
 
 @triton.jit(do_not_specialize=["count"])
 def sort_by_expert_kernel(chosen, order, experts, firsts, ends, count, ROWS: tl.constexpr, AT_ONCE: tl.constexpr):
-    """The answers and the blocks of one expert. Of those before it, the blocks are fewer than their answers over ROWS
-    and one each, and so many are theirs."""
+    """Write the sorted assignments and the blocks of one expert.
+
+    Each earlier expert uses at most (assignments / ROWS) + 1 blocks, which gives the offset of this one's blocks.
+    """
     own, at = tl.program_id(0), tl.arange(0, AT_ONCE)
     before, mine = tl.zeros([AT_ONCE], tl.int32), tl.zeros([AT_ONCE], tl.int32)
     for start in range(0, count, AT_ONCE):
@@ -63,7 +67,7 @@ def sort_by_expert_kernel(chosen, order, experts, firsts, ends, count, ROWS: tl.
         tl.store(order + place + tl.cumsum(is_own, 0) - 1, (start + at).to(tl.int64), mask=is_own != 0)
         place += tl.sum(is_own, 0)
     block = first // ROWS + own
-    until = end // ROWS + own + 1  # of the last expert: as many as there are at most
+    until = end // ROWS + own + 1  # for the last expert, the total number of blocks
     for number in range(block, until):
         tl.store(experts + number, own.to(tl.int64))
         tl.store(firsts + number, (first + (number - block) * ROWS).to(tl.int64))

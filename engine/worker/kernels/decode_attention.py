@@ -1,13 +1,13 @@
-"""Attention of one query a row over its own slot's keys and values, where they lie: nothing is gathered or copied.
+"""Attention of one query per row over its slot's keys and values, read in place.
 
-Each row has its own length, so a long one costs the others nothing. Its positions are cut into stretches of SPLIT that
-are computed side by side and joined behind (Dao et al. 2023, "Flash-Decoding"). Where a row is cut depends on nothing
-but its own length: whoever is in a batch beside it, its sums are taken in the same order. Queries that share a head of
-keys are the rows of one product (Ainslie et al. 2023, grouped queries). Sums are float32.
+Each row has its own length, so a long row does not slow down the others. A row's positions are split into ranges of
+SPLIT that are computed in parallel and then combined (Dao et al. 2023, "Flash-Decoding"). The ranges depend only on the
+row's length, so the order of summation does not depend on the batch. Query heads that share a key head form the rows of
+one matrix product (grouped-query attention, Ainslie et al. 2023). Sums are float32.
 """
 
 # pyright: reportIndexIssue=false
-# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+# Where Triton is not installed, pyright does not know that functions with `triton.jit` can be indexed to launch them.
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from torch import Tensor
 
 from engine.worker.kernels.products import by_hand, product_type, rounded
 
-SPLIT = 256  # positions of a stretch
-BLOCK = 64  # positions of one product
-FEWEST = 16  # rows and columns that a product of a GPU's tensor cores has at least
+SPLIT = 256  # positions per range
+BLOCK = 64  # positions per matrix product
+FEWEST = 16  # minimum rows and columns of a tensor core product
 
 
 @triton.jit
@@ -50,8 +50,11 @@ def split_attention_kernel(
     TYPE: tl.constexpr,
     BY_HAND: tl.constexpr,
 ):
-    """One stretch of one row, for all queries that share a head: its sum [GROUP, DIM], not yet divided; the largest
-    score and the sum of weights [GROUP, 2]. Where no row has another one (ALONE), it is the answer."""
+    """Compute one range of one row for all queries that share a key head.
+
+    Writes the unnormalized sum [GROUP, DIM], and the largest score and the sum of weights [GROUP, 2]. If no row has a
+    second range (ALONE), writes the result instead.
+    """
     row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     length = tl.load(lengths + row).to(tl.int32)
     first = split * SPLIT
@@ -104,7 +107,7 @@ def combine_splits_kernel(
     SPLIT: tl.constexpr,
     BY_HAND: tl.constexpr,
 ):
-    """The stretches of one query as one: each has weights that are relative to its own largest score."""
+    """Combine the ranges of one query, whose weights are relative to each range's largest score."""
     row, head, own = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     length = tl.load(lengths + row).to(tl.int32)
     column = tl.arange(0, WIDE)
@@ -124,7 +127,7 @@ def combine_splits_kernel(
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, begins: Tensor, lengths: Tensor, longest: int) -> Tensor:
-    """See Kernels.attend."""
+    """See ``Kernels.attend``."""
     batch, heads, _, dim = query.shape
     shared, splits = keys.shape[0], triton.cdiv(longest, SPLIT)
     group, wide = heads // shared, max(FEWEST, triton.next_power_of_2(dim))

@@ -1,10 +1,10 @@
-"""Experts whose weights are written out: each weight is read once for all rows of a block that asked for its expert.
+"""Mixture-of-experts products with unquantized weights. Each weight is read once per block of rows.
 
-Sums are float32, and rounded once: behind the gated product, and behind an answer's share.
+Sums are float32 and rounded twice: after the gated product, and after scaling with the expert's share.
 """
 
 # pyright: reportIndexIssue=false
-# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+# Where Triton is not installed, pyright does not know that functions with `triton.jit` can be indexed to launch them.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.worker.kernels.quantized_experts import LEAST
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Outputs and inputs of one product, and how many warps and loads on their way a program has."""
+    """Tile size of a product (outputs and inputs), number of warps, and number of pipeline stages."""
 
     outputs: int
     inputs: int
@@ -32,7 +32,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The rows of a block, and the tiles of both products."""
+    """Rows per block, and the tiles of both products."""
 
     rows: int
     up: Tiles
@@ -45,7 +45,7 @@ LAYOUTS = (
     (96, Layout(64, Tiles(64, 64, 4, 4), Tiles(128, 64, 8, 3))),
     (None, Layout(128, Tiles(128, 64, 8, 3), Tiles(256, 64, 8, 3))),
 )
-"""For as many answers of an expert in the middle: what an H200 took least time for, in Qwen3-Omni-30B-A3B's shapes."""
+"""Layouts by the mean number of assignments per expert: the fastest on an H200 with Qwen3-Omni-30B-A3B's shapes."""
 
 
 @triton.jit
@@ -66,7 +66,7 @@ def gate_up_kernel(
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
 ):
-    """SiLU(gate) · value of one block, for some of an expert's ``inner`` columns."""
+    """Compute SiLU(gate) · value of one block, for OUTPUTS of an expert's ``inner`` columns."""
     block = tl.program_id(0)
     first, end = tl.load(firsts + block), tl.load(ends + block)
     if first < end:
@@ -85,7 +85,7 @@ def gate_up_kernel(
             gate += tl.dot(given, tl.trans(weight), input_precision="ieee")
             weight = tl.load(gates[:, None] + inner.to(tl.int64) * width + at[None, :], mask=both, other=0).to(TYPE)
             value += tl.dot(given, tl.trans(weight), input_precision="ieee")
-        small = tl.exp(-tl.abs(gate))  # of the gate as it is, it would overflow
+        small = tl.exp(-tl.abs(gate))  # exp(-gate) could overflow
         found = gate * (tl.where(gate < 0, small, 1.0) / (1.0 + small)) * value
         tl.store(
             out + row.to(tl.int64)[:, None] * inner + column[None, :],
@@ -112,7 +112,7 @@ def down_kernel(
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
 ):
-    """Some outputs of one block, times each answer's share, at the answers' places."""
+    """Compute OUTPUTS outputs of one block, scaled by each assignment's share, in the original order."""
     block = tl.program_id(0)
     first, end = tl.load(firsts + block), tl.load(ends + block)
     if first < end:
@@ -139,7 +139,7 @@ def down_kernel(
 def answers(
     x: Tensor, experts: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor, layout: Layout | None = None
 ) -> Tensor:
-    """See moe.moe."""
+    """See ``moe.moe``."""
     (count, top_k), (width, inner) = experts.shape, down.shape[1:]
     layout = layout or layout_for(count * top_k / len(gate_up))
     sorted_ = ByExpert.of(experts, len(gate_up), layout.rows)
@@ -157,12 +157,12 @@ def answers(
 
 
 def layout_for(each: float) -> Layout:
-    """The layout where an expert is asked for so many answers in the middle."""
+    """Return the layout for a mean number of assignments per expert."""
     return next(layout for most, layout in LAYOUTS if most is None or each <= most)
 
 
 def tiles(one: Tiles, inputs: int) -> dict[str, int]:
-    """What a launch wants of tiles over so many inputs."""
+    """Return the launch parameters of tiles for a number of inputs."""
     return {
         "OUTPUTS": one.outputs,
         "INPUTS": min(one.inputs, max(LEAST, triton.next_power_of_2(inputs))),

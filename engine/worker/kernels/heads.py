@@ -1,11 +1,10 @@
-"""The heads of a decode step's rows: norms, rotary positions, and the way of keys and values into the cache, in one
-pass.
+"""Norms, rotary positions and KV cache writes of a step's attention heads, in one pass.
 
-What torch computes for that rounds up to five times; here all is float32 until it is stored.
+torch rounds up to five times for this; here all is float32 until stored.
 """
 
 # pyright: reportIndexIssue=false, reportCallIssue=false
-# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+# Where Triton is not installed, pyright does not know that functions with `triton.jit` can be indexed to launch them.
 
 from __future__ import annotations
 
@@ -52,8 +51,10 @@ def qk_norm_rope_kernel(
     NORMS: tl.constexpr,
     BY_HAND: tl.constexpr,
 ):
-    """One head of one row: a query goes out, a key and a value go to the row's position of the cache. Each slot has
-    ``count``; the first of so many ``angles`` are anew those of the next slots."""
+    """Process one head of one row: store a query in the output, and a key or value at the row's cache position.
+
+    Each slot has ``count`` rows. The ``angles`` rows of angles repeat for the following slots.
+    """
     row, head = tl.program_id(0), tl.program_id(1)
     column = tl.arange(0, WIDE)
     there = column < HALF
@@ -91,7 +92,7 @@ def place(
     keys: Tensor,
     values: Tensor,
 ) -> Tensor:
-    """See Kernels.place."""
+    """See ``Kernels.place``."""
     batch, count, both, dim = heads.shape
     cos, sin = angles
     shared, half = keys.shape[0], dim // 2

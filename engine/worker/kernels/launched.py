@@ -1,4 +1,4 @@
-"""The kernels of this package, as networks call them. Imports Triton: see ``loading``."""
+"""All kernels of this package behind the ``Kernels`` protocol. Imports Triton."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 class Launched:
-    """The implementation of ``loading.Kernels``."""
+    """The implementation of ``nn.kernel_loading.Kernels``."""
 
     most_ids = sampling.MOST_IDS
     attend = staticmethod(decode_attention.attend)

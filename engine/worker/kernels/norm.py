@@ -1,7 +1,7 @@
-"""A residual sum and the root-mean-square norm of it (Zhang and Sennrich 2019) in one pass over the rows."""
+"""Residual sum followed by root-mean-square norm (Zhang and Sennrich 2019), in one pass."""
 
 # pyright: reportIndexIssue=false
-# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+# Where Triton is not installed, pyright does not know that functions with `triton.jit` can be indexed to launch them.
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.worker.kernels.products import by_hand, rounded
 
 @triton.jit
 def rms_norm_kernel(x, more, weight, total, out, eps, width, WIDE: tl.constexpr, BY_HAND: tl.constexpr):
-    """One row: the sum is rounded to its dtype, and the norm is that of the rounded sum."""
+    """Process one row. The sum is rounded to its dtype, and the norm is computed from the rounded sum."""
     row, column = tl.program_id(0).to(tl.int64) * width, tl.arange(0, WIDE)
     there = column < width
     found = tl.load(x + row + column, mask=there, other=0.0).to(tl.float32)
@@ -29,7 +29,7 @@ def rms_norm_kernel(x, more, weight, total, out, eps, width, WIDE: tl.constexpr,
 
 
 def add_norm(x: Tensor, more: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """See Kernels.add_norm."""
+    """See ``Kernels.add_norm``."""
     x, more, width = x.contiguous(), more.contiguous(), x.shape[1]
     total, out, wide = torch.empty_like(x), torch.empty_like(x), triton.next_power_of_2(width)
     rms_norm_kernel[len(x),](x, more, weight, total, out, eps, width, WIDE=wide, BY_HAND=by_hand())

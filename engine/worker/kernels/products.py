@@ -1,4 +1,4 @@
-"""What kernels share: in what they multiply, and how they round."""
+"""Number types and rounding that the kernels share."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ TYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: t
 
 
 def by_hand() -> bool:
-    """Whether Triton interprets kernels. Its interpreter neither multiplies nor rounds bfloat16 as a GPU does."""
+    """Return whether Triton interprets kernels. The interpreter multiplies and rounds bfloat16 differently from a
+    GPU.
+    """
     return bool(triton.knobs.runtime.interpret)
 
 
 def product_type(dtype: torch.dtype) -> Any:
-    """The type in which factors of that dtype go into ``tl.dot``, whose sums are float32: a product of two such numbers
-    is exact in float32, so what the interpreter says there holds."""
+    """Return the type of the factors of ``tl.dot``, whose sums are float32.
+
+    The interpreter uses float32, in which the product of two bfloat16 or float16 numbers is exact, so its results are
+    valid.
+    """
     return tl.float32 if by_hand() else TYPES[dtype]
 
 
 @triton.jit
 def rounded(x, TO: tl.constexpr, BY_HAND: tl.constexpr):
-    """float32 rounded to the nearest number of a type, the even one of two: in that type, or where it is done by hand
-    in float32."""
+    """Round float32 to the nearest number of a type, ties to even; BY_HAND emulates bfloat16 in float32."""
     if BY_HAND and tl.bfloat16 == TO:
         bits = x.to(tl.uint32, bitcast=True)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).to(tl.float32, bitcast=True)

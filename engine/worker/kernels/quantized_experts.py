@@ -1,11 +1,10 @@
-"""Products of rows with the quantized weights of their experts: whole numbers are read as they lie, and never written
-out.
+"""Mixture-of-experts products with quantized weights, which are dequantized in registers.
 
-Numbers become the very weights that ``QuantizedWeight.dense`` would write, to the bit; sums are float32.
+The dequantized weights equal those of ``QuantizedWeight.dense`` to the bit. Sums are float32.
 """
 
 # pyright: reportIndexIssue=false
-# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+# Where Triton is not installed, pyright does not know that functions with `triton.jit` can be indexed to launch them.
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from engine.worker.kernels.by_expert import ByExpert
 from engine.worker.kernels.products import TYPES, by_hand, product_type, rounded
 from engine.worker.nn.quantized import QuantizedWeight
 
-OUTPUTS, INPUTS = 64, 64  # of one product
-LEAST = 16  # inputs of a product at least; halves of bytes are two products
+OUTPUTS, INPUTS = 64, 64  # tile of a matrix product
+LEAST = 16  # minimum inputs of a product; 4-bit numbers take two products per byte
 
 
 @triton.jit
@@ -37,7 +36,7 @@ def dequantize(
     WEIGHT: tl.constexpr,
     BY_HAND: tl.constexpr,
 ):
-    """Weights of the numbers in some bytes, or in one half of each, rounded just as ``QuantizedWeight.dense`` does."""
+    """Return the weights of the numbers in some bytes (or half bytes), rounded as in ``QuantizedWeight.dense``."""
     number = (((held >> 4) if half else (held & 15)) if BITS == 4 else held).to(tl.float32)
     if ZEROS:
         number -= tl.load(zeros + where, mask=there, other=0).to(tl.float32)
@@ -79,9 +78,12 @@ def quantized_product_kernel(
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
 ):
-    """Some outputs of one block. ``each`` inputs in a row share a scale, unless TABLE tells the group of each. They are
-    made of the rows of ``x``, each of which has ``top_k`` answers; or of what has been made of those, and are the
-    ANSWERS, times their shares, where they belong."""
+    """Compute some outputs of one block.
+
+    ``each`` consecutive inputs share a scale, unless TABLE gives the group of each input. In the first product, each
+    row of ``x`` has ``top_k`` assignments. In the second one (ANSWERS), rows are the sorted assignments, and results
+    are scaled by their shares and stored in the original order.
+    """
     block = tl.program_id(0)
     first, end = tl.load(firsts + block), tl.load(ends + block)
     if first < end:
@@ -122,8 +124,12 @@ def quantized_product_kernel(
 def multiplied(
     x: Tensor, top_k: int, weight: QuantizedWeight, sorted_: ByExpert, shares: Tensor | None = None
 ) -> Tensor:
-    """Products of rows ``x``, each with the weights of its ``top_k`` experts, in the experts' order; or, where there
-    are ``shares`` [rows · top_k], of those products again, each times its share, back in the rows' order."""
+    """Multiply rows with the weights of their experts.
+
+    Without ``shares``, each row of ``x`` is multiplied with the weights of its ``top_k`` experts; the results are in
+    the experts' order. With ``shares`` [rows · top_k], ``x`` is in that order, and the results are scaled by their
+    shares and returned in the rows' order.
+    """
     (outputs, width), count = (weight.numbers.shape[1], x.shape[1]), len(sorted_.order)
     packed, groups = 8 // weight.bits, weight.scales.shape[-1]
     out = torch.empty(count, outputs, device=x.device, dtype=x.dtype)
@@ -163,6 +169,6 @@ def multiplied(
 
 
 def takes(weight: QuantizedWeight) -> bool:
-    """Whether ``quantized_product_kernel`` can read a weight of this kind."""
+    """Return whether ``quantized_product_kernel`` supports a weight."""
     whole = weight.numbers.dtype in (torch.uint8, torch.int8)
     return whole and weight.bits in (4, 8) and weight.scales.dtype in TYPES and weight.dtype in TYPES

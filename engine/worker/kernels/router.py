@@ -1,7 +1,7 @@
-"""The choice of a row's experts: softmax over all, and the few that are largest, in one pass (Shazeer et al. 2017)."""
+"""Expert routing: softmax over all experts and top-k, in one pass (Shazeer et al. 2017)."""
 
 # pyright: reportIndexIssue=false
-# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+# Where Triton is not installed, pyright does not know that functions with `triton.jit` can be indexed to launch them.
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def router_kernel(
     NORMALISE: tl.constexpr,
     BY_HAND: tl.constexpr,
 ):
-    """One row's experts, the largest first; of two that are as large, the first. A row that is no number has shares
-    that are none, and experts that there are: nobody reads weights that lie elsewhere."""
+    """Choose one row's experts, largest first; of equal ones, the first.
+
+    A row with NaN gets NaN shares but valid expert ids, so no invalid address is read.
+    """
     row, column, place = tl.program_id(0).to(tl.int64), tl.arange(0, WIDE), tl.arange(0, PLACES)
     there = column < count
     given = tl.load(logits + row * count + column, mask=there, other=0.0).to(tl.float32)
@@ -51,7 +53,7 @@ def router_kernel(
 
 
 def route(logits: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:
-    """See Kernels.route."""
+    """See ``Kernels.route``."""
     batch, count = logits.shape
     experts = torch.empty(batch, top_k, device=logits.device, dtype=torch.int64)
     shares = torch.empty(batch, top_k, device=logits.device, dtype=logits.dtype)

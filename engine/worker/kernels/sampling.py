@@ -1,12 +1,11 @@
-"""An id for each row of logits, drawn as ``nn.sampler.draw`` draws it, in one launch: of few ids, which fit into the
-registers of one program.
+"""Draws a token per row of logits as ``nn.sampler.draw`` does, in one launch, for vocabularies that fit into registers.
 
-What is kept is found without sorting: the least likely of those that top-k and top-p keep, bit by bit of its logit. Of
-ids that are as likely as that one, the first are kept.
+Top-k and top-p are applied without sorting: a bitwise binary search finds the lowest logit to keep. Of ids with exactly
+that logit, the first are kept.
 """
 
 # pyright: reportIndexIssue=false
-# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+# Where Triton is not installed, pyright does not know that functions with `triton.jit` can be indexed to launch them.
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ STEP, FIRST, SECOND = (tl.constexpr(signed(one)) for one in (GOLDEN, *MIX))
 
 @triton.jit
 def shift_right(x, BY: tl.constexpr):
-    """``x`` as a number without a sign, so many bits to the right."""
+    """Logical right shift of ``x`` by BY bits."""
     return (x >> BY) & ((1 << (64 - BY)) - 1)
 
 
@@ -38,7 +37,7 @@ def mix_bits(x):
 
 @triton.jit
 def threshold_key(keys, weights, enough):
-    """The largest key such that those of keys from there on weigh ``enough`` together."""
+    """Return the largest key such that all keys from it on have at least the total weight ``enough``."""
     found = tl.where(tl.sum(tl.where(keys >= 0, weights, 0.0), 0) >= enough, 0, LEAST)
     for i in range(31):
         larger = found | (1 << (30 - i))
@@ -67,11 +66,11 @@ def sample_kernel(
     there = column < ids
     given = tl.load(logits + row * ids + column, mask=there, other=float("-inf")).to(tl.float32)
     failed = tl.max((given != given).to(tl.int32), 0) > 0
-    given = tl.where((given != given) | (given == 0.0), 0.0, given)  # nor is there a zero below zero
+    given = tl.where((given != given) | (given == 0.0), 0.0, given)  # also replaces -0.0 by 0.0
     best = tl.argmax(given, 0)
     if tl.load(greedy + row) == 0:
         bits = given.to(tl.int32, bitcast=True)
-        keys = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # in the order of the logits
+        keys = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the logits
         most = tl.minimum(tl.load(top_ks + row), ids).to(tl.float32)
         least = threshold_key(keys, there.to(tl.float32), most)
         above, level = (keys > least) & there, (keys == least) & there
@@ -83,7 +82,7 @@ def sample_kernel(
         part = tl.load(top_ps + row)
         least = tl.minimum(threshold_key(keys, share, part), tl.max(tl.where(there, keys, LEAST), 0))
         above, level = (keys > least) & kept, (keys == least) & kept
-        before = tl.cumsum(level.to(tl.int32), 0) - 1  # of those that are as likely
+        before = tl.cumsum(level.to(tl.int32), 0) - 1  # rank among equally likely ids
         begins = tl.sum(tl.where(above, share, 0.0), 0) + before * share
         ends = tl.cumsum(tl.where(above | (level & ((begins < part) | (before == 0))), share, 0.0), 0)
         whole = tl.max(ends, 0)
@@ -95,7 +94,7 @@ def sample_kernel(
 
 
 def draw(logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor, codebook: int) -> Tensor:
-    """See Kernels.draw."""
+    """See ``Kernels.draw``."""
     batch, ids = logits.shape
     out = torch.empty(batch, device=logits.device, dtype=torch.int64)
     sample_kernel[batch,](

@@ -1,11 +1,11 @@
-"""A snake (x + sin²(αx)/β) and the way of what it gives behind what a convolution remembers, in one pass.
+"""Snake activation (x + sin²(αx)/β), written after a convolution's past columns, in one pass.
 
-What torch computes for that goes five times through the widest signals of a codec's decoder, and once more to put them
-behind their past. Here all is float32 until it is stored.
+torch would make five passes over the widest signals of a codec's decoder, and one more to prepend the past. Here all is
+float32 until stored.
 """
 
 # pyright: reportIndexIssue=false
-# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+# Where Triton is not installed, pyright does not know that functions with `triton.jit` can be indexed to launch them.
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.worker.kernels.products import by_hand, rounded
 
-COLUMNS = 1024  # of a signal that one program takes
+COLUMNS = 1024  # columns of a signal per program
 
 
 @triton.jit
@@ -36,7 +36,7 @@ def snake_kernel(
     COLUMNS: tl.constexpr,
     BY_HAND: tl.constexpr,
 ):
-    """Some columns of one channel of one signal."""
+    """Process some columns of one channel of one signal."""
     which = tl.program_id(0).to(tl.int64)
     signal, channel = which // channels, which % channels
     at, whole = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS), before + count
@@ -54,7 +54,7 @@ def snake_kernel(
 
 
 def snake(x: Tensor, alpha: Tensor, inverse: Tensor, past: Tensor | None, slots: Tensor, before: int) -> Tensor:
-    """See Kernels.snake."""
+    """See ``Kernels.snake``."""
     batch, channels, count = x.shape
     x = x if x.stride(2) == 1 else x.contiguous()
     out = torch.empty(batch, channels, before + count, device=x.device, dtype=x.dtype)

@@ -1,12 +1,12 @@
-"""Attention of all pieces of a prefill at once, each over its own slot's keys and values, where they lie.
+"""Attention of all pieces of a prefill in one launch, over their slots' keys and values in place.
 
-Pieces lie one behind another, each of its own length, and are cut into blocks of rows of one piece. A row sees what its
-slot holds up to its own position: what was there before, and the piece up to itself (causal, with an offset). Sums are
-float32, block by block of positions from the first on (Dao et al. 2022), whatever else is in the batch.
+Pieces of different lengths are concatenated and cut into blocks of rows of one piece. A row attends to its slot up to
+its own position: the earlier content and the piece up to itself. Sums are float32, block by block from the first
+position (Dao et al. 2022), independent of the rest of the batch.
 """
 
 # pyright: reportIndexIssue=false
-# Where Triton is not installed, what it makes of a function is unknown, and cannot be launched in a checker's eyes.
+# Where Triton is not installed, pyright does not know that functions with `triton.jit` can be indexed to launch them.
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from torch import Tensor
 
 from engine.worker.kernels.products import by_hand, product_type, rounded
 
-ROWS = 64  # of one product
-BLOCK = 128  # bytes of a column of positions of one product: float32 would not fit into an A100 otherwise
-FEWEST = 16  # columns that a product of a GPU's tensor cores has at least
+ROWS = 64  # rows per matrix product
+BLOCK = 128  # bytes per product for one column of positions; limits float32 to the memory of an A100
+FEWEST = 16  # minimum columns of a tensor core product
 
 
 def cut(begins: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> NDArray[np.int64]:
-    """See Kernels.cut."""
+    """See ``Kernels.cut``."""
     found: list[tuple[int, int, int, int]] = []
     first = 0
     for begin, start, count in zip(begins, starts, counts, strict=True):
@@ -59,7 +59,7 @@ def varlen_attention_kernel(
     TYPE: tl.constexpr,
     BY_HAND: tl.constexpr,
 ):
-    """One block of one piece, for one head of queries."""
+    """Process one block of one piece, for one query head."""
     block, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     first, end = tl.load(blocks + block * 4), tl.load(blocks + block * 4 + 1)
     start, begin = tl.load(blocks + block * 4 + 2), tl.load(blocks + block * 4 + 3)
@@ -88,13 +88,13 @@ def varlen_attention_kernel(
         share = rounded(weight, values.dtype.element_ty, BY_HAND).to(TYPE)
         found = found * shrunk[:, None] + tl.dot(share, value.to(TYPE), input_precision="ieee")
         best = better
-    found = found / tl.where(whole > 0, whole, 1.0)[:, None]  # who sees nothing has zeros
+    found = found / tl.where(whole > 0, whole, 1.0)[:, None]  # rows without visible positions are zero
     answer = rounded(found, out.dtype.element_ty, BY_HAND).to(out.dtype.element_ty)
     tl.store(out + head * out_head + row[:, None] * DIM + column[None, :], answer, mask=real)
 
 
 def varlen(query: Tensor, keys: Tensor, values: Tensor, blocks: Tensor) -> Tensor:
-    """See Kernels.varlen."""
+    """See ``Kernels.varlen``."""
     _, heads, count, dim = query.shape
     if query.stride(-1) != 1:
         query = query.contiguous()

@@ -17,7 +17,8 @@ import httpx2
 from engine.errors import EngineError
 from engine.worker.llm.decoder import ChatStreamDecoder
 from engine.worker.llm.deltas import Delta
-from engine.worker.llm.fields import refused_by, without
+from engine.worker.llm.event_stream import EventStreamReader
+from engine.worker.llm.fields import refused_by, shorter, without
 from engine.worker.llm.messages import texts_of
 from engine.worker.llm.options import ChatServerOptions
 from engine.worker.llm.refusals import as_engine_error, stranger
@@ -33,6 +34,12 @@ from engine.worker.remote.connection import (
 )
 from engine.worker.remote.patience import Patience
 from engine.worker.remote.refusals import ServerRefusal, unreachable
+
+STREAMS = frozenset({
+    "text/event-stream", "text/plain", "application/octet-stream", "application/x-ndjson", "application/jsonl",
+    "application/stream+json", "application/json", "",
+})  # fmt: skip
+"""Content types of answers; proxies and small servers often name another one than the event stream's."""
 
 TAIL_S = 1.0
 """Seconds in which the usage, and the end of the stream, may follow a complete answer."""
@@ -58,9 +65,12 @@ class ChatClient:
         """
         options = self._options
         patience = self._connection.patience(options.first_token_s, options.stall_s)
-        doubted, again, came = frozenset[str](), True, False
+        doubted = frozenset[str]()
+        length = dict[str, Any]()
+        again = True
+        came = False
         while True:
-            sent = without(body, self._refused | doubted)
+            sent = without(body, self._refused | doubted) | length
             try:
                 async with aclosing(self._answer(sent, ChatStreamDecoder(name, begun), patience)) as deltas:
                     async for delta in deltas:
@@ -69,6 +79,8 @@ class ChatClient:
                         yield delta
                 return
             except ServerRefusal as refusal:
+                if not came and not length and (length := shorter(refusal, sent)):
+                    continue
                 if not came and (more := refused_by(refusal, sent)):
                     doubted |= more
                     continue
@@ -124,14 +136,27 @@ class ChatClient:
     async def _events(self, response: httpx2.Response, patience: Patience) -> AsyncGenerator[str]:
         """The data of each event; a body that is JSON and no stream is one."""
         kind = kind_of(response)
-        if kind == "text/event-stream":
-            response.encoding = "utf-8"  # by the standard, whatever the head says
-            async for event in httpx2.EventSource(response, LARGEST_BODY):
-                if event.data:
-                    yield event.data
-        elif kind.endswith("json"):
-            yield (await body_of(response, LARGEST_BODY, patience)).decode("utf-8", "replace")
-        else:
+        if kind not in STREAMS:
+            raise stranger(self._options)
+        response.encoding = "utf-8"  # by the standard, whatever the head says
+        reader = EventStreamReader()
+        if kind == "application/json":
+            body = (await body_of(response, LARGEST_BODY, patience)).decode("utf-8", "replace")
+            streamed = body.lstrip("\ufeff \t\r\n").startswith(("data:", "event:", ":"))
+            for event in [*reader.feed(body), *reader.flush()] if streamed else [body]:
+                yield event
+            return
+        came = False
+        async for text in response.aiter_text():
+            for event in reader.feed(text):
+                came = True
+                yield event
+            if reader.held > LARGEST_BODY:
+                raise httpx2.SSEError(f"an event of more than {LARGEST_BODY} characters")
+        for event in reader.flush():
+            came = True
+            yield event
+        if not came and kind != "text/event-stream":
             raise stranger(self._options)
 
 

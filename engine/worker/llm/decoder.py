@@ -6,6 +6,7 @@ send beside it: ``reasoning_content`` or ``reasoning``, whole messages in the pl
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from engine.errors import StageFailed
 from engine.worker.llm.calls import ToolCallAssembler
 from engine.worker.llm.deltas import Delta, ReasoningDelta
 from engine.worker.llm.reasoning_filter import ReasoningFilter
+from engine.worker.llm.surrogates import SurrogateJoiner
 from engine.worker.remote.refusals import ServerRefusal, kind_of, said_by
 
 DONE = "[DONE]"
@@ -27,12 +29,12 @@ _REASONS: dict[str, Finish] = {"length": "length", "tool_calls": "tool", "functi
 
 class _Function(msgspec.Struct):
     name: str | None = None
-    arguments: str | dict[str, Any] | None = None
+    arguments: str | dict[str, Any] | list[Any] | None = None
 
 
 class _CallPiece(msgspec.Struct):
     index: int | None = None
-    id: str | None = None
+    id: str | int | None = None
     function: _Function | None = None
 
 
@@ -82,6 +84,8 @@ class ChatStreamDecoder:
         """Characters of text, thoughts and arguments so far, as they came."""
         self._finish: str | None = None
         self._usage: _Usage | None = None
+        self._text = SurrogateJoiner()
+        self._reasoning = SurrogateJoiner()
         self._thoughts = ReasoningFilter()
         self._calls = ToolCallAssembler(name)
         self._written = 0
@@ -96,7 +100,8 @@ class ChatStreamDecoder:
 
     def feed(self, data: str) -> list[Delta]:
         """Return what an event adds to the answer."""
-        if data.strip() == DONE:
+        data = data.strip("\ufeff \t\r\n")
+        if data == DONE:
             self.done = True
             return []
         event = _event_of(data)
@@ -111,7 +116,8 @@ class ChatStreamDecoder:
         why the text is over."""
         if not self.finished:
             raise StageFailed("The language model's server ended its answer before it was complete.")
-        rest: list[Delta] = [self._placed(piece) for piece in self._thoughts.flush()]
+        pieces = [*self._thoughts.feed(self._text.flush()), *self._thoughts.flush()]
+        rest: list[Delta] = [self._placed(piece) for piece in pieces]
         reason = _REASONS.get(self._finish or "", "stop")
         calls = self._calls.whole(cut=reason == "length")
         if self._thought and not self._spoke and not self._calls:
@@ -126,8 +132,8 @@ class ChatStreamDecoder:
             raise ServerRefusal(500)
         self._finish = choice.finish_reason or self._finish
         piece = choice.delta or choice.message or _Message()
-        thought = _text(piece.reasoning_content) or _text(piece.reasoning)
-        text = _text(piece.content) + _text(piece.refusal)
+        thought = self._reasoning.feed(_text(piece.reasoning_content) or _text(piece.reasoning))
+        text = self._text.feed(_text(piece.content) + _text(piece.refusal))
         self.length += len(thought) + len(text)
         for one in (*([ReasoningDelta(thought)] if thought else []), *self._thoughts.feed(text)):
             yield self._placed(one)
@@ -135,7 +141,8 @@ class ChatStreamDecoder:
             function = call.function or _Function()
             arguments = _arguments(function.arguments)
             self.length += len(arguments)
-            yield from self._calls.feed(call.index, call.id or "", function.name or "", arguments)
+            id = "" if call.id is None else str(call.id)
+            yield from self._calls.feed(call.index, id, function.name or "", arguments)
 
     def _placed(self, piece: str | ReasoningDelta) -> Text | ReasoningDelta:
         """A piece of the text with its place in the answer."""
@@ -150,11 +157,14 @@ class ChatStreamDecoder:
 
 def _event_of(data: str) -> _Event:
     try:
-        event = msgspec.json.decode(data, type=_Event)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        try:
+            event = msgspec.json.decode(data, type=_Event, strict=False)
+        except (msgspec.DecodeError, UnicodeError):  # half of a surrogate pair, or a NaN
+            event = msgspec.convert(json.loads(data), _Event, strict=False)
+    except (ValueError, RecursionError):
         raise StageFailed("The language model's server sends something that is not a chat completion.") from None
-    if event.error is not None or event.object == "error":
-        tree = msgspec.json.decode(data)
+    if event.error not in (None, "", False) or event.object == "error":
+        tree = json.loads(data)
         raise ServerRefusal(_status(tree), said_by(tree), kind_of(tree))
     return event
 
@@ -174,9 +184,11 @@ def _text(content: object) -> str:
     return "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
-def _arguments(given: str | dict[str, Any] | None) -> str:
-    """Some servers give JSON, some the object that it stands for."""
-    return msgspec.json.encode(given).decode() if isinstance(given, dict) else given or ""
+def _arguments(given: str | dict[str, Any] | list[Any] | None) -> str:
+    """Some servers give JSON, some the value that it stands for."""
+    if isinstance(given, dict | list):
+        return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+    return given or ""
 
 
 def _usage(usage: _Usage, finish: Finish) -> Usage:

@@ -19,6 +19,10 @@ _PLAIN = frozenset({"temperature", "top_p", "seed", "parallel_tool_calls"})
 """Some hosted models do not take these; a value out of range is refused, too, which is another matter."""
 
 _RENAMED = {"max_tokens": "max_completion_tokens"}
+_LENGTHS = ("max_tokens", "max_completion_tokens")
+_CONTEXT = re.compile(r"(?:maximum context length (?:is|of)|must be <=) `?(\d+)")
+_PROMPT = re.compile(r"(\d+) (?:in the messages|input tokens|tokens from the input|`inputs` tokens)")
+_LONGEST = re.compile(r"(?:supports at most|less than or equal to) `?(\d+)")
 _UNKNOWN = re.compile(r"support|unrecogni|unknown|not permitted|unexpected|extra|not allowed|deprecated", re.I)
 
 
@@ -38,3 +42,24 @@ def refused_by(refusal: ServerRefusal, sent: Mapping[str, Any]) -> frozenset[str
         named |= {name for name in _PLAIN if re.search(rf"\b{name}\b", refusal.said)}
     named |= {name for name, other in _RENAMED.items() if other in refusal.said}
     return frozenset((named & sent.keys()) or (EXTRAS & sent.keys() if not named else ()))
+
+
+def shorter(refusal: ServerRefusal, sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the field for a shorter answer, where a server refuses the length that was asked for; else nothing.
+
+    A server that names no numbers is asked for a quarter: the prompt alone may still fit.
+    """
+    name = next((name for name in _LENGTHS if name in sent), None)
+    if name is None or refusal.status not in (400, 413, 422, 500):
+        return {}
+    context = _CONTEXT.search(refusal.said)
+    prompt = _PROMPT.search(refusal.said)
+    if longest := _LONGEST.search(refusal.said):
+        most = int(longest[1])
+    elif context and prompt:
+        most = int(context[1]) - int(prompt[1])
+    elif overflows(refusal):
+        most = sent[name] // 4
+    else:
+        return {}
+    return {name: most} if 0 < most < sent[name] else {}

@@ -1,7 +1,8 @@
 """A request of the engine as the body of a chat completion.
 
-The prompt of one turn is a strict prefix of the next one's, so that servers compute only what is new. Source:
-openai-python ``types/chat/completion_create_params.py``. Knows no connection.
+The prompt of one turn is a strict prefix of the next one's, so that servers compute only what is new. Its roles are
+in the order that strict chat templates require: the user is first, user and assistant take turns, and an answer follows
+each result of a tool. Source: openai-python ``types/chat/completion_create_params.py``. Knows no connection.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from engine.core import (
     Request,
     Role,
     TextPart,
+    TokenCost,
     ToolCallPart,
     ToolDefinition,
     ToolResultPart,
@@ -35,6 +37,10 @@ from engine.worker.llm.media import image_url
 from engine.worker.llm.options import ModelOptions
 
 Body = dict[str, Any]
+SILENCE: Body = {"role": "user", "content": "..."}
+"""The user's message where the assistant speaks first, or again: templates refuse a prompt without one."""
+TAKEN: Body = {"role": "assistant", "content": "I see."}
+"""The answer to a tool's result where the user spoke before there was one."""
 _SEEDS = 1 << 31  # the formats that every server takes
 
 
@@ -44,15 +50,27 @@ def body_of(request: Request, options: ModelOptions, said: TextPart | AudioPart 
 
     Raises RequestError for what the model can neither see nor hear.
     """
-    turns = _turns(_with_turn(request.messages, said))
+    messages = [*_with_turn(request.messages, said)]
+    turns = _turns(messages)
     body: Body = {
         "model": options.model,
         "messages": [*_system(turns, options), *_conversation(turns, options)],
         "stream": True,
         "stream_options": {"include_usage": True},
-        "max_tokens": request.max_text_tokens,
+        "max_tokens": min(request.max_text_tokens, _room(messages, request.tools, options)),
     }
     return body | _drawn(request, options) | _offered(request) | options.extras()
+
+
+def _room(messages: Sequence[Message], tools: Sequence[ToolDefinition], options: ModelOptions) -> int:
+    """Estimate the tokens that a prompt leaves for its answer: many servers refuse ``max_tokens`` above that.
+
+    An eighth of the context is always left, since the estimate is rather too high.
+    """
+    cost = TokenCost()
+    schemas = sum(len(str(msgspec.to_builtins(tool))) for tool in tools)
+    fixed = cost.message + cost.instruction * (len(options.instructions_suffix) + schemas)
+    return max(options.context // 8, int(options.context - fixed - sum(map(cost.of, messages))))
 
 
 def texts_of(body: Mapping[str, Any]) -> list[str]:
@@ -78,7 +96,19 @@ def beginning_of(request: Request, options: ModelOptions) -> Body | None:
     known = request.messages
     while known and known[-1].role == "user":
         known = known[:-1]  # the turn is not over
-    return body_of(replace(request, messages=known, max_text_tokens=1), options) if known else None
+    if not known:
+        return None
+    body = body_of(replace(request, messages=known, max_text_tokens=1), options)
+    if len(body["messages"]) > 2 and body["messages"][-1] == SILENCE:
+        body["messages"].pop()  # an answer may be last, since nothing of this one is used
+    return body
+
+
+def begins(beginning: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
+    """Whether a ``beginning_of`` is the beginning of a body's prompt."""
+    known = beginning["messages"]
+    known = known[:-1] if known[-1] == SILENCE else known
+    return beginning.get("tools") == body.get("tools") and body["messages"][: len(known)] == known
 
 
 @dataclass(slots=True)
@@ -117,14 +147,25 @@ def _system(turns: Sequence[_Turn], options: ModelOptions) -> list[Body]:
 
 
 def _conversation(turns: Sequence[_Turn], options: ModelOptions) -> list[Body]:
-    """The messages; what the user said before and after a call that has no result, and is left out, is one."""
+    """The messages, in the order of roles that strict templates require. Messages of one role in a row are joined."""
     found: list[Body] = []
     for one in _bodies(turns, options):
-        if found and found[-1]["role"] == one["role"] == "user":
-            found[-1]["content"] = _joined(found[-1]["content"], one["content"])
+        last = found[-1] if found else None
+        if last is None and one["role"] == "assistant":
+            found.append(SILENCE)
+        elif last is not None and last["role"] == "tool" and one["role"] == "user":
+            found.append(TAKEN)
+        if last is not None and last["role"] == one["role"] != "tool":
+            found[-1] = {**one, "content": _joined(last["content"], one["content"] or "")}
         else:
             found.append(one)
-    return found
+    if not found or found[-1]["role"] == "assistant":
+        found.append(SILENCE)
+    return [SILENCE if one["role"] == "user" and _blank(one["content"]) else one for one in found]
+
+
+def _blank(content: str | list[Body]) -> bool:
+    return not (content.strip() if isinstance(content, str) else content)
 
 
 def _joined(before: str | list[Body], after: str | list[Body]) -> str | list[Body]:
@@ -205,7 +246,7 @@ def _assistant(parts: Sequence[Part], results: Mapping[str, deque[str]]) -> Iter
 
     Servers refuse a call without a result right behind it, so a call that has none is left out.
     """
-    text = "\n".join(filter(None, map(_words, parts)))
+    text = "\n".join(filter(str.strip, map(_words, parts)))
     made = [
         (part, results[part.call_id].popleft())
         for part in parts

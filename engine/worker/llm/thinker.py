@@ -13,7 +13,7 @@ from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.core import Ability, Facets, Request, StageInfo, TextPart
 from engine.errors import EngineError, RequestError, StageFailed
 from engine.worker.llm.deltas import Delta, ReasoningDelta
-from engine.worker.llm.messages import beginning_of, body_of
+from engine.worker.llm.messages import beginning_of, begins, body_of
 from engine.worker.llm.options import ModelOptions
 from engine.worker.llm.spoken_answer import read_aloud
 from engine.worker.stage import StageConfig
@@ -82,7 +82,7 @@ class ChatThinker(Streamed):
         warming = self._warming.get(session)
         if warming is None:
             return
-        if not warming.begins(body):
+        if not begins(warming.body, body):
             warming.task.cancel()
         await warming.over.wait()
 
@@ -170,12 +170,6 @@ class _Warming:
     body: Mapping[str, Any]
     task: asyncio.Task[Any]
     over: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def begins(self, body: Mapping[str, Any]) -> bool:
-        """Whether a request's prompt begins with it."""
-        messages = self.body["messages"]
-        same = self.body.get("tools") == body.get("tools")
-        return same and body["messages"][: len(messages)] == messages
 
 
 async def _said(inputs: AsyncIterator[Chunk]) -> TextPart:

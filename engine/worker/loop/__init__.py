@@ -1,1 +1,1 @@
-"""The step loop of a worker: schedule, run, hand on."""
+"""The step loop of a worker: schedule, step, pass results on."""

@@ -1,8 +1,8 @@
-"""Prefixes: what was computed for one request of a session is kept for others that begin the same.
+"""The prefix cache: results of one request that later requests of the same session reuse if they begin the same.
 
-Next turns, retries, answers that were begun too early and side questions are then all the same: a request is opened,
-and only its new part is computed. Entries are immutable; a request takes a copy into its own slot. Sessions never
-share. Knows no model: a stage decides what a position is, and what was computed for it.
+It serves next turns, retries, answers that began too early, and side questions: only the new part of a prompt is
+computed. Entries are immutable; a request copies an entry into its own slot. Sessions never share entries. The stage
+decides what a position is, and what is computed for it.
 """
 
 from __future__ import annotations
@@ -19,33 +19,42 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[T]):
-    """``ids`` [n] name the positions (token ids, hashes of encoded blocks); ``kept`` is what was computed for them."""
+    """A cached prefix."""
 
     ids: tuple[Hashable, ...]
+    """[n] identifiers of its positions: token ids, or hashes of encoded blocks."""
     kept: T
+    """The results for these positions."""
     size: int
-    """Bytes that ``kept`` holds."""
+    """Bytes of ``kept``."""
 
 
 @dataclass(slots=True)
 class Prefixes(Generic[T]):
-    """The entries of all sessions, at most ``budget`` bytes of them; the longest unused go first."""
+    """The entries of all sessions, up to ``budget`` bytes. The least recently used are evicted first."""
 
     budget: int
     size: int = 0
     asked: int = 0
-    """Positions of the prompts that were looked up, and how many of those were there."""
+    """Prompt positions that were looked up."""
     found: int = 0
+    """Prompt positions that were found."""
     hits: int = 0
-    """Look-ups that found something."""
+    """Lookups that found something."""
     evicted: int = 0
-    """Entries that were forgotten for want of room."""
+    """Entries that were evicted."""
     _sessions: OrderedDict[str, list[Entry[T]]] = field(default_factory=OrderedDict[str, list[Entry[T]]])
 
     def find(self, session: str, ids: Sequence[Hashable], before: int = 0) -> tuple[int, T] | None:
-        """Return how many of ``ids``, from the first on, the session's best entry shares, and what that entry keeps.
+        """Find the session's entry with the longest common prefix.
 
-        Whoever asks has the first ``before`` of them already.
+        Args:
+            session: The session.
+            ids: The positions of the prompt.
+            before: The number of positions that the caller already has. It only affects the counters.
+
+        Returns:
+            The length of the common prefix and the entry's results; None without a common prefix.
         """
         self.asked += len(ids) - before
         if session not in self._sessions:
@@ -58,7 +67,7 @@ class Prefixes(Generic[T]):
         return (length, best.kept) if length else None
 
     def keep(self, session: str, ids: Sequence[Hashable], kept: T, size: int) -> None:
-        """Add an entry; it takes the place of those that it goes on from."""
+        """Add an entry. It replaces the entries that it extends."""
         new = Entry(tuple(ids), kept, size)
         old = self._sessions.pop(session, [])
         self._sessions[session] = [entry for entry in old if new.ids[: len(entry.ids)] != entry.ids] + [new]
@@ -67,7 +76,7 @@ class Prefixes(Generic[T]):
             self._drop()
 
     def clear(self) -> None:
-        """Forget all of them: what is being computed needs the room."""
+        """Evict all entries, to free their memory."""
         while self._sessions:
             self._drop()
 
@@ -78,7 +87,7 @@ class Prefixes(Generic[T]):
         )
 
     def _drop(self) -> None:
-        """Forget the oldest entry of the session that has been idle for longest."""
+        """Evict the oldest entry of the least recently used session."""
         session = next(iter(self._sessions))
         self.size -= self._sessions[session].pop(0).size
         self.evicted += 1
@@ -87,7 +96,7 @@ class Prefixes(Generic[T]):
 
 
 def shared(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
-    """The length of the longest common prefix. Found by halving: equal pieces are compared as a whole."""
+    """Return the length of the longest common prefix, by binary search over slice comparisons."""
     start, end = 0, min(len(one), len(other))
     one, other = tuple(one[:end]), tuple(other[:end])
     while start < end:

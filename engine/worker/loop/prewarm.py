@@ -1,7 +1,4 @@
-"""Prompts that stages warm up for users who still speak: one for each session, and nobody waits for any.
-
-Knows no stage: what is to be done comes as a coroutine.
-"""
+"""Warm-ups of prompts for users who still speak: at most one per session. No request waits for them."""
 
 from __future__ import annotations
 
@@ -13,17 +10,17 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 MOST = 64
-"""The most warm-ups at once: further ones are left out, since they would only hold each other up."""
+"""Maximum concurrent warm-ups. Further ones are skipped: they would only slow each other down."""
 
 
 class Preparing:
-    """The warm-ups under way in a worker."""
+    """The running warm-ups of a worker."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, tuple[str, asyncio.Task[None]]] = {}
 
     def begin(self, group: asyncio.TaskGroup, id: str, session: str, work: Coroutine[Any, Any, None]) -> None:
-        """Do it beside everything else, in the place of what was under way for the session."""
+        """Start a warm-up. It replaces the session's current one."""
         if session in self._tasks:
             self._tasks.pop(session)[1].cancel()
         if len(self._tasks) >= MOST:
@@ -34,7 +31,7 @@ class Preparing:
         task.add_done_callback(lambda _: self._over(id, session, work))
 
     def drop(self, id: str) -> None:
-        """Do it no further. Unknown ids are ignored: it may be done."""
+        """Cancel a warm-up. Unknown ids are ignored: it may have ended."""
         for one, task in self._tasks.values():
             if one == id:
                 task.cancel()
@@ -46,8 +43,8 @@ class Preparing:
 
 
 async def _safe(work: Coroutine[Any, Any, None]) -> None:
-    """Await ``work``; whatever goes wrong with it ends nothing else."""
+    """Await ``work`` and log any error."""
     try:
         await work
     except Exception:
-        log.exception("a prompt could not be warmed up")
+        log.exception("warming up a prompt failed")

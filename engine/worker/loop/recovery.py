@@ -1,8 +1,8 @@
-"""A run that goes on where a replica was lost, and what it sends so that a successor can do the same.
+"""Recovery in the worker: continue a run of a lost replica, and send checkpoints so that a successor could do the same.
 
-The server holds the chunks that a lost replica's stages checkpointed, which are passed on again as they are, and the
-latest of their states, behind which they go on. What lies between a state and what was given is made again, and
-left out. Pure: no I/O, no clock.
+The server stores the chunks that a lost replica's stages checkpointed, and their latest states. The chunks are passed
+on unchanged, and the stages continue from their states. Output between a state and the delivered position is computed
+again and left out. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from engine.worker.stage_request import StageRequest
 
 
 class RunRecovery:
-    """One run's recovery: the chunks it was given elsewhere, those of them that its stages make again, and its
-    checkpoints.
+    """The recovery state of one run.
 
-    A joined or guided group makes all again: it has no checkpoints.
+    Guided and joined groups have no checkpoints: they compute everything again.
     """
 
     def __init__(self, resume: messages.Resume | None = None) -> None:
         self.alone = resume is not None and resume.alone
-        """Whether the run steps with no other, since it may be what broke a step, or a replica."""
+        """Whether the run must step alone, because it may have caused the failure of a step or a replica."""
         self.playing_s = resume.playing_s if resume else None
         self.given_s = resume.client.get("audio", 0) / SPEAKER_RATE_HZ if resume else 0.0
-        """Seconds of sound that the listener has got elsewhere."""
+        """Seconds of audio that the listener has received from the lost replica."""
         self.covered_s = 0.0
-        """Seconds of that sound that will not be made again."""
+        """Seconds of that audio that are not computed again."""
         self.whole = resume is not None and "usage" in resume.client
-        """Whether the answer's text was over."""
+        """Whether the answer's text was complete."""
         self._client: Counts = dict(resume.client) if resume else {}
         self._onward: Counts = dict(resume.onward) if resume else {}
         self._kept: Sequence[Chunk] = resume.kept if resume else ()
@@ -45,7 +44,7 @@ class RunRecovery:
         return [chunk for chunk in self._kept if _is_checkpoint(info, chunk)] if roles == 1 else []
 
     def begin(self, req: StageRequest) -> None:
-        """Expect a stage to go on behind its state, and to make again what came beyond that."""
+        """Set up the counts of what a stage computes again after its last state."""
         covered: Counts = {}
         for chunk in req.kept:
             if isinstance(chunk, Checkpoint):
@@ -59,16 +58,15 @@ class RunRecovery:
         req.made |= covered
 
     def passed_on(self, group: RoleGroup) -> Iterator[Chunk]:
-        """The chunks that a stage had checkpointed, for whoever takes them."""
+        """Return the chunks that a stage had checkpointed, which are passed on unchanged."""
         return (chunk for chunk in group.main.kept if chunk.kind in group.stage.info.checkpoints)
 
     def made(self, req: StageRequest, chunk: Chunk) -> Chunk | None:
-        """Return the part of a chunk that a stage has made which is new, and so goes where such chunks go; checkpoints
-        are noted."""
+        """Return the new part of a chunk that a stage has produced; None if there is none. Checkpoints are stored."""
         info, single = req.info, len(req.roles) == 1
         if isinstance(chunk, Checkpoint):
             if single:
-                covers = {} if info.replay == "continue" else dict(req.made)  # it gives all of it again
+                covers = {} if info.replay == "continue" else dict(req.made)  # its stored chunks are replayed in full
                 self._unsent.append(Checkpoint(chunk.state, info.name, covers))
             return None
         count(req.made, chunk)
@@ -80,15 +78,15 @@ class RunRecovery:
         return new
 
     def for_client(self, chunk: Chunk) -> Chunk | None:
-        """Return the part of a chunk that the client was not given elsewhere."""
+        """Return the part of a chunk that the client has not received before."""
         return fresh(self._client, chunk)
 
     def for_next_hop(self, chunk: Chunk) -> Chunk | None:
-        """Return the part of a chunk that the next worker was not given by another."""
+        """Return the part of a chunk that the next hop has not received before."""
         return fresh(self._onward, chunk)
 
     def take_checkpoints(self) -> tuple[Chunk, ...]:
-        """Take the checkpoints that the server is to store; they travel with a chunk that is sent anyway."""
+        """Take the checkpoints that the server should store. They travel with the next chunk."""
         unsent = tuple(self._unsent)
         self._unsent = []
         return unsent

@@ -1,9 +1,8 @@
-"""One request at one stage in all the roles that it has there.
+"""One request at one stage, in all its roles.
 
-All roles are fed the same. In a *guided* group they step together, in one batch, and the stage makes one answer of
-them. In a *joined* group each goes on to its own end, and what they gave for the next stage leaves as one bundle, once
-all of them have ended. What a companion (a role that is not the first) gives never leaves on its own. A group of one
-is the ordinary case. Pure: no I/O, no clock.
+All roles get the same input. In a *guided* group they step together, in one batch, and give one answer. In a *joined*
+group each runs to its own end; then their chunks for the next stage leave as one Bundle. Chunks of a companion (any
+role but the first) never leave on their own. Most groups have one role. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ class RoleGroup:
         self.guided = len(reqs) > 1 and stage.info.group == "guided"
         self.joined = len(reqs) > 1 and stage.info.group == "joined"
         self.stepping = reqs[:1] if self.guided else reqs
-        """Roles that step on their own; of a guided group that is the main one, and the others come with it."""
+        """The roles to schedule: all, but in a guided group only the main one, whose companions step with it."""
         self.following: RoleGroup | None = None
-        """The group at the next stage of this worker; None: the chunks of this one leave the worker."""
+        """The group at the next stage of this worker; None if this group's chunks leave the worker."""
         self._released = False
         for req in reqs:
             req.group = reqs if len(reqs) > 1 else ()
@@ -39,7 +38,7 @@ class RoleGroup:
 
     @property
     def full(self) -> bool:
-        """Whether whoever feeds it must wait."""
+        """Whether the previous stage must wait before it feeds this one."""
         return any(req.inputs.room <= 0 and not req.inputs.ended for req in self.reqs)
 
     @property
@@ -47,7 +46,7 @@ class RoleGroup:
         return all(req.done for req in self.reqs)
 
     def feed(self, chunk: Chunk, taken: Taken) -> None:
-        """Give a chunk to every role if the stage takes such; ``taken`` is called once the last has done with it."""
+        """Feed a chunk to every role, if the stage takes its kind. ``taken`` is called once all roles have read it."""
         if chunk.kind not in self.stage.info.takes and not isinstance(chunk, Bundle):
             taken()
             return
@@ -66,14 +65,14 @@ class RoleGroup:
             req.inputs.put(chunk, one_took)
 
     def close(self) -> None:
-        """Tell every role that no more will come."""
+        """End the input of every role."""
         for req in self.reqs:
             req.inputs.close()
 
     def bundle(self) -> Bundle | None:
-        """Return what all roles of a joined group gave, once. None before all have ended, and again.
+        """Return the chunks of all roles of a joined group. None before all roles have ended, and after the first call.
 
-        Raises StageFailed if a role gave nothing while others gave something: guidance would be computed from half.
+        Raises StageFailed if some roles produced chunks and others none: guidance needs both.
         """
         if not self.joined or not self.done or self._released:
             return None
@@ -81,5 +80,5 @@ class RoleGroup:
         given = {req.role: tuple(req.given) for req in self.reqs}
         missing = [role for role, chunks in given.items() if not chunks]
         if 0 < len(missing) < len(given):
-            raise StageFailed(f"{self.stage.info.name} gave nothing for {', '.join(missing)}; ask again")
+            raise StageFailed(f"{self.stage.info.name} produced no output for {', '.join(missing)}; try again")
         return Bundle(given)

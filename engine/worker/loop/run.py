@@ -1,7 +1,6 @@
-"""One request's run through the stages that a worker hosts: its place at each, the streams between them, its credit.
+"""One request's run through the stages of a worker: its requests at each stage, the streams between them, its credit.
 
-Knows nothing of the loop's schedule and nothing of a socket: what leaves goes through ``send``. What a run that goes
-on from a lost replica leaves out, and what it keeps for a successor, is its Recovery's affair.
+Messages leave through ``send``. RunRecovery handles resuming after a loss.
 """
 
 from __future__ import annotations
@@ -25,13 +24,14 @@ from engine.worker.stage_request import BETWEEN_STAGES, StageRequest
 Send = Callable[[messages.Message], None]
 
 MOST_SILENT_STEPS = 10_000
-"""Steps of a request in a row in which nothing more comes in and nothing goes out, after which its stage is taken to be
-stuck in a circle. A prompt of a million tokens that is read 512 at a time takes 2,000; a diffusion stage, some
-hundred."""
+"""Consecutive steps of a request without input or output after which its stage counts as stuck.
+
+A prompt of a million tokens in pieces of 512 takes 2,000 steps; a diffusion stage takes a few hundred.
+"""
 
 
 class Run:
-    """A request in a worker. ``work`` is its task: when it ends, in whatever way, nothing of the run is left."""
+    """A request in a worker. When its task ``work`` has ended, nothing of the run is left."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class Run:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more of it is to leave."""
+        """Whether no further output may leave."""
         return self._over.is_set()
 
     def host(self, stage: Stage, reqs: Sequence[StageRequest]) -> None:
-        """Add the next stage of the line, with the request in each of its roles."""
+        """Add the next stage, with the request in each of its roles."""
         group = RoleGroup(stage, reqs)
         if self.groups:
             self.groups[-1].following = group
@@ -72,13 +72,13 @@ class Run:
         self.recovery.begin(group.main)
 
     async def work(self) -> None:
-        """Run the adapters until every request is done or one fails, and say so."""
+        """Run the adapters until every request is done or one fails, then report that."""
         try:
             self._pass_on_checkpoints()
             self._feed_recorded()
             self.inputs.set_reader(self._take_inputs)
             if any(req.ready for group in self.groups for req in group.reqs):
-                self._wake()  # it needs no input to begin
+                self._wake()  # a request that needs no input can start
             async with CycleFreeTaskGroup() as adapters:
                 self._adapters = {
                     req: adapters.create_task(self._adapt(group, req), name=f"{self.id}:{req.mark('adapt')}")
@@ -104,14 +104,13 @@ class Run:
                 self._route(group, chunk)
 
     def _feed_recorded(self) -> None:
-        """Feed recordings first: to ears they are speech like any other."""
+        """Feed recordings first. For a speech recogniser they are ordinary speech."""
         if self.groups[0].stage.info.hears_only:
             for pcm in self.request.recorded:
                 self.groups[0].feed(Speech(pcm), self._wake)
 
     def _take_inputs(self) -> None:
-        """Feed the first stage the inputs, those that came before there were stages first; each is credited once the
-        stage took it."""
+        """Feed the first stage. Inputs that arrived before it was ready come first. Each is credited once read."""
         while (chunk := self.inputs.take()) is not None:
             self.groups[0].feed(chunk, self._took_input)
         if self.inputs.ended:
@@ -121,8 +120,8 @@ class Run:
         try:
             await self._adapt_inputs(group, req)
         except asyncio.CancelledError:
-            if not (self.over or req.done):  # a library's own: the other roles would wait for this one until the stall
-                self.fail(StageFailed(f"{req.info.name} gave up the role {req.role} by itself; ask again"))
+            if not (self.over or req.done):  # raised by a library: the other roles would wait until the stall
+                self.fail(StageFailed(f"{req.info.name} cancelled the role {req.role} unexpectedly; try again"))
             raise
 
     async def _adapt_inputs(self, group: RoleGroup, req: StageRequest) -> None:
@@ -143,7 +142,7 @@ class Run:
         self._wake()
 
     def ready(self, group: RoleGroup, req: StageRequest, now_s: float) -> bool:
-        """Whether the request can step at a stage: it has something to do, and room for what it emits."""
+        """Whether the request can step at a stage: it has work, and there is room for its output."""
         if self._credit <= 0 or self._over.is_set():
             return False
         if not req.ready:
@@ -155,7 +154,7 @@ class Run:
         return self.wait_s(req, now_s) <= 0
 
     def wait_s(self, req: StageRequest, now_s: float) -> float:
-        """Return how long a stage that makes sound is to wait for a listener who has enough ahead; 0 for the others."""
+        """Return the seconds that an audio stage should wait because its listener has enough audio; 0 or less: none."""
         lead_s = self.request.lead_s
         waits = self.listener.speculative or self.listener.started_s is not None
         if lead_s is None or not req.info.sounds or not waits:
@@ -165,7 +164,7 @@ class Run:
     def stepped(
         self, group: RoleGroup, req: StageRequest, chunks: Sequence[Chunk] | EngineError, began_s: float, ended_s: float
     ) -> None:
-        """Send what a step at a stage gave to where it belongs. Raises the error that it gave."""
+        """Process the result of a step. Raises it if it is an error."""
         if isinstance(chunks, EngineError):
             raise chunks
         req.consumed.set()
@@ -182,14 +181,13 @@ class Run:
             self._finish(group, req, ended_s)
 
     def _check_silence(self, req: StageRequest) -> None:
-        """Raises Stalled for a stage that steps on and on, is given nothing more, and gives nothing."""
+        """Raise Stalled for a stage that keeps stepping without input or output."""
         req.silent_steps += 1
         if req.silent_steps >= MOST_SILENT_STEPS:
-            raise Stalled(f"{req.info.name} stepped {MOST_SILENT_STEPS} times, was given nothing more and gave nothing")
+            raise Stalled(f"{req.info.name} made {MOST_SILENT_STEPS} steps without input or output")
 
     def _give(self, group: RoleGroup, req: StageRequest, chunk: Chunk, now_s: float) -> None:
-        """Take a chunk of a role: the main one's is the answer; of a joined group, the next stage gets all in the
-        end."""
+        """Process a chunk of a role. Only the main role's chunks form the answer; a joined group also collects them."""
         if group.joined and chunk.kind in req.info.feeds:
             req.given.append(chunk)
         if req is not group.main:
@@ -200,7 +198,7 @@ class Run:
             self._route(group, new)
 
     def _route(self, group: RoleGroup, chunk: Chunk) -> None:
-        """Send a chunk to the client, to the next stage, or to both, as the stage declares it."""
+        """Send a chunk to the client, to the next stage, or to both, as the stage declares."""
         info = group.stage.info
         client = chunk.kind in info.emits or (self.request.dump and isinstance(chunk, Codes))
         self._pass_on(group, chunk, client, not group.joined and chunk.kind in info.feeds)
@@ -219,11 +217,11 @@ class Run:
             self._emit(onward, False, True)
 
     def _finish(self, group: RoleGroup, req: StageRequest, now_s: float) -> None:
-        """A role is done. A guided group is done when its main role is; what it followed blocks nobody upstream."""
+        """End a role. A guided group ends with its main role. Unread input is dropped, so no earlier stage waits."""
         req.marks |= {"done": now_s, "cut": now_s} if req.cut else {"done": now_s}
         self._mark(req)
         if group.joined:
-            self._send_marks()  # at the deadline the ended roles must be known
+            self._send_marks()  # a stall error names the roles that have not ended
         early = req.cut and not req.inputs.ended
         req.inputs.drop()
         if group.guided and req is group.main:
@@ -242,7 +240,7 @@ class Run:
             self._over.set()
 
     def _stop_answers_before(self, group: RoleGroup, now_s: float) -> None:
-        """End the thinkers of a voice that was cut off: the rest of the answer could not be heard."""
+        """Stop the thinkers of a voice that was cut off: the rest of the answer could not be heard."""
         for other in self.groups[: self.groups.index(group)]:
             for req in other.reqs if other.stage.info.answers else ():
                 if not (req.done or req.in_step):
@@ -252,7 +250,7 @@ class Run:
                     self._finish(other, req, now_s)
 
     def _mark(self, req: StageRequest) -> None:
-        """Note the moments of a role: they go with what leaves next."""
+        """Record events of a role. They are sent with the next message."""
         self._marks |= {req.mark(word): at_s for word, at_s in req.marks.items()}
 
     def _send_marks(self) -> None:
@@ -268,23 +266,23 @@ class Run:
         self._send(messages.Emit(self.id, chunk, client, onward, self.recovery.take_checkpoints(), marks))
 
     def fail(self, error: EngineError) -> None:
-        """End the run with an error; nothing more of it leaves but that."""
+        """End the run with an error, which is its last message."""
         self._error = self._error or error
         self.close()
 
     def close(self) -> None:
-        """Step no more: the run is over, whatever its requests still have."""
+        """End the run: none of its requests steps again."""
         self._over.set()
         for group in self.groups:
             for req in group.reqs:
                 req.closed = True
 
     def forget(self) -> None:
-        """Drop what the stages keep for this run, which is over, but for a request that a step has in its hands: native
-        work that goes on for it ends with its state.
+        """Release the state of an ended run. A request that a thread still steps keeps its state until the step
+        returns.
 
-        What refers to itself is taken apart: so the request is freed at once, pictures and all, and does not wait for
-        the collector, which does not know how large they are.
+        References in cycles are cut, so that the request and its pictures are freed at once: the garbage collector does
+        not know how large they are.
         """
         self.inputs.set_reader(None)
         for req in [req for group in self.groups for req in group.reqs if not req.in_step]:
@@ -292,7 +290,7 @@ class Run:
             req.group = ()
 
     def feed(self, chunk: Chunk) -> None:
-        """Take a chunk from the server; what comes after the first stage's end only gives its credit back."""
+        """Take a chunk from the server. After the first stage's end, it is only credited."""
         self.inputs.put(chunk)
 
     def grant(self, n: int) -> None:
@@ -300,7 +298,7 @@ class Run:
         self._wake()
 
     def commit(self, now_s: float) -> None:
-        """The input has ended: from here the answer counts as awaited."""
+        """End the input. From now on the answer is awaited."""
         self.inputs.close()
         if not self.listener.committed:
             self.listener.committed = True
@@ -308,7 +306,7 @@ class Run:
         self._wake()
 
     def report(self, state: messages.PlayoutState, since_s: float) -> None:
-        """Note the state of the sound: it is held, awaited, or heard, as if its first sample had played ``since_s``."""
+        """Record the playback state. ``since_s`` is the time at which the first sample played, or would have."""
         self.listener.speculative = state == "held"
         if state == "playing":
             self.listener.started_s = since_s

@@ -1,14 +1,14 @@
-"""The choice of the requests that step next. Pure Python: no torch, no clock of its own, no I/O.
+"""The choice of the requests that step next. Pure Python: no torch, no clock, no I/O.
 
-Speech has deadlines. A worker that hosts several stages on one device takes the stage of the most urgent request and
-fills the rest of the batch with that stage's other ready requests, most urgent first. The classes, in order:
+Speech has deadlines. If a worker hosts several stages on one device, the stage of the most urgent request steps. The
+batch is filled with that stage's other ready requests, most urgent first. Order of urgency:
 
-1. listeners about to run dry: what they still have to hear is shorter than two rounds of steps;
-2. committed requests that have made no sound yet, in order of arrival; those that came together go together, stage by
-   stage, since a batch costs little more than one of them;
-3. other listeners, by slack;
-4. answers to a turn that may not be over (speculative);
-5. prefill of turns still being spoken.
+1. listeners about to run out of audio: they have less than two rounds of steps left;
+2. committed requests without any audio yet, in order of arrival. Requests that arrived together step together, stage by
+   stage, because a batch costs little more than one request;
+3. other listeners, those with the least buffered audio first;
+4. speculative answers: the user may go on speaking;
+5. prefill during the user's turn.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from enum import IntEnum
 from engine.deployment.config import Schedule
 from engine.worker.stage_request import StageRequest
 
-HELD_ROUNDS = 4  # rounds that a first sound waits at most for those that came with it
+HELD_ROUNDS = 4  # maximum rounds for which first audio waits for requests that arrived together with it
 HELD_S = 0.03
-"""Seconds from its arrival that a first step waits at most for requests that came with it and are still being read, and
-never longer than such a step takes: they would wait for it."""
+"""Maximum seconds for which a first step waits for requests that arrived together and are still being read.
+
+It never waits longer than such a step takes.
+"""
 
 
 class Urgency(IntEnum):
@@ -37,29 +39,27 @@ class Urgency(IntEnum):
 
 @dataclass(slots=True)
 class Scheduler:
-    """The picker of batches; ``round_s`` is how long one step of every stage takes, measured by the loop.
-
-    ``schedule`` "arrival" is first come, first served, to measure what urgency is worth.
-    """
+    """Chooses batches. ``schedule`` "arrival" is first come, first served, for comparison."""
 
     max_batch: Mapping[str, int]
     schedule: Schedule = "urgency"
     step_s: dict[str, float] = field(default_factory=dict[str, float])
     held_s: list[float] = field(default_factory=list[float])
-    """How long the last pick has put off each first step that was ready."""
+    """The seconds by which the last pick delayed each first step that was ready."""
 
     @property
     def round_s(self) -> float:
+        """The estimated duration of one step of every stage, in seconds."""
         return sum(self.step_s.values())
 
     def timed(self, stage: str, took_s: float) -> None:
-        """Learn how long a step of a stage takes: quick to rise, slow to fall, so that the estimate is near a p95."""
+        """Update the estimate of a stage's step time: fast to rise and slow to fall, so that it is near the p95."""
         known = self.step_s.get(stage, took_s)
         weight = 0.3 if took_s > known else 0.03
         self.step_s[stage] = known + weight * (took_s - known)
 
     def urgency(self, req: StageRequest, now_s: float) -> tuple[Urgency, float, int]:
-        """Smaller is more urgent; of one request, the stage nearest to the sound comes first."""
+        """Return the sort key of a request: smaller is more urgent, and stages nearer to the audio come first."""
         listener = req.listener
         if self.schedule == "arrival":
             return Urgency.LISTENING, listener.arrived_s, -req.info.order
@@ -74,7 +74,7 @@ class Scheduler:
         return (Urgency.DRY if dry else Urgency.LISTENING), slack_s, -req.info.order
 
     def _holds_s(self, req: StageRequest, now_s: float) -> float:
-        """Return how long a first step may be put off for others that are still being read; not above 0: not at all."""
+        """Return for how long a first step may wait for others that are still being read; 0 or less: not at all."""
         if req.stepped or self.schedule == "arrival" or self.urgency(req, now_s)[0] != Urgency.SILENT:
             return 0.0
         return req.listener.arrived_s + min(HELD_S, self.step_s.get(req.info.name, 0.0)) - now_s
@@ -82,10 +82,15 @@ class Scheduler:
     def pick(
         self, ready: Iterable[StageRequest], now_s: float, among: Iterable[StageRequest] = ()
     ) -> Sequence[StageRequest]:
-        """The next batch: requests at one stage, at most its ``max_batch``; empty if none is ready, or if all are held.
+        """Return the next batch: requests at one stage, at most its ``max_batch``.
 
-        They are ``among`` all that there are: of those that are not ready, and whose input has all come, the stage is
-        still reading it.
+        Args:
+            ready: The requests that can step.
+            now_s: The time in monotonic seconds.
+            among: All requests. Some that are not ready may be worth waiting for.
+
+        Returns:
+            The requests to step; empty if none is ready, or if all should wait.
         """
         ranked = list(ready)
         held = {req: held_s for req in ranked if not req.stepped and (held_s := self._holds_s(req, now_s)) > 0}
@@ -106,10 +111,10 @@ class Scheduler:
         return batch[: max(fits, 1)]  # a group that is larger than a batch steps alone
 
     def _together(self, ranked: Sequence[StageRequest], now_s: float) -> str:
-        """The most urgent request's stage; among first sounds that of the request furthest back of those that came
-        together.
+        """Return the stage to step: the most urgent request's. Among first audio: that of the request that is furthest
+        back.
 
-        A request is as far as its stage nearest to the sound that is ready: it is not held up by what comes later.
+        Only requests that arrived together are compared. Each counts as far as its ready stage nearest to the audio.
         """
         first = ranked[0]
         arrived_s = first.listener.arrived_s

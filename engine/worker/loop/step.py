@@ -1,7 +1,4 @@
-"""One step of a stage: its results and its times; its deadline; the requests in one that a thread takes.
-
-Knows no loop and no thread.
-"""
+"""One step of a stage: its results, its duration and its deadline."""
 
 from __future__ import annotations
 
@@ -27,11 +24,11 @@ Stepping = tuple[Run, RoleGroup, StageRequest]
 Results = Sequence[Sequence[Chunk] | EngineError]
 
 DEADLINE_S = 10.0
-"""Seconds that a step of a blocking stage may take where the stage gives no other deadline."""
+"""Maximum seconds of a blocking stage's step, unless the stage gives its own deadline."""
 
 
 class Computed(msgspec.Struct, frozen=True):
-    """The results that a step gave its requests, and when it began and ended (monotonic seconds)."""
+    """The results of a step for each of its requests, and its start and end in monotonic seconds."""
 
     results: Results
     began_s: float
@@ -39,14 +36,14 @@ class Computed(msgspec.Struct, frozen=True):
 
     @property
     def broke(self) -> bool:
-        """Whether the stage broke while it computed, for all or for one of them."""
+        """Whether the stage failed for at least one of the requests, other than by a lack of memory."""
         broken = [one for one in self.results if isinstance(one, StageFailed | BatchLost)]
         return any(not isinstance(one, OutOfMemory) for one in broken)
 
 
 @dataclass(frozen=True, slots=True)
 class StepUnderWay:
-    """A step in a blocking stage's thread: who is in it, and the slots that were given up meanwhile."""
+    """A running step of a blocking stage: its requests, and the slots that were released meanwhile."""
 
     batch: list[Stepping]
     released: list[int] = field(default_factory=list[int])
@@ -62,21 +59,26 @@ class StepUnderWay:
 def compute(
     stage: Stage, reqs: Sequence[StageRequest], clock: Callable[[], float], beside: Sequence[Stage] = ()
 ) -> Computed:
-    """Step these requests. It raises nothing that a stage can raise. ``beside`` are stages on the same device: what
-    they remember gives way where memory is short."""
+    """Step these requests. Errors of the stage become results.
+
+    ``beside`` are the stages on the same device. If memory runs out, their prefix caches are cleared.
+    """
     began_s = clock()
     results = _results(stage, reqs, beside)
     return Computed(results, began_s, clock())
 
 
 def _results(stage: Stage, reqs: Sequence[StageRequest], beside: Sequence[Stage]) -> Results:
-    """Step, and return the results. Where a step of several requests breaks, nobody knows whose fault that is, nor the
-    state that it left: each begins again behind what it has given, and alone."""
+    """Return the results of a step.
+
+    If a step of several requests fails, the cause and the stage's state are unknown. Each request is then retried
+    alone, after its delivered output.
+    """
     try:
         results = stage.step(reqs)
         if len(results) != len(reqs):
             raise ValueError(f"{len(results)} results for {len(reqs)} requests")
-    except Exception as error:  # noqa: BLE001 - whatever a model raises ends a request, never the loop
+    except Exception as error:  # noqa: BLE001 - an error in a model ends a request, never the loop
         if out_of_memory(error):
             return ran_out(stage, reqs, error, beside)
         requests = list(dict.fromkeys(req.request.id for req in reqs))
@@ -91,13 +93,13 @@ def _results(stage: Stage, reqs: Sequence[StageRequest], beside: Sequence[Stage]
 
 
 def deadline_s(stage: Stage, reqs: Sequence[StageRequest]) -> float:
-    """Return how long a step of a blocking stage may take (s): what the stage says, or DEADLINE_S."""
+    """Return the maximum seconds of a blocking stage's step: the stage's own deadline, or DEADLINE_S."""
     try:
         within_s = getattr(stage, "deadline_s", _default)(reqs)
         if not 0 < within_s < math.inf:
             raise ValueError(f"a step cannot have a deadline of {within_s} s")
     except Exception:
-        log.exception("the stage %s tells no deadline of its step, which may take %g s", stage.info.name, DEADLINE_S)
+        log.exception("the stage %s gave no valid deadline; its step may take %g s", stage.info.name, DEADLINE_S)
         return DEADLINE_S
     return within_s
 

@@ -1,9 +1,8 @@
-"""The step loop of a worker: inbox, schedule, step, outbox.
+"""The step loop of a worker: read messages, schedule, step, send results.
 
-A worker hosts stages on a device. Steps run on the loop's own thread. Between two steps the loop reads its inbox and
-lets the adapters turn chunks into what stages consume, so nothing needs a lock, and a hand-over costs one turn of the
-event loop. Only a blocking stage is stepped in a thread of its own; the loop leaves the requests in such a step alone
-until it has returned. Knows no model (they come as Stages), no pool and no client; its messages go through ``send``.
+A worker hosts stages on a device. Steps run in the event loop's thread. Between two steps, the loop reads messages and
+runs the adapters, so nothing needs a lock. Only a blocking stage steps in its own thread; until that step returns, the
+loop does not touch its requests. Messages leave through ``send``.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ from engine.worker.streamed import Broken, Streamed, asks
 
 log = logging.getLogger(__name__)
 
-FRAME_S = 0.04  # seconds of a stage that gives no length of its frames: it has none, or they pass it by
-SETTLE = 2  # turns of the event loop from a request's arrival to its first input: its task, then its adapters
+FRAME_S = 0.04  # frame length for stages that declare none
+SETTLE = 2  # turns of the event loop from a request's arrival to its first input: its task, then its adapters run
 
 
 class Worker:
-    """Stages and the runs that sit at them. ``receive`` takes a message and never waits; ``serve`` is the loop.
+    """Stages and their runs. ``receive`` processes a message without waiting; ``serve`` runs the loop.
 
-    ``device_answers`` says whether the device still computes. It is asked where a stage broke: a worker whose device
-    was lost is of no use, and ends, so that its requests go on elsewhere.
+    ``device_answers`` checks whether the device still works, after a stage has failed. If it does not, the worker ends,
+    and its requests continue elsewhere.
     """
 
     def __init__(
@@ -69,8 +68,8 @@ class Worker:
         self._threads: dict[str, StepThread[Computed]] = {}
         self._under_way: dict[str, StepUnderWay] = {}
         self._trying: tuple[str, ...] = ()
-        self._next: asyncio.Handle | None = None  # the loop's next turn, once something has asked for it
-        self._settling = 0  # turns without a step: requests that came together are to step together
+        self._next: asyncio.Handle | None = None  # the loop's next turn, if one is scheduled
+        self._settling = 0  # turns to wait before a step, so that requests that arrive together step together
         self._timer: asyncio.TimerHandle | None = None
         self._broken: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -78,21 +77,21 @@ class Worker:
 
     @property
     def runs(self) -> int:
-        """The number of requests that are here."""
+        """The number of open runs."""
         return len(self._runs)
 
     @property
     def in_step(self) -> bool:
-        """Whether a blocking stage is in a step, which nobody can end."""
+        """Whether a blocking stage is in a step, which cannot be interrupted."""
         return bool(self._under_way)
 
     @property
     def free(self) -> dict[str, int]:
-        """Return how many slots of each stage are free."""
+        """Return the number of free slots of each stage."""
         return self._free.counts
 
     def beat(self, id: str) -> messages.Beat:
-        """Report how the worker gets on, for the server, which chooses a replica for each request."""
+        """Return the heartbeat, which also tells the server the worker's load."""
         now_s = self._clock()
         stepping, step_s = list(self._stepping()), dict(self._scheduler.step_s)
         moving = [
@@ -106,8 +105,10 @@ class Worker:
         return messages.Beat(id, self.steps, queues, step_s, now_s, remembered, down, tuple(runs))
 
     async def serve(self) -> None:
-        """Step for ever; cancelling ends every run, and waits for no step of a blocking stage. What a stage's watch
-        raises as Broken ends it, too."""
+        """Run until cancelled. Cancelling ends every run, without waiting for steps of blocking stages.
+
+        It also ends if the ``watch`` of a stage raises Broken.
+        """
         self._broken = asyncio.get_running_loop().create_future()
         self._threads = {name: StepThread(name) for name, stage in self.stages.items() if stage.info.blocking}
         try:
@@ -128,21 +129,21 @@ class Worker:
         return [(name, stage) for name, stage in self.stages.items() if isinstance(stage, Streamed)]
 
     async def _watch(self, stage: Streamed) -> None:
-        """A stage's own watch, which ends nobody's answer where it breaks by itself."""
+        """Run a stage's own watch. An unexpected error in it ends no answer."""
         try:
             await stage.watch()
         except Broken:
             raise
         except Exception:
-            log.exception("the stage %s watches its server no more", stage.info.name)
+            log.exception("the stage %s stopped checking its server", stage.info.name)
 
     def _wake(self) -> None:
-        """Have the loop turn: there may be something to do. Whatever else this turn brings is done before that."""
+        """Schedule a turn of the loop, after the current callbacks of the event loop."""
         if self._next is None:
             self._next = asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Take one step, and then let the inbox be read and the adapters take what was emitted."""
+        """Make one step, then let the event loop read messages and run the adapters."""
         self._next = None
         assert self._broken is not None
         if self._broken.done():
@@ -164,11 +165,11 @@ class Worker:
             else:
                 self._try(())
                 self._rest(now_s)
-        except Exception as error:  # noqa: BLE001 - a bug of the loop's own ends `serve`, which raises it
+        except Exception as error:  # noqa: BLE001 - a bug in the loop ends `serve`, which raises it
             self._broken.set_exception(error)
 
     def receive(self, message: messages.Message) -> None:
-        """Act on a message from the server; what concerns a run that is over is ignored."""
+        """Process a message from the server. Messages about ended runs are ignored."""
         match message:
             case messages.Open():
                 self._open(message)
@@ -192,7 +193,7 @@ class Worker:
                 pass
 
     def _prepare(self, message: messages.Prepare) -> None:
-        """A stage that is not here, or cannot be had for now, prepares nothing."""
+        """Start a warm-up. A stage that is not hosted here, or is unavailable, is ignored."""
         assert self._group is not None
         stage, request = self.stages.get(message.stage), message.request
         if isinstance(stage, Preparer) and not getattr(stage, "unavailable", ""):
@@ -200,9 +201,9 @@ class Worker:
 
     def _open(self, message: messages.Open) -> None:
         assert self._group is not None
-        # Stages that do not hear the user are asked for once their turn is over.
+        # Stages that do not take speech are only opened when the user's turn has ended.
         over = not message.request.live or not self._hears(message.stages[:1])
-        self._try((*self._trying, message.run))  # the stages open it, and its adapters begin, before the next step
+        self._try((*self._trying, message.run))  # its stages open it, and its adapters start, before the next step
         listener, recovery = Listener(self._clock(), committed=over), RunRecovery(message.resume)
         run = Run(message.run, message.request, self._send, message.credit, listener, self._wake, recovery)
         if message.playout is not None:
@@ -211,7 +212,7 @@ class Worker:
             listener.resume(recovery.given_s, recovery.playing_s, self._clock())
         task = self._group.create_task(self._work(run, message.stages), name=f"run:{run.id}")
         self._runs[run.id] = run, task
-        # Not in the task's own `finally`: a task that is cancelled before its first step never gets there.
+        # Not in the task's own `finally`: a task that is cancelled before it starts never gets there.
         task.add_done_callback(lambda _: self._runs.pop(run.id))
         self._settling = SETTLE
         self._wake()
@@ -226,14 +227,14 @@ class Worker:
                 stage = self.stages[name]
                 roles = run.request.roles if stage.info.group else run.request.roles[:1]
                 slots: dict[str, int] = {}
-                for role in roles:  # waits at most until runs that were closed have let go of theirs
+                for role in roles:  # waits at most until closed runs have released their slots
                     slots[role] = await self._free.take(name)
                     taken.append((name, slots[role]))
                 self._host(stage, run, slots)
             await run.work()
         except EngineError as error:
             self._send(messages.Failed(run.id, error.code, str(error)))
-        except Exception as error:  # noqa: BLE001 - whatever one request makes a model raise ends that request
+        except Exception as error:  # noqa: BLE001 - any error that a model raises for one request ends only that request
             broken = failed(" or ".join(stages), run.request.id, error)
             if self._device_lost():
                 return
@@ -246,7 +247,7 @@ class Worker:
                 self._try_again(name)
 
     def _release(self, name: str, slot: int) -> None:
-        """Give a slot up; one that is in a step under way is free when that has returned."""
+        """Release a slot. A slot of a running step is only released when the step has returned."""
         under_way = self._under_way.get(name)
         if under_way is not None and under_way.holds(slot):
             under_way.released.append(slot)
@@ -254,13 +255,13 @@ class Worker:
             self._free.release(name, slot)
 
     def _try_again(self, name: str) -> None:
-        """A request of a stage is over: there may be room for those that wait."""
+        """Let the waiting requests of a stage try again, because another request has ended."""
         for req in [req for _, _, req in self._stepping() if req.waits and req.info.name == name]:
             req.waits = False
             self._wake()
 
     def _host(self, stage: Stage, run: Run, slots: Mapping[str, int]) -> None:
-        """Have a stage open a request in each of its roles. Raises what the stage raises."""
+        """Open a request at a stage, in each of its roles. Raises what the stage raises."""
         info = stage.info
         kept = run.recovery.kept(info, len(slots))
         pace = ListenerPace(
@@ -295,7 +296,7 @@ class Worker:
         ready = {req: (run, group) for run, group, req in stepping if run.ready(group, req, now_s)}
         picked = self._scheduler.pick(ready, now_s, (req for _, _, req in self._stepping()))
         if picked and any(req.being_read for _, _, req in stepping):
-            self._settling = SETTLE  # what was read of them during the step is there when the next one is picked
+            self._settling = SETTLE  # so that input that arrives during this step is read before the next pick
         return [(*ready[req], one) for req in picked for one in req.together]
 
     def _step(self, batch: list[Stepping]) -> None:
@@ -310,7 +311,7 @@ class Worker:
             self._give(one, result, computed)
 
     def _begin_step(self, name: str, batch: list[Stepping]) -> None:
-        """Have a blocking stage's thread step; the server learns when it may give up waiting before that begins."""
+        """Step a blocking stage in its thread, after reporting the step's deadline to the server."""
         stage, reqs = batch[0][1].stage, [req for _, _, req in batch]
         self._under_way[name] = StepUnderWay(batch)
         for req in reqs:
@@ -320,10 +321,10 @@ class Worker:
         work = functools.partial(compute, stage, reqs, self._clock)
         begin = functools.partial(self._threads[name].begin, work, functools.partial(self._returned, name))
         loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, begin)  # the call may hold Python's lock: messages leave before that
+        loop.call_soon(loop.call_soon, begin)  # the call may hold the GIL, so messages must leave before it
 
     def _returned(self, name: str, computed: Computed) -> None:
-        """A blocking step is over: what it gave goes where it belongs, unless that run is over meanwhile."""
+        """Process the results of a blocking step. Results of ended runs are dropped."""
         assert self._broken is not None
         if self._broken.done():
             return
@@ -341,14 +342,14 @@ class Worker:
             for slot in under_way.released:
                 self._free.release(name, slot)
             self._wake()
-        except Exception as error:  # noqa: BLE001 - a bug of the loop's own ends `serve`, which raises it
+        except Exception as error:  # noqa: BLE001 - a bug in the loop ends `serve`, which raises it
             self._broken.set_exception(error)
 
     def _device_lost(self) -> bool:
-        """Whether the device answers no more, and so the worker ends."""
+        """Whether the device no longer works. If so, the worker ends."""
         assert self._broken is not None
         if not self._broken.done() and not self._device_answers():
-            self._broken.set_exception(Broken("the device answers no more, and the worker on it ends"))
+            self._broken.set_exception(Broken("the device no longer works, so its worker ends"))
         return self._broken.done()
 
     def _note(self, stage: Stage, computed: Computed) -> None:
@@ -356,7 +357,7 @@ class Worker:
         self._scheduler.timed(stage.info.name, computed.ended_s - computed.began_s)
 
     def _give(self, one: Stepping, result: Sequence[Chunk] | EngineError, computed: Computed) -> None:
-        """Hand on what a step gave a request."""
+        """Process the result of a step for one request."""
         run, group, req = one
         req.stepped = True
         try:
@@ -365,11 +366,11 @@ class Worker:
                 self._try_again(req.info.name)
         except EngineError as error:
             run.fail(error)
-        except Exception as error:  # noqa: BLE001 - a result that is none ends its request, never the loop
+        except Exception as error:  # noqa: BLE001 - an invalid result ends its request, never the loop
             run.fail(failed(req.info.name, run.request.id, error))
 
     def _try(self, runs: tuple[str, ...]) -> None:
-        """Tell whose fault it may be if nothing more is heard from here: with these, those in a blocking step."""
+        """Report the suspects if this worker is lost now: these runs, and those in a running blocking step."""
         if self._under_way:
             runs = tuple(dict.fromkeys((*runs, *(run for step in self._under_way.values() for run in step.runs))))
         if runs != self._trying:
@@ -377,9 +378,9 @@ class Worker:
             self._send(messages.Trying(runs))
 
     def _rest(self, now_s: float) -> None:
-        """Nothing to do before input or credit comes, or a listener has played enough: that alone needs a timer.
+        """Wait for input, credit, or a listener's playback. Only the last one needs a timer.
 
-        ``now_s`` is when the requests were looked at: who came due since then still has to be woken.
+        ``now_s`` is the time of the last pick. Requests that have become due since then must still be woken.
         """
         waits = [s for run, _, req in self._stepping() if (s := run.wait_s(req, now_s)) > 0] + self._scheduler.held_s
         if self._timer is not None:

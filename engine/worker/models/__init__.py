@@ -1,1 +1,1 @@
-"""Model families, one module or package each, exporting STAGES."""
+"""Model families: one module or package each, which exports STAGES (role to ``module:class``)."""

@@ -1,25 +1,25 @@
-"""A family without a model: scripted answers spoken as tones, through the same four stages as the real ones.
+"""A family without a model: scripted answers spoken as tones, in the same four stages as the real families.
 
-For tests, for trying clients, and for measuring the engine alone: its steps compute next to nothing. What it answers:
+For tests, for trying clients, and for measuring the engine alone, since its steps compute almost nothing. Answers:
 
 ====================  ==================================================================
 the user's text       the answer
 ====================  ==================================================================
 ``say: XYZ``          XYZ
 ``long N``            N words
-``tool NAME JSON``    a call of the tool NAME, its arguments in pieces; further calls behind " ; "
-``said``              "I said: " and what the user heard of the answers before
+``tool NAME JSON``    a call of the tool NAME, arguments in pieces; more calls after " ; "
+``said``              "I said: " and the part of earlier answers that the user heard
 ``fail``              two words, then StageFailed
-``slow``              "late", 200 ms late
-(speech)              "I heard S seconds.", or the words that were heard before
+``slow``              "late", after 200 ms
+(speech)              "I heard S seconds.", or the recognized words
 (a tool's result)     "The tool says: " and the result
 anything else         "You said: " and the text
 ====================  ==================================================================
 
-Of a text in paragraphs the last one counts: some clients put what they ask behind instructions of their own.
-Where a tool must be called, an answer that calls none is refused. A codec frame is 40 ms; a word lasts
-``frames_per_word`` (6). It is a tone that begins with its first frame, at full loudness, and ends half a frame before
-its last one does: word n (from 0) is heard from n * frames_per_word * 40 ms on, in a recording too.
+Only the last paragraph of a text counts, because some clients prepend their own instructions. If the request requires a
+tool call, any other answer is refused. A codec frame takes 40 ms, and a word ``frames_per_word`` (6) frames. A word is
+a tone at constant level from its first frame to the middle of its last one, so word n (from 0) starts at n *
+frames_per_word * 40 ms.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ from engine.worker.stage_request import StageRequest
 
 FRAME_S = 0.04
 FRAME_SAMPLES = SPEAKER_RATE_HZ // 25
-GAP_SAMPLES = FRAME_SAMPLES // 2  # at each word's end, so that the next one's onset is found whatever its tone
-TABLE_STEPS = 16  # tones are 220 Hz and the next fifteen half-tones
+GAP_SAMPLES = FRAME_SAMPLES // 2  # silence at each word's end, which makes the next onset detectable
+TABLE_STEPS = 16  # 220 Hz and the next fifteen semitones
 
 
 class ScriptEars:
-    """Ears that hear how long the user spoke."""
+    """Speech recognition stage that reports the length of the user's speech."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -113,22 +113,25 @@ class ScriptEars:
 
 @dataclass(slots=True)
 class ScriptAnswer:
-    """The words that are still to be said, and how the answer ends."""
+    """State of an answer."""
 
     words: deque[str]
+    """Words that remain to be said."""
     calls: deque[tuple[str, str]] = field(default_factory=deque[tuple[str, str]])
-    """Names and arguments."""
+    """Names and arguments of the tool calls that remain."""
     fails: bool = False
     said: int = 0
+    """Words that were said."""
     characters: int = 0
-    """Words that were said, and the characters in them."""
+    """Characters of these words."""
     called: int = 0
+    """Calls that were made."""
     written: int = 0
-    """Calls that were made, and characters of the next one's arguments that were told."""
+    """Characters of the next call's arguments that were sent."""
 
 
 class ScriptThinker:
-    """Answers one word per step."""
+    """Thinker stage that answers one word per step."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -171,7 +174,7 @@ class ScriptThinker:
             req.needs_input = False
             if req.request.must_call and not answer.calls:
                 return RequestError(
-                    f"tool_choice: {req.request.tool_choice!r} asks for a call, and the script makes none."
+                    f"tool_choice: {req.request.tool_choice!r} requires a tool call, but the script makes none."
                 )
         if answer.fails and answer.said == 2:
             return StageFailed("the script says that this answer fails")
@@ -188,7 +191,7 @@ class ScriptThinker:
 
 
 def _call(answer: ScriptAnswer, request: Request) -> Chunk:
-    """The next eight characters of a call's arguments; then the call."""
+    """Return the next eight characters of a call's arguments; after the last, the call."""
     (name, arguments), call_id = answer.calls[0], f"call_{answer.called}_{request.id}"
     piece = arguments[answer.written : answer.written + 8]
     if piece:
@@ -201,7 +204,7 @@ def _call(answer: ScriptAnswer, request: Request) -> Chunk:
 
 
 def _usage(request: Request, answer: ScriptAnswer) -> Usage:
-    """A word is a token, so are 40 ms of sound and a picture."""
+    """Return the usage: a word, 40 ms of audio and a picture count as one token each."""
     parts = [part for message in request.messages for part in message.parts]
     words = sum(len(part.text.split()) for part in parts if isinstance(part, TextPart))
     audio_tokens = sum(len(part.pcm) * 25 // MIC_RATE_HZ for part in parts if isinstance(part, AudioPart))
@@ -248,19 +251,22 @@ def _answer(text: str, request: Request) -> ScriptAnswer:
 
 @dataclass(slots=True)
 class Whistle:
-    """The frames of the current word (of ``words``) that have not been spoken, where it ends in the answer, and what
-    has been spoken."""
+    """State of a spoken answer."""
 
     words: int = 0
+    """Words that were started."""
     left: int = 0
+    """Frames that remain of the current word."""
     tone: int = 0
     word_end: int = 0
+    """Characters of the answer up to the end of the current word."""
     text_end: int = 0
+    """Characters of the answer that have been spoken."""
     frames: int = 0
 
 
 class ScriptTalker:
-    """A talker that speaks each word as some codec frames of one tone."""
+    """Talker stage that speaks each word as codec frames of one tone."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -276,7 +282,7 @@ class ScriptTalker:
         self.info = self.describe(config)
         self._frames = int(config.options.get("frames_per_word", 6))
         self._step_s = _step_s(config)
-        self._request_s = float(config.options.get("request_s", 0.0))  # seconds more for each request of a batch
+        self._request_s = float(config.options.get("request_s", 0.0))  # additional seconds per request of a batch
 
     def open(self, req: StageRequest) -> None:
         req.state = Whistle(**(req.checkpoint or {}))
@@ -319,14 +325,14 @@ class ScriptTalker:
 
 @dataclass(slots=True)
 class Tone:
-    """The place of the tone in its period, after so many frames."""
+    """Phase of the tone, and the number of frames played."""
 
     phase: float = 0.0
     frames: int = 0
 
 
 class ScriptCode2Wav:
-    """A stage that plays each frame's tone, its phase carried on; a word's last frame is silent halfway through."""
+    """Code2wav stage that plays each frame's tone with continuous phase; half of a word's last frame is silent."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -365,7 +371,7 @@ class ScriptCode2Wav:
 
 
 def _step_s(config: StageConfig) -> float:
-    """Return how long a step is to take (option ``step_s``), as if there were a model."""
+    """Return the simulated duration of a step (option ``step_s``)."""
     return float(config.options.get("step_s", 0.0))
 
 

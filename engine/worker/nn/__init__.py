@@ -1,1 +1,1 @@
-"""Torch building blocks that model families share."""
+"""Torch building blocks shared by model families."""

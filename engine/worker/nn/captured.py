@@ -1,6 +1,6 @@
-"""Computations of few shapes as CUDA graphs: each is captured once, and from then on replayed in one launch.
+"""Computations with few shapes as CUDA graphs: captured once per shape, then replayed in one launch.
 
-Where there are no graphs (a CPU, or a capture that failed) the function is called instead. Knows no model.
+Without graphs (on a CPU, or after a failed capture) the function is called directly.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ log = logging.getLogger(__name__)
 
 Given = Tensor | NDArray[Any]
 RETRY_S = 10.0
-"""Seconds until a capture that ran out of memory is tried again: a try costs other requests a step."""
+"""Seconds before a capture that ran out of memory is retried, because each try delays other requests."""
 
 
 class Captured:
-    """``compute`` of a key and of inputs whose shapes follow from the key. Its results are valid until the next call.
+    """Calls ``compute(key, *inputs)``, as a graph if possible.
 
-    ``idle`` returns inputs of a key that touch no request's state: these are captured. A call gives the first rows of
-    each input; the remaining rows stay idle.
+    The shapes of the inputs follow from the key. Results are valid until the next call. ``idle`` returns inputs of a
+    key that affect no request's state; they are used for capture. A call provides the first rows of each input, and the
+    remaining rows are idle.
     """
 
     def __init__(
@@ -43,18 +44,18 @@ class Captured:
     ) -> None:
         self.captures = captures and device.type == "cuda" and torch.cuda.is_available()
         self.graphs: dict[Hashable, _Graph | None] = {}
-        """The graphs by their keys; None where one cannot be captured."""
+        """Graphs by key; None if the capture failed."""
         self._name = name
         self._compute = compute
         self._idle = idle
         self._device = device
         self._clock = time.monotonic
         self._retry_at_s: dict[Hashable, float] = {}
-        self._pool: Any = None  # graphs share their memory: one runs at a time
+        self._pool: Any = None  # memory pool that the graphs share, because only one runs at a time
 
     @torch.inference_mode()
     def warm(self, keys: Sequence[Any]) -> None:
-        """Capture these keys now; on a device without graphs, do nothing. Raises torch's error if memory runs out."""
+        """Capture these keys now; no effect on a device without graphs. Raises torch's error if memory runs out."""
         if self.captures:
             for key in keys:
                 self._graph(key, ahead=True)
@@ -64,7 +65,7 @@ class Captured:
         return graph.replay(given) if graph is not None else self._compute(key, *self._filled(key, given))
 
     def _filled(self, key: Any, given: Sequence[Given]) -> list[Tensor]:
-        """All rows of the inputs, on the device."""
+        """Return all rows of the inputs on the device, padded with idle rows."""
         found: list[Tensor] = []
         for one, idle in zip(given, self._idle(key), strict=True):
             there = on_device(one, self._device)
@@ -73,8 +74,10 @@ class Captured:
         return found
 
     def _graph(self, key: Hashable, ahead: bool = False) -> _Graph | None:
-        """Return the graph of a key, or None. A capture that runs out of memory raises where it is made ``ahead``, and
-        is tried again later otherwise."""
+        """Return the graph of a key, or None.
+
+        A capture that runs out of memory raises if it is made ``ahead``; otherwise it is retried later.
+        """
         if key in self.graphs or (not ahead and self._clock() < self._retry_at_s.get(key, 0.0)):
             return self.graphs.get(key)
         try:
@@ -86,11 +89,15 @@ class Captured:
             if short is None:
                 self.graphs[key] = None
             self._retry_at_s[key] = self._clock() + RETRY_S
-            log.warning("%s: %s is not captured: %s", self._name, key, str(short or error).splitlines()[0])
+            log.warning(
+                "%s: cannot capture a CUDA graph for %s: %s", self._name, key, str(short or error).splitlines()[0]
+            )
         return self.graphs.get(key)
 
     def _capture(self, key: Any) -> _Graph:
-        """Capture a key. The function is called once before: libraries load and choose what they run in that call."""
+        """Capture a key. The function runs once before, because libraries load and choose their kernels in the first
+        call.
+        """
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         idle = [on_device(one, self._device) for one in self._idle(key)]
         inputs = [one.clone() for one in idle]
@@ -112,15 +119,17 @@ def on_device(one: Given, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """A captured computation, its inputs (also as they are where nobody gives them), and what it computes."""
+    """A captured computation with its input and output tensors."""
 
     graph: Any
     inputs: Sequence[Tensor]
     idle: Sequence[Tensor]
+    """Values of the inputs in idle rows."""
     pinned: Sequence[Tensor]
     found: Sequence[Tensor]
+    """Outputs."""
     brought: Any
-    """When numbers have left the pinned memory."""
+    """Event: the copies from pinned memory are complete."""
 
     def replay(self, given: Sequence[Given]) -> Sequence[Tensor]:
         self.brought.synchronize()

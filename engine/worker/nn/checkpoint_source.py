@@ -1,4 +1,4 @@
-"""A checkpoint on the device that a stage computes on: what the sources of all families share. Knows no family."""
+"""A checkpoint on the device of a stage: the code that all families share."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class CheckpointSource:
-    """The checkpoint's folder and files, the device and dtype of its weights, and how its steps are computed.
+    """The checkpoint's files, the device and dtype of its weights, and the settings of its steps.
 
-    Raises WeightsError or ConfigError for a checkpoint or options that cannot be served.
+    Raises WeightsError or ConfigError for an unsupported checkpoint or option.
     """
 
     def __init__(
@@ -32,20 +32,20 @@ class CheckpointSource:
         self.slots = config.slots
         self.device = torch.device(f"cuda:{config.device}" if config.device.isdigit() else config.device)
         if config.dtype not in DTYPES:
-            raise WeightsError(f"dtype: {config.dtype!r} is neither float32 nor bfloat16")
+            raise WeightsError(f"dtype: {config.dtype!r} is not one of float32, bfloat16")
         self.dtype = DTYPES[config.dtype]
         settle(self.device)
         self.static = switched("graphs", graphs, has_graphs(self.device))
-        """Whether decode steps are computed over static buffers, as graphs where the device has such."""
+        """Whether decode steps use static buffers, as graphs if the device supports them."""
         self.kernels = chosen(kernels, self.device)
 
     def reader(self, prefix: str, dtype: torch.dtype | None = None) -> WeightReader:
-        """Return a reader of a part's weights; a terminal shows how many of them have been read."""
+        """Return a reader of a part's weights. Shows a progress bar on a terminal."""
         self.checkpoint.expect(prefix)
         return WeightReader(self.checkpoint, prefix, self.device, dtype or self.dtype, self.kernels, self.static)
 
     @cached_property
     def generation(self) -> dict[str, Any]:
-        """The checkpoint's generation_config.json; empty where it has none."""
+        """The checkpoint's generation_config.json; empty if there is none."""
         file = self.folder / "generation_config.json"
         return read_json(file) if file.exists() else {}

@@ -1,7 +1,7 @@
-"""The decoder of a codec with many codebooks: frames to sound, piece by piece, each request's past in its slot.
+"""Decoder of a neural audio codec: frames to audio, piece by piece, with each request's past in a slot.
 
-Codes are looked up and pass a windowed transformer (the codec's front), are widened by transposed convolutions and
-shaped by residual units (HiFi-GAN with snakes). Knows no stage.
+Codes are embedded and pass a windowed transformer (the codec's front), then transposed convolutions and residual units
+(HiFi-GAN with snake activations).
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from engine.worker.nn.window import WindowedDecoder
 
 
 class Front(Protocol):
-    """The first part of a codec's decoder, which knows its books."""
+    """First part of a codec's decoder: codes to hidden columns."""
 
     groups: int
-    """Codes of a frame."""
+    """Codes per frame."""
     book: int
-    """Vectors of each book."""
+    """Entries per codebook."""
     width: int
 
     def __call__(self, codes: Tensor, starts: Tensor, piece: ConvBatch) -> Tensor:
-        """Columns [batch, width, frames] of codes [batch, frames, groups]; see CodecDecoder.decode."""
+        """Return columns [batch, width, frames] for codes [batch, frames, groups]; see ``CodecDecoder.decode``."""
         ...
 
 
 class CodecDecoder:
-    """Any cut of the frames gives the same samples.
+    """Decodes frames to audio; the samples do not depend on how the frames are cut.
 
-    Where the transposed convolutions are ``late``, the whole is cut by their stride on both sides: so a signal begins
-    some hundred samples late, in its first frame, and is that much shorter.
+    With ``late`` transposed convolutions, the output is trimmed by their stride at both ends. The first frame then has
+    a few hundred samples less.
     """
 
     def __init__(self, read: WeightReader, config: Any, slots: int, front: Front, late: bool) -> None:
         if math.prod(config.upsampling_ratios) < 2:
-            raise WeightsError("upsampling_ratios: without upsampling a first frame has no sound")
+            raise WeightsError("upsampling_ratios: a codec without upsampling is not supported")
         self.front = front
         width = front.width
         self.widen = [
@@ -62,8 +62,10 @@ class CodecDecoder:
         self.leave = CausalConv(read.below(f"decoder.{last + 1}"), slots, out, 1, 7)
 
     def decode(self, codes: Tensor, starts: Tensor, piece: ConvBatch) -> Tensor:
-        """Sound [batch, samples] of the next frames [batch, frames, codebooks]; each slot has had ``starts``
-        [batch] so far."""
+        """Return the audio [batch, samples] of the next frames [batch, frames, codebooks].
+
+        ``starts`` [batch] are the numbers of frames that each slot has had.
+        """
         x = self.front(codes, starts, piece)
         for widen, convnext in self.widen:
             x = convnext(widen(x, piece), piece)
@@ -74,7 +76,9 @@ class CodecDecoder:
 
 
 class MeanOfBooks:
-    """The mean of a frame's vectors, through a windowed transformer (checkpoint tensor code_embedding)."""
+    """Front that averages a frame's code embeddings and applies a windowed transformer (checkpoint tensor
+    code_embedding).
+    """
 
     def __init__(self, read: WeightReader, config: Any, slots: int) -> None:
         self.book = config.codebook_size
@@ -89,7 +93,7 @@ class MeanOfBooks:
 
 
 class ConvNeXtBlock:
-    """Depthwise convolution, norm and a feed-forward part, scaled channel by channel (ConvNeXt: Liu et al. 2022)."""
+    """Depthwise convolution, norm and feed-forward network, scaled per channel (ConvNeXt: Liu et al. 2022)."""
 
     def __init__(self, read: WeightReader, slots: int, width: int) -> None:
         self.mix = CausalConv(read.below("dwconv"), slots, width, width, 7, groups=width)
@@ -106,7 +110,7 @@ class ConvNeXtBlock:
 
 
 class Snake:
-    """x + sin²(αx)/β: a periodic activation (Ziyin et al. 2020)."""
+    """Periodic activation x + sin²(αx)/β (Ziyin et al. 2020)."""
 
     def __init__(self, read: WeightReader, width: int) -> None:
         self.alpha = read("alpha", width).exp()[:, None]
@@ -114,7 +118,7 @@ class Snake:
         self._kernels = read.kernels
 
     def behind(self, past: Tensor | None, length: int, x: Tensor, slots: Tensor) -> Tensor:
-        """See conv.Shaped."""
+        """See ``conv.Shaped``."""
         if self._kernels is not None:
             return self._kernels.snake(x, self.alpha, self.inverse, past, slots, length)
         found = x + self.inverse * torch.sin(x * self.alpha) ** 2
@@ -125,7 +129,7 @@ class Snake:
 
 
 class Upsampler:
-    """A transposed convolution and three residual units of growing reach (HiFi-GAN: Kong et al. 2020)."""
+    """Transposed convolution and three residual units of growing dilation (HiFi-GAN: Kong et al. 2020)."""
 
     def __init__(self, read: WeightReader, slots: int, width: int, rate: int, late: bool) -> None:
         out = width // 2

@@ -1,6 +1,6 @@
-"""Causal convolutions that remember: fed piece by piece they give what the whole signal would have given.
+"""Streaming causal convolutions: fed piece by piece, they return the same output as for the whole signal.
 
-What a layer must remember of each request, its tail, lies in a slot. Knows no codec.
+Each layer stores the last columns of each request's signal in a slot.
 """
 
 from __future__ import annotations
@@ -17,31 +17,36 @@ from engine.worker.nn.weights import WeightReader
 
 @dataclass(frozen=True, slots=True)
 class ConvBatch:
-    """The signals that go on: their slots, an index on the device, and whether this is their beginning."""
+    """The signals to continue: their slots (a tensor on the device), and whether they are new."""
 
     index: Tensor
     fresh: bool
 
 
 class Shaped(Protocol):
-    """What is done to each column of a signal before it is convolved."""
+    """An elementwise function that is applied before a convolution."""
 
     def behind(self, past: Tensor | None, length: int, x: Tensor, slots: Tensor) -> Tensor:
-        """The columns that come of ``x`` [batch, channels, columns], behind ``length`` ones: those that ``past``
-        [slots, channels, length] holds of ``slots`` [batch], or zeros."""
+        """Apply the function to ``x`` [batch, channels, columns], and prepend ``length`` past columns.
+
+        The past columns are ``past`` [slots, channels, length] at ``slots`` [batch], or zeros if ``past`` is None.
+        """
         ...
 
 
 class ConvState:
-    """The last ``length`` columns of each slot's signal [channels]."""
+    """The last ``length`` columns [channels] of each slot's signal."""
 
     def __init__(self, slots: int, channels: int, length: int, device: torch.device, dtype: torch.dtype) -> None:
         self.length = length
         self.columns = torch.zeros(slots, channels, length, device=device, dtype=dtype)
 
     def before(self, x: Tensor, piece: ConvBatch, shaped: Shaped | None = None) -> Tensor:
-        """``x`` [batch, channels, columns], ``shaped`` first, with its tail in front (zeros at the beginning), which
-        moves on."""
+        """Return ``x`` [batch, channels, columns], after ``shaped``, with the past columns in front, and update the
+        past.
+
+        New signals have zeros in front.
+        """
         if shaped is not None:
             whole = shaped.behind(None if piece.fresh else self.columns, self.length, x, piece.index)
         elif self.length == 0:
@@ -55,7 +60,7 @@ class ConvState:
 
 
 def slot_states(part: Any) -> list[Tensor]:
-    """Every tensor [slots, …] in which a network, or a part of one, keeps the past of its slots; views, in order."""
+    """Return views of all tensors [slots, …] in which a network keeps per-slot state, in order."""
     if isinstance(part, ConvState):
         return [part.columns] if part.length else []
     if isinstance(part, list | tuple):
@@ -67,7 +72,7 @@ def slot_states(part: Any) -> list[Tensor]:
 
 
 class CausalConv:
-    """A convolution that looks back only; as many columns out as in."""
+    """Causal convolution with as many output as input columns."""
 
     def __init__(
         self, read: WeightReader, slots: int, into: int, out: int, kernel: int, dilation: int = 1, groups: int = 1
@@ -84,17 +89,17 @@ class CausalConv:
 
 
 class CausalTransposedConv:
-    """Upsampling by ``stride``: columns out are columns in times the stride.
+    """Causal upsampling by ``stride``, with ``stride`` output columns per input column.
 
-    With a kernel of twice the stride neighbours overlap. A ``late`` one cuts a stride off both ends of the whole, so
-    the first column of a signal gives nothing and only later ones do; others cut what is behind the last column.
+    The kernel is one or two strides long; with two, neighbours overlap. A ``late`` layer trims one stride at both ends
+    of the whole output, so the first column of a signal gives no output. Others trim only the end.
     """
 
     def __init__(
         self, read: WeightReader, slots: int, into: int, out: int, kernel: int, stride: int, late: bool = True
     ) -> None:
         if kernel not in (stride, 2 * stride):
-            raise ValueError(f"a kernel of {kernel} for a stride of {stride} is not of this kind")
+            raise ValueError(f"the kernel must be one or two strides long (got {kernel} for a stride of {stride})")
         self.weight = read("conv.weight", into, out, kernel)
         self.bias = read("conv.bias", out)
         self.stride = stride

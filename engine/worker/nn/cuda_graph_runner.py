@@ -1,11 +1,10 @@
-"""Decode steps as graphs: captured once for each size of batch and each context bucket, and replayed without
-asking the device.
+"""Decode steps as CUDA graphs: captured once per batch size and context bucket, then replayed.
 
-Between the one copy that brings a step's rows and the one that takes its ids nothing waits for the device: shapes
-depend on the size and the bucket alone, so on a GPU a step is one launch. What the step computes is a plain function of
-torch; where there are no graphs (a CPU, or a capture that failed) it is called as such. Knows no model.
+A step copies its inputs to the device once and its ids back once; nothing in between waits for the device. Shapes
+depend only on the batch size and the bucket, so on a GPU a step is one launch. Without graphs (on a CPU, or after a
+failed capture) the step's function is called directly.
 
-A batch is filled up to its size with rows that go to a slot of nobody's.
+A batch is padded to its size with rows of an unused slot.
 """
 
 from __future__ import annotations
@@ -24,18 +23,20 @@ from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import to_host
 from engine.worker.nn.sampling_params import SamplingParams
 
-SHORTEST = 512  # positions of the shortest context bucket: masked ones are read all the same
-WARM_S = 90.0  # seconds of a start, for each kind of step: later graphs are captured when they are first wanted
+SHORTEST = 512  # positions of the smallest context bucket; masked positions are read as well
+WARM_S = 90.0  # maximum seconds of startup per kind of step; the remaining graphs are captured on first use
 log = logging.getLogger(__name__)
 
 Compute = Callable[[DecodeBatch, int], Tensor]
-"""Ids [batch, n] of a step's rows, whose contexts all fit into a bucket of so many positions."""
+"""Computes the ids [batch, n] of a step whose contexts fit into a bucket of the given number of positions."""
 
 
 class CudaGraphRunner:
-    """Steps of at most ``slots`` rows over caches of ``length`` positions, which have one slot more: nobody's.
+    """Runs steps of at most ``slots`` rows over caches of ``length`` positions. The cache has one more slot for padding
+    rows.
 
-    What looks back at each row's own positions, and no further, is not ``bucketed``: one graph a size serves all.
+    Without ``bucketed``, one graph per batch size serves all context lengths; for attention that reads only each row's
+    own positions.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class CudaGraphRunner:
         self.captured = Captured(name, self._step, self._idle, device)
 
     def __call__(self, inputs: Sequence[DecodeInput]) -> NDArray[np.int64]:
-        """One step; ids [inputs, n]."""
+        """Run one step. Returns ids [inputs, n]."""
         size = next(size for size in self.sizes if size >= len(inputs))
         bucket = next(bucket for bucket in self.context_buckets if bucket > max(one.start for one in inputs))
         table = packed([*inputs, *[self._nobody] * (size - len(inputs))])
@@ -66,7 +67,7 @@ class CudaGraphRunner:
         return to_host(ids)[: len(inputs)]
 
     def computed(self, table: Tensor, bucket: int) -> Tensor:
-        """The step itself, which is what a graph captures: ids of a table [10, size] on the device."""
+        """Compute the step: ids for a table [10, size] on the device. This function is captured."""
         return self._compute(DecodeBatch.of(table, self._max_top_k), bucket)
 
     def _step(self, shape: tuple[int, int], table: Tensor) -> tuple[Tensor]:
@@ -76,8 +77,10 @@ class CudaGraphRunner:
         return (packed([self._nobody] * shape[0]),)
 
     def warm(self, most_s: float | None = None) -> None:
-        """Capture ahead, the shortest contexts first, for so long (WARM_S). Raises what a device out of memory
-        raises."""
+        """Capture graphs in advance for at most ``most_s`` seconds (default WARM_S), shortest contexts first.
+
+        Raises torch's error if the device runs out of memory.
+        """
         most_s = WARM_S if most_s is None else most_s
         if not self.captured.captures:
             return
@@ -88,11 +91,18 @@ class CudaGraphRunner:
         captured = sum(graph is not None for graph in self.captured.graphs.values())
         took_s, more = time.monotonic() - began_s, torch.cuda.memory_reserved(self._device) - before
         whole = len(self.sizes) * len(self.context_buckets)
-        log.info("%s: %d of %d graphs in %.1f s and %.0f MB", self._name, captured, whole, took_s, more / 2**20)
+        log.info(
+            "%s: captured %d of %d CUDA graphs in %.1f s, using %.0f MB",
+            self._name,
+            captured,
+            whole,
+            took_s,
+            more / 2**20,
+        )
 
 
 def doubled(first: int, last: int) -> list[int]:
-    """Numbers that double, from the first up to and with the last."""
+    """Return numbers that double from ``first``, ending with ``last``."""
     found = [first]
     while found[-1] < last:
         found.append(min(2 * found[-1], last))

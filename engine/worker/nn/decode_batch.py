@@ -1,8 +1,4 @@
-"""The inputs that requests bring to a decode step, a row each, as columns of one table: one copy brings all to a
-device.
-
-Knows no model and no stage.
-"""
+"""Inputs of a decode step, packed into one table so that a single copy moves them to the device."""
 
 from __future__ import annotations
 
@@ -20,18 +16,21 @@ from engine.worker.nn.sampling_params import BatchSamplingParams, SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class DecodeInput:
-    """A token that goes in behind the first ``start`` rows of a slot, at a rope ``position``; draw ``step`` is next."""
+    """Input row of a decode step."""
 
     slot: int
     start: int
+    """Number of rows in the slot before this one."""
     token: int
     step: int
+    """Index of the next draw."""
     position: float
+    """Rope position."""
     params: SamplingParams
 
 
 def packed(inputs: Sequence[DecodeInput]) -> NDArray[np.int64]:
-    """A table [10, batch] for ``DecodeBatch``."""
+    """Return a table [10, batch] for ``DecodeBatch``."""
     own = np.array([(one.slot, one.start, one.token, one.step) for one in inputs], np.int64)
     positions = float_bits([one.position for one in inputs])
     return np.concatenate((own.T, positions[None], sampling_params.packed([one.params for one in inputs])))
@@ -39,7 +38,7 @@ def packed(inputs: Sequence[DecodeInput]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class DecodeBatch:
-    """Inputs of a decode step on a device, each field [batch]. ``max_top_k``: see BatchSamplingParams."""
+    """Inputs of a decode step on the device; each field is [batch]. For ``max_top_k`` see BatchSamplingParams."""
 
     slots: Tensor
     starts: Tensor

@@ -1,7 +1,6 @@
 """A stack of Qwen decoder layers over slots of a preallocated KV cache.
 
-Positions are explicit and state is per slot, so a batch may hold any mix of requests, each at its own position. Knows
-no sampling and no stage.
+Positions are explicit and state is per slot, so a batch may mix requests at different positions.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from engine.worker.nn.weights import WeightReader
 
 
 class TransformerDecoder:
-    """Layers of attention (grouped queries) and a feed-forward part, dense or of experts.
+    """Layers of grouped-query attention and a feed-forward network, dense or mixture-of-experts.
 
-    Heads are normalised and have no bias, and M-RoPE is interleaved, unless ``config`` says otherwise: ``head_norms``,
-    ``qkv_bias``, and ``mrope_interleaved`` among its ``rope_parameters``.
+    By default, query and key heads are normalized and have no bias, and M-RoPE is interleaved. ``config`` may change
+    this with ``head_norms``, ``qkv_bias``, and ``mrope_interleaved`` in its ``rope_parameters``.
     """
 
     def __init__(self, read: WeightReader, config: Any) -> None:
@@ -57,12 +56,12 @@ class TransformerDecoder:
         self.norm = read("norm.weight", config.hidden_size)
 
     def cache(self, slots: int, length: int, positions: int | None = None) -> KvSlots:
-        """A cache for this stack, whose slots share so many ``positions``, or have ``length`` each."""
+        """Create a KV cache. Its slots share ``positions``, or have ``length`` positions each."""
         heads = self.config.num_key_value_heads
         return KvSlots(len(self.layers), slots, heads, length, self.head_dim, self.device, self.dtype, positions)
 
     def one_row(self, cache: KvSlots, slots: Tensor, starts: Tensor, length: int) -> OneRow:
-        """Where a decode step's rows go, at positions that the device alone knows, all within the first ``length``."""
+        """Return the cache positions of a decode step. ``starts`` are on the device; all are below ``length``."""
         if self.kernels is not None:
             return SlotsInPlace.of(cache, slots, starts, self.kernels)
         return DecodeSlots.of(cache, slots, starts, length)
@@ -70,8 +69,10 @@ class TransformerDecoder:
     def append(
         self, batch: Batch, cache: KvSlots, tap: int = -1, added: Sequence[Tensor] = ()
     ) -> tuple[Tensor, Tensor]:
-        """Return what ``forward`` gives of a batch's rows, one request's behind another's [all, width]; so ``added``,
-        too."""
+        """Run ``forward`` for a batch of concatenated pieces.
+
+        Returns hidden rows and tapped rows [all rows, width]. ``added`` are concatenated in the same way.
+        """
         counts, positions = batch.counts, np.concatenate(batch.positions, 1)
         if self.kernels is not None:
             pieces = PiecesInPlace.of(cache, batch.slots, batch.starts, counts, self.kernels)
@@ -87,7 +88,7 @@ class TransformerDecoder:
         return hidden.flatten(0, 1), tapped.flatten(0, 1)
 
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of rope positions [axes, batch, rows], or [batch, rows]."""
+        """Return cosine and sine of rope positions [axes, batch, rows], or [batch, rows]."""
         return self.rope(positions, self.dtype)
 
     def forward(
@@ -99,10 +100,18 @@ class TransformerDecoder:
         tap: int = -1,
         added: Sequence[Tensor] = (),
     ) -> tuple[Tensor, Tensor]:
-        """Hidden rows after the last norm, and the rows as they leave layer ``tap`` (counted from 1; 0 is ``x``).
+        """Compute the stack.
 
-        ``x`` [batch, rows, width]; ``angles`` of their positions, from ``rope``; ``added[i]`` is added to what layer i
-        gives (deepstack: Meng et al. 2024), after the tap.
+        Args:
+            x: Input rows [batch, rows, width].
+            angles: Cosine and sine of their positions, from ``rope``.
+            where: Cache positions of the rows.
+            cache: The KV cache.
+            tap: Layer whose output is returned as well, counted from 1; 0 is ``x``.
+            added: ``added[i]`` is added to layer i's output (deepstack: Meng et al. 2024), after the tap.
+
+        Returns:
+            Hidden rows after the last norm, and the output of layer ``tap``.
         """
         cos, sin = angles
         tapped = x
@@ -115,8 +124,9 @@ class TransformerDecoder:
         return rms_norm(x, self.norm, self.config.rms_norm_eps), tapped
 
     def step(self, x: Tensor, angles: tuple[Tensor, Tensor], where: CachePositions | OneRow, cache: KvSlots) -> Tensor:
-        """Hidden rows of a decode step, as ``forward`` gives them. With kernels, all between two products is one
-        launch."""
+        """Return the hidden rows of a decode step. Kernels fuse all operations between two matrix products into one
+        launch.
+        """
         if isinstance(where, DecodeSlots) or (self.kernels is None and isinstance(where, CachePositions)):
             return self.forward(x, angles, where, cache)[0]
         return self.fused(x, angles, where, cache)[0].view_as(x)
@@ -130,7 +140,7 @@ class TransformerDecoder:
         tap: int = -1,
         added: Sequence[Tensor] = (),
     ) -> tuple[Tensor, Tensor]:
-        """What ``forward`` gives, as rows [batch · rows, width], by kernels; so are ``added``."""
+        """Compute ``forward`` with kernels, on and to rows [batch · rows, width]; ``added`` have that shape too."""
         assert self.kernels is not None
         kernels, eps, shape = self.kernels, self.config.rms_norm_eps, x.shape
         x = tapped = x.reshape(-1, shape[-1])
@@ -149,7 +159,7 @@ class TransformerDecoder:
 
 
 class DecoderLayer:
-    """One layer; projections that eat the same rows are one product."""
+    """One decoder layer; projections of the same input are one matrix product."""
 
     def __init__(self, read: WeightReader, config: Any, head_dim: int, sparse: bool) -> None:
         width = config.hidden_size
@@ -187,19 +197,19 @@ class DecoderLayer:
     def attend(
         self, x: Tensor, angles: tuple[Tensor, Tensor], where: InPlace, keys: Tensor, values: Tensor, kernels: Kernels
     ) -> Tensor:
-        """What the layer's attention adds to normalised rows [batch, rows, width], by kernels."""
+        """Return the attention output for normalized rows [batch, rows, width], with kernels."""
         norms = None if self.query_norm is None or self.key_norm is None else (self.query_norm, self.key_norm)
         query = kernels.place(self._heads(x), norms, self.eps, angles, where.at, keys, values)
         mixed = where.look(query, keys, values).transpose(1, 2)
         return linear(mixed.reshape(*x.shape[:2], -1), self.out, self.out_bias)
 
     def _heads(self, x: Tensor) -> Tensor:
-        """Queries, keys and values [batch, rows, all heads, dim]."""
+        """Return queries, keys and values [batch, rows, all heads, dim]."""
         return linear(x, self.qkv, self.qkv_bias).unflatten(-1, (sum(self.heads), self.dim))
 
 
 class Dense:
-    """One gated feed-forward part for every row."""
+    """Gated feed-forward network."""
 
     def __init__(self, read: WeightReader, config: Any, inner: int | None = None) -> None:
         width: int = config.hidden_size
@@ -213,7 +223,7 @@ class Dense:
 
 
 class Experts:
-    """Routed experts, and a shared one where the config names its size."""
+    """Mixture of experts, with a shared expert if the config has its size."""
 
     def __init__(self, read: WeightReader, config: Any) -> None:
         width, inner, count = config.hidden_size, config.moe_intermediate_size, config.num_experts
@@ -233,7 +243,7 @@ class Experts:
         self.shared_gate = read("shared_expert_gate.weight", 1, width) if shared else None
 
     def __call__(self, x: Tensor, kernels: Kernels | None = None) -> Tensor:
-        """``kernels`` also route and gate: in a decode step."""
+        """Compute the layer. With ``kernels``, they also do the routing and gating."""
         tokens = x.reshape(-1, x.shape[-1])
         if kernels is None:
             experts, shares = route(tokens, self.router, self.top_k, self.normalise)
@@ -252,14 +262,14 @@ class Experts:
 
 
 def is_sparse(config: Any, layer: int) -> bool:
-    """Whether a layer has experts (checkpoint fields mlp_only_layers and decoder_sparse_step)."""
+    """Return whether a layer has experts (checkpoint fields mlp_only_layers and decoder_sparse_step)."""
     if not getattr(config, "num_experts", 0) or layer in (getattr(config, "mlp_only_layers", None) or ()):
         return False
     return (layer + 1) % (getattr(config, "decoder_sparse_step", None) or 1) == 0
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Root-mean-square norm over the last axis; the mean is taken in float32 (as the reference does).
+    """Root-mean-square norm over the last axis, with the mean in float32 (as in the reference).
 
     On a GPU it is one kernel, which rounds once where the reference rounds twice.
     """

@@ -1,7 +1,6 @@
-"""A recording's mel spectrogram to the embedding of who speaks (ECAPA-TDNN: Desplanques et al. 2020).
+"""Speaker embedding from a mel spectrogram (ECAPA-TDNN: Desplanques et al. 2020).
 
-Source: Qwen3TTSSpeakerEncoder of qwen-tts 0.1.1; ECAPA_TimeDelayNet of transformers 5.23, models/qwen2_5_omni. It knows
-no stage.
+Sources: Qwen3TTSSpeakerEncoder of qwen-tts 0.1.1; ECAPA_TimeDelayNet of transformers 5.23, models/qwen2_5_omni.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from engine.worker.nn.weights import WeightReader
 
 
 class Ecapa:
-    """Dilated convolutions, whose channels are weighed by the whole recording; then mean and deviation over time."""
+    """Dilated convolutions with channel attention over the whole recording, then mean and deviation over time."""
 
     def __init__(self, read: WeightReader, config: Any) -> None:
         channels, kernels, dilations = config.enc_channels, config.enc_kernel_sizes, config.enc_dilations
@@ -32,7 +31,7 @@ class Ecapa:
         self.leave = Conv(read.below("fc"), 2 * wide, config.enc_dim, 1)
 
     def __call__(self, mel: Tensor) -> Tensor:
-        """The embeddings [batch, width] of recordings [batch, mels, frames]."""
+        """Return embeddings [batch, width] of mel spectrograms [batch, mels, frames]."""
         x = F.relu(self.enter(mel))
         found: list[Tensor] = []
         for block in self.blocks:
@@ -46,7 +45,7 @@ class Ecapa:
 
 
 class Conv:
-    """A convolution that mirrors the signal at its ends; as many columns out as in."""
+    """Convolution with reflection padding and as many output as input columns."""
 
     def __init__(self, read: WeightReader, into: int, out: int, kernel: int, dilation: int = 1) -> None:
         self.weight = read("weight", out, into, kernel)
@@ -61,7 +60,7 @@ class Conv:
 
 
 class _Block:
-    """Res2Net between two pointwise convolutions, then squeeze and excitation."""
+    """Res2Net between two pointwise convolutions, then squeeze-and-excitation."""
 
     def __init__(self, read: WeightReader, into: int, out: int, kernel: int, dilation: int, config: Any) -> None:
         part = out // config.enc_res2net_scale
@@ -87,6 +86,6 @@ class _Block:
 
 
 def _statistics(x: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation [batch, channels] over time, by shares."""
+    """Return the weighted mean and deviation [batch, channels] over time."""
     mean = (shares * x).sum(2)
     return mean, ((shares * (x - mean[..., None]) ** 2).sum(2)).clamp(1e-12).sqrt()

@@ -1,7 +1,6 @@
-"""Blocks of encoders, which compute a whole sound or picture at once: every row sees all rows of its own segment.
+"""Building blocks of encoders that process a whole sound or picture: rows attend to all rows of their segment.
 
-Source: the encoders of sound and of pictures in transformers 5.23, models/qwen2_5_omni and models/qwen3_omni_moe. The
-blocks know no prompt and no family.
+Source: the audio and vision encoders of transformers 5.23, models/qwen2_5_omni and models/qwen3_omni_moe.
 """
 
 from __future__ import annotations
@@ -28,14 +27,16 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """Return an activation by the name that a checkpoint has for it. Raises WeightsError for another one."""
+    """Return an activation function by its name in config.json. Raises WeightsError for an unsupported one."""
     if name not in _ACTIVATIONS:
-        raise WeightsError(f"its config.json names the activation {name!r:.80}; there are {', '.join(_ACTIVATIONS)}")
+        raise WeightsError(
+            f"config.json: the activation {name!r:.80} is not supported (supported: {', '.join(_ACTIVATIONS)})"
+        )
     return _ACTIVATIONS[name]
 
 
 class Linear:
-    """A linear layer: rows [..., width] → [..., out]."""
+    """Linear layer: rows [..., width] → [..., out]."""
 
     def __init__(self, read: WeightReader, width: int, out: int, biased: bool = True) -> None:
         self.weight = read("weight", out, width)
@@ -46,7 +47,7 @@ class Linear:
 
 
 class LayerNorm:
-    """Rows with mean 0 and deviation 1, scaled and moved channel by channel."""
+    """Layer normalization with weight and bias."""
 
     def __init__(self, read: WeightReader, width: int, eps: float = 1e-5) -> None:
         self.weight = read("weight", width)
@@ -58,12 +59,13 @@ class LayerNorm:
 
 
 Segments = Sequence[int] | Tensor
-"""Rows of which each sees those of its own segment, one segment behind another: how many each has; or, where all are
-filled up to one length, a mask [segments, length] of those that are real."""
+"""Segments of concatenated rows; each row attends to its own segment. Either the number of rows of each segment, or,
+for segments padded to one length, a mask [segments, length] of the valid rows.
+"""
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments) -> Tensor:
-    """Rows [rows, heads, dim] as [rows, heads · dim]."""
+    """Attend within segments: [rows, heads, dim] → [rows, heads · dim]."""
     if isinstance(segments, Tensor):
         q, k, v = (x.unflatten(0, segments.shape).transpose(1, 2) for x in (query, key, value))
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=segments[:, None, None])
@@ -79,7 +81,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments) -> Ten
 
 
 class AudioLayer:
-    """A layer of Whisper's encoder (Radford et al. 2022): norms come first, positions were added before."""
+    """Layer of Whisper's encoder (Radford et al. 2022), with pre-norm; positions were added to the input."""
 
     def __init__(self, read: WeightReader, config: Any, key_biased: bool) -> None:
         width, inner, attention = config.d_model, config.encoder_ffn_dim, read.below("self_attn")
@@ -101,42 +103,42 @@ class AudioLayer:
 
 
 def sinusoids(count: int, width: int, device: torch.device) -> Tensor:
-    """Return float32 positions [count, width] of rows in time: sines, then cosines (Vaswani et al. 2017)."""
+    """Return float32 position embeddings [count, width]: sines, then cosines (Vaswani et al. 2017)."""
     rates = torch.exp(-(np.log(10000) / (width // 2 - 1)) * torch.arange(width // 2).float())
     angles = torch.arange(count)[:, None] * rates[None]
     return torch.cat((angles.sin(), angles.cos()), 1).to(device)
 
 
 def pieces(lengths: Sequence[int], most: int) -> list[int]:
-    """Return the lengths of pieces of at most so many, into which each of some lengths is cut from its beginning."""
+    """Return the lengths of the pieces of at most ``most`` into which each length is cut."""
     return [min(most, length - at) for length in lengths for at in range(0, length, most)]
 
 
 def padded(mel: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Pieces [pieces, mels, longest] of frames [mels, frames], filled up with zeros."""
+    """Return pieces [pieces, mels, longest] of concatenated frames [mels, frames], padded with zeros."""
     return torch.nn.utils.rnn.pad_sequence(list(mel.T.split(list(sizes))), batch_first=True).transpose(1, 2)
 
 
 def unpadded(x: Tensor, counts: Sequence[int]) -> Tensor:
-    """The first so many rows of each piece of ``x`` [pieces, rows, width], one piece behind another."""
+    """Return the first ``counts[i]`` rows of each piece of ``x`` [pieces, rows, width], concatenated."""
     starts = np.arange(len(counts)) * x.shape[1]
     indices = np.concatenate([start + np.arange(count) for start, count in zip(starts, counts, strict=True)])
     return x.reshape(-1, x.shape[-1])[to_device(indices, x.device)]
 
 
 Grid = tuple[int, int]
-"""A picture's height and width in patches."""
+"""Height and width of a picture in patches."""
 
 
 def patch_positions(grid: Grid, merge: int) -> Tensor:
-    """Return rows and columns [2, patches] of a picture's patches, cell by cell of ``merge`` by ``merge``."""
+    """Return the rows and columns [2, patches] of a picture's patches, ordered by cells of ``merge`` by ``merge``."""
     high, wide = grid
     both = torch.stack(torch.meshgrid(torch.arange(high), torch.arange(wide), indexing="ij"))
     return both.view(2, high // merge, merge, wide // merge, merge).transpose(2, 3).flatten(1)
 
 
 class PlaneRope:
-    """Angles of places in a picture: half of a head's channels turn with the row, half with the column."""
+    """Two-dimensional rotary positions: half of a head's channels encode the row, half the column."""
 
     def __init__(self, dim: int, theta: float, merge: int, device: torch.device) -> None:
         half = dim // 2
@@ -145,7 +147,7 @@ class PlaneRope:
         self._device = device
 
     def __call__(self, grids: Sequence[Grid]) -> tuple[Tensor, Tensor]:
-        """Cosine and sine [patches, 1, dim] of pictures, one behind another."""
+        """Return cosine and sine [patches, 1, dim] for the concatenated patches of pictures."""
         found = torch.cat([patch_positions(grid, self._merge) for grid in grids], 1)
         angles = found[..., None].float() * self._rates
         angles = torch.cat((*angles, *angles), -1)[:, None].to(self._device, non_blocking=True)
@@ -153,12 +155,12 @@ class PlaneRope:
 
 
 def turned(heads: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn heads [patches, heads, dim] in float32."""
+    """Apply rotary positions to heads [patches, heads, dim] in float32."""
     return rotate(heads.float(), *angles).to(heads.dtype)
 
 
 class Merger:
-    """The patches of each cell as one row; ``norm`` takes single patches, or whole cells where ``late``."""
+    """Merges the patches of each cell into one row. ``norm`` applies to patches, or to whole cells if ``late``."""
 
     def __init__(
         self, read: WeightReader, norm: Callable[[Tensor], Tensor], width: int, out: int, late: bool = False

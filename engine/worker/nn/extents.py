@@ -1,4 +1,6 @@
-"""Extents of a pool of positions: each slot holds one run of them, side by side. Pure; the rows are moved elsewhere."""
+"""Allocation of contiguous ranges in a pool of positions, one range per slot. Only plans moves; the caller copies
+data.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The content of ``count`` positions from ``source`` on goes to ``target``; the two may overlap."""
+    """Moves ``count`` positions from ``source`` to ``target``; the ranges may overlap."""
 
     source: int
     target: int
@@ -17,21 +19,24 @@ class Move:
 
 @dataclass(slots=True)
 class Extents:
-    """The runs of positions that slots hold of ``size``, in no order. No two overlap."""
+    """Allocated ranges of a pool with ``size`` positions. Ranges do not overlap and are in no order."""
 
     size: int
     held: dict[int, range] = field(default_factory=dict[int, range])
 
     @property
     def free(self) -> int:
-        """Positions that nobody holds."""
+        """Number of unallocated positions."""
         return self.size - sum(map(len, self.held.values()))
 
     def resize(self, slot: int, count: int) -> list[Move] | None:
-        """Give a slot so many positions, with what it has as far as that still fits; 0 lets go of them.
+        """Resize a slot's range, keeping its content; 0 frees it.
 
-        Returns the moves of content, to be made one after the other. None: so many are not free, and nothing changes.
-        An extent grows where it lies if it can; else it moves into the smallest hole that takes it; else all close up.
+        A range grows in place if possible. Otherwise it moves to the smallest hole that fits, or else all ranges are
+        compacted.
+
+        Returns:
+            The moves of content, to be made in order, or None if too few positions are free (then nothing changes).
         """
         own = self.held.get(slot, range(0))
         if count - len(own) > self.free:
@@ -47,18 +52,18 @@ class Extents:
         return [Move(own.start, target, len(own))] if own else []
 
     def _most(self, slot: int, own: range) -> int:
-        """Positions that an extent could have where it begins."""
+        """Maximum length this extent can grow to without moving."""
         behind = [extent.start for other, extent in self.held.items() if other != slot and extent.start >= own.stop]
         return min(behind, default=self.size) - own.start if own else 0
 
     def _holes(self, slot: int) -> list[range]:
-        """The runs that nobody holds, were it not for this slot."""
+        """Return the unallocated ranges, treating this slot's range as free."""
         others = sorted((one for other, one in self.held.items() if other != slot), key=lambda one: one.start)
         edges = [range(0), *others, range(self.size, self.size)]
         return [range(before.stop, after.start) for before, after in pairwise(edges)]
 
     def _close_up(self, slot: int, count: int) -> list[Move]:
-        """Lay all extents side by side from the first position on, in their order; a new one comes last."""
+        """Compact all ranges to the start of the pool, in their order; a new one comes last."""
         before = dict(sorted(self.held.items(), key=lambda item: item[1].start))
         start, moves = 0, list[Move]()
         for one in before | {slot: range(count)}:

@@ -1,5 +1,4 @@
-"""What kernels offer to networks, and whether a device can have them. Imports no Triton: that is there on some machines
-only."""
+"""Interface of the Triton kernels, and the check whether a device can run them. Imports Triton only when needed."""
 
 from __future__ import annotations
 
@@ -23,47 +22,62 @@ from engine.worker.stage import switched
 
 log = logging.getLogger(__name__)
 
-NO_COMPILER = "neither gcc nor clang is here, with which Triton builds what launches a kernel"
+NO_COMPILER = "Triton needs gcc or clang to build its launcher, and neither is installed"
 OLDEST = (8, 0)
-"""The oldest compute capability for which the kernels are compiled ahead, that of an A100."""
+"""Oldest compute capability for which the kernels are compiled (A100)."""
 
 
 class Kernels(Protocol):
-    """What networks may have computed by kernels. Nothing waits for the device, and a graph may capture all of it."""
+    """Operations that kernels provide to networks. None of them synchronizes, and all can be captured in a CUDA
+    graph.
+    """
 
     most_ids: int
-    """Ids of a row from which ``draw`` can draw."""
+    """Largest vocabulary that ``draw`` supports."""
 
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, begins: Tensor, lengths: Tensor, longest: int
     ) -> Tensor:
-        """What one query a row [batch, heads, 1, dim] makes of the positions that its row may see, in its own dtype.
+        """Attend with one query per row to the row's own cache positions.
 
-        ``keys`` and ``values`` [key heads, positions, dim] are one layer's cache. A row sees ``lengths`` positions
-        [batch], from ``begins`` [batch] on; none is longer than ``longest``. Of others nothing is read.
+        Args:
+            query: Queries [batch, heads, 1, dim].
+            keys: Keys [key heads, positions, dim] of one layer's cache.
+            values: Values, of the same shape.
+            begins: First cache position of each row [batch].
+            lengths: Number of positions that each row attends to [batch]. No other positions are read.
+            longest: Upper bound of ``lengths``.
+
+        Returns:
+            Attention output [batch, heads, 1, dim] in the query's dtype.
         """
         ...
 
     def cut(self, begins: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> NDArray[np.int64]:
-        """The blocks for ``varlen``, of pieces that lie one behind another: each has so many rows, behind the first
-        ``start`` of a slot that begins at ``begin`` of the cache. Rows that start as many before it see nothing."""
+        """Return the blocks for ``varlen``.
+
+        Piece i has ``counts[i]`` rows, after the first ``starts[i]`` of a slot that begins at cache position
+        ``begins[i]``. Rows of a piece with a start of minus its length attend to nothing.
+        """
         ...
 
     def varlen(self, query: Tensor, keys: Tensor, values: Tensor, blocks: Tensor) -> Tensor:
-        """What queries [1, heads, rows, dim] of all pieces make of what they may see of one layer's cache, to which
-        their own keys and values have gone; in one launch. Of other positions nothing is read."""
+        """Attend with the queries [1, heads, rows, dim] of all pieces to one layer's cache, in one launch.
+
+        The pieces' own keys and values are already in the cache. Positions that no row may attend to are not read.
+        """
         ...
 
     def takes(self, weight: Weight) -> bool:
-        """Whether ``experts`` can read such weights: whole numbers of 4 or 8 bits; and on a GPU floats of 16."""
+        """Return whether ``experts`` supports a weight: 4- or 8-bit integers, or 16-bit floats on a GPU."""
         ...
 
     def experts(self, x: Tensor, experts: Tensor, shares: Tensor, gate_up: Weight, down: Weight) -> Tensor:
-        """See moe.moe; no weight is written out. Both weights are quantized, or neither."""
+        """See ``moe.moe``. Weights are never dequantized in memory. Both must be quantized, or neither."""
         ...
 
     def add_norm(self, x: Tensor, more: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """Rows [rows, width] ``x + more``, and their root-mean-square norm, times ``weight`` [width]."""
+        """Return ``x + more`` [rows, width], and its root-mean-square norm scaled by ``weight`` [width]."""
         ...
 
     def place(
@@ -76,57 +90,70 @@ class Kernels(Protocol):
         keys: Tensor,
         values: Tensor,
     ) -> Tensor:
-        """Queries [batch, heads, rows, dim] of heads [batch, rows, queries + keys + values, dim]; their keys and values
-        go to positions ``at`` [batch, rows] of one layer's cache [key heads, positions, dim].
+        """Normalize and rotate heads, and store keys and values in the cache.
 
-        ``norms`` [dim] are those of queries and keys. ``angles`` are cosine and sine [batch or 1, 1, rows, dim] of a
-        ``Rope``, whose halves are alike.
+        Args:
+            heads: Heads [batch, rows, queries + keys + values, dim].
+            norms: Norm weights [dim] of queries and keys, or None.
+            eps: Epsilon of the norms.
+            angles: Cosine and sine [batch or 1, 1, rows, dim] of a ``Rope``, with equal halves.
+            at: Cache positions [batch, rows].
+            keys: One layer's cache [key heads, positions, dim].
+            values: The same for values.
+
+        Returns:
+            Queries [batch, heads, rows, dim].
         """
         ...
 
     def route(self, logits: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:
-        """See moe.route; ``logits`` [rows, experts] are those of its router."""
+        """See ``moe.route``; ``logits`` [rows, experts] are the router's output."""
         ...
 
     def swiglu(self, x: Tensor) -> Tensor:
-        """See moe.swiglu."""
+        """See ``moe.swiglu``."""
         ...
 
     def draw(self, logits: Tensor, params: Any, stage: int, steps: Tensor, codebook: int) -> Tensor:
-        """See sampler.draw; ``params`` are its BatchSamplingParams."""
+        """See ``sampler.draw``; ``params`` are BatchSamplingParams."""
         ...
 
     def snake(
         self, x: Tensor, alpha: Tensor, inverse: Tensor, past: Tensor | None, slots: Tensor, before: int
     ) -> Tensor:
-        """Signals [batch, channels, before + columns]: in front what ``past`` [slots, channels, before] holds of those
-        of ``slots`` [batch], or zeros where there is none; behind it the snake (codec.Snake) of ``x``."""
+        """Apply the snake activation (``codec.Snake``) to ``x`` and prepend past columns.
+
+        Returns [batch, channels, before + columns]; the past columns are ``past`` [slots, channels, before] at
+        ``slots`` [batch], or zeros if ``past`` is None.
+        """
         ...
 
 
 def chosen(wanted: Any, device: torch.device) -> Kernels | None:
-    """The kernels of ``options.kernels``: ``auto`` (on NVIDIA's GPUs that can have them, and log what is missing else),
-    ``on`` or ``off``. Raises ConfigError."""
+    """Return the kernels for ``options.kernels``, or None. Raises ConfigError.
+
+    ``auto`` uses kernels on supported NVIDIA GPUs, and logs a warning if only the compiler is missing.
+    """
     there = find_spec("triton") is not None and nvidia_capability(device) >= OLDEST[0]
     if there and wanted == "auto" and not _has_compiler():
-        log.warning("options.kernels: %s; this stage goes on without kernels, slower", NO_COMPILER)
+        log.warning("options.kernels: %s. This stage runs without kernels, which is slower.", NO_COMPILER)
         there = False
     return load(device) if switched("kernels", wanted, there) else None
 
 
 def load(device: torch.device) -> Kernels:
-    """The kernels for a device. Raises ConfigError where Triton is missing, or where the device can't run them.
+    """Load the kernels for a device. Raises ConfigError if Triton is missing or does not support the device.
 
-    On a CPU there are none, unless Triton interprets them (TRITON_INTERPRET=1, for tests). For the device ``meta``,
-    on which memory is planned, nobody asks what it can do.
+    A CPU supports them only if Triton interprets them (TRITON_INTERPRET=1, for tests). The device ``meta``, used for
+    memory planning, is not checked.
     """
     if find_spec("triton") is None:
         raise ConfigError(
-            "options.kernels: the package triton is not installed; torch's builds for CUDA bring it on Linux. "
-            "Install it, or leave the option out."
+            "options.kernels: the package triton is not installed. torch's CUDA builds for Linux include it. "
+            "Install it, or remove the option."
         )
     if (why := _refusal(device)) is not None:
-        raise ConfigError(f"options.kernels: {why}. Leave the option out; everything works without it.")
+        raise ConfigError(f"options.kernels: {why}. Remove the option; the stage also works without kernels.")
     return cast("Kernels", importlib.import_module("engine.worker.kernels.launched").Launched())
 
 
@@ -134,12 +161,16 @@ def _refusal(device: torch.device) -> str | None:
     if device.type == "cuda":
         found = torch.cuda.get_device_capability(device)
         if found < OLDEST:
-            return f"the GPU has compute capability {found[0]}.{found[1]}, and they need 8.0"
+            return f"the GPU has compute capability {found[0]}.{found[1]}, but the kernels need 8.0"
         return None if _has_compiler() else NO_COMPILER
     if device.type == "meta":
         return None
     interpreted = bool(importlib.import_module("triton").knobs.runtime.interpret)
-    return None if device.type == "cpu" and interpreted else f"they run on CUDA devices, and this stage on {device}"
+    return (
+        None
+        if device.type == "cpu" and interpreted
+        else f"the kernels need a CUDA device, but this stage runs on {device}"
+    )
 
 
 def _has_compiler() -> bool:

@@ -1,4 +1,4 @@
-"""Triangular filters of the mel scale, as Slaney's Auditory Toolbox has it (1998). It knows no sound and no network."""
+"""Triangular mel filters as in Slaney's Auditory Toolbox (1998)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 KNEE_HZ, KNEE_MEL = 1000.0, 15.0
-"""The scale is linear up to here, and logarithmic above."""
+"""The mel scale is linear below this point and logarithmic above."""
 LOG_STEP = float(np.log(6.4)) / 27.0
 
 
 def mel_filters(count: int, fft: int, rate_hz: int) -> Tensor:
-    """Return float32 filters [count, frequencies], each of the same area, up to half the rate.
+    """Return float32 filters [count, frequencies] of equal area, up to half the sample rate.
 
-    They have the bits of transformers' ``mel_filter_bank(norm="slaney", mel_scale="slaney")``.
+    They equal transformers' ``mel_filter_bank(norm="slaney", mel_scale="slaney")`` to the bit.
     """
     highest = KNEE_MEL + np.log(rate_hz / 2 / KNEE_HZ) * (27.0 / np.log(6.4))
     mels = np.linspace(0.0, highest, count + 2)

@@ -1,6 +1,6 @@
-"""The memory that stages will take of a device, told before anything is loaded: each is built of shapes alone.
+"""Estimates the device memory of stages before loading them, by building each on torch's ``meta`` device.
 
-On torch's device ``meta`` a tensor has a shape and no numbers, so that a stage of 70 GB is built in seconds.
+Tensors on ``meta`` have a shape but no data, so even a 70 GB stage is built in seconds.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ log = logging.getLogger(__name__)
 
 META = "meta"
 WORK = 700_000_000
-"""Bytes for CUDA itself, in a process."""
-BUSY = 0.1  # of a device's memory: CUDA's own share, and a desktop's, are less
+"""Bytes that CUDA itself uses per process."""
+BUSY = 0.1  # share of a device's memory; CUDA and a desktop use less
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes that a stage will hold: its weights and other tables, keys and values, prompts of sessions that go on, and
-    what it computes in, graphs among it, and the largest of its weights of few bits as it is written out."""
+    """Estimated bytes of a stage."""
 
     weights: int
+    """Weights and other tables."""
     caches: int
+    """Keys and values."""
     remembered: int
+    """Cached prefixes of sessions."""
     work: int = 0
+    """Working memory, including graphs and the largest dequantized weight."""
 
     @property
     def total(self) -> int:
@@ -51,7 +54,7 @@ class MemoryPlan:
 
 
 def plan(kind: Callable[[StageConfig], Any], config: StageConfig) -> MemoryPlan:
-    """Build a stage of shapes, and add up what it holds. Raises what building it raises."""
+    """Build a stage on ``meta`` and sum up its memory. Raises any error of the construction."""
     stage = kind(replace(config, device=META))
     things = list(_things(stage, False, set()))
     found = [(one.nbytes, cached) for one, cached in things if isinstance(one, Tensor) and one.device.type == META]
@@ -64,7 +67,7 @@ def plan(kind: Callable[[StageConfig], Any], config: StageConfig) -> MemoryPlan:
 
 
 def memory_of(device: str) -> tuple[int, int] | None:
-    """Bytes that are free on a device, and that it has; None where that is not known before, as on a processor."""
+    """Return the free and total bytes of a device, or None if unknown (as on a CPU)."""
     if device.startswith("cuda"):
         free, whole = torch.cuda.mem_get_info(device)
         return int(free), int(whole)
@@ -78,7 +81,7 @@ def check_room(
     stages: Mapping[str, tuple[Callable[[StageConfig], Any], StageConfig]],
     device: str,
 ) -> None:
-    """Raise WeightsError where the stages, by their names, do not fit on a device together."""
+    """Raise WeightsError if the stages (by name) do not fit on a device together."""
     if (known := memory_of(device)) is None:
         return
     there, whole = known
@@ -86,11 +89,12 @@ def check_room(
     needed = sum(one.total for one in plans.values()) + WORK
     if needed > there:
         parts = "; ".join(f"{name}: {one}" for name, one in plans.items())
-        busy = f" of {whole / 1e9:.1f}, since other processes hold the rest" if whole - there > BUSY * whole else ""
+        busy = f" of {whole / 1e9:.1f}because other processes use the rest" if whole - there > BUSY * whole else ""
         raise WeightsError(
-            f"The device {device} has {there / 1e9:.1f} GB free{busy}, and {', '.join(plans)} need {needed / 1e9:.1f} "
-            f"({parts}; {WORK / 1e9:.1f} of CUDA's own). Take a quantized checkpoint (`parley quantize`), lower "
-            "max_batch, options.cache_tokens, options.context or options.remember_mb, or give a stage another device."
+            f"The device {device} has {there / 1e9:.1f} GB free{busy}, but {', '.join(plans)} need {needed / 1e9:.1f} "
+            f"({parts}; {WORK / 1e9:.1f} for CUDA itself). Use a quantized checkpoint (`parley quantize`), "
+            "lower max_batch, options.cache_tokens, options.context or options.remember_mb, or move a stage to "
+            "another device."
         )
 
 
@@ -99,14 +103,16 @@ def _planned(name: str, kind: Callable[[StageConfig], Any], config: StageConfig)
         return plan(kind, config)
     except EngineError:
         raise
-    except Exception as error:  # noqa: BLE001 - as of a stage that computes something while it is made
-        log.warning("what %s will take of its device is not known before it is there: %r", name, error)
+    except Exception as error:  # noqa: BLE001 - e.g. a stage that computes something during construction
+        log.warning("cannot estimate the device memory of %s before loading it: %r", name, error)
         return None
 
 
 def _things(thing: Any, cached: bool, seen: set[int]) -> Iterator[tuple[Tensor | QuantizedWeight, bool]]:
-    """Yield the tensors that an object reaches, and whether each belongs to a cache of keys and values; and weights of
-    few bits, beside their parts."""
+    """Yield all tensors that an object reaches, and whether each belongs to a KV cache.
+
+    Quantized weights are yielded in addition to their parts.
+    """
     if id(thing) in seen or isinstance(thing, str | bytes | int | float | type):
         return
     seen.add(id(thing))

@@ -1,4 +1,4 @@
-"""A sparse feed-forward layer: each row goes to its few best experts. Rows do not see each other."""
+"""Sparse mixture-of-experts layer: each row is processed by its top-k experts."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from torch import Tensor
 from engine.worker.nn.device import nvidia_capability
 from engine.worker.nn.quantized import QuantizedWeight, Weight, dense, linear
 
-MOST_GATHERED = 512  # answers of experts: 64 rows of eight each
+MOST_GATHERED = 512  # maximum assignments to gather: 64 rows of 8 experts
 MOST_WRITTEN = 64
-"""Answers of quantized experts whose weights are written out at once: 600 MB at the shapes of Qwen3-Omni's thinker."""
+"""Maximum assignments whose quantized weights are dequantized at once: 600 MB for Qwen3-Omni's thinker."""
 
 
 def swiglu(x: Tensor) -> Tensor:
-    """Gate and value side by side → their gated product."""
+    """Return SiLU(gate) · value for concatenated gates and values [..., 2 · inner]."""
     gate, value = x.chunk(2, -1)
     return F.silu(gate) * value
 
 
 Gate = Callable[[Tensor], Tensor]
-"""``swiglu``, by whatever computes it."""
+"""An implementation of ``swiglu``."""
 
 
 def route(x: Tensor, router: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:
-    """The experts of each row [rows, top_k] and their shares."""
+    """Return the experts of each row [rows, top_k] and their shares."""
     shares, experts = torch.topk(F.linear(x, router).softmax(-1, dtype=torch.float32), top_k, -1)
     if normalise:
         shares = shares / shares.sum(-1, keepdim=True)
@@ -36,11 +36,19 @@ def route(x: Tensor, router: Tensor, top_k: int, normalise: bool) -> tuple[Tenso
 
 
 def moe(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Weight, down: Weight, gated: Gate = swiglu) -> Tensor:
-    """The experts' answers, weighted: ``x`` [rows, width], ``gate_up`` [experts, 2·inner, width], ``down`` back.
+    """Return the weighted sum of the experts' outputs.
 
-    A CPU walks over the experts that were chosen: their weights are what has to come from memory. A GPU is not asked
-    who was chosen: all are one grouped product where it has such; elsewhere the weights of few rows are gathered.
-    Quantized experts are written out: those of few rows, or all of this layer's, and forgotten again.
+    On a CPU, only the chosen experts are computed, because reading their weights is the main cost. On a GPU, the choice
+    is not copied to the host: all experts are one grouped product if the GPU supports it; otherwise the weights of few
+    rows are gathered. Quantized experts are dequantized temporarily: those of few rows, or all of the layer.
+
+    Args:
+        x: Input rows [rows, width].
+        experts: Experts of each row [rows, top_k].
+        shares: Their shares, of the same shape.
+        gate_up: Weights [experts, 2 · inner, width].
+        down: Weights [experts, width, inner].
+        gated: The gated activation.
     """
     if x.device.type != "cpu" and experts.numel() <= _most_gathered(x, gate_up):
         answers = gathered(x, experts, gate_up, down, gated)
@@ -54,12 +62,12 @@ def moe(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Weight, down: Weigh
         answers = grouped(x[owners], chosen, gate_up, down, gated)
     else:
         answers = _walked(x[owners], chosen, gate_up, down, gated)
-    back = torch.empty_like(answers).index_copy_(0, order, answers)  # index_add_ adds in no order there
+    back = torch.empty_like(answers).index_copy_(0, order, answers)  # on a GPU, the order of index_add_ varies
     return (back.view(*experts.shape, -1) * shares[..., None]).sum(1)
 
 
 def _most_gathered(x: Tensor, gate_up: Weight) -> int:
-    """Return for how many answers of experts the weights are gathered."""
+    """Return the maximum number of assignments for which weights are gathered."""
     if has_grouped(x.device, x.dtype):
         return MOST_WRITTEN if isinstance(gate_up, QuantizedWeight) else 0
     return MOST_GATHERED
@@ -67,7 +75,7 @@ def _most_gathered(x: Tensor, gate_up: Weight) -> int:
 
 @cache
 def has_grouped(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether a GPU has grouped products of its own; where it has none, torch asks it for each group."""
+    """Return whether the GPU has fast grouped matrix products; elsewhere torch synchronizes once per group."""
     return dtype == torch.bfloat16 and nvidia_capability(device) in (9, 10)
 
 
@@ -78,15 +86,17 @@ def _walked(inputs: Tensor, chosen: Tensor, gate_up: Weight, down: Weight, gated
 
 
 def grouped(inputs: Tensor, chosen: Tensor, gate_up: Weight, down: Weight, gated: Gate = swiglu) -> Tensor:
-    """The same as one product a layer: rows sorted by expert, and where each expert's rows end. Of weights that are
-    written out, the first are forgotten before the second are."""
+    """Compute the experts as one grouped product per layer, from rows sorted by expert.
+
+    The first dequantized weights are freed before the second ones are made.
+    """
     ends = torch.searchsorted(chosen, torch.arange(len(gate_up), device=chosen.device), right=True).to(torch.int32)
     inner = gated(F.grouped_mm(inputs, dense(gate_up).transpose(1, 2), offs=ends))
     return F.grouped_mm(inner, dense(down).transpose(1, 2), offs=ends)
 
 
 def gathered(x: Tensor, experts: Tensor, gate_up: Weight, down: Weight, gated: Gate = swiglu) -> Tensor:
-    """Each expert's answer to each row [rows, top_k, width], by a copy of its weights: for few rows."""
+    """Return each expert's output for each row [rows, top_k, width], from copies of the weights; for few rows."""
     few = max(1, MOST_WRITTEN // experts.shape[1])
     if isinstance(gate_up, QuantizedWeight) and len(x) > few:
         parts = zip(x.split(few), experts.split(few), strict=True)

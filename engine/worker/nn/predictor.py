@@ -1,6 +1,6 @@
-"""The code predictor: the further codes of a codec frame, one small pass over its groups.
+"""Code predictor: draws the remaining codes of a codec frame with a small decoder that runs over its codebooks.
 
-Its cache lives for one frame, so a slot here is a row of the batch. Nothing waits for the device.
+Its KV cache lasts one frame, so its slots are rows of the batch. Nothing synchronizes with the device.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.worker.nn.weights import WeightReader
 
 @dataclass(frozen=True, slots=True)
 class FurtherCodes:
-    """The way in which the codes behind a frame's first one are drawn, which is no request's to choose.
+    """Sampling settings for the codes after a frame's first one, independent of the request.
 
     The defaults are those of transformers' talkers.
     """
@@ -35,8 +35,11 @@ FURTHER = FurtherCodes()
 
 
 class Predictor:
-    """``stream`` is its stream of randomness. Where the talker's rows are ``outer`` wide and the predictor's are not,
-    they are projected on their way in (tensor small_to_mtp_projection)."""
+    """The code predictor.
+
+    ``stream`` is its random stream. If the talker's rows (``outer``) are wider than the predictor's, they are projected
+    first (tensor small_to_mtp_projection).
+    """
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class Predictor:
         self._plans: dict[int, list[tuple[CachePositions | OneRow, tuple[Tensor, Tensor]]]] = {}
 
     def frame(self, hidden: Tensor, first: Tensor, params: BatchSamplingParams, steps: Tensor) -> tuple[Tensor, Tensor]:
-        """The further codes [batch, groups − 1] and the sum of their embeddings [batch, outer]."""
+        """Return the remaining codes [batch, groups - 1] and the sum of their embeddings [batch, outer]."""
         further = self.further
         kernels = self.decoder.kernels
         params = params.fixed(further.temperature, further.top_k, further.top_p)
@@ -80,7 +83,7 @@ class Predictor:
         return torch.stack(codes, 1), total
 
     def _plan(self, batch: int) -> list[tuple[CachePositions | OneRow, tuple[Tensor, Tensor]]]:
-        """Return where each pass writes, made once for each size of batch."""
+        """Return the cache positions and angles of each pass, computed once per batch size."""
         if batch not in self._plans:
             starts = [(0, 2), *((at, 1) for at in range(2, self.groups))]
             self._plans[batch] = [(self._where(batch, at, count), self._angles(at, count)) for at, count in starts]

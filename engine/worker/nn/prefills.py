@@ -1,8 +1,6 @@
-"""Rows of prompts through a stack of layers, as CUDA graphs where kernels compute them: one for each of a few numbers
-of rows, up to which a batch is filled.
+"""Prefills through a decoder stack, as CUDA graphs if kernels are used: one per row count, to which batches are padded.
 
-A prompt of a few words is some two thousand launches otherwise, and a device waits for nearly all of them. Knows no
-stage and no request.
+Without graphs, even a short prompt takes about two thousand launches, and the GPU waits for nearly all of them.
 """
 
 from __future__ import annotations
@@ -18,13 +16,15 @@ from engine.worker.nn.cuda_graph_runner import doubled
 from engine.worker.nn.decoder import TransformerDecoder
 from engine.worker.nn.slots import Batch, KvSlots, PiecesInPlace, pieces_in_place
 
-FEWEST, MOST = 32, 2048  # rows of a graph; more of them are several
-PER_BLOCK = 16  # rows of a kernel's block at least, of all pieces but their last ones
-AXES = 3  # of rope positions
+FEWEST, MOST = 32, 2048  # minimum and maximum rows of a graph; larger batches take several
+PER_BLOCK = 16  # minimum rows of a kernel's block, except for the last of a piece
+AXES = 3  # axes of rope positions
 
 
 class Prefills:
-    """Rows of a batch into a cache, whose last slot is nobody's where ``static``: see Decoder.append."""
+    """Runs batches into a cache, see ``TransformerDecoder.append``. If ``static``, the cache's last slot is for
+    padding.
+    """
 
     def __init__(self, name: str, decoder: TransformerDecoder, cache: KvSlots, tap: int, static: bool) -> None:
         self._decoder = decoder
@@ -34,11 +34,11 @@ class Prefills:
         self._captured = Captured(name, self._compute, self._idle, decoder.device)
 
     def warm(self) -> None:
-        """Capture ahead."""
+        """Capture all graphs in advance."""
         self._captured.warm(self.sizes)
 
     def __call__(self, batch: Batch, added: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor]:
-        """See Decoder.append. What a graph has computed stands until the next call."""
+        """See ``TransformerDecoder.append``. The result of a graph is valid until the next call."""
         counts = batch.counts
         if added or not self.sizes or max(counts) > MOST:
             return self._decoder.append(batch, self._cache, self._tap, added)
@@ -50,7 +50,7 @@ class Prefills:
         return hidden, tapped
 
     def _replayed(self, batch: Batch, count: int) -> tuple[Tensor, Tensor]:
-        """The same of not too many rows and pieces."""
+        """Run a batch that fits into one graph."""
         size = next(size for size in self.sizes if size >= count)
         assert self._decoder.kernels is not None
         at, blocks = pieces_in_place(

@@ -1,4 +1,4 @@
-"""Two linear layers that carry rows from one model's width to another's."""
+"""Projection of rows from one model's width to another's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.worker.nn.weights import WeightReader
 
 
 class Projection:
-    """Rows [..., width] → [..., out], with a SiLU between the layers."""
+    """Two linear layers with a SiLU in between: rows [..., width] → [..., out]."""
 
     def __init__(self, read: WeightReader, width: int, inner: int, out: int) -> None:
         self.up = read("linear_fc1.weight", inner, width), read("linear_fc1.bias", inner)

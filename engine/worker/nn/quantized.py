@@ -1,7 +1,7 @@
-"""Weights in few bits: whole numbers or small floats, and a scale for each group of them. Knows no file format.
+"""Quantized weights: integers or small floats with one scale per group. Independent of file formats.
 
-The products here are plain: a weight is written out in the stage's dtype, multiplied with, and forgotten. Of experts
-only those are written out that are asked for; of dense layers of four bits, none for few rows on a processor.
+Products are simple: a weight is dequantized to the stage's dtype, multiplied, and freed. Only the chosen experts are
+dequantized. 4-bit dense layers on a CPU are not dequantized for few rows.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ import torch.nn.functional as F
 from torch import Tensor
 
 PART = 1 << 24
-"""Numbers that are written out at once: what lies between their bits and the weight takes several times as much."""
+"""Numbers dequantized at once, because the intermediate values take several times the memory of the weight."""
 PART_BYTES = 14
-"""Bytes that each of them takes meanwhile, at most: with scales in float32, zeros, and a table of groups."""
+"""Maximum bytes of intermediate values per number: scales in float32, zero points, and a group table."""
 MOST_PACKED = 32
-"""Rows up to which torch's packed product is the quicker one, with AVX2 as with AVX512."""
+"""Maximum rows for which torch's packed product is faster, with AVX2 or AVX512."""
 PACKED_GROUPS = (32, 64, 128, 256)
-"""Inputs that may share a scale in it."""
+"""Group sizes that the packed product supports."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizedWeight:
-    """A matrix [out, in], or several [..., out, in], as (number − zero) · scale.
-
-    ``numbers`` [..., out, in · bits / 8]: uint8 are unsigned, of 4 bits two to a byte, the low half first; int8 and
-    floats are themselves. ``scales`` [..., out, groups]; ``zeros`` the same shape, where none are given the middle of
-    unsigned numbers is zero. Each group is so many inputs side by side, unless ``groups`` [in] tells the group of each.
-    """
+    """A matrix [out, in], or several [..., out, in], with values (number - zero point) · scale."""
 
     numbers: Tensor
+    """[..., out, in · bits / 8]: uint8 are unsigned integers (4-bit ones in pairs, low half first); int8 and floats are
+    themselves."""
     scales: Tensor
+    """[..., out, groups]. A group is a run of consecutive inputs, unless ``groups`` is set."""
     zeros: Tensor | None
+    """Zero points, with the shape of ``scales``. None: the middle of the range for unsigned numbers, otherwise 0."""
     groups: Tensor | None
+    """Group of each input [in], or None for consecutive groups."""
     bits: int
     dtype: torch.dtype
-    """The dtype in which it is written out."""
+    """dtype after dequantization."""
 
     def __getitem__(self, index: int | slice | Tensor) -> QuantizedWeight:
-        """One of several matrices, or some of them."""
+        """Return one or some of several matrices."""
         return self._each(lambda part: part[index])
 
     def __len__(self) -> int:
@@ -56,19 +56,20 @@ class QuantizedWeight:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes, of which ``dense`` takes none for good."""
+        """Size of the stored tensors in bytes."""
         parts = (self.numbers, self.scales, self.zeros, self.groups)
         return sum(part.nbytes for part in parts if part is not None)
 
     @property
     def written_bytes(self) -> int:
-        """Bytes that it takes to write it out, at most: the whole, and what a part takes meanwhile."""
+        """Maximum bytes needed to dequantize the weight: the result and the intermediate values."""
         numbers = self.numbers.numel() * 8 // self.bits
         return numbers * self.dtype.itemsize + min(numbers, PART) * PART_BYTES
 
     def dense(self) -> Tensor:
-        """The matrices [..., out, in], rounded once from the scales' dtype to the stage's. Of large ones, a part is
-        written after the other."""
+        """Return the dequantized matrices [..., out, in], rounded once to the stage's dtype. Large ones are made in
+        parts.
+        """
         lines, width = self.numbers.shape[:-1], self.numbers.shape[-1] * 8 // self.bits
         if lines.numel() * width <= PART:
             return self._dense()
@@ -96,36 +97,35 @@ class QuantizedWeight:
         return (numbers if self.groups is not None else numbers.flatten(-2)).to(self.dtype)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> QuantizedWeight:
-        """The same with the parts that every matrix has of its own changed."""
+        """Return a copy with ``change`` applied to the tensors that each matrix has."""
         zeros = change(self.zeros) if self.zeros is not None else None
         return QuantizedWeight(change(self.numbers), change(self.scales), zeros, self.groups, self.bits, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight(QuantizedWeight):
-    """A matrix of four bits that torch's own product for processors reads as well: for few rows nothing is written out.
+    """A 4-bit matrix that torch's CPU kernel can multiply directly, so that few rows need no dequantization.
 
-    It holds its numbers twice, since ``packed`` has them in that product's own order, which is another on each kind of
-    processor.
+    It stores its numbers twice, because the kernel's layout (``packed``) depends on the CPU type.
     """
 
     packed: Tensor
     pairs: Tensor
-    """As ``pairs`` makes them."""
+    """Scales and offsets from ``pairs``."""
 
     @property
     def nbytes(self) -> int:
         return sum(part.nbytes for part in (self.numbers, self.scales, self.packed, self.pairs))
 
     def product(self, x: Tensor) -> Tensor:
-        """Rows [..., in] → [..., out]; sums are float32."""
+        """Multiply rows: [..., in] → [..., out]; sums are float32."""
         ops: Any = torch.ops.aten
         flat, group = x.reshape(-1, x.shape[-1]).contiguous(), x.shape[-1] // len(self.pairs)
         return ops._weight_int4pack_mm_for_cpu(flat, self.packed, group, self.pairs).view(*x.shape[:-1], -1)
 
 
 def packed(weight: QuantizedWeight) -> QuantizedWeight:
-    """A weight as a PackedWeight, where torch has a product for it that is quick; else itself."""
+    """Return the weight as a PackedWeight if torch has a fast product for it; otherwise unchanged."""
     *several, outputs, groups = weight.scales.shape
     group = 2 * weight.numbers.shape[-1] // groups
     exact = weight.zeros is None and weight.dtype == weight.scales.dtype == torch.bfloat16
@@ -138,65 +138,64 @@ def packed(weight: QuantizedWeight) -> QuantizedWeight:
 
 
 def pairs(weight: QuantizedWeight) -> Tensor:
-    """What torch's packed products take for scales [groups, out, 2]: each, and what the middle of the numbers stands
-    for, which is zero."""
+    """Return scales and offsets [groups, out, 2] for torch's packed product. Offsets are 0 at the numbers' middle."""
     scales = weight.scales.to(weight.dtype)
     return torch.stack((scales, torch.zeros_like(scales)), -1).transpose(0, 1).contiguous()
 
 
 def _has_packed_product() -> bool:
-    """Whether it is vectorised here; elsewhere it is slower than a weight that is written out."""
+    """Return whether the packed product is vectorized on this machine; otherwise it is slower than dequantization."""
     return sys.platform != "win32" and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
 Weight = Tensor | QuantizedWeight
-"""A weight of a linear layer [out, in], or those of several experts."""
+"""A weight [out, in] of a linear layer, or the weights of several experts."""
 
 
 def dense(weight: Weight) -> Tensor:
-    """A weight written out; one that is so already is itself."""
+    """Return a weight dequantized, or unchanged if it is not quantized."""
     return weight if isinstance(weight, Tensor) else weight.dense()
 
 
 def linear(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
-    """Rows [..., in] → [..., out]."""
+    """Multiply rows: [..., in] → [..., out]."""
     if isinstance(weight, PackedWeight) and x.numel() <= MOST_PACKED * x.shape[-1]:
         return weight.product(x) if bias is None else weight.product(x) + bias
     return F.linear(x, dense(weight), bias)
 
 
 def joined(parts: Sequence[QuantizedWeight]) -> QuantizedWeight:
-    """Matrices that eat the same rows as one, below each other. Raises ValueError where they are of several kinds."""
+    """Concatenate matrices with the same input. Raises ValueError if they are quantized differently."""
     return _together(parts, torch.cat)
 
 
 def stacked(parts: Iterable[Weight], count: int) -> Weight:
-    """Put weights of one shape together [count, out, in]; what is written out is copied to its place as it comes.
+    """Stack weights of one shape to [count, out, in], copying unquantized ones as they arrive.
 
-    Raises ValueError where they are of several kinds.
+    Raises ValueError if they are quantized differently.
     """
     coming = iter(parts)
     first = next(coming)
     if isinstance(first, QuantizedWeight):
         packed = [first, *(part for part in coming if isinstance(part, QuantizedWeight))]
         if len(packed) < count:
-            raise ValueError("some of them are quantized, and others not")
+            raise ValueError("only some of them are quantized")
         return _together(packed, torch.stack)
     whole = first.new_empty(count, *first.shape)
     for n, part in enumerate(chain([first], coming)):
         if isinstance(part, QuantizedWeight):
-            raise ValueError("some of them are quantized, and others not")
+            raise ValueError("only some of them are quantized")
         whole[n] = part
     return whole
 
 
 def _together(parts: Sequence[QuantizedWeight], join: Callable[[list[Tensor]], Tensor]) -> QuantizedWeight:
     if len({_kind(part) for part in parts}) > 1:
-        raise ValueError("they are quantized in several ways")
+        raise ValueError("they are quantized in different ways")
     if not all(_alike(part.groups, parts[0].groups) for part in parts):
         raise ValueError(
-            "each has its inputs in an order of its own (GPTQ's desc_act), which is not read of layers that are "
-            "computed as one. Take a checkpoint that was made without desc_act, or make one with `parley quantize`"
+            "they have different input orders (GPTQ's desc_act), which is not supported for layers that are "
+            "computed together. Use a checkpoint made without desc_act, or make one with `parley quantize`"
         )
     first = parts[0]
     zeros = join([part.zeros for part in parts if part.zeros is not None]) if first.zeros is not None else None
@@ -221,11 +220,11 @@ def _alike(one: Tensor | None, other: Tensor | None) -> bool:
 
 
 def halves(numbers: Tensor) -> Tensor:
-    """Two numbers of four bits from each byte, the low half first."""
+    """Unpack two 4-bit numbers from each byte, low half first."""
     return torch.stack((numbers & 15, numbers >> 4), -1).flatten(-2)
 
 
 def in_halves(numbers: Tensor) -> Tensor:
-    """Numbers of four bits, uint8 [..., even], two to a byte: what ``halves`` takes apart."""
+    """Pack 4-bit numbers, uint8 [..., even], two per byte; the inverse of ``halves``."""
     low, high = numbers.unflatten(-1, (-1, 2)).unbind(-1)
     return low | (high << 4)

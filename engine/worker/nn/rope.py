@@ -1,4 +1,4 @@
-"""Rotary positions, of one axis or of three (time, height, width), always explicit: no state, no cache."""
+"""Rotary position embeddings with one or three axes (time, height, width), stateless."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 class Rope:
-    """The angles of positions for heads of ``dim`` channels.
+    """Angles of positions for heads of ``dim`` channels.
 
-    ``section`` spreads three axes over the frequencies in turn: t h w t h w …; where the h and w of their sections
-    are used up, t goes on (interleaved M-RoPE: Qwen3-VL report, "mrope_interleaved" in its checkpoints). Without
-    ``interleaved`` the sections lie one behind another (Qwen2-VL: Wang et al. 2024).
+    ``section`` distributes three axes over the frequencies. Interleaved (M-RoPE of the Qwen3-VL report,
+    "mrope_interleaved" in its checkpoints) they alternate t h w t h w …, and t fills the rest. Otherwise the sections
+    are consecutive (Qwen2-VL: Wang et al. 2024).
     """
 
     def __init__(
@@ -34,7 +34,9 @@ class Rope:
         self._axes = torch.nn.functional.one_hot(axes, 3).T.to(device, torch.float32) if section else None
 
     def __call__(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosine and sine [batch, 1, rows, dim] of float positions [batch, rows] ([3, batch, rows] with sections)."""
+        """Return cosine and sine [batch, 1, rows, dim] of float positions [batch, rows] ([3, batch, rows] with
+        sections).
+        """
         if self._axes is None:
             angles = positions[..., None] * self._inverse
         else:
@@ -44,6 +46,6 @@ class Rope:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn heads [batch, heads, rows, dim] by the angles of their rows."""
+    """Rotate heads [batch, heads, rows, dim] by the angles of their rows."""
     low, high = x.chunk(2, -1)
     return x * cos + torch.cat((-high, low), -1) * sin

@@ -1,7 +1,4 @@
-"""Draw ids from logits on the device, for a batch of requests that do not influence each other.
-
-Nothing here waits for the device.
-"""
+"""Draws ids from logits on the device; the requests of a batch do not influence each other. Nothing synchronizes."""
 
 from __future__ import annotations
 
@@ -13,7 +10,9 @@ from engine.worker.nn.sampling_params import FAILED, BatchSamplingParams
 
 
 def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Logits [batch, ids] with those of ids ``seen`` (bool, alike) made less likely (Keskar et al. 2019)."""
+    """Apply a repetition penalty to logits [batch, ids] where ``seen`` (bool, same shape) is set (Keskar et al.
+    2019).
+    """
     return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
@@ -25,7 +24,7 @@ def draw(
     codebook: int = 0,
     kernels: Kernels | None = None,
 ) -> Tensor:
-    """One id for each row of ``logits`` [batch, ids]; FAILED where a row holds NaN."""
+    """Draw one id per row of ``logits`` [batch, ids]; FAILED for a row with NaN."""
     if kernels is not None and logits.shape[1] <= kernels.most_ids:
         return kernels.draw(logits, params, stage, steps, codebook)
     logits = logits.float()
@@ -36,10 +35,10 @@ def draw(
 
 
 def number_line(logits: Tensor, params: BatchSamplingParams) -> tuple[Tensor, Tensor]:
-    """The ids that top-k and top-p keep, and where each one's share of the number line ends [batch, kept].
+    """Return the ids kept by top-k and top-p, and the end of each one's share on the number line [batch, kept].
 
-    They lie in the order of the ids. In that of their likelihood, two that are as likely as each other would change
-    places with the last bit of a logit, which another batch rounds otherwise.
+    They are in the order of the ids. Ordered by probability, two equally likely ids could swap places with the last bit
+    of a logit, which depends on the batch.
     """
     kept = logits.shape[-1]
     top, ids = torch.topk(logits, min(params.max_top_k or kept, kept), -1)

@@ -1,7 +1,7 @@
-"""How ids are drawn for each request of a batch, and the random numbers that they are drawn with.
+"""Sampling parameters of a batch's requests, and their random numbers.
 
-Randomness is counter-based (``engine/worker/randomness.py``): one number for each (seed, stage, step, codebook), the
-same on every device. Nothing here waits for the device.
+Randomness is counter-based (``engine/worker/randomness.py``): one number for each (seed, stage, step, codebook), equal
+on every device. Nothing synchronizes with the device.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from engine.worker.nn.device import float_bits, from_bits, to_device
 from engine.worker.randomness import BITS, GOLDEN, MIX
 
 FAILED = -1
-"""The id that is drawn from logits that are not numbers."""
+"""Id drawn from logits with NaN."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """The way in which ids are drawn for one request. ``top_k`` 0 keeps all; greedy wins over the rest."""
+    """Sampling parameters of one request. ``top_k`` 0 keeps all ids; ``greedy`` overrides the others."""
 
     seed: int
     greedy: bool = False
@@ -34,8 +34,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class BatchSamplingParams:
-    """The way in which ids are drawn for each request of a batch: columns on the device, made once for all the draws of
-    a step."""
+    """Sampling parameters of a batch as tensors on the device, created once per step."""
 
     seeds: Tensor
     greedy: Tensor
@@ -44,13 +43,13 @@ class BatchSamplingParams:
     top_p: Tensor
     all_greedy: bool
     max_top_k: int
-    """The largest ``top_k``; 0 where one keeps all."""
+    """Largest ``top_k``; 0 if any request keeps all ids."""
     ahead: Tensor | None = None
-    """The numbers of one stage's step [batch, codebooks], where they were made together."""
+    """Precomputed random numbers of one stage's step [batch, codebooks], or None."""
 
     @classmethod
     def of(cls, each: Sequence[SamplingParams], device: torch.device) -> BatchSamplingParams:
-        """``each`` in the order of the batch."""
+        """Create from parameters in the order of the batch."""
         keep_all = any(one.top_k == 0 for one in each)
         return cls(
             seeds=to_device([signed(one.seed) for one in each], device),
@@ -64,12 +63,12 @@ class BatchSamplingParams:
 
     @classmethod
     def unpacked(cls, table: Tensor, max_top_k: int) -> BatchSamplingParams:
-        """Unpack what ``packed`` made, on the device, where nobody asks whether all are greedy."""
+        """Unpack the table of ``packed`` on the device. ``all_greedy`` is False, because checking would synchronize."""
         heat, top_p = from_bits(table[3:])[..., None]
         return cls(table[0], table[1] != 0, heat, table[2][:, None], top_p, False, max_top_k)
 
     def fixed(self, temperature: float, top_k: int, top_p: float) -> BatchSamplingParams:
-        """The same seeds and the same greed, with settings that are no request's to choose."""
+        """Return a copy with the same seeds and greediness, but these settings."""
         column = torch.ones_like(self.temperature)
         return replace(
             self,
@@ -80,19 +79,21 @@ class BatchSamplingParams:
         )
 
     def together(self, stage: int, steps: Tensor, codebooks: int) -> BatchSamplingParams:
-        """The same for one step of a stage, and the numbers of all its codebooks: each takes forty kernels."""
+        """Return a copy with the random numbers of all codebooks precomputed, which saves about 40 kernels per
+        codebook.
+        """
         if self.all_greedy:
             return self
         books = torch.arange(codebooks, device=steps.device)
         return replace(self, ahead=uniforms(self.seeds[:, None], stage, steps[:, None], books))
 
     def points(self, stage: int, steps: Tensor, codebook: int) -> Tensor:
-        """Return where on the number line each request draws [batch]."""
+        """Return each request's random number in [0, 1) [batch]."""
         return uniforms(self.seeds, stage, steps, codebook) if self.ahead is None else self.ahead[:, codebook]
 
 
 def packed(each: Sequence[SamplingParams]) -> NDArray[np.int64]:
-    """Columns of one table [5, batch], so that one copy brings them to a device; its last rows are bits of float32."""
+    """Return a table [5, batch] that a single copy moves to the device; its last rows are bits of float32."""
     table = np.empty((5, len(each)), np.int64)
     table[:3] = np.array([(signed(one.seed), one.greedy, one.top_k or 2**31) for one in each], np.int64).T
     table[3:] = float_bits([(one.temperature or 1.0, one.top_p) for one in each]).T
@@ -100,7 +101,7 @@ def packed(each: Sequence[SamplingParams]) -> NDArray[np.int64]:
 
 
 def uniforms(seeds: Tensor, stage: int, steps: Tensor, codebook: int | Tensor) -> Tensor:
-    """float32 in [0, 1) for int64 seeds and steps [batch]; of several codebooks if they broadcast."""
+    """Return float32 in [0, 1) for int64 seeds and steps [batch]; ``codebook`` may be a tensor that broadcasts."""
     state = _mixed(seeds + signed(GOLDEN * (stage + 1)))
     state = _mixed(state + (steps + 1) * signed(GOLDEN))
     own = (codebook + 1) * signed(GOLDEN) if isinstance(codebook, Tensor) else signed((codebook + 1) * GOLDEN)
@@ -119,5 +120,5 @@ def _unsigned_shift(x: Tensor, by: int) -> Tensor:
 
 
 def signed(seed: int) -> int:
-    """The same 64 bits as a number with a sign."""
+    """Return the same 64 bits as a signed number."""
     return (seed & (2**64 - 1)) - ((seed & (1 << 63)) << 1)

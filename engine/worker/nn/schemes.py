@@ -1,6 +1,5 @@
-"""What config.json says of the layers that a checkpoint holds in few bits: their bits, groups and blocks.
-
-Nothing is read by it alone: tensors have shapes, and it is what those are held against.
+"""Reads bits, groups and blocks of quantized layers from config.json, to check the tensors in the files against
+them.
 """
 
 from __future__ import annotations
@@ -11,34 +10,36 @@ from dataclasses import dataclass
 from typing import Any
 
 _NAME, _LINEAR = "re:", "Linear"
-"""What a target begins with that is a pattern of layers' names; the class of layers that others name."""
+"""Prefix of targets that are patterns of layer names, and the class name that stands for all linear layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How some layers are quantized; None: config.json does not say that."""
+    """Quantization of some layers; None means that config.json does not specify it."""
 
     bits: int | None = None
     group: int | None = None
-    """Inputs in a row that share a scale; 0: all of an output's do, each output having its own."""
+    """Consecutive inputs that share a scale; 0: one scale per output."""
     block: tuple[int, int] | None = None
-    """Outputs and inputs that share a scale, where those of a file are fewer than its outputs."""
+    """Outputs and inputs that share a scale, for block-wise scales."""
     floats: bool | None = None
-    """Whether numbers are small floats, and not whole."""
+    """Whether numbers are small floats instead of integers."""
     symmetric: bool | None = None
 
     def groups(self, width: int) -> int | None:
-        """Return how many scales an output of so many inputs has."""
+        """Return the number of scales per output of ``width`` inputs."""
         size = self.block[1] if self.block else self.group
         return None if size is None else -(-width // size) if size else 1
 
 
 Schemes = Sequence[tuple[Sequence[str], Scheme]]
-"""Schemes, each with its targets: names, patterns and classes of layers."""
+"""Schemes with their targets: layer names, patterns and classes."""
 
 
 def scheme_of(schemes: Schemes, name: str) -> Scheme:
-    """The scheme of a layer: the first whose target is its name, else the one of all linear layers, or the only one."""
+    """Return a layer's scheme: the first that targets its name, else the one of all linear layers, else the only
+    one.
+    """
     named = [scheme for targets, scheme in schemes if any(_names(target, name) for target in targets)]
     classes = [scheme for targets, scheme in schemes if _LINEAR in targets]
     every = [scheme for _, scheme in schemes] if len(schemes) == 1 else []
@@ -50,17 +51,16 @@ def _names(target: str, layer: str) -> bool:
 
 
 def schemes_of(method: str, found: Mapping[str, Any]) -> Schemes:
-    """Read the schemes of a ``quantization_config``. Raises ValueError, or what Python says of a field of another
-    kind."""
+    """Read the schemes of a ``quantization_config``. Raises ValueError, or Python's own error for a malformed field."""
     schemes = _compressed(found) if method == "compressed-tensors" else _of_all(method, found)
     for targets, _ in schemes:
         for target in targets:
-            _names(target, "")  # which raises where a pattern is none
+            _names(target, "")  # raises re.error for an invalid pattern
     return schemes
 
 
 def _of_all(method: str, found: Mapping[str, Any]) -> Schemes:
-    """One scheme for all layers; GPTQModel's ``dynamic`` names layers of which some fields differ."""
+    """Return one scheme for all layers, and those of GPTQModel's ``dynamic`` for layers with other settings."""
     special = [
         ([_NAME + pattern.removeprefix("+:")], _plain(method, {**found, **more}))
         for pattern, more in (found.get("dynamic") or {}).items()
@@ -94,7 +94,7 @@ def _block(found: Any) -> tuple[int, int] | None:
     if not found:
         return None
     if not isinstance(found, list | tuple) or len(found) != 2 or None in found:
-        raise ValueError(f"the block size is {found!r}, and not two whole numbers")
+        raise ValueError(f"the block size must be two integers (got {found!r})")
     outputs, inputs = (_whole("block size", one) or 1 for one in found)
     return outputs, inputs
 
@@ -107,5 +107,5 @@ def _whole(name: str, found: Any) -> int | None:
     if found is None:
         return None
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-        raise ValueError(f"the {name} is {found!r:.80}, and not a whole number from 1 on")
+        raise ValueError(f"the {name} must be a positive integer (got {found!r:.80})")
     return found

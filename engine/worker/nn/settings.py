@@ -1,7 +1,6 @@
-"""A configuration of a checkpoint as attributes, with a family's defaults for the fields that it leaves out.
+"""A checkpoint's configuration as attributes, with a family's defaults for omitted fields.
 
-Source: the configuration classes of transformers 5.23, whose older names and forms of fields are read too. It knows no
-family.
+Source: the configuration classes of transformers 5.23, including older names and forms of fields.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ ALIASES = {
     "image_token_id": "image_token_index",
     "video_token_id": "video_token_index",
 }
-"""Second names of fields, and the names that the families ask for."""
+"""Alternative field names, and the names that the families use."""
 SECTION = "_config"
-"""The end of the name of a field that holds fields of its own."""
+"""Suffix of fields that contain a nested configuration."""
 ROPE = "rope_parameters"
 
 
 def settings_of(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
     """Return a configuration as attributes, section by section.
 
-    A field that is missing has the value of ``defaults``. Sections that ``defaults`` does not name are left out: the
-    encoders of a family without one have no use.
+    Missing fields get the value of ``defaults``. Sections missing in ``defaults`` are omitted, because the family does
+    not use them.
     """
     found = {name: value for name, value in defaults.items() if not name.endswith(SECTION)}
     found |= {name: value for name, value in config.items() if not name.endswith(SECTION)}
@@ -41,6 +40,6 @@ def settings_of(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Any:
 
 
 def _rope(config: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of rotary positions; older files have the base beside them, and call them ``rope_scaling``."""
+    """Return the rotary parameters; older files have the base as a separate field and use the name ``rope_scaling``."""
     base = {"rope_theta": config["rope_theta"]} if "rope_theta" in config else {}
     return {**default, **base, **(config.get("rope_scaling") or config.get(ROPE) or {})}

@@ -1,4 +1,4 @@
-"""Slots of a preallocated KV cache, and which rows of a forward go to which of them. Knows no layer."""
+"""Slots of a preallocated KV cache, and the cache positions of a forward pass's rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from engine.worker.nn.device import to_device
 from engine.worker.nn.extents import Extents, Move
 from engine.worker.nn.kernel_loading import Kernels
 
-BLOCK = 512  # positions that are moved at once, of all layers: a copy of them is the memory that it takes
+BLOCK = 512  # positions moved at once; bounds the memory of the temporary copy
 
 
 class KvSlots:
-    """Keys and values of every layer: [layers, heads, positions, dim] each. A slot belongs to one request, and has a
-    run of positions side by side.
+    """Keys and values of every layer, [layers, heads, positions, dim] each.
 
-    That is ``length`` positions for every slot; or, where all slots share so many ``positions``, what ``resize`` gave.
+    A slot belongs to one request and has a contiguous range of positions: ``length`` per slot, or, if all slots share
+    ``positions``, as many as ``resize`` allocated.
     """
 
     def __init__(
@@ -42,27 +42,27 @@ class KvSlots:
         self.length = length
         self.shared = positions is not None
         self.extents = Extents(slots * length if positions is None else positions)
-        nobodys = int(self.shared)  # a row for a slot that has no position
+        nobodys = int(self.shared)  # a position for slots without any
         self.keys = torch.zeros(layers, heads, self.extents.size + nobodys, dim, device=device, dtype=dtype)
         self.values = torch.zeros_like(self.keys)
         if positions is None:
             self.extents.held = {slot: range(slot * length, (slot + 1) * length) for slot in range(slots)}
         self.begins = to_device([self.begin(slot) for slot in range(slots)], device)
-        """The first position of every slot [slots]: it stays where it is, as a graph reads it."""
+        """First position of each slot [slots]; updated in place, because graphs read it."""
 
     @property
     def device(self) -> torch.device:
         return self.keys.device
 
     def begin(self, slot: int) -> int:
-        """Return where a slot's positions begin."""
+        """Return a slot's first position."""
         extent = self.extents.held.get(slot)
         return extent.start if extent is not None else self.extents.size
 
     def resize(self, slot: int, count: int) -> bool:
-        """Give a slot of a shared cache so many positions, with what lies in its first ones; 0 lets go of them.
+        """Resize a slot's range in a shared cache, keeping its content; 0 frees it. Other slots may move.
 
-        False where so many are not free, and nothing changes. Other slots may move, too, with all that they have.
+        Returns False if too few positions are free; then nothing changes.
         """
         moves = self.extents.resize(slot, count)
         if moves is None:
@@ -73,7 +73,7 @@ class KvSlots:
         return True
 
     def _move(self, move: Move) -> None:
-        """Move content block by block, in the order in which nothing is overwritten before it is read."""
+        """Move content block by block, in an order that overwrites nothing before it is read."""
         firsts = range(0, move.count, BLOCK)
         for first in firsts if move.target < move.source else reversed(firsts):
             source, target = (
@@ -83,18 +83,18 @@ class KvSlots:
             self.values[:, :, target] = self.values[:, :, source].clone()
 
     def copy(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
-        """The first ``length`` keys and values of a slot [layers, heads, length, dim], as they are now."""
+        """Return a copy of a slot's first ``length`` keys and values [layers, heads, length, dim]."""
         own = slice(self.begin(slot), self.begin(slot) + length)
         return self.keys[:, :, own].clone(), self.values[:, :, own].clone()
 
     def restore(self, slot: int, keys: Tensor, values: Tensor, start: int, end: int) -> None:
-        """Put rows that were copied, from ``start`` to ``end``, into a slot."""
+        """Write the rows ``start`` to ``end`` of copied keys and values into a slot."""
         own = slice(self.begin(slot) + start, self.begin(slot) + end)
         self.keys[:, :, own] = keys[:, :, start:end]
         self.values[:, :, own] = values[:, :, start:end]
 
     def clear(self, slot: int) -> None:
-        """Forget a slot whose rows may be NaN: a masked NaN still poisons what it is multiplied with."""
+        """Zero a slot whose rows may be NaN, because a masked NaN still spreads through a product."""
         extent = self.extents.held.get(slot, range(0))
         self.keys[:, :, extent.start : extent.stop] = 0
         self.values[:, :, extent.start : extent.stop] = 0
@@ -102,17 +102,20 @@ class KvSlots:
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """Some requests of a batch (``part``) whose slots begin ``stride`` positions apart: what they look back at is read
-    in place, from ``begin`` on and up to ``end``; ``mask`` says who sees whom, or is None where all see all. Those that
-    start alike (``together``) are written in place, too.
-    """
+    """Requests of a batch whose slots are equally spaced, so that their past is read as a strided view."""
 
     part: slice
+    """The requests, as a slice of the batch."""
     begin: int
+    """First position of the first slot."""
     stride: int
+    """Positions between two slots."""
     end: int
+    """Number of positions that are read per slot."""
     mask: Tensor | None
+    """Attention mask, or None if all rows attend to all positions."""
     together: bool
+    """Whether all requests have the same start, so that new rows are written through the view as well."""
 
     @classmethod
     def of(
@@ -124,7 +127,7 @@ class SlotView:
         return cls(part, begins[0], begins[1] - begins[0] if len(begins) > 1 else 0, end, mask, alike)
 
     def past(self, cache: Tensor) -> Tensor:
-        """Return what these requests may look at [requests, heads, end, dim], of one layer's cache."""
+        """Return a view of the requests' positions [requests, heads, end, dim] in one layer's cache."""
         heads, dim = cache.shape[0], cache.shape[2]
         (over, along, _), first = cache.stride(), cache.storage_offset() + self.begin * cache.stride(1)
         shape = self.part.stop - self.part.start, heads, self.end, dim
@@ -132,25 +135,28 @@ class SlotView:
 
 
 def _causal(starts: Sequence[int], count: int, device: torch.device) -> Tensor:
-    """A mask [batch, 1, rows, end]: rows behind their starts see all before them, and themselves."""
+    """Return a mask [batch, 1, rows, end]: rows after the starts attend to everything before them and to themselves."""
     at = to_device(starts, device)[:, None] + torch.arange(count, device=device)
     return (torch.arange(max(starts) + count, device=device) <= at[..., None])[:, None]
 
 
 @dataclass(frozen=True, slots=True)
 class CachePositions:
-    """Cache positions for the rows of one forward: the same number of rows for each slot, appended at its start.
+    """Cache positions of a forward pass with the same number of rows per slot, appended at each slot's start.
 
-    ``index`` are slots [batch], ``at`` positions of the cache [batch, rows]. Slots an even distance apart are one view;
-    on a CPU, others are each their own. Elsewhere what they look back at is gathered: ``seen`` [batch, end] are its
-    positions, of which ``mask`` says who sees which.
+    Equally spaced slots are one strided view. Otherwise each slot is its own view on a CPU, and positions are gathered
+    on other devices.
     """
 
     index: Tensor
+    """Slots [batch]."""
     at: Tensor
+    """Cache positions of the rows [batch, rows]."""
     views: tuple[SlotView, ...]
     seen: Tensor | None = None
+    """Positions to gather [batch, end], if there are no views."""
     mask: Tensor | None = None
+    """Attention mask for ``seen``."""
 
     @classmethod
     def of(cls, cache: KvSlots, slots: Sequence[int], starts: Sequence[int], count: int) -> CachePositions:
@@ -158,7 +164,8 @@ class CachePositions:
         own = to_device([sum(one) for one in zip(begins, starts, strict=True)], device)
         index, at = to_device(slots, device), own[:, None] + torch.arange(count, device=device)
         alike, apart = min(starts) == max(starts), {b - a for a, b in pairwise(begins)}
-        # Slots of a shared cache end anywhere: none may look beyond its own rows, where another's may be NaN.
+        # Slots of a shared cache end anywhere. A row must not read beyond its own slot, where another slot may contain
+        # NaN.
         if not apart or (len(apart) == 1 and min(apart) > 0 and (alike or not cache.shared)):
             return cls(index, at, (SlotView.of(begins, starts, count, device),))
         if in_place(device):
@@ -170,8 +177,7 @@ class CachePositions:
         return cls(index, at, (), seen, None if alike and count == 1 else _causal(starts, count, device))
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Append keys and values [batch, heads, rows, dim] to one layer's cache [heads, positions, dim]; what queries
-        make of what they see."""
+        """Append keys and values [batch, heads, rows, dim] to one layer's cache [heads, positions, dim], and attend."""
         if len(self.views) == 1 and self.views[0].together:
             past = self.views[0].past(keys), self.views[0].past(values)
             past[0][:, :, -key.shape[2] :], past[1][:, :, -key.shape[2] :] = key, value
@@ -180,7 +186,7 @@ class CachePositions:
         return self.look(query, keys, values)
 
     def look(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """The same behind keys and values that have been written."""
+        """Attend after keys and values have been written."""
         if self.seen is not None:
             return attended(query, gathered(keys, self.seen), gathered(values, self.seen), self.mask)
         mixed = [_attend(query[view.part], view.past(keys), view.past(values), view.mask) for view in self.views]
@@ -188,7 +194,9 @@ class CachePositions:
 
 
 def in_place(device: torch.device) -> bool:
-    """Whether attention request by request costs less than one behind a gather, to which a launch is what costs."""
+    """Return whether attention per request is cheaper than one call on gathered positions (not if launches are the
+    cost).
+    """
     return device.type == "cpu"
 
 
@@ -200,10 +208,10 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) ->
 
 @dataclass(frozen=True)
 class VarlenBatch:
-    """Cache positions for rows of which each slot has its own number: one slot's behind another's, in a batch of one.
+    """Cache positions of concatenated pieces of different lengths, in a batch of one.
 
-    Each slot's attention is its own; all else is one product. A slot may come twice, in order: its later rows see the
-    earlier ones.
+    Attention is computed per piece, all else as one product. A slot may occur several times in order; its later rows
+    attend to the earlier ones.
     """
 
     cache: KvSlots
@@ -213,8 +221,11 @@ class VarlenBatch:
 
     @cached_property
     def parts(self) -> list[CachePositions]:
-        """Pieces side by side that have as many rows as each other are one attention on a GPU, to which a launch is
-        what costs; on a CPU each is its own."""
+        """Groups of pieces that are one attention call.
+
+        On a GPU, adjacent pieces of equal length form a group, because launches are the main cost; on a CPU, each is
+        its own.
+        """
         numbers, apart = range(len(self.slots)), in_place(self.cache.device)
         alike = [list(part) for _, part in groupby(numbers, lambda i: (self.counts[i], apart and i))]
         return [
@@ -225,7 +236,7 @@ class VarlenBatch:
         ]
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See CachePositions.mix."""
+        """See ``CachePositions.mix``."""
         sizes = [part.at.numel() for part in self.parts]
         pieces = zip(self.parts, *(heads.split(sizes, 2) for heads in (query, key, value)), strict=True)
         return torch.cat([_apart(part, heads, keys, values) for part, *heads in pieces], 2)
@@ -233,7 +244,7 @@ class VarlenBatch:
 
 @dataclass(frozen=True, slots=True)
 class PiecesInPlace:
-    """The same where a kernel attends to all pieces in one: ``at`` [1, rows] are the rows' positions of the cache."""
+    """Cache positions of pieces that one kernel attends; ``at`` [1, rows] are the rows' cache positions."""
 
     at: Tensor
     blocks: Tensor
@@ -247,7 +258,7 @@ class PiecesInPlace:
         return cls(to_device(at, cache.device)[None], to_device(blocks, cache.device), kernels)
 
     def look(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See CachePositions.look."""
+        """See ``CachePositions.look``."""
         return self.kernels.varlen(query, keys, values, self.blocks)
 
 
@@ -259,8 +270,10 @@ def pieces_in_place(
     kernels: Kernels,
     idle: int = 0,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions of the cache [rows], and the blocks of which kernels make one attention. ``idle`` rows behind the
-    pieces' are nobody's: they see nothing, and the last slot is theirs."""
+    """Return the cache positions of rows [rows], and the kernel's blocks.
+
+    ``idle`` padding rows are added; they attend to nothing and write to the last slot.
+    """
     begins = [cache.begin(slot) for slot in slots]
     own = [np.arange(n) + begin + start for begin, start, n in zip(begins, starts, counts, strict=True)]
     at = np.concatenate((*own, np.full(idle, cache.begin(len(cache.begins) - 1))))
@@ -268,7 +281,7 @@ def pieces_in_place(
 
 
 def _apart(part: CachePositions, heads: Sequence[Tensor], keys: Tensor, values: Tensor) -> Tensor:
-    """Attend with pieces [1, heads, pieces · rows, dim] (queries, keys, values) to what they may see."""
+    """Attend with concatenated pieces [1, heads, pieces · rows, dim] (queries, keys, values)."""
     query, key, value = (one[0].unflatten(1, part.at.shape).transpose(0, 1) for one in heads)
     mixed = part.mix(query, key, value, keys, values)
     return mixed.transpose(0, 1).flatten(1, 2)[None]
@@ -276,16 +289,16 @@ def _apart(part: CachePositions, heads: Sequence[Tensor], keys: Tensor, values: 
 
 @dataclass(frozen=True, slots=True)
 class DecodeSlots:
-    """Cache positions for one row a slot, at a position that the device alone knows: shapes are the host's.
-
-    ``index`` are slots, ``at`` positions of the cache [batch]. ``seen`` [batch, length] are the first ``length`` ones
-    of each slot, of which those behind its own row are the row's own again; ``mask`` [batch, 1, 1, length] bars them.
-    """
+    """Cache positions of a decode step with one row per slot; the positions are known only on the device."""
 
     index: Tensor
+    """Slots [batch]."""
     at: Tensor
+    """Cache positions of the rows [batch]."""
     seen: Tensor
+    """The first ``length`` positions of each slot [batch, length]; those after the row repeat its own position."""
     mask: Tensor
+    """Additive mask [batch, 1, 1, length] of these repeated positions."""
 
     @classmethod
     def of(cls, cache: KvSlots, slots: Tensor, starts: Tensor, length: int) -> DecodeSlots:
@@ -296,22 +309,25 @@ class DecodeSlots:
         return cls(slots, begins + starts, seen, mask[:, None, None])
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See CachePositions.mix."""
+        """See ``CachePositions.mix``."""
         keys[:, self.at], values[:, self.at] = key[:, :, 0].transpose(0, 1), value[:, :, 0].transpose(0, 1)
         return attended(query, gathered(keys, self.seen), gathered(values, self.seen), self.mask)
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsInPlace:
-    """The same where a kernel looks back, which reads slots ``index`` where they lie: a row sees ``lengths`` positions
-    [batch] from ``begins`` [batch] on, the last of which is its own, ``at`` [batch]. No slot has more than ``longest``.
-    """
+    """Cache positions of a decode step whose attention is a kernel that reads slots in place."""
 
     index: Tensor
+    """Slots [batch]."""
     at: Tensor
+    """Cache positions of the rows [batch], the last that each attends to."""
     begins: Tensor
+    """First cache positions [batch]."""
     lengths: Tensor
+    """Number of positions that each row attends to [batch]."""
     longest: int
+    """Maximum positions of a slot."""
     kernels: Kernels
 
     @classmethod
@@ -320,7 +336,7 @@ class SlotsInPlace:
         return cls(slots, begins + starts, begins, starts + 1, cache.length, kernels)
 
     def look(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See CachePositions.look."""
+        """See ``CachePositions.look``."""
         return self.kernels.attend(query, keys, values, self.begins, self.lengths, self.longest)
 
 
@@ -330,10 +346,10 @@ def gathered(cache: Tensor, positions: Tensor) -> Tensor:
 
 
 def attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Attend with queries [batch, heads, rows, dim] to fewer heads of keys and values; ``mask`` [batch, 1, rows,
-    length].
+    """Grouped-query attention with queries [batch, heads, rows, dim] and ``mask`` [batch, 1, rows, length].
 
-    Queries that share a head are its rows: no kernel that takes a mask shares heads, and without that keys are copied.
+    Queries that share a key head become its rows: torch's kernels with a mask do not support shared heads, and would
+    copy the keys.
     """
     batch, heads, count, dim = query.shape
     group = heads // keys.shape[1]
@@ -347,20 +363,20 @@ OneRow = DecodeSlots | SlotsInPlace
 
 
 class Where(Protocol):
-    """The place in a cache to which the rows of a forward go."""
+    """Cache positions of the rows of a forward pass."""
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See CachePositions.mix."""
+        """See ``CachePositions.mix``."""
         ...
 
 
 InPlace = CachePositions | PiecesInPlace | SlotsInPlace
-"""The same where kernels write them."""
+"""Cache positions that kernels can write."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """Rows of several requests that go through a stack together, each at the end of its slot."""
+    """Pieces of several requests that pass through a stack together, each appended to its slot."""
 
     slots: list[int] = field(default_factory=list[int])
     starts: list[int] = field(default_factory=list[int])
@@ -368,14 +384,14 @@ class Batch:
     positions: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
 
     def add(self, slot: int, start: int, embeddings: Tensor, positions: NDArray[np.float32]) -> None:
-        """Rows [count, width] behind the first ``start`` of a slot, at rope positions [axes, count]."""
+        """Add rows [count, width] after the first ``start`` of a slot, at rope positions [axes, count]."""
         self.slots.append(slot)
         self.starts.append(start)
         self.embeddings.append(embeddings)
         self.positions.append(positions)
 
     def parts(self, positions: int, pieces: int) -> list[Batch]:
-        """Batches of at most so many positions and pieces, in this one's order; no piece has more."""
+        """Split into batches of at most ``positions`` rows and ``pieces`` pieces, in order. No piece may be longer."""
         found, room = [Batch()], positions
         for slot, start, embeddings, at in zip(self.slots, self.starts, self.embeddings, self.positions, strict=True):
             if len(embeddings) > room or len(found[-1]) == pieces:
@@ -394,5 +410,5 @@ class Batch:
 
     @property
     def lasts(self) -> list[int]:
-        """Return where each slot's last row is among all."""
+        """Indices of each piece's last row."""
         return [int(end) - 1 for end in np.cumsum(self.counts)]

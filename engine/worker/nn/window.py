@@ -1,4 +1,4 @@
-"""A stack of decoder layers that looks back over a fixed window, fed piece by piece; its past lies in slots."""
+"""A stack of decoder layers with sliding-window attention, fed piece by piece, with per-slot state."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from engine.worker.nn.weights import WeightReader
 
 
 class WindowedDecoder:
-    """Each row sees itself and the ``sliding_window`` − 1 rows before it; what is older is forgotten.
+    """Decoder whose rows attend to themselves and the ``sliding_window`` - 1 rows before.
 
-    The past of a slot is the last so many keys and values, oldest first; positions before the beginning are masked.
+    Each slot stores the last keys and values, oldest first; positions before the start are masked.
     """
 
     def __init__(self, read: WeightReader, config: Any, slots: int) -> None:
@@ -42,8 +42,9 @@ class WindowedDecoder:
         return self.keys, self.values
 
     def forward(self, x: Tensor, starts: Tensor, piece: ConvBatch) -> Tensor:
-        """Hidden rows of the next rows ``x`` [batch, rows, width] of each slot, which has had ``starts`` [batch] so
-        far."""
+        """Return the hidden rows of each slot's next rows ``x`` [batch, rows, width], after its first ``starts``
+        [batch].
+        """
         count = x.shape[1]
         positions = torch.arange(count, device=self.device)
         cos, sin = self.rope((starts[:, None] + positions).float(), x.dtype)
@@ -56,7 +57,7 @@ class WindowedDecoder:
 
 
 class _Layer(decoder.DecoderLayer):
-    """Attention and a gated part, each scaled channel by channel before it is added (Touvron et al. 2021)."""
+    """Attention and gated feed-forward network, each scaled per channel (Touvron et al. 2021)."""
 
     def __init__(self, read: WeightReader, config: Any, dim: int) -> None:
         super().__init__(read, config, dim, sparse=False)
@@ -71,13 +72,13 @@ class _Layer(decoder.DecoderLayer):
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The past of some slots: rows see what ``mask`` [batch, 1, rows, past + rows] leaves of it and of themselves."""
+    """The past of some slots; ``mask`` [batch, 1, rows, past + rows] selects the visible positions."""
 
     slots: Tensor
     mask: Tensor
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Move the past [slots, heads, past, dim] on, and return what queries make of it."""
+        """Shift the past [slots, heads, past, dim] by the new rows, and attend."""
         count = key.shape[2]
         key = torch.cat((keys[self.slots], key), 2)
         value = torch.cat((values[self.slots], value), 2)

@@ -1,6 +1,6 @@
-"""Code that families share whose talker writes codec frames: one text token goes into each, and its codes come out.
+"""Code shared by talkers that turn one text token into one codec frame.
 
-``net`` computes (``rvq_net`` where a frame has several codes), ``speech`` is the state of one answer, ``stage`` and
-``code2wav`` are the bases of the two stages, ``pending`` is how these queue and order their requests.
-What stands before the text (the user's turns, a voice) is the family's; where that is in, all of them speak alike.
+``net`` has the networks (``rvq_net`` for frames of several codes). ``talker_state`` is the state of one answer.
+``stage`` and ``code2wav`` are the base classes of the two stages, and ``pending`` has their queueing and ordering
+rules. A model family defines the prompt before the text (the user's turns, a voice); after it, all families work alike.
 """

@@ -1,4 +1,4 @@
-"""Base of stages that turn codec frames to sound, sample for sample what the whole would be, however it is cut."""
+"""Base class of stages that decode codec frames to audio. The samples do not depend on how the frames are batched."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ from engine.worker.stage_request import StageRequest
 from engine.worker.talker.pending import MAX_PENDING
 from engine.worker.talker.talker_state import FRAME_S, FRAME_SAMPLES
 
-WARM_S = 2.0  # seconds of a start, at most
-WARM_GPU_S = 30.0  # the same where every shape is planned anew, which takes 30 to 100 ms of whoever asks for it first
+WARM_S = 2.0  # maximum seconds of warm-up on a CPU
+WARM_GPU_S = 30.0  # the same on a GPU, where the first use of each shape takes 30 to 100 ms
 MOST_FRAMES = 400
-"""Codec frames of all requests that one step decodes: estimated as what a GPU decodes in the 80 ms that one sounds."""
+"""Maximum codec frames, over all requests, that one step decodes. A GPU decodes about that many in the 80 ms of audio
+of one frame (estimated).
+"""
 RAMP = (16, 8, 4, 2, 1)
-"""Frames that are decoded at once where every shape is planned anew; a window of others is cut into such."""
+"""Window lengths in frames on a GPU, where each new shape costs planning time. Other windows are split into these."""
 DTYPES = {
     "float32": torch.float32,
     "tfloat32": torch.float32,
@@ -42,22 +44,22 @@ DTYPES = {
 
 @dataclass(slots=True)
 class DecodedAudio:
-    """The decoded part of an answer: how many frames, with those that stood before it."""
+    """Number of an answer's frames that have been decoded, including those that precede the answer."""
 
     frames: int = 0
 
 
 class Code2WavStage:
-    """Codec frames to sound, sample for sample what the whole would be, however it is cut.
+    """Decodes codec frames to audio. The samples do not depend on how the frames are cut into windows or batched.
 
-    A GPU plans its convolutions anew for every shape. So there are few: batches are filled up with rows of nobody's to
-    a power of two, windows are cut to the ramp, and all of that is warm before anybody asks. The network has one slot
-    more than the stage, which is nobody's.
+    A GPU plans its convolutions for every new shape, so there are few shapes: batches are padded to a power of two,
+    windows are split by RAMP, and all shapes are warmed up before the first request. The network has one slot more than
+    the stage, which the padding rows use.
     """
 
     plannable: ClassVar[bool] = True
     most_work_bytes: ClassVar[int] = 2_700_000_000
-    """Of graphs and steps of MOST_FRAMES, in Qwen3-Omni-30B-A3B's true shapes: so many has an H200 taken."""
+    """GPU memory of graphs and steps for MOST_FRAMES, measured on an H200 with the shapes of Qwen3-Omni-30B-A3B."""
 
     takes: ClassVar[frozenset[Kind]] = kinds(Codes)
 
@@ -74,22 +76,25 @@ class Code2WavStage:
     def __init__(
         self, info: StageInfo, net: CodecDecoder, device: torch.device, graphs: bool, rounds: bool = False
     ) -> None:
-        """``rounds``: a GPU rounds what its convolutions multiply to ten bits, as in float16 (tfloat32)."""
+        """Create the stage.
+
+        ``rounds`` allows TF32 in this stage's convolutions (10-bit mantissa, on a GPU).
+        """
         self.info = info
         self.net = net
         self._rounds = rounds
         self.planned = device.type != "cpu"
-        """Whether every shape is planned anew, so that there are to be few."""
+        """Whether the device plans each shape anew (any device but a CPU), so that there must be few shapes."""
         self._captured = Captured("code2wav", self._computed, self._idle, device, graphs)
 
     @property
     def work_bytes(self) -> int:
-        """Of graphs and steps: in proportion to the frames that one may have, as what a step holds at once is."""
+        """Estimated GPU memory of graphs and steps, proportional to the largest number of frames in a step."""
         return self.most_work_bytes * min(MOST_FRAMES, RAMP[0] * self.info.slots) // MOST_FRAMES
 
     @property
     def sizes(self) -> list[int]:
-        """Batches that there are."""
+        """Batch sizes that are used."""
         return doubled(1, self.info.slots) if self.planned else list(range(1, self.info.slots + 1))
 
     def warm_up(self) -> None:
@@ -97,8 +102,11 @@ class Code2WavStage:
 
     @torch.inference_mode()
     def warm(self, until_s: float) -> None:
-        """Batches of every size: what libraries prepare for a shape takes longer than it. The largest come first, into
-        whose memory the others fit; where shapes are not planned, only the beginnings of answers come."""
+        """Decode batches of every size until ``until_s`` (monotonic seconds), so that libraries prepare each shape.
+
+        The largest batches come first, because the memory they allocate fits the others. On a CPU, only first windows
+        of answers are decoded.
+        """
         for count in RAMP if self.planned else (1,):
             most = max(1, MOST_FRAMES // count)
             sizes = [size for size in self.sizes if size < 2 * most]
@@ -108,7 +116,7 @@ class Code2WavStage:
                     self._captured.warm([(size, count, fresh)])
                     self.decoded([self.info.slots] * size, [0] * size, nothing, fresh)
         if torch.cuda.is_available():
-            torch.cuda.empty_cache()  # what was computed once, before it was captured
+            torch.cuda.empty_cache()  # memory of the runs before the graph capture
 
     def open(self, req: StageRequest) -> None:
         req.state = DecodedAudio()
@@ -133,7 +141,7 @@ class Code2WavStage:
         for (count, fresh), group in sorted(alike.items(), key=lambda one: (not one[0][1], one[0][0])):
             group = group[: room // count] if results else group[: max(1, room // count)]
             if not group:
-                break  # they are still pending, and come next
+                break  # these stay pending for the next step
             room -= count * len(group)
             windows: list[Window] = [req.pending.popleft() for req in group]
             waves = self.decode(group, np.stack([row.codes for row in windows]), fresh)
@@ -143,7 +151,10 @@ class Code2WavStage:
         return [results.get(id(req), []) for req in reqs]
 
     def decode(self, reqs: Sequence[StageRequest], codes: NDArray[np.int16], fresh: bool) -> NDArray[np.float32]:
-        """Sound [batch, samples] of the next frames [batch, frames, groups], all beginnings or none."""
+        """Return the audio [batch, samples] of the next frames [batch, frames, groups].
+
+        ``fresh``: the frames are the first ones of every answer in the batch; otherwise of none.
+        """
         slots, at, waves = [req.slot for req in reqs], 0, list[Tensor]()
         for count in self.cuts(codes.shape[1]):
             starts = [req.state.frames + at for req in reqs]
@@ -152,7 +163,7 @@ class Code2WavStage:
         return torch.cat(waves, 1).float().cpu().numpy()
 
     def cuts(self, frames: int) -> list[int]:
-        """The frames that are decoded at once, one behind the other."""
+        """Return the lengths of the windows into which a number of frames is split."""
         if not self.planned:
             return [frames]
         found: list[int] = []
@@ -161,7 +172,7 @@ class Code2WavStage:
         return found
 
     def decoded(self, slots: Sequence[int], starts: Sequence[int], codes: NDArray[np.int16], fresh: bool) -> Tensor:
-        """Sound [batch, samples], still on the device; the batch is filled up to a size that there is."""
+        """Return the audio [batch, samples] on the device. The batch is padded to the next size of ``sizes``."""
         size = next(size for size in self.sizes if size >= len(slots))
         given = codes.astype(np.int64), np.array(starts, np.int64), np.array(slots, np.int64)
         return self._captured((size, codes.shape[1], fresh), *given)[0][: len(slots)].clone()
@@ -172,7 +183,7 @@ class Code2WavStage:
         return nobodys, np.zeros(size, np.int64), np.full(size, self.info.slots)
 
     def _computed(self, shape: tuple[int, int, bool], codes: Tensor, starts: Tensor, slots: Tensor) -> tuple[Tensor]:
-        torch.backends.cudnn.allow_tf32 = self._rounds  # of this stage's convolutions alone; it chooses their plans
+        torch.backends.cudnn.allow_tf32 = self._rounds  # only for this stage's convolutions
         try:
             return (self.net.decode(codes, starts, ConvBatch(slots, shape[2])),)
         finally:
@@ -180,7 +191,7 @@ class Code2WavStage:
 
 
 def sound_dtype(wanted: Any) -> torch.dtype:
-    """The dtype of ``options.sound_dtype``. Raises ConfigError."""
+    """Return the dtype named by ``options.sound_dtype``. Raises ConfigError."""
     if wanted not in DTYPES:
-        raise ConfigError(f"options.sound_dtype: {wanted!r:.80} is none of {', '.join(DTYPES)}")
+        raise ConfigError(f"options.sound_dtype: {wanted!r:.80} is not one of {', '.join(DTYPES)}")
     return DTYPES[wanted]

@@ -1,8 +1,7 @@
-"""Base of a talker's networks: rows of its slots' prompts and frames to hidden rows, and those to codec frames.
+"""Base class of a talker's networks: prompts and frames to hidden rows, and hidden rows to codec frames.
 
-A family adds what a text is as a row, and what comes behind a frame's first code. State lies in slots: the cache, which
-codes a voice has spoken (they are penalised), and what of the last frame goes into the next row. Knows no stage and no
-request.
+A family adds the text embeddings and the codes after each frame's first one. State is kept per slot: the KV cache, the
+codes spoken so far (for the repetition penalty), and the last frame's part of the next input row.
 """
 
 from __future__ import annotations
@@ -28,35 +27,39 @@ from engine.worker.nn.sampling_params import BatchSamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.nn.weights import WeightReader
 
-TALKER, PREDICTOR = 1, 2  # streams of randomness; 0 is a thinker's
+TALKER, PREDICTOR = 1, 2  # random streams; 0 belongs to the thinker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TalkerShape:
-    """The facts that a checkpoint's configuration tells of its talker.
-
-    ``decoder`` is the configuration of its stack. ``begin`` and ``end`` are the ids of the codec's marks.
-    """
+    """Settings of a talker from the checkpoint's configuration."""
 
     decoder: Any
+    """Configuration of the transformer stack."""
     begin: int
+    """Code that begins the frames."""
     end: int
+    """Code that ends the frames."""
     penalty: float = 1.05
+    """Repetition penalty for the first code of a frame."""
     top_k: int = 50
     fewest: int = 0
-    """Frames that come before an answer may end."""
+    """Minimum number of frames of an answer."""
 
 
 class TalkerNet(ABC):
-    """A checkpoint's talker. ``room`` rows fit into a slot; where all share so many ``positions``, no
-    more than those. A family's ``capture`` is called once all is read."""
+    """A checkpoint's talker.
+
+    ``room`` is the number of rows of a slot; ``positions``, if given, limits the rows of all slots together. A family
+    calls ``capture`` after its weights are loaded.
+    """
 
     codes: Tensor
-    """The embeddings [codes, width] of a frame's first code."""
+    """Embeddings [codes, width] of a frame's first code."""
     logit_mask: Tensor
-    """The mask [codes] that leaves the codes of sound, and the end."""
+    """Additive mask [codes] that allows only audio codes and the end code."""
     groups = 1
-    """Codes of a frame."""
+    """Codes per frame."""
 
     def __init__(
         self, read: WeightReader, shape: TalkerShape, room: int, slots: int, static: bool, positions: int | None = None
@@ -69,71 +72,84 @@ class TalkerNet(ABC):
         self.width = int(decoder.hidden_size)
         self.head = read("codec_head.weight", decoder.vocab_size, self.width)
         self.decoder = TransformerDecoder(read.below("model"), decoder)
-        own = slots + static  # of the last one, and of its row below, nobody's steps are
+        own = slots + static  # with graphs, the padding rows of a batch use the last slot
         self.cache = self.decoder.cache(own, room, positions)
         self.seen_codes = torch.zeros(own, decoder.vocab_size, device=self.device, dtype=torch.bool)
         self.last_frame_embed = torch.zeros(own, self.width, device=self.device, dtype=self.dtype)
-        self.true = torch.ones((), device=self.device, dtype=torch.bool)  # Python's own True would be copied there
+        # Avoids copying Python's True to the device in every step.
+        self.true = torch.ones((), device=self.device, dtype=torch.bool)
         self.graphs: CudaGraphRunner | None = None
         self.prefills = Prefills("talker's prompts", self.decoder, self.cache, -1, static)
 
     def capture(self, slots: int) -> None:
-        """Make graphs of decode steps, and of prompts."""
+        """Capture CUDA graphs of decode steps and prefills."""
         bucketed = self.decoder.kernels is None
         self.graphs = CudaGraphRunner("talker", self._step, slots, self.room, self.shape.top_k, self.device, bucketed)
         self.graphs.warm()
         self.prefills.warm()
 
     def open(self, slot: int) -> None:
-        """A new answer: nothing was spoken."""
+        """Reset a slot's state for a new answer."""
         self.seen_codes[slot] = False
 
     @abstractmethod
     def text_embeddings(self, texts: Sequence[int]) -> Tensor:
-        """Rows [n, width] of texts."""
+        """Return rows [n, width] of text tokens."""
 
     @abstractmethod
     def batch_embeddings(self, batch: DecodeBatch) -> Tensor:
-        """Rows [batch, width] of a batch's texts, as a graph captures it."""
+        """Return rows [batch, width] of a batch's text tokens; captured in a graph."""
 
     @abstractmethod
     def complete(
         self, slots: Tensor, hidden: Tensor, first: Tensor, params: BatchSamplingParams, steps: Tensor
     ) -> Tensor:
-        """Return frames [batch, groups] of their first codes [batch], of which some may be ``FAILED``; leave what goes
-        into the next row in ``last_frame_embed``. Nothing waits."""
+        """Draw the remaining codes of frames, and store their part of the next row in ``last_frame_embed``.
+
+        Args:
+            slots: Slots [batch].
+            hidden: Hidden rows [batch, width].
+            first: First codes [batch]; ``FAILED`` where sampling failed.
+            params: Sampling parameters of the batch.
+            steps: Index [batch] of each frame within its answer.
+
+        Returns:
+            Frames [batch, groups], without synchronizing with the device.
+        """
 
     def next_embeddings(self, slots: Sequence[int], texts: Sequence[int]) -> Tensor:
-        """The rows [batch, width] behind each slot's last frame."""
+        """Return the input rows [batch, width] after each slot's last frame, with the next text tokens."""
         return self.last_frame_embed[to_device(slots, self.device)] + self.text_embeddings(texts)
 
     def lead(self, slots: Sequence[int]) -> None:
-        """The row with which the frames begin is to be the next one of these slots."""
+        """Make the code that begins the frames the next input of these slots."""
         self.last_frame_embed[to_device(slots, self.device)] = self.codes[self.shape.begin]
 
     def frame_embeddings(self, codes: Tensor) -> Tensor:
-        """Return what of frames [n, groups] goes into the next rows [n, width]."""
+        """Return the part of the next input rows [n, width] that comes from frames [n, groups]."""
         return self.codes[codes[:, 0]]
 
     def append(self, batch: Batch) -> Tensor:
-        """Take rows in; of each piece the hidden row of its last [pieces, width]."""
+        """Prefill a batch of prompt pieces. Returns the hidden row of each piece's last token [pieces, width]."""
         hidden, _ = self.prefills(batch)
         return hidden if len(hidden) == len(batch) else hidden[to_device(batch.lasts, self.device)]
 
     def frames(
         self, slots: Sequence[int], hidden: Tensor, params: BatchSamplingParams, steps: Sequence[int]
     ) -> NDArray[np.int16]:
-        """A frame [groups] for each slot, of hidden rows; the device is asked once, at the end."""
+        """Return a frame [batch, groups] for each slot from its hidden row. Synchronizes with the device once, at the
+        end.
+        """
         found = self._frames(to_device(slots, self.device), hidden, params, to_device(steps, self.device))
         return found.cpu().numpy().astype(np.int16)
 
     def speak(self, inputs: Sequence[DecodeInput]) -> NDArray[np.int16]:
-        """Take in a text for each slot, behind its last frame; its next frame [groups]."""
+        """Feed one text token per slot after its last frame, and return the next frames [batch, groups]."""
         assert self.graphs is not None
         return self.graphs(inputs).astype(np.int16)
 
     def _step(self, batch: DecodeBatch, bucket: int) -> Tensor:
-        """``speak`` as a graph captures it: codes [batch, groups]."""
+        """Compute ``speak`` for a graph: codes [batch, groups]."""
         row = self.last_frame_embed[batch.slots] + self.batch_embeddings(batch)
         angles = self.decoder.rope(batch.positions.expand(3, -1)[..., None], self.dtype)
         where = self.decoder.one_row(self.cache, batch.slots, batch.starts, bucket)
@@ -141,7 +157,7 @@ class TalkerNet(ABC):
         return self._frames(batch.slots, hidden[:, 0], batch.params, batch.steps)
 
     def _frames(self, slots: Tensor, hidden: Tensor, params: BatchSamplingParams, steps: Tensor) -> Tensor:
-        """Codes [batch, groups]; what they leave in their slots. Nothing waits."""
+        """Draw the frames [batch, groups] and update the slots' state, without synchronizing with the device."""
         seen, logits = self.seen_codes[slots], F.linear(hidden, self.head).float()
         logits = penalised(logits, seen, self.shape.penalty) + self.logit_mask
         if self.shape.fewest:
@@ -152,8 +168,11 @@ class TalkerNet(ABC):
         return self.complete(slots, hidden, first, params, steps)
 
     def follow(self, slot: int, frames: NDArray[np.int16], given: int = 0) -> Tensor:
-        """Take frames [n, groups] as spoken, the first ``given`` of them by somebody else; the rows [n − 1, width]
-        that lie between them, without their text."""
+        """Feed known frames [n, groups] without drawing any.
+
+        The first ``given`` ones come from another speaker and are exempt from the repetition penalty. Returns the input
+        rows [n - 1, width] between the frames, without their text.
+        """
         codes = to_device(frames.astype(np.int64), self.device)
         embeddings = self.frame_embeddings(codes)
         self.last_frame_embed[slot] = embeddings[-1]
@@ -161,6 +180,6 @@ class TalkerNet(ABC):
         return embeddings[:-1]
 
     def forget(self, slot: int) -> None:
-        """Clear a slot whose rows may be no numbers."""
+        """Clear a slot whose values may be NaN."""
         self.cache.clear(slot)
         self.last_frame_embed[slot] = 0

@@ -1,4 +1,4 @@
-"""Rules by which stages of a thinker, a talker and a code2wav queue and order their requests. Computes nothing."""
+"""Queueing and ordering rules that thinker, talker and code2wav stages share."""
 
 from __future__ import annotations
 
@@ -9,28 +9,35 @@ import torch
 
 from engine.worker.stage_request import StageRequest
 
-MAX_PENDING = 4096  # a row is one id, or one frame: nothing need wait for who eats twelve a second
-AT_FIRST = 4  # pieces of prompts that a step on a GPU takes in where nobody speaks
+MAX_PENDING = 4096  # rows are small (a token id or a frame), and a talker consumes only 12 per second
+AT_FIRST = 4  # prompt pieces per step on a GPU while no request has audio
 
 
 def replay_of(dtype: torch.dtype, device: torch.device) -> Literal["exact", "continue"]:
-    """Return what comes where a stage begins anew: in a smaller dtype, and on any GPU, the other requests of a batch
-    change the result."""
+    """Return how an answer resumes on another replica.
+
+    "exact" recomputes it. In a smaller dtype or on a GPU, results depend on the other requests of a batch, so the
+    answer can only continue from its output ("continue").
+    """
     return "exact" if dtype == torch.float32 and device.type == "cpu" else "continue"
 
 
 def by_slot(req: StageRequest) -> int:
-    """Return the key that a batch is sorted by: slots side by side are read without being copied."""
+    """Return the sort key of a batch: adjacent slots are read without a copy."""
     return req.slot
 
 
 def to_keep(reqs: Sequence[StageRequest]) -> list[StageRequest]:
-    """Choose whose computed state a step keeps first: one request's, since copies for a crowd would hold up its second
-    sound."""
+    """Return the requests whose computed state is stored in this step: at most one, to avoid delaying the others'
+    audio.
+    """
     return [req for req in reqs if req.state.unkept][:1]
 
 
 def room_of(reqs: Sequence[StageRequest], piece: int, device: torch.device) -> int:
-    """Return how many rows of prompts a step takes in: a piece, since the voices that speak wait for no more; where
-    nobody speaks yet, what a GPU computes in little more time."""
+    """Return the maximum prompt rows per step.
+
+    That is one piece while a request has audio, so that playback does not wait. Otherwise a GPU computes several in
+    little more time.
+    """
     return piece if device.type == "cpu" or any(req.has_sound for req in reqs) else AT_FIRST * piece

@@ -1,4 +1,4 @@
-"""The networks of a talker whose frames have residual codes: the talker draws the first, a code predictor the rest."""
+"""Networks of a talker with residual codes: the talker draws a frame's first code, a code predictor the others."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ from engine.worker.talker.net import PREDICTOR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RvqTalkerShape(net.TalkerShape):
-    """The same of a talker with a code predictor, whose stack's configuration is ``predictor``.
-
-    Text ids become rows of ``text_width``, and by way of ``text_inner`` rows of the talker.
-    """
+    """Settings of a talker with a code predictor."""
 
     predictor: Any
+    """Configuration of the code predictor's transformer stack."""
     text_width: int
+    """Width of the text embeddings."""
     text_inner: int
+    """Hidden width of the projection from text embeddings to talker rows."""
     further: FurtherCodes = FURTHER
-    """The way in which the codes behind a frame's first one are drawn."""
+    """How the codes after a frame's first one are sampled."""
 
 
 class RvqTalkerNet(net.TalkerNet):
-    """A checkpoint's talker, with its code predictor.
+    """A checkpoint's talker with its code predictor.
 
-    ``embed_tokens`` is the table of the text's ids. On a CPU it stays in its file, of which only what is spoken is
-    touched.
+    ``embed_tokens`` is the text embedding table. On a CPU it stays memory-mapped, so only the used rows are loaded.
     """
 
     def __init__(
@@ -60,13 +59,13 @@ class RvqTalkerNet(net.TalkerNet):
         )
         self.groups = self.predictor.groups
         self.logit_mask = torch.zeros(codes, device=self.device)
-        self.logit_mask[-1024:] = -torch.inf  # a code above the codebook is no sound, but the end
+        self.logit_mask[-1024:] = -torch.inf  # codes above the codebook are control codes; only the end is allowed
         self.logit_mask[shape.end] = 0
         if static:
             self.capture(slots)
 
     def text_embeddings(self, texts: Sequence[int]) -> Tensor:
-        """Projected embeddings of text ids."""
+        """Return the projected embeddings of text ids."""
         return self._spoken(to_device(texts, self.embed_tokens.device))
 
     def batch_embeddings(self, batch: DecodeBatch) -> Tensor:
@@ -76,7 +75,7 @@ class RvqTalkerNet(net.TalkerNet):
         return self.project_text(self.embed_tokens[ids].to(self.device, self.dtype))
 
     def frame_embeddings(self, codes: Tensor) -> Tensor:
-        """The sum of their codes' embeddings."""
+        """Return the sum of the embeddings of each frame's codes."""
         rest = torch.zeros(len(codes), self.width, device=codes.device, dtype=self.dtype)
         for book, embedding in enumerate(self.predictor.codes, 1):
             rest = rest + embedding[codes[:, book]]

@@ -1,7 +1,7 @@
-"""Base of talkers: text to codec frames, one token a frame, for every voice that has something to say.
+"""Base class of talkers: text to codec frames, one text token per frame, batched over all requests.
 
-A family adds what stands before the text: ``prefill`` takes it in, ``first_embeddings`` are the rows with which a voice
-begins, ``taken`` reads what comes from upstream. Knows no checkpoint.
+A family implements ``prefill`` (the prompt before the text), ``first_embeddings`` (the rows that begin the speech) and
+``taken`` (reads items from the upstream stage).
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from engine.worker.talker.talker_state import TalkerState
 Net = TypeVar("Net", bound=TalkerNet)
 Results = dict[int, list[Chunk] | EngineError]
 Speakers = list[tuple[StageRequest, int]]
-"""Requests that speak in this step, each with the id of its next text."""
+"""Requests that produce a frame in this step, each with the id of its next text token."""
 
 
 class TalkerStage(Generic[Net]):
-    """One codec frame a step for every voice that has something to say; all that a step takes in is one forward."""
+    """Produces one codec frame per step for every request that is speaking, in one forward pass."""
 
     plannable: ClassVar[bool] = True
     work_bytes: ClassVar[int] = 600_000_000
-    """As of the thinker."""
+    """Estimated GPU memory of graphs and steps, as for the thinker."""
 
     info: StageInfo
     net: Net
     piece: int
-    """Rows of prompts a step: the voices that speak wait for no more."""
+    """Maximum prompt rows per step while a request is speaking."""
     end: int
-    """The text id that ends a text."""
+    """Text token that ends a text."""
     pad: int
-    """The text id that stands beside frames behind the end of the text."""
+    """Text token for the frames after the end of the text."""
 
     def open(self, req: StageRequest) -> None:
         raise NotImplementedError
@@ -55,15 +55,15 @@ class TalkerStage(Generic[Net]):
         raise NotImplementedError
 
     def prefill(self, req: StageRequest, batch: Batch) -> int:
-        """Add what comes before the text, up to one piece of it; return how many rows that had."""
+        """Add up to one piece of the prompt before the text to the batch. Returns the number of rows added."""
         raise NotImplementedError
 
     def first_embeddings(self, reqs: Sequence[StageRequest], texts: Sequence[int]) -> Tensor:
-        """The rows [batch, n, width] with which voices begin; the last holds the first text token."""
+        """Return the rows [batch, n, width] that begin the speech; the last includes the first text token."""
         raise NotImplementedError
 
     def taken(self, req: StageRequest, item: Any) -> int | None:
-        """Return the text id that an item of ``pending`` is, or None where it is none."""
+        """Return the text id of an item of ``pending``, or None if it is not a text token."""
         raise NotImplementedError
 
     @torch.inference_mode()
@@ -78,7 +78,7 @@ class TalkerStage(Generic[Net]):
         return [results.get(id(req), []) for req in reqs]
 
     def _prefill(self, reqs: Sequence[StageRequest], batch: Batch, results: Results) -> None:
-        """Add what comes before the texts, in bounded pieces."""
+        """Add the requests' prompts to the batch, up to the row limit."""
         room = room_of(reqs, self.piece, self.net.device)
         for req in reqs:
             if room > 0:
@@ -89,8 +89,10 @@ class TalkerStage(Generic[Net]):
                     room -= taken
 
     def _speakers(self, reqs: Sequence[StageRequest], batch: Batch, results: Results) -> tuple[Speakers, Speakers]:
-        """Return which requests begin to speak and which go on, each with the next text; the others' results go into
-        ``results``."""
+        """Return the requests that begin to speak and those that continue, each with its next text token.
+
+        Results of the other requests go into ``results``.
+        """
         beginning: Speakers = []
         going: Speakers = []
         for req in sorted(reqs, key=by_slot):
@@ -102,27 +104,29 @@ class TalkerStage(Generic[Net]):
         return beginning, going
 
     def _next(self, req: StageRequest, batch: Batch) -> int | list[Chunk] | None:
-        """The next text of a request that speaks; of others, what comes of them."""
+        """Return the next text token of a request that speaks; otherwise its output, or None."""
         speech: TalkerState = req.state
         if speech.frames < len(speech.spoken):
             return self._follow(req, batch)
         return self.cut(req) if speech.frames >= speech.limit else self._next_text(req)
 
     def add(self, req: StageRequest, batch: Batch, embeddings: Tensor, positions: NDArray[np.float32]) -> None:
-        """Put rows [n, width] behind those of a request's slot, at rope positions [3, n]."""
+        """Append rows [n, width] to a request's slot, at rope positions [3, n]."""
         speech: TalkerState = req.state
         batch.add(req.slot, speech.num_computed_tokens, embeddings, positions)
         speech.num_computed_tokens += len(embeddings)
 
     def add_on(self, req: StageRequest, batch: Batch, embeddings: Tensor) -> None:
-        """Put rows behind those of a request's slot, where positions count on."""
+        """Append rows [n, width] to a request's slot, at consecutive positions."""
         speech: TalkerState = req.state
         count = np.arange(len(embeddings), dtype=np.float32) + np.float32(speech.position)
         self.add(req, batch, embeddings, np.broadcast_to(count, (3, len(embeddings))))
         speech.position += len(embeddings)
 
     def _next_text(self, req: StageRequest) -> int | None:
-        """The text that goes into the next frame: a token, its end once, then padding; None: it is not there yet."""
+        """Return the text token for the next frame, or None if it has not arrived. After the last token come the end
+        and padding.
+        """
         speech: TalkerState = req.state
         if not speech.prepared:
             req.done = req.ended and not req.pending
@@ -135,19 +139,19 @@ class TalkerStage(Generic[Net]):
         return self.end_text(req) if req.ended else None
 
     def end_text(self, req: StageRequest) -> int | None:
-        """The text is over; where none has come, nothing is said."""
+        """End the text. An answer without any text is done without audio."""
         speech: TalkerState = req.state
         speech.ended = True
         req.done = not speech.started
         return self.end if speech.started else None
 
     def cut(self, req: StageRequest) -> list[Chunk]:
-        """The voice has spoken as long as it may, or there is room for."""
+        """End an answer that has reached its maximum length."""
         req.done = req.cut = True
         return []
 
     def _compute(self, beginning: Speakers, going: Speakers, batch: Batch) -> Results:
-        """Take in the batch, and in the same forward the next rows of those who speak: a frame for each of them."""
+        """Run the batch and the speakers' next rows in one forward pass, and return a frame for each speaker."""
         speaking = self._begin(beginning, batch) + self._go_on(going, batch)
         hidden = self.net.append(batch) if len(batch) else None
         if hidden is None or not speaking:
@@ -157,7 +161,7 @@ class TalkerStage(Generic[Net]):
         return self._framed(speaking, self.net.frames(slots, hidden[-len(speaking) :], params, steps))
 
     def _replay(self, beginning: Speakers, going: Speakers, batch: Batch) -> Results:
-        """The same where frames are graphs: into those goes one row of each, a turn's first frame not excepted."""
+        """Do the same with captured graphs, which take one row per speaker, also for the first frame of an answer."""
         if beginning:
             self.net.lead([req.slot for req in self._begin(beginning, batch, last=False)])
         if len(batch):
@@ -173,7 +177,7 @@ class TalkerStage(Generic[Net]):
         return DecodeInput(req.slot, start, text, speech.answered, position, speech.params)
 
     def _begin(self, beginning: Speakers, batch: Batch, last: bool = True) -> list[StageRequest]:
-        """Add the first rows of voices, with or without the last of those. Returns those requests."""
+        """Add the first rows of requests to the batch, with or without the last row. Returns these requests."""
         if not beginning:
             return []
         reqs = [req for req, _ in beginning]
@@ -185,7 +189,7 @@ class TalkerStage(Generic[Net]):
         return reqs
 
     def _go_on(self, going: Speakers, batch: Batch) -> list[StageRequest]:
-        """Add a row for each request that speaks: its last frame and its next text. Returns those requests."""
+        """Add the next row (last frame and next text token) of each speaker to the batch. Returns these requests."""
         if not going:
             return []
         reqs, texts = [req for req, _ in going], [text for _, text in going]
@@ -194,8 +198,10 @@ class TalkerStage(Generic[Net]):
         return reqs
 
     def _follow(self, req: StageRequest, batch: Batch) -> list[Chunk]:
-        """Add frames that are known, as far as their text is there: many rows at once, nothing is drawn. Returns those
-        of the answer's own, which were given elsewhere and are left out."""
+        """Add known frames to the batch, as far as their text has arrived, without drawing any.
+
+        Returns the frames that belong to the answer itself; frames in ``given`` are left out.
+        """
         speech: TalkerState = req.state
         first = max(speech.frames, speech.given)
         if not speech.started:
@@ -215,7 +221,6 @@ class TalkerStage(Generic[Net]):
         return [Codes(frame[None], speech.reached) for frame in speech.spoken[first : speech.frames]]
 
     def _framed(self, reqs: Sequence[StageRequest], frames: NDArray[np.int16]) -> Results:
-        """Return what comes of a frame of each request."""
         return {id(req): guarded(self, req, self._frame, frame) for req, frame in zip(reqs, frames, strict=True)}
 
     def _frame(self, req: StageRequest, frame: NDArray[np.int16]) -> list[Chunk] | EngineError:
@@ -231,7 +236,9 @@ class TalkerStage(Generic[Net]):
 
 
 def spoken_before(req: StageRequest, groups: int) -> NDArray[np.int16]:
-    """The answer's frames [frames, groups] that another replica has spoken, behind which this one goes on: where it
-    computes in bfloat16, it might draw others."""
+    """Return the answer's frames [frames, groups] from another replica, which this one continues.
+
+    They cannot be recomputed: in bfloat16 the results may differ.
+    """
     frames = [chunk.frames for chunk in req.kept if isinstance(chunk, Codes)]
     return np.concatenate([np.zeros((0, groups), np.int16), *frames])

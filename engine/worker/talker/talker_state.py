@@ -1,4 +1,4 @@
-"""The state of a talker's voice at a moment. Computes nothing."""
+"""State of one answer of a talker."""
 
 from __future__ import annotations
 
@@ -14,45 +14,49 @@ from engine.worker.nn.sampling_params import SamplingParams
 FRAME_S = 0.08
 FRAME_SAMPLES = round(FRAME_S * SPEAKER_RATE_HZ)
 CHARACTERS_PER_S = 15.0
-"""The speed of voices, to estimate how far one has come in its text: no weights were at hand that could be asked.
+"""Estimated speaking rate, used to map audio to text. It was not measured with real weights.
 
-Of nano's voice, where it is known, the estimate is 2 characters off at the median of frames and 8 at the 95th
-percentile (`pytest -s tests/contracts/test_text_end.py`)."""
-ANSWER_FRAMES = 4096  # positions kept for speech: five and a half minutes
+With the nano voice, where the positions are known, the estimate is 2 characters off in the median and 8 at the 95th
+percentile (`pytest -s tests/contracts/test_text_end.py`).
+"""
+ANSWER_FRAMES = 4096  # maximum frames of an answer: five and a half minutes
 
 
 @dataclass(slots=True, kw_only=True)
 class TalkerState:
-    """A voice on its way: ``num_computed_tokens`` rows are in the cache, the next goes in at ``position``.
-
-    ``spoken`` [frames, groups] are the first frames, which are known: ``given`` ones that stand before the answer (of a
-    voice that is imitated), and those that another replica has spoken. ``frames`` counts all, and so does ``limit``.
-    """
+    """State of an answer that is being spoken."""
 
     params: SamplingParams
     spoken: NDArray[np.int16]
+    """Known first frames [frames, groups]: those of a cloned voice, then those from another replica."""
     given: int = 0
+    """Number of frames in ``spoken`` that precede the answer (of a cloned voice)."""
     num_computed_tokens: int = 0
+    """Rows in the KV cache."""
     position: float = 0.0
+    """Rope position of the next row."""
     frames: int = 0
+    """Frames so far, including ``given``."""
     limit: int = ANSWER_FRAMES
+    """Maximum of ``frames``."""
     characters: int = 0
+    """Characters of the answer's text received so far."""
     prepared: bool = False
-    """Whether all that stands before the text is in, or on its way."""
+    """Whether the whole prompt before the text has been computed or batched."""
     started: bool = False
     ended: bool = False
 
     @property
     def answered(self) -> int:
-        """The answer's own frames so far."""
+        """Number of frames that belong to the answer itself."""
         return self.frames - self.given
 
     @property
     def reached(self) -> int:
-        """An estimate of the characters of the answer that have been said."""
+        """Estimated number of the answer's characters that have been spoken."""
         return min(self.characters, estimated(self.answered * FRAME_S))
 
 
 def estimated(seconds: float) -> int:
-    """Characters that a voice has come to in its text."""
+    """Return the number of characters that a voice speaks in a time."""
     return math.ceil(seconds * CHARACTERS_PER_S)

@@ -1,1 +1,1 @@
-"""Parts that text-to-speech stages share."""
+"""Code that text-to-speech (TTS) stages share."""

@@ -1,4 +1,4 @@
-"""The sound of an answer, with marks that say which words have been spoken by which sample."""
+"""Audio of an answer, with marks that map audio positions to positions in the answer's text."""
 
 from __future__ import annotations
 
@@ -11,62 +11,64 @@ from engine.worker.tts.clauses import Clause
 from engine.worker.tts.text_breaks import is_wide
 
 LETTER_S = 0.065
-"""Seconds that a letter takes to say, until it has been measured."""
+"""Initial estimate of the seconds per letter, until measured."""
 MOST_UNSAID = 400
-"""Characters in a row of which the voice could say nothing, after which an answer ends."""
+"""Consecutive characters without sound after which an answer ends."""
 MOST = 0.99
-"""Upper bound for the share of a clause before its last sample."""
+"""Maximum share of a clause that counts as spoken before its last sample."""
 
 
 class AnswerSound:
-    """An answer's sound, whose clauses may have any sample rate.
+    """Audio of one answer, whose clauses may have any sample rate.
 
-    Most voices do not report how much of a clause they have said. Then the places of its words are estimated from the
-    number of letters and from the speed of the clauses before it.
+    Most voices do not report how much of a clause they have spoken. The positions of its words are then estimated from
+    the number of letters and the speaking rate of the earlier clauses.
 
     Args:
         most: Samples at SPEAKER_RATE_HZ after which the answer ends.
-        letter_s: Seconds that a letter takes to say, as measured so far.
-        samples: Samples at SPEAKER_RATE_HZ that another replica has sent already.
+        letter_s: Seconds per letter, as measured so far.
+        samples: Samples at SPEAKER_RATE_HZ that another replica has already sent.
     """
 
     def __init__(self, most: int, letter_s: float = LETTER_S, samples: int = 0) -> None:
         self.sounded = self.lettered = False
-        """Whether there was any sound, and whether there was anything but marks to say."""
+        """``sounded``: any audio was made. ``lettered``: any clause had letters or digits."""
         self.letter_s = letter_s
         self._most = most
         self._unsaid = 0  # characters since the last clause that made sound
         self._sound = ClauseSound(SPEAKER_RATE_HZ, samples, most)
         self._rate_hz = SPEAKER_RATE_HZ
         self._clause = Clause("", ())
-        self._given = 0  # samples of the clause
-        self._last = np.empty(0, np.float32)  # its last sample: the marks at its end are given with one
+        self._given = 0  # samples of the current clause
+        self._last = np.empty(0, np.float32)  # its last sample, held back to carry the marks at its end
 
     @property
     def samples(self) -> int:
-        """Samples made by now, at SPEAKER_RATE_HZ."""
+        """Samples made so far, at SPEAKER_RATE_HZ."""
         return self._sound.samples
 
     @property
     def full(self) -> bool:
-        """Whether the answer is as long as it may be."""
+        """Whether the answer has reached its maximum length."""
         return self._sound.full
 
     @property
     def mute(self) -> bool:
-        """Whether the voice has been silent for so long that the answer ends here."""
+        """Whether the voice has been silent for more than MOST_UNSAID characters, so that the answer should end."""
         return self._unsaid > MOST_UNSAID
 
     def begin(self, clause: Clause) -> None:
-        """Begin a clause: what comes from now on is this clause's."""
+        """Begin a clause, to which all audio up to ``end`` belongs."""
         self._clause = clause
         self._given = 0
         self._last = self._last[:0]
         self.lettered = self.lettered or clause.lettered
 
     def push(self, wave: Wave, rate_hz: int, share: float | None = None) -> list[Audio]:
-        """Add a piece of the clause's sound. ``share`` (0 to 1) of the clause has been said at its end, if that is
-        known."""
+        """Add a piece of the clause's audio.
+
+        ``share`` (0 to 1) is the part of the clause that has been spoken at the end of ``wave``; None estimates it.
+        """
         if not len(wave):
             return []
         if not len(self._last):
@@ -76,10 +78,10 @@ class AnswerSound:
         self._given += len(wave) - 1
         if share is None:
             share = self._given / self._rate_hz / self._expected_s
-        return list(self._sound.push(wave[:-1], min(share, MOST)))  # the end is marked by the sample that is held back
+        return list(self._sound.push(wave[:-1], min(share, MOST)))  # the held-back sample carries the end mark
 
     def end(self) -> list[Audio]:
-        """The clause is over: what was held back of it."""
+        """End the clause and return its remaining audio."""
         if not len(self._last):
             self._unsaid += len(self._clause.text)
             return []
@@ -96,5 +98,5 @@ class AnswerSound:
 
     @property
     def _expected_s(self) -> float:
-        """Estimate the clause's length by its letters; an ideograph is as long as three."""
+        """Estimated duration of the clause from its letters; a wide character counts as three."""
         return self.letter_s * sum(3 if is_wide(one) else 1 for one in self._clause.text)

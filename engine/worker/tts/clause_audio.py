@@ -1,6 +1,6 @@
-"""The sound that a voice of any rate makes of clauses, as Audio at SPEAKER_RATE_HZ with its marks in the text.
+"""Converts the audio of a voice, at any rate and clause by clause, to Audio at SPEAKER_RATE_HZ with text marks.
 
-Each clause is resampled as a sound of its own, in as many pieces as the voice gives it. Knows no voice.
+Each clause is resampled separately, in as many pieces as the voice produces.
 """
 
 from __future__ import annotations
@@ -18,34 +18,40 @@ from engine.worker.tts.clauses import Clause
 
 
 class ClauseSound:
-    """The sound of one answer. ``samples`` of it have been given before, at SPEAKER_RATE_HZ; it ends at ``most``."""
+    """Audio of one answer.
+
+    Args:
+        rate_hz: Sample rate of the voice.
+        samples: Samples at SPEAKER_RATE_HZ that were already sent.
+        most: Samples at SPEAKER_RATE_HZ after which the answer ends.
+    """
 
     def __init__(self, rate_hz: int, samples: int = 0, most: int = 1 << 62) -> None:
         self.samples = samples
         self._most = most
         self._ratio = SPEAKER_RATE_HZ / rate_hz
         self._resampler = Resampler(rate_hz, SPEAKER_RATE_HZ, np.float32)
-        self._begin = samples  # the first one of the clause
+        self._begin = samples  # first sample of the clause
         self._taken = 0  # samples of the clause, at the voice's rate
         self._share = 0.0
         self._clause = Clause("", ())
-        self._marks: list[tuple[int, int]] = []  # those that the samples have not come to
-        self._marked = 0  # characters, by those that they have
+        self._marks: list[tuple[int, int]] = []  # (sample, character) marks not yet sent
+        self._marked = 0  # characters covered by the marks already sent
 
     @property
     def full(self) -> bool:
-        """Whether the answer is as long as it may be."""
+        """Whether the answer has reached its maximum length."""
         return self.samples >= self._most
 
     def begin(self, clause: Clause) -> None:
-        """Begin a clause: what comes from now on is this clause's."""
+        """Begin a clause, to which all audio up to ``end`` belongs."""
         self._clause = clause
         self._share = 0.0
         self._begin = self.samples
         self._taken = 0
 
     def push(self, wave: NDArray[Any], share: float) -> Iterator[Audio]:
-        """Samples at the voice's rate, at whose end so much (0 to 1) of the clause has been said."""
+        """Add samples at the voice's rate; ``share`` (0 to 1) of the clause has been spoken at their end."""
         begin = self._taken
         self._taken = self._taken + len(wave)
         span = max(share - self._share, 1e-9)
@@ -58,7 +64,7 @@ class ClauseSound:
         yield from self._give(self._resampler.push(sound))
 
     def end(self) -> Iterator[Audio]:
-        """The clause is over: what the resampler held back of it, and the marks at its end."""
+        """End the clause: yield the resampler's remaining samples and the marks at the clause's end."""
         rest = self._resampler.flush()
         end = self.samples + len(rest)
         said = self._clause.end

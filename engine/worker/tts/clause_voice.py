@@ -1,7 +1,7 @@
-"""Base of voices whose library speaks in this process, clause by clause.
+"""Base class of voices whose library runs in this process and speaks one clause at a time.
 
-A step makes one piece of one answer, for the listener who needs it most. If a listener leaves, the answer ends after
-that piece.
+A step makes one piece of audio for one answer; the scheduler picks the most urgent one. If the listener leaves, the
+answer ends after that piece.
 """
 
 from __future__ import annotations
@@ -25,64 +25,64 @@ from engine.worker.tts.voices import asked_voice, can_say, unsayable
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """One clause to say."""
+    """One clause to speak."""
 
     text: str
     voice: str
     seed: int = 0
     speed: float = 1.0
     left: Callable[[], bool] = lambda: False
-    """Whether the listener has left, so that the rest need not be made."""
+    """Returns whether the listener has left, so that the rest need not be made."""
 
 
 @dataclass(slots=True)
 class ClauseAnswer:
-    """One answer that is being spoken."""
+    """State of an answer that is being spoken."""
 
     sound: AnswerSound
     voice: str
     said: int = 0
-    """Characters of the answer that have been said."""
+    """Characters of the answer that have been spoken."""
     count: int = 0
-    """Clauses that have been said."""
+    """Clauses that have been spoken."""
     within: bool = False
-    """Whether the clause before ended within a phrase."""
+    """Whether the previous clause ended in the middle of a phrase."""
     pieces: Iterator[Piece] | None = None
-    """The remaining pieces of the current clause."""
+    """Remaining pieces of the current clause."""
     clause: Clause | None = None
     checkpoint: Checkpoint | None = None
-    """The state before the current clause, until a piece of it has been sent."""
+    """State before the current clause, until a piece of the clause has been sent."""
 
 
 class ClauseSpeaker:
-    """Base of such stages. A subclass implements ``pieces``, and ``describe`` by ``voice_info``.
+    """Base class of such stages. A subclass implements ``pieces``, and ``describe`` with ``voice_info``.
 
-    The randomness of a clause depends only on the request's seed and the clause's number. After a replica is lost,
-    another one makes the interrupted clause again and leaves out the part that was sent.
+    The randomness of a clause depends only on the request's seed and the clause's index. After a replica is lost,
+    another one repeats the interrupted clause and skips the part that was sent.
     """
 
     info: StageInfo
     rate_hz: int = SPEAKER_RATE_HZ
     words: ChunkSpec = WORDS
-    """Lengths of the clauses, in words."""
+    """Clause lengths in words."""
     phrases: bool = False
-    """Whether the first clause ends with a phrase, because the voice is fast enough to say a longer one in time."""
+    """Whether the first clause may extend to the end of its phrase, because the voice is fast enough."""
     whole: bool = False
     """Whether a step makes a whole clause, because the library cannot pause within one."""
 
     def pieces(self, saying: Saying) -> Iterator[Piece]:
-        """Yield the sound of a clause at ``rate_hz`` as it is made.
+        """Yield the clause's audio at ``rate_hz`` as it is made.
 
         A piece may be empty, to let other answers take their turn. Closing the generator stops the library.
         """
         raise NotImplementedError
 
     def wording(self, text: str) -> str:
-        """Return a clause as the library must get it."""
+        """Return a clause's text in the form that the library needs."""
         return on_one_line(text)
 
     def warm_up(self) -> None:
-        """Make the library allocate its memory before the first request."""
+        """Speak one word, so that the library allocates its memory before the first request."""
         for _ in self.pieces(Saying("hello", asked_voice(None, self.info.facets.voices))):
             pass
 
@@ -124,7 +124,6 @@ class ClauseSpeaker:
         return [checkpoint, *sound]
 
     def _begin(self, req: StageRequest, clause: Clause) -> Iterator[Piece]:
-        """Return the pieces of the next clause."""
         speaking: ClauseAnswer = req.state
         speaking.sound.begin(clause)
         speaking.clause = clause
@@ -140,7 +139,7 @@ class ClauseSpeaker:
         )
         sayable = can_say(clause.text, self.info.facets.languages)
         text = self.wording(clause.text) if sayable else ""
-        # GOLDEN is odd, so that no two clauses of an answer share a seed.
+        # GOLDEN is odd, so no two clauses of an answer share a seed.
         seed = (req.request.sampling.seed + speaking.count * GOLDEN) % (1 << 64)
         saying = Saying(text, speaking.voice, seed, req.request.speed, lambda: req.closed)
         speaking.pieces = self.pieces(saying) if any(map(str.isalnum, text)) else iter(())
@@ -151,7 +150,7 @@ class ClauseSpeaker:
         return speaking.pieces
 
     def _finish(self, speaking: ClauseAnswer) -> list[Audio]:
-        """End the current clause and return the rest of its sound."""
+        """End the current clause and return the rest of its audio."""
         assert speaking.clause is not None
         speaking.said = speaking.clause.end
         speaking.count = speaking.count + 1

@@ -1,7 +1,7 @@
-"""Splitting of an answer's text into clauses, for voices that take whole texts.
+"""Splits an answer's text into clauses, for voices that speak a whole text per call.
 
-The first clause is short, for an early first sound. Later ones grow, so that each call of the voice is worth its fixed
-cost and sounds like a sentence. The clauses joined are the text, without loss or repetition.
+The first clause is short, so that the first audio comes early. Later clauses grow, which amortizes the fixed cost of a
+call and sounds more natural. Joined together, the clauses equal the text.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from engine.worker.stage_request import StageRequest
 from engine.worker.tts.text_breaks import Breaks, Level, is_wide
 
 WORDS = ChunkSpec(first=6, growth=1.5, steady=30)
-"""Maximum words of a clause. It may end at half of that if there is a punctuation mark."""
+"""Maximum words per clause. A clause may end at half of that at a punctuation mark."""
 
 LONGEST = 40
-"""Maximum words of a clause that has no better place for a cut than within a word."""
+"""Maximum words of a clause that can only be cut within a word."""
 
 WORD_LETTERS = 8
-"""Characters without a blank that count as one word; of ideographs, a quarter of that."""
+"""Characters without a space that count as one word; two wide characters (ideographs) also count as one."""
 
 CLAUSES_AHEAD = 64
-"""Maximum clauses in the queue of a voice: some minutes of speech. The client gets the text without waiting for it."""
+"""Maximum queued clauses per voice, a few minutes of speech. The client receives the text without waiting for it."""
 
 SHORT_PHRASE = 3
-"""Words of a phrase that may be a first clause of its own."""
+"""Minimum words of a phrase that may be a first clause of its own."""
 
-AT_ONCE = 1024  # characters of a long text that are looked at without a pause: some milliseconds
+AT_ONCE = 1024  # characters processed before yielding to the event loop, a few milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A text for one call of the voice, and for each of its characters its index in the answer."""
+    """A text for one call of the voice, with the index in the answer of each of its characters."""
 
     text: str
     sources: tuple[int, ...]
@@ -48,15 +48,19 @@ class Clause:
 
     @property
     def end(self) -> int:
-        """Number of characters of the answer that have been said after this clause."""
+        """Index in the answer of the first character after this clause."""
         return self.sources[-1] + 1
 
     def words(self) -> list[tuple[float, int]]:
-        """Estimate by the letters, for each word, the share of the clause's sound at which it ends, and the characters
-        of the answer that have been said by then."""
+        """Estimate when each word ends.
+
+        Returns:
+            For each word, the share (0 to 1) of the clause's audio at its end, and the number of the answer's
+                characters spoken by then.
+        """
         until = list(accumulate(map(_letters, self.text)))
         ends = [i for i, character in enumerate(self.text) if not character.isspace() and self._is_end(i + 1)]
-        said = [*ends[:-1], len(self.text) - 1]  # the last word's blanks are said with it
+        said = [*ends[:-1], len(self.text) - 1]  # trailing spaces belong to the last word
         spoken = until[ends[-1]] if ends else 1
         return [(until[i] / spoken, self.sources[j] + 1) for i, j in zip(ends or [0], said, strict=True)]
 
@@ -66,7 +70,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A place in the text of the next clause: characters, words and letters before it."""
+    """A possible cut in the next clause's text: the characters, words and letters before it."""
 
     at: int
     words: int
@@ -78,13 +82,18 @@ class _Place:
 
 
 class Clauses:
-    """Feed an answer's text in any pieces, flush once at the end: the pieces make no difference to the clauses.
+    """Incremental splitter: feed the text in pieces, then flush. The clauses do not depend on the pieces.
 
-    ``words`` gives each clause's length. A sentence ends it from half of that on, a comma from three quarters (the
-    first one from half), a blank at the whole; what has no such place is cut between ideographs, and at last anywhere.
-    With ``phrases``, the first one ends at any sentence and at a comma behind three words, and not within a phrase.
-    Where ``count`` of them were said elsewhere, the next one ends where that other one cut: before the answer's
-    ``until``-th character.
+    A clause may end at a sentence end from half of its target length on, at a comma from three quarters on (half for
+    the first clause), and at a space from the full length on. A text without such a place is cut between ideographs,
+    and finally anywhere.
+
+    Args:
+        words: Target length of each clause.
+        count: Clauses that another replica has already spoken.
+        until: Index in the answer before which the next clause ends, as the other replica cut it; 0 if none.
+        phrases: Whether the first clause may already end at any sentence end, or at a comma after SHORT_PHRASE words,
+            but not within a phrase.
     """
 
     def __init__(self, words: ChunkSpec = WORDS, count: int = 0, until: int = 0, phrases: bool = False) -> None:
@@ -97,11 +106,14 @@ class Clauses:
         self._sources: list[int] = []
         self._words = self._letters = 0
         self._in_word = False
-        self._places: dict[Level, _Place] = {}  # the last place of each level in the next clause's text
+        self._places: dict[Level, _Place] = {}  # last possible cut of each level in the next clause
 
     def feed(self, text: str, start: int) -> Iterator[Clause]:
-        """The clauses that are complete by now. The text's first character is the answer's ``start``-th, or one behind
-        what is not said; it has been taken once the iterator has ended."""
+        """Yield the clauses that are complete.
+
+        ``start`` is the index of the text's first character in the answer; unspoken text may be skipped. Exhaust the
+        iterator, so that the whole text is taken.
+        """
         for i, character in enumerate(text, start):
             level = self._breaks.push(character)
             if self._text:
@@ -112,7 +124,9 @@ class Clauses:
             self._add(character, i)
 
     def hurry(self) -> Clause | None:
-        """The listener would run dry: what of the next clause can be said on its own now, if it is worth a call."""
+        """Return a shorter clause early, because the listener's audio would run out; None if there is too little
+        text.
+        """
         for level in () if self._until else (Level.SENTENCE, Level.PHRASE, Level.WORD):
             place = self._places.get(level)
             if place is not None and place.size >= self._lengths.size(0) / 2:
@@ -120,7 +134,7 @@ class Clauses:
         return None
 
     def flush(self) -> Clause | None:
-        """Return the rest."""
+        """Return the remaining text as a clause, or None if there is none."""
         return self._take(self._here) if self._text else None
 
     @property
@@ -136,8 +150,7 @@ class Clauses:
         self._letters += _letters(character)
 
     def _cut(self, level: Level | None, source: int) -> _Place | None:
-        """Find where the next clause ends, if that is known by now; ``level`` is how well this very place may be
-        cut."""
+        """Return where the next clause ends, or None if more text is needed. ``level`` rates a cut at this place."""
         if self._until:
             return self._here if source >= self._until else None
         most, size = self._lengths.size(self._count), _size(self._words, self._letters)
@@ -152,7 +165,7 @@ class Clauses:
         return self._here if level is not None or size >= 2 * longest else None
 
     def _share(self, level: Level) -> float:
-        """Return the share of a clause's length from which on it may end at such a place."""
+        """Return the share of a clause's target length from which a cut of this level is allowed."""
         if level == Level.WORD:
             return 1.0
         if self._phrases and not self._count:
@@ -172,12 +185,14 @@ class Clauses:
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """The place where another replica was: ``count`` clauses, of ``said`` characters of the answer, had been said, and
-    the next one was to end before its ``until``-th."""
+    """Where to resume after another replica."""
 
     said: int = 0
+    """Characters of the answer that were spoken."""
     count: int = 0
+    """Clauses that were spoken."""
     until: int = 0
+    """Index in the answer before which the interrupted clause ends; 0 if none."""
 
 
 async def clauses(
@@ -187,8 +202,10 @@ async def clauses(
     resume: ResumePoint = ResumePoint(),
     phrases: bool = False,
 ) -> AsyncGenerator[Clause]:
-    """The rows of a voice that takes whole texts, for its ``adapt``. A clause ends sooner where its listener would run
-    dry otherwise."""
+    """Yield the clauses of an answer, for a stage's ``adapt``.
+
+    A clause ends earlier if its listener's audio would run out otherwise.
+    """
     cutter = Clauses(words, resume.count, resume.until, phrases)
     async for chunk in inputs:
         if not isinstance(chunk, Text | VoiceText):
@@ -197,7 +214,7 @@ async def clauses(
             for clause in cutter.feed(chunk.text[at : at + AT_ONCE], chunk.start + at):
                 yield clause
             if at + AT_ONCE < len(chunk.text):
-                await asyncio.sleep(0)  # a long text holds up nobody
+                await asyncio.sleep(0)  # let other requests run
         if req.pace.hurry() and (clause := cutter.hurry()) is not None:
             yield clause
     if (last := cutter.flush()) is not None:
@@ -205,15 +222,15 @@ async def clauses(
 
 
 def _letters(character: str) -> int:
-    """Return how long a character takes to say, in letters."""
+    """Return the duration of a character in letters."""
     return WORD_LETTERS // 2 if is_wide(character) else 1
 
 
 def _size(words: int, letters: int) -> int:
-    """Return how long a text is in words, or in what takes as long to say."""
+    """Return the length of a text in words; text without spaces counts by its letters."""
     return max(words, letters // WORD_LETTERS)
 
 
 def on_one_line(text: str) -> str:
-    """A text on one line, and without what is no character."""
+    """Return the text on one line, without lone surrogates and NUL characters."""
     return " ".join(text.encode("utf-8", "ignore").decode().replace("\0", " ").split())

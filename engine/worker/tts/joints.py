@@ -1,4 +1,4 @@
-"""The joints of an answer that is said clause by clause: within a phrase, no pause is left there."""
+"""Removes pauses where an answer's clauses meet in the middle of a phrase."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 from engine.core import Wave
 
 Piece = tuple[Wave, float | None]
-"""Samples, and the share of the clause that has been said at their end, if the library reports it."""
+"""Samples, and the share (0 to 1) of the clause spoken at their end, or None if the library does not report it."""
 
 KEPT_S = 0.02
-"""Seconds of silence that stay on each side of a joint within a phrase. Most voices make 0.06 to 0.13."""
+"""Seconds of silence kept on each side of a joint within a phrase. Most voices produce 0.06 to 0.13 s."""
 FADE_S = 0.004
 QUIET = 0.004
-"""The amplitude up to which a sample counts as silence."""
+"""Maximum amplitude of a sample that counts as silence."""
 
 
 def ends_within_phrase(text: str) -> bool:
-    """Whether a clause's text ends without a mark, so that its phrase goes on in the next one."""
+    """Return whether a clause ends without punctuation, so that its phrase continues in the next clause."""
     return text.rstrip()[-1:].isalnum()
 
 
 def joined(pieces: Iterable[Piece], rate_hz: int, begins_within: bool, ends_within: bool) -> Iterator[Piece]:
-    """Yield a clause's pieces, without the silence at those ends of it that lie within a phrase."""
+    """Yield a clause's pieces, with the silence trimmed at the ends that lie within a phrase."""
     found = [*pieces]
     loud = [i for i, (wave, _) in enumerate(found) if np.abs(wave).max(initial=0.0) > QUIET]
     for i, (wave, share) in enumerate(found):

@@ -1,4 +1,4 @@
-"""The lexicon of a voice of sherpa-onnx: a word and its phonemes on each line, with or without ``||`` between them."""
+"""Lexicons of sherpa-onnx voices: one word and its phonemes per line, with or without ``||`` between them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pathlib import Path
 from engine.errors import WeightsError
 
 SAMPLE = 200
-"""Lines that are checked."""
+"""Number of lines to check."""
 
 
 def check_lexicon(path: Path, tokens: Path, marked: bool) -> None:
-    """Check that the library will read a lexicon as it is meant: it takes any file, and speaks gibberish.
+    """Check a lexicon's format, because the library accepts any file and then speaks gibberish.
 
     Args:
         path: The lexicon.
-        tokens: The file ``tokens.txt`` of the voice.
+        tokens: The voice's ``tokens.txt``.
         marked: Whether the voice needs the format with ``||`` between a word and its phonemes.
 
     Raises:
-        WeightsError: The file has another format, or its phonemes are none of the voice's.
+        WeightsError: The file has another format, or the voice does not know its phonemes.
     """
     lines = list(islice(_lines(path), SAMPLE))
     if marked and (old := [line for line in lines if "||" not in line]):
         raise WeightsError(
             f"{path} has the format of sherpa-onnx before version 2 ({old[0]!r:.60}). This voice needs lines with || "
-            "behind the word, as in: hello || h ə l oʊ."
+            "after the word, for example hello || h ə l oʊ."
         )
     known = {line.rsplit(" ", 1)[0] for line in _lines(tokens)}
     strange = [line for line in lines if not _fits(line, known)]
@@ -37,7 +37,7 @@ def check_lexicon(path: Path, tokens: Path, marked: bool) -> None:
 
 
 def entries(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the words with their phonemes."""
+    """Yield each word with its phonemes."""
     for line in _lines(path):
         word, mark, phonemes = line.partition("||")
         yield (word.strip(), phonemes.split()) if mark else (line.split()[0], line.split()[1:])
@@ -48,7 +48,7 @@ def _lines(path: Path) -> Iterator[str]:
         with path.open(encoding="utf-8") as file:
             yield from (line.rstrip("\n") for line in file if line.strip() and not line.startswith("# "))
     except (OSError, UnicodeDecodeError):
-        raise WeightsError(f"{path} cannot be read as text in UTF-8: fetch it again.") from None
+        raise WeightsError(f"{path} cannot be read as UTF-8 text. Download it again.") from None
 
 
 def _fits(line: str, known: set[str]) -> bool:

@@ -1,8 +1,8 @@
-"""Voices as their authors publish them, for sherpa-onnx, which wants other files: Kokoro and Piper.
+"""Kokoro and Piper voices in their authors' format, converted for sherpa-onnx.
 
-The network lacks the metadata that the library reads, and there is no ``tokens.txt`` and no ``voices.bin``. All of
-that follows from the published files. It is made in a temporary folder while the library loads the voice, so that the
-published files stay as their hashes say.
+The authors' networks lack the metadata that the library reads, and there is no ``tokens.txt`` or ``voices.bin``. These
+are generated from the published files in a temporary folder while the library loads the voice. The published files stay
+unchanged, so their hashes remain valid.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from engine.errors import WeightsError
 from engine.worker.libraries.onnx_metadata import metadata_of, with_metadata
 
 FIRST = "af_heart"
-"""Kokoro's best voice, by the grades of its authors."""
+"""Kokoro's best voice according to its authors."""
 KOKORO_RATE_HZ = 24_000
 KOKORO_STYLES = (510, 1, 256)
-"""The shape of a voice's file: a style for each number of tokens, float32."""
+"""Shape of a voice file: one style vector per number of tokens, float32."""
 STYLE_BYTES = 4 * 510 * 256
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedVoice:
-    """The published files of a voice, and what the library needs to know of it."""
+    """Published files of a voice, with the metadata and tokens that the library needs."""
 
     family: str
     model: Path
     metadata: Mapping[str, str]
     tokens: Mapping[str, int]
     styles: tuple[Path, ...] = ()
-    """A file for each of Kokoro's voices."""
+    """One style file per Kokoro voice."""
 
     @contextmanager
     def for_library(self) -> Generator[Path]:
-        """Make the library's files, in a folder that is gone after the block."""
+        """Write the library's files to a temporary folder, which is deleted after the block."""
         with TemporaryDirectory(prefix="parley-voice-") as name:
             folder = Path(name)
             with self.model.open("rb") as source, (folder / "model.onnx").open("wb") as model:
@@ -55,7 +55,7 @@ class PublishedVoice:
 
 
 def published_in(folder: Path) -> PublishedVoice | None:
-    """Return the published voice in a folder, or None. Raises WeightsError for one whose files are not whole."""
+    """Return the published voice in a folder, or None. Raises WeightsError if its files are damaged."""
     models = [path for path in sorted(folder.glob("*.onnx")) if "sample_rate" not in metadata_of(path)]
     if len(models) != 1:
         return None
@@ -71,9 +71,7 @@ def _kokoro(model: Path, folder: Path) -> PublishedVoice:
     styles = sorted(folder.glob("voices/*.bin"), key=lambda path: (path.stem != FIRST, path.stem))
     for path in styles:
         if path.stat().st_size != STYLE_BYTES:
-            raise WeightsError(
-                f"{path} has {path.stat().st_size} bytes, and should have {STYLE_BYTES}: fetch it again."
-            )
+            raise WeightsError(f"{path} has {path.stat().st_size} bytes instead of {STYLE_BYTES}. Download it again.")
     tokens = _read(folder / "vocab.json")
     metadata = {
         "model_type": "kokoro",
@@ -104,7 +102,7 @@ def _piper(model: Path, path: Path) -> PublishedVoice:
         }
         numbers = {token: ids[0] for token, ids in settings["phoneme_id_map"].items()}
     except (KeyError, TypeError, IndexError, AttributeError):
-        raise WeightsError(f"{path} does not describe a Piper voice: fetch it again.") from None
+        raise WeightsError(f"{path} does not describe a Piper voice. Download it again.") from None
     return PublishedVoice("vits", model, metadata, _tokens(numbers, model))
 
 
@@ -112,11 +110,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.MsgspecError):
-        raise WeightsError(f"{path} is not a JSON object: fetch it again.") from None
+        raise WeightsError(f"{path} is not a JSON object. Download it again.") from None
 
 
 def _tokens(found: object, model: Path) -> dict[str, int]:
     try:
         return msgspec.convert(found, dict[str, int])
     except msgspec.ValidationError:
-        raise WeightsError(f"The voice {model} has a table of tokens that is not one: fetch it again.") from None
+        raise WeightsError(f"The voice {model} has an invalid token table. Download it again.") from None

@@ -1,7 +1,7 @@
-"""A voice of sherpa-onnx as it lies in a folder: which model it is, whose voices and languages it has, its files.
+"""sherpa-onnx voices: model family, speakers, languages and files of a voice folder.
 
-The names of files are those of the models that the project k2-fsa/sherpa-onnx publishes. What a model is stands in its
-ONNX file's metadata; the library itself ends the process where something of that is missing, so it is looked up here.
+File names are the ones that the project k2-fsa/sherpa-onnx publishes. The model type is in the ONNX file's metadata.
+The library terminates the process if metadata is missing, so this module checks it first.
 """
 
 from __future__ import annotations
@@ -31,46 +31,48 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "kokoro": ("sample_rate", "n_speakers", "has_espeak", "style_dim"),
     "kitten": ("sample_rate", "n_speakers", "has_espeak", "style_dim", "model_type"),
 }
-"""The metadata of each model without which the library ends the process."""
+"""Metadata that each model family needs. Without it, the library terminates the process."""
 
 PHONEMIZED = ("piper", "coqui", "icefall", "inflect")
-"""Toolkits whose voices of the family vits take phonemes, by the word in a model's comment."""
+"""Words in a model's metadata ``comment`` that identify VITS voices which take phonemes."""
 
 _KOKORO = {"a": "en-US", "b": "en-GB", "e": "es", "f": "fr", "h": "hi", "i": "it", "j": "ja", "p": "pt", "z": "zh"}
-"""Kokoro's languages, by the first letter of a voice's name."""
+"""Kokoro's languages by the first letter of a voice's name."""
 _VOCODERS = ("hifigan", "vocos")
 _REGION_FIRST = re.compile(r"(us|gb)-en")
 
 
 @dataclass(frozen=True, slots=True)
 class SherpaVoice:
-    """``family`` is a key of NEEDED, or a cloner's; ``voices`` stand in the order of their numbers, the first language
-    is the one that text is prepared for."""
+    """Model, speakers and languages of a voice folder."""
 
     folder: Path
     family: str
+    """A key of NEEDED, or a cloning model's family."""
     model: Path
     vocoder: Path | None
     lexicons: tuple[Path, ...]
     rules: tuple[Path, ...]
-    """Grammars that write numbers as words."""
+    """Grammars that convert numbers to words."""
     rate_hz: int
     voices: tuple[Voice, ...]
+    """Speakers in the order of the library's speaker ids."""
     languages: tuple[str, ...]
+    """Languages of the voice; text is prepared for the first one."""
     networks: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    """Files of a voice that clones."""
+    """Network files of a cloning model."""
     published: PublishedVoice | None = None
-    """The voice's files, if they are as its authors publish them: ``config`` takes them from another folder."""
+    """Files in the authors' format, or None. If set, ``config`` takes the converted files from another folder."""
     phonemized: bool = False
-    """Whether the library takes phonemes in place of a text."""
+    """Whether the library takes phonemes instead of text."""
 
     def number(self, voice: str) -> int:
-        """Return the library's number of a voice."""
+        """Return the library's speaker id of a voice."""
         return [one.id for one in self.voices].index(voice)
 
     @property
     def pronounce(self) -> Pronounce | None:
-        """Return what makes phonemes of an English clause, for a voice that takes them; else None."""
+        """Function that gives an English clause's phonemes, or None for a voice that takes text or another language."""
         if not self.phonemized or not self.languages or _base(self.languages[0]) != "en":
             return None
         in_ipa = self.family != "kokoro"
@@ -79,7 +81,7 @@ class SherpaVoice:
         return by_lexicon(self.lexicons[0], in_ipa)
 
     def config(self, library: Any, threads: int, folder: Path) -> Any:
-        """Return the configuration that sherpa_onnx.OfflineTts is made of; ``folder`` has the library's files."""
+        """Return the configuration for sherpa_onnx.OfflineTts; ``folder`` holds the library's files."""
         files = {"tokens": str(folder / "tokens.txt"), "lexicon": ",".join(map(str, self.lexicons))}
         voices = str(folder / "voices.bin")
         path = str(folder / "model.onnx" if self.published else self.model)
@@ -110,16 +112,22 @@ class SherpaVoice:
 
 
 def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone] = ()) -> SherpaVoice:
-    """The voice in a folder, for text of a language (BCP 47; "" is the voice's own first one).
+    """Find the voice in a folder.
 
-    Raises WeightsError where something is missing, ConfigError for a language that it does not speak, and for clones
-    of a voice that clones nobody.
+    Args:
+        folder: The voice folder.
+        language: Language of the text (BCP 47); "" is the voice's first language.
+        clones: Recordings to clone, for a cloning model.
+
+    Raises:
+        WeightsError: Files are missing or damaged.
+        ConfigError: The voice does not speak the language, or cannot clone.
     """
     folder = weights_folder(folder, "tts.sherpa", "a voice of sherpa-onnx")
     if (cloner := cloner_in(folder)) is not None:
         return _cloning(folder, cloner, language, clones)
     if clones:
-        raise ConfigError(f"options.clones: the voice in {folder} cannot clone voices; leave them out")
+        raise ConfigError(f"options.clones: the voice in {folder} cannot clone voices; remove options.clones")
     if (published := published_in(folder)) is not None:
         return _published(folder, published, language)
     model, metadata, vocoder = _networks(folder)
@@ -150,8 +158,8 @@ def _published(folder: Path, voice: PublishedVoice, language: str) -> SherpaVoic
     spoken = _tag(voice.metadata["voice"])
     if _base(spoken) != "en":
         raise WeightsError(
-            f"The voice in {folder} speaks {voice.metadata['language']}. As its authors publish it, tts.sherpa speaks "
-            "English voices only; take the files of k2-fsa/sherpa-onnx, with a lexicon."
+            f"The voice in {folder} speaks {voice.metadata['language']}. In the authors' format, tts.sherpa supports "
+            "English only. Use the files of k2-fsa/sherpa-onnx, which have a lexicon."
         )
     languages = (_chosen(language, (spoken,), folder),)
     rate_hz = int(voice.metadata["sample_rate"])
@@ -180,14 +188,14 @@ def _cloning(folder: Path, cloner: Cloner, language: str, clones: Sequence[Clone
 
 
 def _networks(folder: Path) -> tuple[Path, Mapping[str, str], Path | None]:
-    """The model, what it says of itself, and the vocoder of one that needs it."""
+    """Return the acoustic model, its metadata, and the vocoder if there is one."""
     found = {path: metadata_of(path) for path in sorted(folder.glob("*.onnx"))}
     vocoders = [path for path, metadata in found.items() if metadata.get("model_type", "").endswith(_VOCODERS)]
     models = [path for path in found if path not in vocoders]
     named = [path for path in models if path.name == "model.onnx"] or models
     if len(named) != 1:
         several = ", ".join(path.name for path in named)
-        what = f"has several models ({several}): leave one of them" if named else "has no model.onnx"
+        what = f"has several models ({several}); keep one of them" if named else "has no model.onnx"
         raise WeightsError(f"The voice folder {folder} {what}.")
     return named[0], found[named[0]], vocoders[0] if vocoders else None
 
@@ -203,33 +211,29 @@ def _family(folder: Path, metadata: Mapping[str, str], vocoder: Path | None) -> 
 
 
 def _check_metadata(model: Path, family: str, metadata: Mapping[str, str]) -> None:
-    """Raise WeightsError where metadata is missing without which the library ends the process."""
+    """Raise WeightsError if metadata is missing or invalid."""
     missing = [key for key in NEEDED[family] if not metadata.get(key)]
     if missing:
-        raise WeightsError(f"{model} has no metadata on its {', '.join(missing)}: it is not a voice of sherpa-onnx.")
+        raise WeightsError(f"{model} lacks the metadata {', '.join(missing)}, so it is not a sherpa-onnx voice.")
     for key in ("sample_rate", "n_speakers", "style_dim"):
         said = metadata.get(key, "0")
         if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", said) or (key != "style_dim" and "," in said):
-            raise WeightsError(
-                f"{model} has a {key} of {said!r:.40}, which is not valid: it is not a voice of sherpa-onnx."
-            )
+            raise WeightsError(f"{model} has the invalid {key} {said!r:.40}, so it is not a sherpa-onnx voice.")
     if not 4_000 <= int(metadata["sample_rate"]) <= 192_000:
-        raise WeightsError(
-            f"{model} has a sample_rate of {metadata['sample_rate']}, which is not a sample rate of speech."
-        )
+        raise WeightsError(f"{model} has a sample_rate of {metadata['sample_rate']}; it must be from 4000 to 192000.")
 
 
 def _check_files(folder: Path, family: str, metadata: Mapping[str, str], vocoder: Path | None) -> None:
-    """Check the files that have to lie beside the model."""
+    """Check the files that the model needs alongside it."""
     styled = family in ("kokoro", "kitten")
     for name in ["tokens.txt", *(["voices.bin"] if styled else [])]:
         if not (folder / name).is_file():
             raise WeightsError(f"The voice folder {folder} has no {name}.")
     if family == "matcha" and vocoder is None and metadata.get("need_vocoder") != "0":
-        raise WeightsError(f"The voice folder {folder} has no vocoder: put vocos-22khz-univ.onnx beside the model.")
+        raise WeightsError(f"The voice folder {folder} has no vocoder. Copy vocos-22khz-univ.onnx next to the model.")
     if not [*folder.glob("lexicon*.txt")] and metadata.get("frontend") != "characters":
         raise WeightsError(
-            f"The voice folder {folder} has no lexicon: since version 2, sherpa-onnx needs one, as lexicon-us-en.txt."
+            f"The voice folder {folder} has no lexicon. sherpa-onnx 2 needs one, such as lexicon-us-en.txt."
         )
     if styled:
         _check_styles(folder / "voices.bin", metadata)
@@ -239,16 +243,18 @@ def _check_styles(path: Path, metadata: Mapping[str, str]) -> None:
     numbers = [metadata["n_speakers"], *metadata["style_dim"].split(",")]
     size = 4 * math.prod(map(int, numbers))
     if path.stat().st_size != size:
-        raise WeightsError(f"{path} has {path.stat().st_size} bytes, and should have {size}: fetch it again.")
+        raise WeightsError(f"{path} has {path.stat().st_size} bytes instead of {size}. Download it again.")
 
 
 def _is_phonemized(metadata: Mapping[str, str]) -> bool:
-    """Whether the library reads a lexicon with ``||`` only: it takes another one for that of another model."""
+    """Return whether the library expects a lexicon with ``||``; it would mistake another lexicon for another
+    model's.
+    """
     return any(name in metadata.get("comment", "").lower() for name in PHONEMIZED)
 
 
 def _languages(folder: Path, metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the languages of the lexicons; else those that the model says."""
+    """Return the languages of the lexicons, or else the ones in the metadata."""
     named = [path.stem.removeprefix("lexicon").strip("-") for path in sorted(folder.glob("lexicon*.txt"))]
     found = [_tag(name) for name in named if name]
     said = metadata.get("language", "").lower()
@@ -257,7 +263,7 @@ def _languages(folder: Path, metadata: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _tag(name: str) -> str:
-    """``us-en``, ``en-us`` and ``zh`` as BCP 47."""
+    """Return ``us-en``, ``en-us`` or ``zh`` as a BCP 47 tag."""
     if _REGION_FIRST.fullmatch(name.lower()):
         name = "-".join(reversed(name.split("-")))
     first, *rest = name.split("-")
@@ -279,7 +285,7 @@ def _chosen(language: str, languages: Sequence[str], folder: Path) -> str:
 
 
 def _lexicons(folder: Path, chosen: str) -> tuple[Path, ...]:
-    """One for each language: two of one contradict each other."""
+    """Return one lexicon per language, because two of the same language contradict each other."""
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("lexicon*.txt"), reverse=True):  # us before gb
         tag = _tag(path.stem.removeprefix("lexicon").strip("-"))
@@ -289,15 +295,17 @@ def _lexicons(folder: Path, chosen: str) -> tuple[Path, ...]:
 
 
 def _rules(folder: Path, chosen: str) -> tuple[Path, ...]:
-    """Return the rules of the voice's language: those of another would read its numbers in theirs."""
+    """Return the number rules of the voice's language, leaving out those of other languages."""
     found = sorted([*folder.glob("*.fst"), *folder.glob("*.far")])
     suffixes = {path: path.stem.rpartition("-")[2] for path in found}
     return tuple(path for path in found if suffixes[path] not in LANGUAGES.values() or suffixes[path] == _base(chosen))
 
 
 def _voices(family: str, metadata: Mapping[str, str], languages: Sequence[str]) -> tuple[Voice, ...]:
-    """Return the voices by their names, or else by their numbers. Voices of Kokoro whose language has no lexicon keep
-    their numbers, and speak the others."""
+    """Return the speakers by name, or by id if they have no names.
+
+    A Kokoro voice whose language has no lexicon keeps its id and speaks the other languages.
+    """
     count = max(1, int(metadata["n_speakers"]))
     names = [name.strip() for name in metadata.get("speaker_names", "").split(",") if name.strip()]
     ids = names if len(names) == count == len({*names}) else [str(number) for number in range(count)]

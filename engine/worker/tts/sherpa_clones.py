@@ -1,7 +1,4 @@
-"""Voices of sherpa-onnx that have none of their own, and speak as recordings do: ZipVoice and Pocket, in a folder.
-
-Knows no stage.
-"""
+"""sherpa-onnx models without built-in speakers that clone a recording: ZipVoice and Pocket TTS."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from engine.worker.tts.reference_voice import Clone
 from engine.worker.tts.voices import named
 
 STEPS = 4
-"""Steps of ZipVoice's decoder for a sound: as its project recommends for the distilled one."""
+"""Decoder steps of ZipVoice, as its project recommends for the distilled model."""
 _ZIPVOICE = {
     "encoder": "encoder*.onnx",
     "decoder": "decoder*.onnx",
@@ -37,27 +34,29 @@ _POCKET = {
 
 @dataclass(frozen=True, slots=True)
 class Cloner:
-    """``networks`` are its files, by their names in the library's configuration; the first language is the one that
-    the published model speaks best."""
+    """A cloning model's files and languages."""
 
     family: str
     networks: Mapping[str, Path]
+    """Network files, by their names in the library's configuration."""
     rate_hz: int
     languages: tuple[str, ...]
+    """Languages of the published model, best first."""
 
     def voices(self, clones: Sequence[Clone], folder: Path) -> tuple[Voice, ...]:
-        """Return the voices of recordings. Raises ConfigError where there is none, or one comes without its words."""
+        """Return one voice per recording. Raises ConfigError if there is none, or if a required transcript is
+        missing.
+        """
         if not clones:
-            raise ConfigError(f"options.clones: the model in {folder} has no voice of its own; name a recording of one")
+            raise ConfigError(f"options.clones: the model in {folder} has no built-in voice; add a recording")
         for i, clone in enumerate(clones):
             if self.family == "zipvoice" and not clone.text.strip():
-                raise ConfigError(f"options.clones[{i}].text: write down the words spoken in {clone.reference}")
+                raise ConfigError(f"options.clones[{i}].text: add the transcript of {clone.reference}")
         return tuple(named(clone.name) for clone in clones)
 
 
 def cloner_in(folder: Path) -> Cloner | None:
-    """Return the cloning voice in a folder, if it is one of these. Raises WeightsError where a part of it is
-    missing."""
+    """Return the cloning model in a folder, or None. Raises WeightsError if files are missing."""
     if [*folder.glob("lm_main*.onnx")]:
         return Cloner("pocket", _found(folder, _POCKET), 24_000, ("en",))
     if [*folder.glob("encoder*.onnx")] and [*folder.glob("decoder*.onnx")]:
@@ -70,12 +69,12 @@ def _found(folder: Path, patterns: Mapping[str, str]) -> dict[str, Path]:
     found = {name: sorted(folder.glob(pattern)) for name, pattern in patterns.items()}
     for name, pattern in patterns.items():
         if not found[name]:
-            raise WeightsError(f"The voice folder {folder} has no {pattern}: put it beside the other files.")
+            raise WeightsError(f"The voice folder {folder} has no {pattern}. Copy it next to the other files.")
     return {name: paths[0] for name, paths in found.items()}
 
 
 def _rate_hz(decoder: Path) -> int:
     said = metadata_of(decoder).get("sample_rate", "24000")
     if not said.isdecimal() or not 4_000 <= int(said) <= 192_000:
-        raise WeightsError(f"{decoder} has a sample_rate of {said!r:.40}, which is not a sample rate of speech.")
+        raise WeightsError(f"{decoder} has a sample_rate of {said!r:.40}; it must be from 4000 to 192000.")
     return int(said)

@@ -1,7 +1,7 @@
-"""Places where a text may be cut while it arrives, and how well: between sentences best, within a word only in need.
+"""Rates every place where streaming text may be cut: best between sentences, worst within a word.
 
-Numbers, times, addresses and abbreviations hold together, and so do characters that are seen as one. Knows no voice;
-of languages it knows the marks of most, and the abbreviations of a few.
+Numbers, times, addresses, abbreviations and grapheme clusters stay together. Covers the punctuation of most languages
+and the abbreviations of a few.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from functools import lru_cache
 
 
 class Level(IntEnum):
-    """The degree to which a place suits a cut."""
+    """Quality of a place to cut, worst first."""
 
     GRAPHEME = 0
-    """Any place within a word, or a row of signs: only where a text has no better place."""
+    """Within a word or a run of symbols, as a last resort."""
     TIGHT = 1
-    """A blank within what belongs together: "Dr. Smith", "3 km"."""
+    """A space within a unit, such as "Dr. Smith" or "3 km"."""
     IDEOGRAPH = 2
-    """The place between two ideographs, which may be within a word."""
+    """Between two ideographs, possibly within a word."""
     WORD = 3
     PHRASE = 4
     SENTENCE = 5
@@ -31,12 +31,12 @@ _MARKS = {
     **dict.fromkeys(",;:…，、；：､،؛—–", Level.PHRASE),
 }
 _BLANKLESS = frozenset("。！？｡，、；：､…—।॥")
-"""Marks that no blank follows."""
+"""Marks that are not followed by a space."""
 _CLOSERS = "\"')]}”’»›」』）】》〉］｝*_`~"
 _OPENERS = frozenset("([{“‘«‹„「『（【《〈［｛¿¡")
 _DASHES = frozenset("-–—―~")
 _STICKY = frozenset("ーｰ々ゝゞヽヾぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ%％°℃")
-"""Characters that stay with the one before them."""
+"""Characters that stay with the preceding one."""
 
 _BEFORE_MORE = frozenset({
     "approx.", "art.", "bzw.", "ca.", "capt.", "cf.", "col.", "dr.", "dra.", "e.g.", "fig.", "figs.", "gen.", "gov.",
@@ -44,35 +44,35 @@ _BEFORE_MORE = frozenset({
     "prof.", "rep.", "rev.", "sen.", "sgt.", "sr.", "sra.", "srta.", "st.", "str.", "u.a.", "vgl.", "vol.", "vs.",
     "z.b.",
 })  # fmt: skip
-"""Abbreviations that something always follows."""
+"""Abbreviations that are always followed by another word."""
 _WITHIN = frozenset({
     "a.d.", "a.m.", "b.c.", "co.", "corp.", "dept.", "est.", "etc.", "inc.", "jr.", "ltd.", "p.m.", "ph.d.", "usw.",
 })  # fmt: skip
-"""Abbreviations that may stand at a sentence's end, but mostly do not."""
+"""Abbreviations that are rarely at the end of a sentence."""
 _BEFORE_NUMBERS = frozenset({"no.", "nos.", "ch.", "sec."})
 _DOTTED = re.compile(r"(?:[^\W\d_]\.){2,}")  # U.S., i.p.a.
 _INITIAL = re.compile(r"[^\W\d_]\.")
-_ITEM = re.compile(r"\(?(?:\d{1,3}|[^\W\d_])\)|\d{1,2}\.")  # the number of a list; or an ordinal, as of German dates
+_ITEM = re.compile(r"\(?(?:\d{1,3}|[^\W\d_])\)|\d{1,2}\.")  # a list number, or an ordinal as in German dates
 _NUMBER = re.compile(r"[$€£¥#]?[-+]?\d[\d.,:/]*")
 
 
 class Breaks:
-    """A reader of a text by characters; ``push`` returns how well it may be cut before each."""
+    """Reads a text character by character; ``push`` rates the cut before each one."""
 
     def __init__(self) -> None:
-        self._token = ""  # since the last blank or ideograph; of a long one only its end
-        self._blank = ""  # the blanks behind it
+        self._token = ""  # text since the last space or ideograph, at most LONGEST_TOKEN characters
+        self._blank = ""  # the spaces after it
         self._last = ""
-        self._mark: Level | None = None  # the level of marks at the end that no blank need follow
-        self._flags = 0  # letters of flags at the end: two make one
-        self._first = True  # whether the token is its line's first
+        self._mark: Level | None = None  # level of trailing marks that need no space after them
+        self._flags = 0  # trailing regional indicators; two make a flag
+        self._first = True  # whether the token is the first of its line
 
     def push(self, character: str) -> Level | None:
-        """Return how well the text may be cut before its next character; None: not at all."""
+        """Rate a cut before this character; None if a cut is not allowed there."""
         if character.isascii() and character.isalnum() and self._last.isascii() and self._last.isalnum():
             self._token = (self._token + character)[-LONGEST_TOKEN:]
             self._last = character
-            return Level.GRAPHEME  # most are such: for speed
+            return Level.GRAPHEME  # fast path for the most common case
         level = self._level(character) if self._last else None
         self._flags = self._flags + 1 if _is_flag(character) else 0
         if character.isspace():
@@ -90,7 +90,7 @@ class Breaks:
         return level
 
     def _marked(self, character: str) -> Level | None:
-        """Return the weight of the marks at the end of the text, whatever closes behind them."""
+        """Return the level of the trailing punctuation, ignoring closing quotes and brackets."""
         if character in _BLANKLESS:
             return max(_MARKS[character], self._mark or Level.GRAPHEME)
         return self._mark if character in _CLOSERS else None
@@ -115,10 +115,10 @@ class Breaks:
         return Level.IDEOGRAPH
 
     def _behind_blank(self, character: str) -> Level:
-        """A word or sign has ended, and another begins with this character."""
+        """Rate a cut at a space, where a word or sign has ended and another begins with this character."""
         core = self._token.rstrip(_CLOSERS) or self._token
         if not core:
-            return Level.TIGHT  # the text begins with blanks
+            return Level.TIGHT  # the text begins with spaces
         mark = _MARKS.get(core[-1])
         if not any(map(str.isalnum, core)):
             return Level.PHRASE if _DASHES.issuperset(core) and not self._first else Level.TIGHT
@@ -138,16 +138,16 @@ class Breaks:
         if known in _WITHIN or _DOTTED.fullmatch(word):
             return Level.WORD
         if character.islower() and not word.endswith(".."):
-            return Level.WORD  # an abbreviation that nobody here knows
+            return Level.WORD  # an unknown abbreviation
         return Level.SENTENCE
 
 
-LONGEST_TOKEN = 32  # the part of a word's end that has to be known
+LONGEST_TOKEN = 32  # characters of a word's end that are kept
 
 
 @lru_cache(4096)
 def is_ideograph(character: str) -> bool:
-    """Whether it is of a script that is written without blanks: Chinese characters, kana, Thai, Lao, Khmer, Burmese."""
+    """Return whether the script is written without spaces: Chinese, kana, Thai, Lao, Khmer, Burmese."""
     code = ord(character)
     return (
         0x3040 <= code <= 0x30FF
@@ -162,13 +162,13 @@ def is_ideograph(character: str) -> bool:
 
 @lru_cache(4096)
 def is_wide(character: str) -> bool:
-    """Whether it takes about as long to say as a word's half: ideographs, kana, syllables of Hangul, emoji."""
+    """Return whether a character takes about as long to say as half a word: ideographs, kana, Hangul, emoji."""
     return unicodedata.east_asian_width(character) in "WF"
 
 
 @lru_cache(4096)
 def _extends(character: str) -> bool:
-    """Whether it is seen as a part of the character before it (Unicode's grapheme clusters, mostly)."""
+    """Return whether a character belongs to the preceding one (approximates Unicode grapheme clusters)."""
     code = ord(character)
     return (
         unicodedata.category(character) in ("Mn", "Me", "Mc")

@@ -1,7 +1,4 @@
-"""Code that voices in this process share: what they tell of themselves, whom a request may name, what they can say.
-
-Knows no library and no schedule: a stage decides what is said when.
-"""
+"""Code that in-process voices share: description, voice selection, and which text a voice can speak."""
 
 from __future__ import annotations
 
@@ -16,22 +13,29 @@ from engine.worker.stage import StageConfig
 from engine.worker.tts.clauses import CLAUSES_AHEAD
 
 LATIN = frozenset(["cs", "cy", "da", "de", "en", "es", "et", "fi", "fr", "id", "it", "nl", "pl", "pt", "sv", "tr"])
-"""Languages, of those that there are voices for, that are written in Latin letters."""
+"""Languages with published voices that are written in Latin script."""
 
 
 def named(id: str, language: str = "") -> Voice:
-    """A voice, called what people read its id as."""
+    """Return a Voice with a readable name derived from its id."""
     return Voice(id, f"Voice {id}" if id.isdigit() else id.replace("_", " ").title(), language)
 
 
 def voice_info(config: StageConfig, voices: Sequence[Voice], first: str, languages: tuple[str, ...]) -> StageInfo:
-    """Describe such a stage: who speaks, ``first`` where a request names nobody (empty: the first voice).
+    """Describe a voice stage.
 
-    Raises ConfigError where nobody is called that.
+    Args:
+        config: The stage's configuration.
+        voices: Voices that requests may name.
+        first: The default voice; "" is the first of ``voices``.
+        languages: Languages that the stage speaks (BCP 47).
+
+    Raises:
+        ConfigError: ``first`` is not one of ``voices``.
     """
     ids = [voice.id for voice in voices]
     if first and first not in ids:
-        raise ConfigError(f"options.voice: there is no {first!r:.80} ({nearest(first, ids)})")
+        raise ConfigError(f"options.voice: there is no voice {first!r:.80} ({nearest(first, ids)})")
     ordered = tuple(sorted(voices, key=lambda voice: voice.id != first))
     return StageInfo(
         takes=kinds(Text, VoiceText),
@@ -45,8 +49,10 @@ def voice_info(config: StageConfig, voices: Sequence[Voice], first: str, languag
 
 
 def asked_voice(asked: str | None, voices: Sequence[Voice]) -> str:
-    """The id of the voice that a request asks for, else of the first one: no other name, and no address, reaches a
-    library. Raises RequestError where there is no such voice."""
+    """Return the id of the requested voice, or of the first one.
+
+    Only ids from ``voices`` reach the library, never another name or a path. Raises RequestError for an unknown voice.
+    """
     ids = [voice.id for voice in voices]
     if asked and asked not in ids:
         raise RequestError(f"There is no voice {asked!a:.100} ({nearest(asked, ids)}).")
@@ -54,14 +60,16 @@ def asked_voice(asked: str | None, voices: Sequence[Voice]) -> str:
 
 
 def can_say(text: str, languages: Sequence[str]) -> bool:
-    """Whether there is anything in a text that voices of these languages have learnt to read: a digit, or a letter of
-    their script. Chinese characters make a voice of European languages babble."""
+    """Return whether a text has anything that voices of these languages can read: a digit, or a letter of their script.
+
+    Voices of European languages babble when given Chinese characters.
+    """
     if not languages or any(language.split("-")[0].lower() not in LATIN for language in languages):
         return True
     return any(one.isdecimal() or unicodedata.name(one, "").startswith("LATIN") for one in text if one.isalnum())
 
 
 def unsayable(languages: Sequence[str]) -> StageFailed:
-    """The end of an answer of which a voice of these languages could say nothing."""
+    """Return the error of an answer that has no text a voice of these languages can speak."""
     known = ", ".join(languages) or "another language"
-    return StageFailed(f"The voice cannot say any of this answer: it speaks {known}.")
+    return StageFailed(f"The voice cannot speak this answer. It supports {known}.")

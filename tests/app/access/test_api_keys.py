@@ -20,7 +20,7 @@ def test_a_file_that_is_missing_or_empty_is_a_clear_error(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=r"server\.keys_file: cannot read"):
         read_keys(str(tmp_path / "none"))
     (tmp_path / "empty").write_text("# nothing\n")
-    with pytest.raises(ConfigError, match="holds no key"):
+    with pytest.raises(ConfigError, match="contains no key"):
         read_keys(str(tmp_path / "empty"))
     assert read_keys(None) == ()
 
@@ -40,12 +40,12 @@ def test_a_key_has_the_name_before_it_or_one_of_its_digest(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("alice: sk-a\nalice: sk-b\n", "line 2: this name or this key stands in the file twice"),
-        ("alice: sk-a\nbob: sk-a\n", "line 2: this name or this key stands in the file twice"),
-        ("al/ice: sk-a\n", "line 1: a name has at most 64"),
-        (f"{'a' * 65}: sk-a\n", "line 1: a name has at most 64"),
-        ("alice sk-a\n", "line 1: a key has no spaces"),
-        ("alice: sk-a sk-b\n", "line 1: a key has no spaces"),
+        ("alice: sk-a\nalice: sk-b\n", "line 2: this name or key is already in the file"),
+        ("alice: sk-a\nbob: sk-a\n", "line 2: this name or key is already in the file"),
+        ("al/ice: sk-a\n", "line 1: a name must consist of 1 to 64"),
+        (f"{'a' * 65}: sk-a\n", "line 1: a name must consist of 1 to 64"),
+        ("alice sk-a\n", "line 1: a key must not contain spaces"),
+        ("alice: sk-a sk-b\n", "line 1: a key must not contain spaces"),
     ],
 )
 def test_a_line_that_is_none_is_told_by_its_number_and_without_the_key(text: str, message: str, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_server_takes_no_file_that_others_can_read_or_write(mode: int, tmp_pat
 def test_a_server_takes_no_key_that_can_be_guessed(tmp_path: Path) -> None:
     """F28: a key of one letter was taken."""
     short = keys_file(tmp_path, "a" * MIN_CHARS, "bob: " + "b" * (MIN_CHARS - 1))
-    with pytest.raises(ConfigError, match="the key 'bob' is too short; 16 characters are the least") as told:
+    with pytest.raises(ConfigError, match="the key 'bob' is too short; use at least 16 characters") as told:
         ApiKeys.of_file(short, "server.keys_file")
     assert "bbb" not in str(told.value)
     assert read_keys(short)  # a client's key is what another server asks for

@@ -98,7 +98,7 @@ def test_a_damaged_file_is_replaced_and_an_unwritable_folder_named(tmp_path: Pat
     (tmp_path / "https.pem").write_text("nonsense")
     assert names(made(tmp_path))
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"server\.https: cannot keep a certificate in .*/file"):
+    with pytest.raises(ConfigError, match=r"server\.https: cannot store a certificate in .*/file"):
         made(tmp_path / "file")
 
 
@@ -107,13 +107,13 @@ def test_files_that_are_missing_or_do_not_fit_are_named(tmp_path: Path) -> None:
     pem = str(one.path)
     assert made(tmp_path, Settings(https=pem)).fingerprint == one.fingerprint
     assert made(tmp_path, Settings(https=pem, https_key=pem)).key_path == one.path
-    with pytest.raises(ConfigError, match=r"server\.https: there is no file"):
+    with pytest.raises(ConfigError, match=r"server\.https: no such file"):
         made(tmp_path, Settings(https=str(tmp_path / "none.pem")))
     with pytest.raises(ConfigError, match="can't be used"):
         made(tmp_path, Settings(https=str(ROOT / "README.md")))
     with pytest.raises(ConfigError, match="KEY_VALUES_MISMATCH"):
         made(tmp_path, Settings(https=pem, https_key=str(two.path)))
-    with pytest.raises(ConfigError, match=r"server\.https_key: needs server\.https"):
+    with pytest.raises(ConfigError, match=r"server\.https_key: requires server\.https"):
         certificate_of(Settings(https_key=pem))
 
 

@@ -132,7 +132,7 @@ def test_a_recording_that_cannot_be_said_is_one_sentence(tmp_path: Path) -> None
     for name in ("words.txt", "missing.wav"):
         with pytest.raises(BenchError, match=name):
             target_of("http://127.0.0.1:9", "", None, tmp_path / name)
-    with pytest.raises(BenchError, match="nothing to be heard"):
+    with pytest.raises(BenchError, match="no audible speech"):
         voiced(np.zeros(100, np.int16))
 
 
@@ -156,7 +156,7 @@ def sounding() -> Turn:
     ("turn", "told"),
     [
         (sounding(), "completed"),
-        (Turn(0.0, status="completed"), "completed without a sound"),
+        (Turn(0.0, status="completed"), "completed without audio"),
         (Turn(0.0, failure=ClientError("the connection is lost")), "missing: the connection is lost"),
         (failed(error={"code": "replica_lost", "message": "it was lost"}), "failed: replica_lost, it was lost"),
         (failed(reason="turn_detected"), "failed: turn_detected"),

@@ -75,7 +75,7 @@ def test_keys_are_there_and_one_s_own(tmp_path: Path) -> None:
     assert "server.keys_file" in keys("keys", None, nobody_asks=False).step
     assert (keys("keys", str(path), False).level, str(path) in keys("keys", str(path), False).text) == ("fail", True)
     path.write_text("# none yet\n")
-    assert "holds no key" in keys("keys", str(path), False).text
+    assert "contains no key" in keys("keys", str(path), False).text
     path.write_text("sk-one-0123456789\nsk-two-0123456789\n")
     path.chmod(0o644)
     assert keys("keys", str(path), False).level == "fail"

@@ -37,10 +37,10 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
             "ollama",
             ("qwen3.5:4b",),
             "ollama:qwen3.5:4b",
-            "Ollama is here, with qwen3.5:4b: --thinker ollama:qwen3.5:4b",
+            "found Ollama with qwen3.5:4b: --thinker ollama:qwen3.5:4b",
         ),
-        ("lmstudio", ("nomic-embed-text", "gemma", "phi"), "lmstudio:gemma", "LM Studio is here, with gemma (of 2)"),
-        ("llamacpp", ("model.gguf",), "llamacpp", "llama.cpp's server is here, with model.gguf: --thinker llamacpp"),
+        ("lmstudio", ("nomic-embed-text", "gemma", "phi"), "lmstudio:gemma", "found LM Studio with gemma (of 2)"),
+        ("llamacpp", ("model.gguf",), "llamacpp", "found llama.cpp's server with model.gguf: --thinker llamacpp"),
     ],
 )
 async def test_the_server_that_runs_is_found_with_a_model_that_can_think(
@@ -67,7 +67,7 @@ async def test_a_server_without_models_is_passed_by(ports: dict[str, int]) -> No
 async def test_what_is_no_such_server_is_passed_by(reply: Reply, ports: dict[str, int]) -> None:
     async with scripted(models=reply) as other:
         ports["ollama"] = int(other.url.split(":")[-1].partition("/")[0])
-        with pytest.raises(ConfigError, match="no language model answers on this machine; asked: Ollama at"):
+        with pytest.raises(ConfigError, match="no language model server found on this machine; tried: Ollama at"):
             await asyncio.to_thread(found)
 
 

@@ -56,7 +56,7 @@ def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch
 def test_nobody_there_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    assert health.state_of(port).startswith(f"no Parley server answers at port {port}: ")
+    assert health.state_of(port).startswith(f"no Parley server responds at port {port}: ")
 
 
 def test_it_imports_nothing_heavy() -> None:

@@ -45,7 +45,7 @@ def test_a_model_is_listed_pulled_and_then_here(hub: FakeHub) -> None:
     assert manifest_of(model_catalog.models_folder() / "some")
     assert "yes" in typed("models")[1]
     hub.asked.clear()
-    assert "is here already" in typed("pull", "some", "--hub", hub.url)[1]
+    assert "is already here" in typed("pull", "some", "--hub", hub.url)[1]
     assert not hub.asked
 
 
@@ -63,7 +63,7 @@ def test_a_superseded_model_names_a_current_one_of_its_part(hub: FakeHub, monkey
 
 def test_a_licence_that_is_not_free_has_to_be_agreed_to(hub: FakeHub) -> None:
     code, said = typed("pull", "shut", "--hub", hub.url)
-    assert (code, "shut is non-commercial (Some-NC); say --agree once you have read its licence" in said) == (1, True)
+    assert (code, "shut is non-commercial (Some-NC); read its licence, then pass --agree" in said) == (1, True)
     assert not hub.asked
     assert typed("pull", "shut", "--hub", hub.url, "--agree")[0] == 0
     assert hub.asked == {"model.onnx": 1}

@@ -25,7 +25,7 @@ def said(host: str, https: str | None = None, keys_file: str | None = None) -> l
 
 
 def test_on_this_machine_alone_one_line_is_enough() -> None:
-    assert said("127.0.0.1") == ["Parley is ready: talk to it at http://127.0.0.1:8000 (Ctrl-C ends it)"]
+    assert said("127.0.0.1") == ["Parley is ready: talk to it at http://127.0.0.1:8000 (Ctrl-C stops it)"]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7"])
@@ -38,7 +38,7 @@ def test_open_to_others_without_https_it_says_what_does_not_work_and_the_command
     assert f"at http://{here}:8000 " in ready
     assert "http://192.168.1.7:8000" in others
     assert "127.0.0.1" not in others
-    assert "microphone to https pages only" in why
+    assert "microphone only on https pages" in why
     assert command == f"  .venv/bin/parley serve 'my config.yaml' --host {host} --https auto"
     assert "server.keys_file" in keys
 

@@ -72,8 +72,8 @@ def test_the_report_states_the_machine_and_the_size_of_the_download() -> None:
     size_mb = sum(catalogue()[name].size_mb for name in ("zipformer-en", "qwen3-1.7b", "kokoro-en"))
     assert lines[0] == "This machine has 8 cores, 12.0 GB of free memory, a GPU of 12 GiB."
     assert lines[1].startswith("Recommended: laptop, ")
-    assert lines[-1] == f"The models are {size_mb / 1000:.1f} GB to download."
-    assert list(report(Machine(1, 1.0), tier("nano")))[-1] == "No model has to be downloaded."
+    assert lines[-1] == f"Download size of the models: {size_mb / 1000:.1f} GB."
+    assert list(report(Machine(1, 1.0), tier("nano")))[-1] == "No download is needed."
 
 
 @pytest.mark.parametrize(("told", "gpus"), [("24564\n12288\n", (23.988, 12.0)), ("[N/A]\n", ()), ("", ())])

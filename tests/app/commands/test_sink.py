@@ -42,7 +42,7 @@ def test_what_cannot_be_written_is_told_and_nothing_is_touched(tmp_path: Path) -
     check_output(str(tmp_path / "kept.wav"))
     assert (tmp_path / "kept.wav").read_bytes() == b"precious"
     for path, sentence in (
-        (tmp_path / "no" / "x.wav", f"there is no folder {tmp_path / 'no'}"),
+        (tmp_path / "no" / "x.wav", f"no such folder: {tmp_path / 'no'}"),
         (tmp_path, "it is a folder"),
         (tmp_path / "x.txt", r"must end with one of \.wav, \.mp3, \.flac, \.ogg, \.opus, \.aac"),
         (tmp_path / "x.wav.gz", "must end with"),

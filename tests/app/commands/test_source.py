@@ -118,7 +118,7 @@ async def test_leaving_an_answer_ends_it_on_the_server(server: Running) -> None:
 async def test_a_key_is_asked_for_read_and_refused_in_one_sentence_each(tmp_path: Path) -> None:
     (tmp_path / "wrong").write_text("sk-two-0123456789\n")
     async with running(script_spec(keys_file=keys_file(tmp_path, "sk-one-0123456789"))) as server:
-        for key_file, sentence in ((None, "with --key-file"), (str(tmp_path / "wrong"), "does not know the key in")):
+        for key_file, sentence in ((None, "with --key-file"), (str(tmp_path / "wrong"), "rejected the key in")):
             with pytest.raises(ServerError, match=sentence):
                 async with opened(Address(server.http, key_file)):
                     pass
@@ -131,8 +131,8 @@ async def test_a_wrong_address_is_one_sentence(server: Running) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = free.getsockname()[1]
     for url, sentence in (
-        ("127.0.0.1:8000", "is no address of a server"),
-        (f"http://127.0.0.1:{nobody}", "there is no server at"),
+        ("127.0.0.1:8000", "is not a valid server URL"),
+        (f"http://127.0.0.1:{nobody}", "no server at"),
         (secure, "does not speak TLS"),
         (f"{server.http}/elsewhere", "is not a Parley server"),
     ):

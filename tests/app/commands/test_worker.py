@@ -39,8 +39,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--replicas", "3", "--devices", "0,1"), "--devices: 3 replicas need as many devices, not 2"),
-        (("--replicas", "2", "--devices", "cuda:0"), "--devices: 2 replicas need as many devices, not 1"),
+        (("--replicas", "3", "--devices", "0,1"), "--devices: 3 replicas need as many devices (got 2)"),
+        (("--replicas", "2", "--devices", "cuda:0"), "--devices: 2 replicas need as many devices (got 1)"),
         (("--replicas", "0"), "'--replicas'"),
         (("--replicas", "-1"), "'--replicas'"),
         (("--replicas", "two"), "'--replicas'"),

@@ -139,7 +139,7 @@ async def test_the_commands_do_it_from_outside(
             await asyncio.to_thread(scale, remote, [wish])
     wrong = tmp_path / "wrong"
     wrong.write_text("nothing")
-    with pytest.raises(EngineError, match=r"does not know the key in .*wrong"):
+    with pytest.raises(EngineError, match=r"rejected the key in .*wrong"):
         await asyncio.to_thread(workers, Address(kept.http, str(wrong)))
     with pytest.raises(EngineError, match="no server at"):
         await asyncio.to_thread(workers, Address("http://127.0.0.1:1", str(key_file)))

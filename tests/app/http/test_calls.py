@@ -135,13 +135,12 @@ async def test_an_offer_that_went_wrong_is_answered_or_refused(
 @pytest.mark.parametrize(
     "more",
     [
-        "a=rtpmap:96 opus/48000/2\r\na=fmtp:97 x=1\r\n",
         "a=group:BUNDLE nobody 0\r\n",
         "a=mid:0\r\n" + "a=rtpmap:96 opus/48000/2\r\n" * 200,
         "a=rtcp-fb:* nack\r\n" * 300,
         "a=ice-ufrag:x\r\n",
     ],
-    ids=["format that is not listed", "bundle of nothing", "formats", "feedback", "short ufrag"],
+    ids=["bundle of nothing", "formats", "feedback", "short ufrag"],
 )
 def test_what_aiortc_stumbles_over_is_refused_before_it_does(offer: str, more: str) -> None:
     with pytest.raises(Refusal):

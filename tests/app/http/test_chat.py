@@ -138,7 +138,7 @@ async def test_a_call_that_must_be_made_is_or_the_answer_is_refused(choice: Any,
     assert '"time"' in (await post(server, messages=user("tool time {}"), **fields)).text
     refused = await post(server, **fields)
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_request")
-    assert "asks for a call" in refused.json()["error"]["message"]
+    assert "requires a tool call" in refused.json()["error"]["message"]
 
 
 async def test_a_tool_that_must_be_called_must_be_there(server: Running) -> None:
@@ -322,11 +322,11 @@ async def test_mistakes_are_told_in_the_api_s_shape(
     [
         (
             user({"type": "file"})[0],
-            "type 'file' is not known here; choose one of 'text', 'input_audio', 'image_url', ",
+            "type 'file' is unknown; choose one of 'text', 'input_audio', 'image_url', ",
         ),
         (user({"type": "text", "text": 5})[0], "messages.0.content.0.text: Input should be a valid string."),
         (user({"text": "x"})[0], "messages.0.content.0: type is missing."),
-        ({"role": "king"}, "role 'king' is not known here; choose one of 'system', 'developer', 'user', "),
+        ({"role": "king"}, "role 'king' is unknown; choose one of 'system', 'developer', 'user', "),
         ({"role": "assistant", "content": [{"type": "input_audio"}]}, "choose one of 'text', 'refusal'."),
     ],
 )

@@ -229,7 +229,7 @@ async def test_calls_of_both_kinds_end_the_response(server: Running, library: Li
 async def test_calls_are_bounded(server: Running, library: Library, asked: list[EngineRequest]) -> None:
     body = await whole(server, input=" ; ".join([CALL, *["shelf {}"] * 3]), tools=[library.entry()], max_tool_calls=2)
     assert [call["status"] for call in of(body, "mcp_call")] == ["completed", "failed", "failed", "failed"]
-    assert of(body, "mcp_call")[2]["error"]["message"] == "No further call is made for this answer."
+    assert of(body, "mcp_call")[2]["error"]["message"] == "The limit of tool calls for this response is reached."
     assert len(library.calls) == 1  # the second one's arguments lack a title
     assert [len(request.tools) for request in asked] == [3, 0]  # it has to answer with what it knows
 
@@ -381,7 +381,7 @@ async def test_too_many_visits_at_a_time_are_refused(
     monkeypatch.setattr("app.mcp.tool_server.MOST_VISITS", 0)
     refused = await post(server, tools=[library.entry()])
     assert refused.status_code == 424
-    assert "Too many MCP servers are being asked" in refused.json()["error"]["message"]
+    assert "Too many requests to MCP servers" in refused.json()["error"]["message"]
 
 
 async def test_an_answer_is_one_however_many_requests_it_takes(server: Running, library: Library) -> None:

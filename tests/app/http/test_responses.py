@@ -406,10 +406,10 @@ async def test_mistakes_are_one_clear_error(
 @pytest.mark.parametrize(
     ("item", "told"),
     [
-        ({"type": "web_search_call"}, "input.0: type or role 'web_search_call' is not known here; choose one of "),
-        ({"role": "king"}, "input.0: type or role 'king' is not known here; choose one of 'system', 'developer', "),
+        ({"type": "web_search_call"}, "input.0: type or role 'web_search_call' is unknown; choose one of "),
+        ({"role": "king"}, "input.0: type or role 'king' is unknown; choose one of 'system', 'developer', "),
         ({"type": ["message"]}, "input.0: type or role is missing."),
-        (user({"type": "input_file"}), "type 'input_file' is not known here; choose one of 'input_text', "),
+        (user({"type": "input_file"}), "type 'input_file' is unknown; choose one of 'input_text', "),
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")

@@ -99,7 +99,7 @@ def test_what_is_given_back_is_there_again_and_nothing_is_kept(steps: list[tuple
 def test_a_refusal_names_the_key_and_how_many_it_has() -> None:
     quotas = shares_of(secrets=2)
     quotas.take("secrets", Principal("alice"))
-    with pytest.raises(QuotaExceeded, match="The key 'alice' has its share of this server, 1 client secrets"):
+    with pytest.raises(QuotaExceeded, match="The key 'alice' has used up its quota, 1 client secrets"):
         quotas.take("secrets", Principal("alice"))
     assert list(quotas.refused()) == [("secrets", "alice", 1)]
 

@@ -20,8 +20,8 @@ from tests.app.live.caller import RESPONSES, SOUND, LiveClient, dialled
 from tests.app.live.test_live_call import PATH, LiveCaller
 from tests.app.rig import Running, silence, tone
 
-DECISIONS = "decisions are not served"
-FIXTURES = "audio fixtures are not served"
+DECISIONS = "decisions are not supported"
+FIXTURES = "audio fixtures are not supported"
 TELEPHONE = "of telephones: tests/app/transports/telephone/test_calls.py has what is served"
 NEVER_SENT = {
     "info": "nothing is told that is no error",

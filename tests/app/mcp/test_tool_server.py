@@ -57,10 +57,10 @@ async def test_what_a_tool_gets_wrong_is_told(library: Library) -> None:
     assert failed.text.startswith("Error: ")
     assert "nobody may lend that" in failed.text
     long = await tools["archive"].call("{}")
-    assert long.text == "Error: The result has 100000 characters, of at most 65536."
+    assert long.text == "Error: The result has 100000 characters (the limit is 65536)."
     for arguments in ("[]", "{", "7"):
         refused = await tools["shelf"].call(arguments)
-        assert refused.text == "Error: The arguments of the call are no JSON object."
+        assert refused.text == "Error: The arguments of the call are not a JSON object."
     assert [name for name, _ in library.calls] == ["lend", "archive"]
 
 
@@ -171,7 +171,7 @@ def test_addresses_of_the_internet() -> None:
 async def test_a_name_that_leads_inside_is_not_asked() -> None:
     async with liar(lambda message: result(message, tools=[])) as one:
         refused = await failure(opened(one.url, {"private": False}))
-        assert "not public" in str(refused)
+        assert "private address" in str(refused)
         assert not one.asked
 
 
@@ -201,7 +201,7 @@ async def test_a_name_that_nobody_resolves_is_not_waited_for_long(monkeypatch: p
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
     refused = await failure(opened("https://files.example/mcp", {"timeout_s": 0.05}))
-    assert str(refused) == "The MCP server's name 'files.example' has no address."
+    assert str(refused) == "The MCP server's host name 'files.example' can't be resolved."
 
 
 async def test_a_key_is_not_taken_along_to_another_host() -> None:
@@ -212,7 +212,7 @@ async def test_a_key_is_not_taken_along_to_another_host() -> None:
 
         async with liar(redirect) as one:
             refused = await failure(opened(one.url, authorization="sesame"))
-        assert "redirects elsewhere" in str(refused)
+        assert "redirects to another origin" in str(refused)
         assert not inside.asked
 
 
@@ -227,7 +227,7 @@ async def test_no_other_origin_is_asked_whatever_the_library_wants() -> None:
             for other in others:
                 with pytest.raises(httpx2.ReadError):
                     await client.post(other, headers={"authorization": "Bearer sesame"})
-        assert "asks for another server" in str(transport.failure)
+        assert "points to another server" in str(transport.failure)
         assert len(inside.asked) == 1
 
 
@@ -260,24 +260,24 @@ def _bomb(message: dict[str, Any]) -> bytes:
 
 
 HOSTILE: dict[str, tuple[Reply, str]] = {
-    "hangs": (lambda message: _never(), "has not answered within 0.3 s"),
+    "hangs": (lambda message: _never(), "did not respond within 0.3 s"),
     "ten megabytes": (lambda message: result(message, tools=[tool(description="x" * (10 << 20))]), "more than 1024 kB"),
     "floods": (_flood, "more than 1024 kB"),
     "a bomb": (_bomb, "content encoding"),
     "pages without end": (_pages, "more than 16 pages"),
     "many tools": (lambda message: result(message, tools=[tool(f"t{n}") for n in range(65)]), "more than 64 tools"),
     "large tools": (lambda message: result(message, tools=[tool(description="x" * 70_000)]), "more than 64 kB"),
-    "an odd name": (lambda message: result(message, tools=[tool("a b\n")]), "name is none"),
-    "a schema that is none": (_schema("object"), "not what the protocol says"),
-    "a schema of no object": (_schema({"type": "string"}), "not what the protocol says"),
-    "a number of 70 bits": (_schema({"type": "object", "maximum": 2**70}), "can't be handed on"),
+    "an odd name": (lambda message: result(message, tools=[tool("a b\n")]), "invalid name"),
+    "a schema that is none": (_schema("object"), "violates the protocol"),
+    "a schema of no object": (_schema({"type": "string"}), "violates the protocol"),
+    "a number of 70 bits": (_schema({"type": "object", "maximum": 2**70}), "can't be encoded as JSON"),
     "no JSON": (lambda message: head(200, b"{", content_type="application/json"), "MCP server"),
     "deep JSON": (lambda message: head(200, b"[" * 500_000, content_type="application/json"), "MCP server"),
-    "HTML": (lambda message: head(200, b"<html>", content_type="text/html"), "refuses: Unexpected content type"),
-    "an error": (_error, "refuses: no"),
+    "HTML": (lambda message: head(200, b"<html>", content_type="text/html"), "error: Unexpected content type"),
+    "an error": (_error, "error: no"),
     "no key": (lambda message: head(401, b""), "HTTP 401"),
     "broken": (lambda message: head(500, b"x" * 2_000_000), "HTTP 500"),
-    "nothing": (lambda message: b"", "has not answered within 0.3 s"),
+    "nothing": (lambda message: b"", "did not respond within 0.3 s"),
     "a head without end": (lambda message: b"HTTP/1.1 200 X\r\nx: " + b"y" * (4 << 20), "MCP server"),
     "no HTTP": (lambda message: b"SMTP 1.0\r\n\r\n", "MCP server"),
 }  # fmt: skip
@@ -286,7 +286,7 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
 CALLED: dict[str, tuple[Reply, str]] = {
     "a number as a result": (
         lambda message: result(message, content=[], structuredContent={"seconds": 2**70}),
-        "can't be handed on",
+        "can't be encoded as JSON",
     )
 }
 

@@ -241,7 +241,7 @@ async def test_a_call_that_the_user_interrupts_is_not_made(server: Running, libr
         await client.until("response.mcp_call_arguments.delta")
         await client.send("response.cancel")
         await client.until("response.done")
-        assert item(client, "mcp_call")["error"]["message"] == "The answer was cut off."
+        assert item(client, "mcp_call")["error"]["message"] == "The response was cut off."
         await client.alive()
         checked(client)
     assert not library.calls

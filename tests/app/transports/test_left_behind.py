@@ -111,7 +111,7 @@ async def test_a_client_of_the_beta_is_told_so_and_left(server: Running, how: An
     async with connect(server.ws, **how) as socket:
         event = json.loads(await socket.recv())
         assert (event["type"], event["error"]["code"]) == ("error", "beta_api_shape_disabled")
-        assert "GA shape" in event["error"]["message"]
+        assert "GA format" in event["error"]["message"]
         await socket.wait_closed()
         assert (socket.close_code, socket.close_reason) == (4000, "invalid_request_error.beta_api_shape_disabled")
     assert server.metric("parley_sessions") == 0

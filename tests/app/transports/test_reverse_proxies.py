@@ -180,4 +180,4 @@ async def test_a_proxy_that_replaces_the_host_is_named_where_a_page_asks(tmp_pat
             assert (await http.get("/voice.js")).status_code == 200
             refused = await http.get("/v1/models")
     assert refused.status_code == 403
-    assert "a proxy in front must pass the header Host on" in refused.json()["error"]["message"]
+    assert "must forward the Host header" in refused.json()["error"]["message"]

@@ -190,7 +190,7 @@ async def test_a_response_that_must_call_a_tool_and_does_not_fails_in_words(clie
     for choice in ("required", {"type": "function", "name": "time"}):
         response = await client.ask("say: hello", tools=tools, tool_choice=choice)
         assert response["status"] == "failed"
-        assert "asks for a call" in response["status_details"]["error"]["message"]
+        assert "requires a tool call" in response["status_details"]["error"]["message"]
         assert (await client.ask("tool time {}", tools=tools, tool_choice=choice))["status"] == "completed"
 
 

@@ -131,4 +131,4 @@ async def test_a_worker_that_is_retired_ends_its_request_itself(caplog: pytest.L
         await retiring
         await host.gone.wait()
     assert "".join(text) == " ".join(f"word{i}" for i in range(400))
-    assert "goes on elsewhere" not in caplog.text
+    assert "continues on another replica" not in caplog.text

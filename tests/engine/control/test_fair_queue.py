@@ -42,7 +42,7 @@ def test_a_full_queue_rejects_the_last_request_of_the_owner_with_the_most() -> N
     first, last = queue.join("a"), queue.join("a")
     queue.join("b")
     assert (first.rejected, last.rejected, last.turn.is_set()) == (False, True, True)
-    with pytest.raises(Overloaded, match="s is full and 2 requests wait already"):
+    with pytest.raises(Overloaded, match="s is busy and 2 requests are already waiting"):
         queue.join("a")
 
 

@@ -243,7 +243,7 @@ async def test_stages_that_nobody_wants_are_refused_with_a_reason(
     message = await refused
     link.close()
     assert isinstance(message, messages.Refused)
-    assert "they host ears, thinker; talker, code2wav" in message.message
+    assert "there are ears, thinker; talker, code2wav" in message.message
     assert guests(engine) == {}
 
 

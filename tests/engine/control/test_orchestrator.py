@@ -259,7 +259,7 @@ async def test_a_request_that_no_stage_serves_is_refused() -> None:
 async def test_what_cannot_be_sent_is_refused_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     async with rigged([FakeStage()]) as rig:
         monkeypatch.setattr(rig.remotes[0].link, "send", messages.encode)
-        with pytest.raises(EngineError, match="cannot cross"):
+        with pytest.raises(EngineError, match="cannot be encoded"):
             await read(rig, text="\ud800")
         assert rig.remotes[0].runs == 0
         await settled(rig)
@@ -454,7 +454,7 @@ async def test_a_stage_that_steps_in_a_circle_ends_its_request_and_says_which_it
     async with rigged([Busy(100, 0.0)]) as rig:
         assert await read(rig, numbers(1)) == [100]
     async with rigged([Busy(101, 0.0)]) as rig:
-        with pytest.raises(Stalled, match="a stepped 100 times, was given nothing more and gave nothing"):
+        with pytest.raises(Stalled, match="a made 100 steps without input or output"):
             await read(rig, numbers(1))
         await settled(rig)
 
@@ -521,7 +521,7 @@ async def test_a_bug_of_ours_is_an_engine_error_too_and_logged(
 ) -> None:
     async with rigged([FakeStage()]) as rig:
         monkeypatch.setattr(rig.remotes[0], "run", lambda *_: 1 / 0)
-        with caplog.at_level(logging.ERROR), pytest.raises(EngineError, match="made a mistake of its own"):
+        with caplog.at_level(logging.ERROR), pytest.raises(EngineError, match="Internal error"):
             await read(rig)
         assert "ZeroDivisionError" in caplog.text
 

@@ -28,7 +28,7 @@ async def test_where_many_have_joined_who_comes_has_the_name_of_one_that_is_gone
         return found.name
 
     assert [joins(key) for key in ("a", "b", "c")] == ["guest0", "guest1", "guest2"]
-    with pytest.raises(RequestError, match="3 workers have joined already"):
+    with pytest.raises(RequestError, match="the maximum of 3 joined workers is reached"):
         joins("d")
     assert joins("b") == "guest1", "it comes back to its place"
     del there["guest1"]

@@ -408,7 +408,7 @@ async def test_small_differences_in_speed_are_noise() -> None:
 
 @pytest.mark.seed("A1.10", "A1.19")
 async def test_a_policy_of_another_name_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match="'fastest' is none of least_queue, round_robin, random"):
+    with pytest.raises(ConfigError, match="'fastest' is not one of least_queue, round_robin, random"):
         made(Fake("a"), balance="fastest")
 
 

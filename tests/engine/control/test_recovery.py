@@ -60,6 +60,6 @@ async def test_what_it_would_not_give_again_ends_with_one_sentence(kept: bool, m
             assert type(error) is StageFailed
             assert str(error) == (
                 "The stage a failed while it computed this answer; the server's log says why. "
-                "What was still to come of the answer is lost; ask again."
+                "The rest of the answer is lost; try again."
             )
         await settled(rig)

@@ -33,23 +33,23 @@ def test_what_is_written_is_what_is_meant() -> None:
 BAD = {
     "": "the configuration: must be a mapping",
     "[]": "the configuration: must be a mapping",
-    "name: x": "stages: a deployment needs either stages or model, which is short for a family's; neither is",
-    GOOD + "stages: [{use: script.ears}]": "stages: a deployment needs either stages or model",
+    "name: x": "stages: write either stages, or a model (which stands for all stages of its family); the config",
+    GOOD + "stages: [{use: script.ears}]": "stages: write either stages, or a model",
     "model: [": "not valid YAML: line 1: expected the node content, but found '<stream end>'",
     "model: 2024-99-99": "not valid YAML",
     "[" * 500: "not valid YAML",
-    "stages: [{use: script.ears}]\noptions: {a: 1}": "options: belongs to a stage: write it as stages[…].options",
+    "stages: [{use: script.ears}]\noptions: {a: 1}": "options: belongs to a stage; write it as stages[…].options",
     "stages: [{name: x}]": "stages[0].use: missing",
     "stages: [{use: ''}]": "stages[0].use: must name a stage",
     GOOD + "modle: x": "modle: unknown key (did you mean 'model'?)",
     GOOD + "1: x": "1: unknown key",
     "model: script\nworkers:\n  - {stages: [a], replica: 2}": "workers[0].replica: unknown key (did you mean 'r",
     GOOD + "chunks: {fist: 1}": "chunks.fist: unknown key (did you mean 'first'?)",
-    GOOD + "balance: least_queues": "balance: 'least_queues' is none of least_queue, round_robin, random (did you mean",
+    GOOD + "balance: least_queues": "balance: 'least_queues' is not one of least_queue, round_robin, random (did you",
     GOOD + "queue: yes": "queue: must be int, not True",
     GOOD + "queue: 1.5": "queue: must be int",
-    GOOD + "queue: 0": "queue: must be above 0",
-    GOOD + "stall_s: .nan": "stall_s: must be above 0",
+    GOOD + "queue: 0": "queue: must be a positive, finite number",
+    GOOD + "stall_s: .nan": "stall_s: must be a positive, finite number",
     GOOD + "stall_s: '3'": "stall_s: must be float, not '3'",
     GOOD + "weights: [x]": "weights: must be str or nothing",
     GOOD + "chunks: {growth: .nan}": "chunks.growth",
@@ -60,14 +60,14 @@ BAD = {
     "model: script\nworkers: {stages: [a]}": "workers: must be a list",
     "model: script\nworkers:\n  - {stages: a}": "workers[0].stages: must be a list, not 'a'",
     "model: script\nworkers:\n  - {stages: [1]}": "workers[0].stages[0]: must be str",
-    "model: script\nworkers:\n  - {stages: []}": "workers[0].stages: at least one",
-    "model: script\nworkers:\n  - {stages: [a], devices: []}": "workers[0].devices: at least one",
+    "model: script\nworkers:\n  - {stages: []}": "workers[0].stages: must name at least one",
+    "model: script\nworkers:\n  - {stages: [a], devices: []}": "workers[0].devices: must name at least one",
     "model: script\nworkers:\n  - {stages: [a], replicas: 0}": "workers[0].replicas: must be at least 1",
     "stages: [{use: script.ears, max_batch: 0}]": "stages[0].max_batch: must be at least 1",
-    GOOD + "stall_s: 0": "stall_s: must be above 0",
-    GOOD + "stall_s: -1": "stall_s: must be above 0",
-    GOOD + "stall_s: .inf": "stall_s: must be above 0",
-    "model: script\nworkers:\n  - {stages: [a]}\n  - {stages: [a]}": "workers[1].stages: a is hosted by workers[0]",
+    GOOD + "stall_s: 0": "stall_s: must be a positive, finite number",
+    GOOD + "stall_s: -1": "stall_s: must be a positive, finite number",
+    GOOD + "stall_s: .inf": "stall_s: must be a positive, finite number",
+    "model: script\nworkers:\n  - {stages: [a]}\n  - {stages: [a]}": "workers[1].stages: workers[0] already hosts a",
 }
 
 
@@ -174,7 +174,7 @@ def test_weights_that_lie_in_the_working_directory_alone_are_one_sentence(
         ConfigError, match=r"stages\[0\]\.weights: './models' is in the working directory, but"
     ) as caught:
         load_config(path)
-    assert str(caught.value).endswith(f"folder {path.parent}; write {tmp_path / 'models'}")
+    assert str(caught.value).endswith(f"folder {path.parent}. Write {tmp_path / 'models'}")
     path.write_text("model: script\nweights: models")
     with pytest.raises(ConfigError, match="weights: 'models' is in the working directory"):
         load_config(path)

@@ -46,9 +46,9 @@ def test_a_short_form_stands_for_a_stage_and_its_options(text: str, model: str, 
         ("vllm", "is not complete; write vllm:PATH"),
         ("vllm:", "is not complete"),
         ("guff:m", "did you mean gguf:PATH"),
-        ("llamacpp:abc", "'abc' is no port"),
-        ("llamacpp:70000", "is no port"),
-        ("llamacpp:0", "is no port"),
+        ("llamacpp:abc", "'abc' is not a port"),
+        ("llamacpp:70000", "is not a port"),
+        ("llamacpp:0", "is not a port"),
     ],
 )
 def test_what_is_no_short_form_is_told_with_the_nearest(text: str, hint: str) -> None:

@@ -43,12 +43,12 @@ async def test_one_that_is_not_there_or_no_program_is_told(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("line", ["exit 0", "exit 1", "echo hello", "kill -9 $$", "exec yes"])
 async def test_a_program_that_is_no_python_is_told(line: str, tmp_path: Path) -> None:
-    assert await wrong_with(program(tmp_path, line)) == "is no Python interpreter"
+    assert await wrong_with(program(tmp_path, line)) == "is not a Python interpreter"
 
 
 async def test_one_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "ANSWER_S", 0.05)
-    assert await wrong_with(program(tmp_path, "exec sleep 1000")) == "is no Python interpreter"
+    assert await wrong_with(program(tmp_path, "exec sleep 1000")) == "is not a Python interpreter"
     monkeypatch.setattr(interpreter, "ANSWER_S", 2.0)
     said = await wrong_with(program(tmp_path, "echo 'parley: python 3.12'", "exec sleep 1000"))
     assert said.startswith("cannot run a worker: it did not answer. Install")
@@ -57,7 +57,7 @@ async def test_one_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("version", ["2.7", "3.9", "3.10"])
 async def test_one_that_is_too_old_is_told(version: str, tmp_path: Path) -> None:
     said = await wrong_with(program(tmp_path, f"echo 'parley: python {version}'", "exit 1"))
-    assert said == f"is Python {version}; a worker needs 3.11 or a newer one"
+    assert said == f"is Python {version}; workers need Python 3.11 or newer"
 
 
 @pytest.fixture

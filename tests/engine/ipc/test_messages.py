@@ -80,7 +80,7 @@ def test_a_view_arrives_as_what_it_shows() -> None:
 
 @pytest.mark.parametrize("dtype", ["c8", "O", "U3", ">i2", "m8[s]", "u4"])
 def test_an_array_of_another_dtype_is_refused(dtype: str) -> None:
-    with pytest.raises(WireError, match="cannot cross"):
+    with pytest.raises(WireError, match="cannot be sent"):
         wire.encode(wire.Feed("r", x(np.zeros(2, dtype))))
 
 

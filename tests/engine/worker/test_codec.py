@@ -61,7 +61,7 @@ def test_frames_accumulate_in_order_however_they_are_cut_and_the_rest_is_the_lat
 @pytest.mark.parametrize("code", [-1, 16, 2150])
 async def test_a_code_outside_its_book_ends_the_request_before_it_is_looked_up(code: int) -> None:
     bad = Codes(np.array([[1, 2, code, 3]], np.int16))
-    with pytest.raises(StageFailed, match="not from 0 to 15"):
+    with pytest.raises(StageFailed, match="must be from 0 to 15"):
         await windows([3], [frame(0), frame(1), bad])
 
 
@@ -72,7 +72,7 @@ async def test_a_frame_of_another_shape_is_an_error_and_no_silent_mix(shape: tup
     for at in range(3):
         frames = [frame(0), frame(1)]
         frames.insert(at, bad)
-        with pytest.raises(StageFailed, match=r"codec frames are \[1, 4\]"):
+        with pytest.raises(StageFailed, match=r"codec frames must be \[1, 4\]"):
             await windows([3], frames)
 
 

@@ -82,7 +82,7 @@ def test_a_file_that_is_no_stage_is_told(tmp_path: Path) -> None:
     file.write_text(OWN)
     with pytest.raises(ConfigError, match=r"mine.py exports no Ears"):
         stage_type(f"{file}:Ears")
-    with pytest.raises(ConfigError, match=r"mine.py:NONE is no stage"):
+    with pytest.raises(ConfigError, match=r"mine.py:NONE is not a stage type"):
         stage_type(f"{file}:NONE")
     broken = tmp_path / "broken.py"
     broken.write_text("import nothing_of_that_name")

@@ -1,6 +1,7 @@
-"""nano, the built-in model: ears, eyes, thinker and voice that a laptop's CPU runs faster than one can listen.
+"""nano, the built-in model: speech recognition, vision, language and voice for a laptop CPU.
 
-How it was made, from what, and what it cannot do: ``engine/training/nano``. numpy, ONNX Runtime and pocketsphinx only.
+All parts run faster than real time and need only numpy, ONNX Runtime and pocketsphinx. ``engine/training/nano``
+documents the training, the data and the limits.
 """
 
 STAGES = {

@@ -1,6 +1,6 @@
-"""Code2wav of nano: codec frames -> sound at 24 kHz.
+"""nano's code2wav stage: codec frames to 24 kHz audio.
 
-A causal net with carried tails turns codes into F0 and filters, which `source` renders.
+A causal convolutional network turns codes into F0 and filter gains, which `source` renders.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from engine.worker.models.nano.voice import BOOKS, FRAME_S, FRAME_SAMPLES, SIZE,
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
-WARM = 4  # frames: more than a first chunk
+WARM = 4  # frames, more than the first chunk has
 
 
 class Code2Wav:
-    """Codec frames -> float32 at 24 kHz."""
+    """Decodes codec frames to float32 audio at 24 kHz."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -42,7 +42,7 @@ class Code2Wav:
         warm_up(self, self.info.slots, Window(np.zeros((WARM, BOOKS), np.int16)))
 
     def open(self, req: StageRequest) -> None:
-        """Begin, or go on behind the frames that a lost replica's state covers."""
+        """Start an answer, or resume after the frames that a lost replica's checkpoint covers."""
         voice_of(req.request)
         source = req.state = ExcitationSource(req.request.sampling.seed)
         self._slow[req.slot] = self._fast[req.slot] = 0
@@ -72,13 +72,15 @@ class Code2Wav:
         return [sounds.get(id(req), []) for req in reqs]
 
     def _rendered(self, req: StageRequest, controls: Floats, window: Window) -> list[Chunk]:
-        """The sound of a window's codes, and now and then the state behind it."""
+        """Return the audio of a window of codes, and at times a checkpoint."""
         sound = Audio(req.state.render(controls), window.marks)
         due = state_due(req.state.frames - len(window.codes), req.state.frames)
         return [sound, self._checkpoint(req)] if due else [sound]
 
     def _controls(self, reqs: Sequence[StageRequest], windows: Sequence[Window]) -> Floats:
-        """Windows of one length -> [requests, 4 x frames, 133]; the conv tails stay with the slots."""
+        """Return the control values [requests, 4 x frames, 133] of windows of equal length, and update the slots' conv
+        states.
+        """
         slots = np.array([req.slot for req in reqs])
         inputs = {"codes": np.stack([row.codes for row in windows]).astype(np.int64)}
         inputs["voice"] = np.array([voice_of(req.request) for req in reqs], np.int64)

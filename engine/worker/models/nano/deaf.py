@@ -1,6 +1,6 @@
-"""The check whether nano's ears can be had here, and the sentence for users who speak where they cannot.
+"""Checks whether nano's speech recognition is available on this platform.
 
-pocketsphinx has no wheel for every Python and processor. Everything else of nano works without it.
+pocketsphinx has no wheel for every Python version and processor. The rest of nano works without it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from importlib.util import find_spec
 
 
 def hears() -> bool:
-    """Whether the ears' decoder is installed."""
+    """Return whether pocketsphinx is installed."""
     return find_spec("pocketsphinx") is not None
 
 
 def why() -> str:
-    """One sentence for those who would speak."""
+    """Return a sentence for users that explains why speech input is unavailable."""
     version = "{}.{}".format(*sys.version_info[:2])
     return (
-        f"nano cannot hear here, since pocketsphinx has no package for Python {version} on {platform.machine()}: "
-        "type to it, or use Python 3.11 or 3.13."
+        f"nano cannot hear on this machine: pocketsphinx has no package for Python {version} on {platform.machine()}. "
+        "Type to it, or use Python 3.11 or 3.13."
     )

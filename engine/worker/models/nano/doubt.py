@@ -1,8 +1,7 @@
-"""Doubts about what was heard: how sure the ears are, and the question back where they are not: "Did you say: spell
-banana?".
+"""Confirmation questions after uncertain speech recognition ("Did you say: spell banana?").
 
-A request that was only guessed at is not answered but asked back; with "yes" it is taken as said, with "no" the user is
-asked to say it again, and with anything else it is forgotten. Knows no audio and no token.
+nano asks back instead of answering an uncertain transcript. "Yes" confirms it, "no" makes nano ask to repeat it, and
+any other reply discards it.
 """
 
 from __future__ import annotations
@@ -23,33 +22,35 @@ _NO = re.compile(r"(no|nope|wrong|not)( .*)?")
 
 @dataclass(frozen=True, slots=True)
 class UserTranscript:
-    """The words that the ears understood, "" if none. Where they are not ``sure``, they guess."""
+    """The recognized words."""
 
     words: str
+    """The words, or "" if nothing was understood."""
     sure: bool = True
+    """Whether the recognizer is confident."""
 
 
 def question(transcript: UserTranscript) -> str:
-    """Return the question to ask back; "" where none is needed."""
+    """Return the confirmation question for an uncertain transcript, or ""."""
     return f"Did you say: {transcript.words}?" if transcript.words and not transcript.sure else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The conversation without its questions back: ``messages`` and the last turn's ``transcript`` are what was meant.
-
-    ``reply`` is what to say at once, "" where the request is to be answered.
-    """
+    """A conversation with its confirmation questions resolved."""
 
     messages: tuple[Message, ...]
     transcript: str | None
+    """The meaning of the last spoken turn."""
     reply: str = ""
+    """A reply to give immediately, or "" if the request should be answered."""
 
 
 def settled(messages: tuple[Message, ...], transcript: UserTranscript | None) -> Settled:
-    """``transcript`` is the user's last turn where they spoke it just now; else that is the last message.
+    """Resolve the confirmation questions of a conversation.
 
-    The very ``messages`` come back where there is nothing to settle.
+    ``transcript`` is the user's last turn if it was spoken just now; otherwise the last message is. Returns
+    ``messages`` itself if there is nothing to resolve.
     """
     words = None if transcript is None else transcript.words
     back = "" if transcript is None else question(transcript)
@@ -64,7 +65,9 @@ def settled(messages: tuple[Message, ...], transcript: UserTranscript | None) ->
 
 
 def _without_questions(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], Message | None]:
-    """The messages with each question back resolved by its reply, and what the last one guessed, if it is open."""
+    """Return the messages with confirmed guesses in place of the questions, and the guess of an unanswered last
+    question.
+    """
     kept: list[Message] = []
     asked: Message | None = None
     for message in messages:
@@ -80,7 +83,7 @@ def _without_questions(messages: tuple[Message, ...]) -> tuple[tuple[Message, ..
 
 
 def _guess(message: Message) -> str:
-    """Return the request that the assistant asked back about with this message; "" if it did not."""
+    """Return the guessed request if the message is a confirmation question, or ""."""
     found = _ASKED.fullmatch(text_of(message).strip()) if message.role == "assistant" else None
     return found[1] if found else ""
 
@@ -90,6 +93,6 @@ def _means(pattern: re.Pattern[str], said: str) -> bool:
 
 
 def _user(words: str, transcript: Message | None) -> Message:
-    """The user's turn as it was meant, with the pictures of the one that was heard."""
+    """Return the user's turn with the confirmed words, and the pictures of the original turn."""
     pictures = [part for part in transcript.parts if not isinstance(part, TextPart | AudioPart)] if transcript else []
     return Message("user", (*pictures, TextPart(words)))

@@ -1,10 +1,10 @@
-"""The ears of nano: pocketsphinx over the automaton of all requests that nano can answer.
+"""nano's speech recognition: pocketsphinx with a grammar of all requests that nano can answer.
 
-They listen while the user speaks. The search is cheap but the cepstral mean, which it subtracts, is only known once
-some speech has been heard: so the search starts over from the first sample whenever much more has been heard than the
-mean was taken from; in noise at the first pause, too. Silence is left out of it (``utterance``), and the noise beneath
-the voice is turned down (``hush``). Beside the requests lies a loop of plain phones; what fits that loop better is no
-request, and is not understood. They know no answer and nothing of what was said before.
+It decodes while the user speaks. The search is cheap, but it subtracts the cepstral mean, which is known only after
+some speech. So the search restarts from the first sample when much more speech has arrived than the mean was computed
+from, and in noise also at the first pause. Silence is removed (``utterance``) and noise is reduced (``hush``) first. A
+second decoder matches the speech with any sequence of phones; if that fits better, the speech is not a known request
+and is rejected.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from engine.worker.stage_request import StageRequest
 log = logging.getLogger(__name__)
 
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
-PIECE = MIC_RATE_HZ // 5  # samples a step searches at most: 10 to 20 ms of work
-SPEAKERS = 8  # at once: each one's decoders take 60 MB while they speak
-CEPSTRUM = MIC_RATE_HZ // 100  # samples between two cepstra: the unit of the decoder's positions
-MEAN_PRIOR = 500  # frames that the mean set before counts for (CMN_WIN in its cmn_live.c)
-REQUEST_BEAM = 1e-60  # wide: a right word that starts badly must survive
+PIECE = MIC_RATE_HZ // 5  # maximum samples per step, 10 to 20 ms of computing
+SPEAKERS = 8  # maximum concurrent speakers; decoders take 60 MB each
+CEPSTRUM = MIC_RATE_HZ // 100  # samples per cepstrum, the unit of the decoder's positions
+MEAN_PRIOR = 500  # weight, in frames, of the initial mean (CMN_WIN in pocketsphinx's cmn_live.c)
+REQUEST_BEAM = 1e-60  # wide, so that a correct word with a poor start survives
 PHONE_BEAM = 1e-25
 NATS = 1024.0  # pocketsphinx scores are logarithms divided by 2**10 (SENSCR_SHIFT in its hmm.h)
-REFUSAL = -210.0  # nats; set on the development recordings, see EARS.md
-DOUBT = -280.0  # between these two a request is only guessed at, and asked back
-CLEAR_DB, PER_DB, MOST = 30.0, 14.0, 40.0  # less clear speech fits worse: by so many nats a dB both limits are lowered
-LAST = 10  # cepstra of a last word at least, 0.1 s: people draw it out, and a shorter one was made of the one before
-COVERAGE, STEADY_DB = 0.6, 3.0  # speech is covered wholly by its words, noise to a quarter; and it is louder and softer
+REFUSAL = -210.0  # nats; tuned on the development recordings, see EARS.md
+DOUBT = -280.0  # between DOUBT and REFUSAL, nano asks the user to confirm
+CLEAR_DB, PER_DB, MOST = 30.0, 14.0, 40.0  # noisy speech fits worse: lowers both limits by PER_DB nats per dB
+LAST = 10  # minimum cepstra (0.1 s) of a real last word; people lengthen it
+COVERAGE, STEADY_DB = 0.6, 3.0  # minimum share of loud audio inside words; minimum SNR
 
 
 @dataclass(slots=True)
 class Hearing:
-    """One request's hearing: what its ears have heard, and how much of it was searched."""
+    """Recognition state of one request."""
 
     utterance: NanoUtterance = field(default_factory=NanoUtterance)
     searched: int = 0
@@ -59,13 +59,13 @@ class Hearing:
 
     @property
     def allowance(self) -> float:
-        """Return by how many nats less the speech need fit, for the noise that is in it."""
+        """Nats by which the limits are lowered because of noise."""
         return min(MOST, PER_DB * max(0.0, CLEAR_DB - self.utterance.clear_db))
 
 
 @dataclass(slots=True)
 class Search:
-    """Two decoders side by side over the same speech, less its noise: the requests, and any sequence of phones."""
+    """Two decoders over the same noise-reduced speech: one for requests, one for any sequence of phones."""
 
     requests: Any
     phones: Any
@@ -82,7 +82,7 @@ class Search:
         self._hear(self.hush.feed(piece))
 
     def finish(self) -> None:
-        """Nothing follows: let the last samples be heard."""
+        """Feed the remaining samples, because no more audio follows."""
         self._hear(self.hush.end())
 
     def _hear(self, piece: Pcm) -> None:
@@ -96,19 +96,20 @@ class Search:
             decoder.end_utt()
 
     def words(self) -> str:
-        """The best request so far, as plain words."""
+        """Return the best request so far, as plain words."""
         best = self.requests.hyp()
         words = [re.sub(r"\(\d+\)$", "", word) for word in best.hypstr.split()] if best else []
         return " ".join(word for word in words if word[0] not in "<[")
 
     def last(self) -> int:
-        """The length of the last word, in cepstra, after ``end``; there must be one."""
+        """Return the length of the last word in cepstra. Call after ``end``; there must be a word."""
         start, end = self._spans()[-1]
         return end - start
 
     def coverage(self) -> float:
-        """Return how much of what is loud lies within the words, 0 to 1, after ``end``. Noise is loud beside them
-        too."""
+        """Return the share (0 to 1) of the loud audio that lies within words; it is low for noise. Call after
+        ``end``.
+        """
         pcm = np.concatenate([np.empty(0, np.int16), *self.user_audio])
         levels = loudness(pcm, CEPSTRUM)
         loud = levels > levels.max(initial=0) / 4
@@ -118,12 +119,12 @@ class Search:
         return float((loud & within).sum() / max(1, loud.sum()))
 
     def _spans(self) -> list[tuple[int, int]]:
-        """Where each word begins and has ended, in cepstra."""
+        """Return the start and end of each word in cepstra."""
         segments = self.requests.seg() or ()
         return [(one.start_frame, one.end_frame + 1) for one in segments if one.word[0] not in "<[("]
 
     def margin(self) -> float:
-        """Return by how much the request explains the speech better than plain phones do, in nats, after ``end``."""
+        """Return the log-likelihood advantage of the request over plain phones, in nats. Call after ``end``."""
         request, phones = self.requests.hyp(), self.phones.hyp()
         if request is None or phones is None:
             return -math.inf if request is None else math.inf
@@ -131,7 +132,7 @@ class Search:
 
 
 class Ears:
-    """The stage: rows are int16 pieces at MIC_RATE_HZ; out come the words so far, at the end all words or none."""
+    """Speech recognition stage: takes int16 at MIC_RATE_HZ, emits partial transcripts and a final one."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -150,10 +151,10 @@ class Ears:
             log.warning(self.info.unfit)
             return
         self._folder = (config.weights or WEIGHTS) / "ears"
-        self._scout = self._decoder("phones", 0.1)  # takes means; it shall not search
+        self._scout = self._decoder("phones", 0.1)  # only computes cepstral means
         self._net = session(config, "ears/hush")
         self._first_mean: str = self._scout.get_cmn()
-        self._free = [self._search(), self._search()]  # 65 MB each; two users speaking at once is ordinary
+        self._free = [self._search(), self._search()]  # 65 MB each, for two concurrent speakers
         self._held: dict[int, Search] = {}
 
     def warm_up(self) -> None:
@@ -168,15 +169,18 @@ class Ears:
         return pcm_of(inputs, ROW)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
-        """One search starts over at most: where eight users begin at once, a step would last for over a second, with
-        decoders to be loaded for most of them, and a worker that says nothing for so long is given up."""
+        """Decode one piece for each request, and restart at most one search.
+
+        Restarting the searches of eight concurrent users, with decoders to load, would take over a second, and the
+        watchdog would restart the worker.
+        """
         failed = {req.slot: error for req in reqs if (error := guarded(self, req, _hear))}
         stale = [req for req in reqs if req.slot not in failed and req.state.utterance.stale]
         for req in stale[:1]:
             if error := guarded(self, req, self._start_over, req.state):
                 failed[req.slot] = error
         for req in stale[1:]:
-            req.needs_input = False  # its turn comes with a next step
+            req.needs_input = False  # restarted in a later step
         return [failed[req.slot] if req.slot in failed else guarded(self, req, self._listen) for req in reqs]
 
     def _listen(self, req: StageRequest) -> list[Chunk]:
@@ -211,17 +215,17 @@ class Ears:
             self._release(req.slot)
             margin = self._margin(search, req.state) + req.state.allowance
             text, confident = search.words() if margin > DOUBT else "", margin > REFUSAL
-            if so_far:  # else the search was made to end in a request that was not said
+            if so_far:  # otherwise the end of the search forced a request
                 complete = text == so_far and search.last() >= LAST
         return [Transcript(text, final=True, understood=bool(text), confident=confident, complete=complete)]
 
     def _margin(self, search: Search, hearing: Hearing) -> float:
-        """Return how surely the speech is a request, rather than made into one, in nats."""
+        """Return the confidence, in nats, that the speech is a request."""
         voice = hearing.utterance.clear_db > STEADY_DB and not hearing.utterance.too_long
         return search.margin() if voice and search.coverage() > COVERAGE else -math.inf
 
     def _start_over(self, req: StageRequest, hearing: Hearing) -> None:
-        """Search again from the first sample, with the cepstral mean of what has been heard."""
+        """Restart the search from the first sample, with the cepstral mean of the speech so far."""
         self._release(req.slot)
         search = self._held[req.slot] = self._free.pop() if self._free else self._search()
         hearing.searched = 0
@@ -236,7 +240,7 @@ class Ears:
 
     def _release(self, slot: int) -> None:
         if search := self._held.pop(slot, None):
-            with suppress(RuntimeError):  # it broke before it had begun: no other request gets it
+            with suppress(RuntimeError):  # a decoder that failed before it started is not reused
                 search.end()
                 self._free.append(search)
 
@@ -265,11 +269,12 @@ class Ears:
                 wbeam=beam**0.75,
             )
         except RuntimeError as error:
-            raise WeightsError(f"{files}.dict or {files}.fsg is missing or damaged") from error
+            raise WeightsError(
+                f"{files}.dict or {files}.fsg is missing or damaged. Download nano's files again."
+            ) from error
 
 
 def _hear(req: StageRequest) -> None:
-    """Take the rows that came."""
     utterance: NanoUtterance = req.state.utterance
     while req.pending:
         utterance.push(req.pending.popleft())
@@ -278,14 +283,14 @@ def _hear(req: StageRequest) -> None:
 
 
 def _start(decoder: Any, mean: str) -> None:
-    """Begin an utterance. Else the noise that its front end takes away would be that of who was heard before."""
+    """Begin an utterance, with noise statistics that do not come from the previous speaker."""
     decoder.reinit_feat()
     decoder.set_cmn(mean)
     decoder.start_utt()
 
 
 def _mean(decoder: Any, pcm: Pcm, before: str) -> str:
-    """The cepstral mean of ``pcm``: what the decoder's running mean makes of it, without the mean it began with."""
+    """Return the cepstral mean of ``pcm``, computed from the decoder's running mean without its initial value."""
     _start(decoder, before)
     decoder.process_raw(pcm.tobytes(), no_search=True)
     prior, mixed = (np.array([float(x) for x in text.split(",") if x]) for text in (before, decoder.get_cmn(True)))

@@ -1,5 +1,4 @@
-"""Sentences that people may say to nano when they see it for the first time, and be understood: by its ears, and
-typed."""
+"""Example sentences for new users, which nano understands both spoken and typed."""
 
 EXAMPLES = (
     "What can you do?",

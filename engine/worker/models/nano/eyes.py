@@ -1,11 +1,9 @@
-"""The eyes of nano: a picture in, what is to be seen out. numpy and ONNX Runtime only.
+"""nano's vision: describes a picture with two small ONNX networks.
 
-Two small networks look. The *finder* sees the whole picture and says where things are and what colour they lie on;
-the *reader* sees one thing at a time, all at one size, and says which shape or which character it is, and its colour.
-Light, and whether anything can be told at all, are statistics (``picture``). Both were trained on drawn scenes
-(engine/training/nano) and know nothing else: no faces, no objects of the world.
-
-They know no conversation and no thinker.
+The *finder* looks at the whole picture and returns the positions of things and the background colour. The *reader*
+looks at one thing at a time, scaled to a fixed size, and returns its shape or character and its colour. Brightness and
+legibility are computed from statistics (``picture``). Both networks were trained on drawn scenes (engine/training/nano)
+and recognize neither faces nor everyday objects.
 """
 
 from __future__ import annotations
@@ -22,38 +20,38 @@ from engine.worker.models.nano.picture import Pixels, Small
 from engine.worker.models.nano.scene import CHARACTERS, COLOURS, MOST_CHARACTERS, SHAPES, UNSURE, Scene, Thing, grouped
 
 CELL = 8
-"""Pixels of a small picture's side that one place of the finder's map stands for."""
+"""Pixels of the small picture per cell of the finder's map."""
 PIECE = 32
-"""Pixels of a piece's side, as the reader sees it."""
+"""Side, in pixels, of the reader's input."""
 AROUND = 1.35
-"""The piece's side over the side of the thing in it."""
+"""Side of the reader's input relative to the thing in it."""
 MOST_THINGS = 16
 FOUND, NAMED, COLOURED, READ = 0.35, 0.6, 0.5, 0.6
-"""The least certainty that there is something, and which shape, colour and character it is."""
+"""Minimum probabilities that there is a thing, and of its shape, colour and character."""
 OVERLAP = 0.35
-"""Two finds that share more of their area are one."""
+"""Overlap of two finds above which they count as one."""
 NOTHING = len(SHAPES) + len(CHARACTERS)
-"""The reader's last kind: no thing at all."""
+"""The reader's last class: no thing."""
 THUMB = 32
-"""Across that many cells two pictures are compared."""
+"""Number of cells along the longer side of the thumbnail that motion detection compares."""
 CHANGED, SOME, FAR = 0.09, 0.012, 0.06
-"""Thresholds: the difference from which a cell has changed, the share of cells from which something moves, the distance
-from which a thing does."""
+"""Thresholds of motion: difference of a changed cell, share of changed cells, and distance moved by a thing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a picture: the scene, its things and characters in parts of the sides, and a thumbnail [h, w, 3] of
-    it."""
+    """Result of looking at a picture."""
 
     scene: Scene
     things: tuple[Thing, ...]
+    """Things and characters, with positions relative to the picture's sides."""
     thumb: Small
+    """Thumbnail [h, w, 3]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Something in the square that the picture lies in: its middle, width and height in pixels."""
+    """A detection in the padded square picture: centre and size in pixels."""
 
     x: float
     y: float
@@ -62,19 +60,19 @@ class Find:
 
     @property
     def side(self) -> float:
-        """The side of the piece that shows it."""
+        """Side of the square that is cut out for the reader."""
         return max(self.width, self.height, 6.0) * AROUND
 
 
 class Eyes:
-    """The two networks. One picture takes some milliseconds on one thread."""
+    """The two networks. A picture takes a few milliseconds on one thread."""
 
     def __init__(self, folder: Path, threads: int = 1) -> None:
         self._finder = load(folder / "eyes_find.onnx", threads)
         self._reader = load(folder / "eyes_read.onnx", threads)
 
     def look(self, pixels: Pixels) -> Look:
-        """Look at a picture, uint8 [height, width, 3] of any size."""
+        """Describe a picture, uint8 [height, width, 3] of any size."""
         if pixels.ndim != 3 or pixels.shape[2] != 3 or min(pixels.shape[:2]) < 2:
             return Look(Scene(), (), np.zeros((1, 1, 3), np.float32))
         small = pictures.small(pixels)
@@ -96,7 +94,7 @@ class Eyes:
         return found(fields[0]), COLOURS[int(colours[0].argmax())]
 
     def _read(self, square: Small, statistics: Small, finds: Sequence[Find]) -> list[Thing]:
-        """The finds by their names, in parts of the square's side."""
+        """Return the recognized things, with positions relative to the square."""
         if not finds:
             return []
         pieces = np.stack([pictures.cut(square, find.x, find.y, find.side, PIECE) for find in finds])
@@ -110,11 +108,14 @@ class Eyes:
 
 
 _LETTERS = frozenset({*CHARACTERS, f"{UNSURE}{UNSURE}"})
-_UNREAD = f"{UNSURE}{UNSURE}"  # a character, but which?
+_UNREAD = f"{UNSURE}{UNSURE}"  # an unrecognized character
 
 
 def found(fields: Small) -> list[Find]:
-    """The finds in the finder's ``fields`` [5, h, w]: logit of a middle here, offset x and y, log width and height."""
+    """Return the finds in the finder's output.
+
+    ``fields`` is [5, h, w]: the logit of a centre in each cell, its x and y offset, and the log width and height.
+    """
     sure = 1 / (1 + np.exp(-fields[0]))
     wall = np.pad(sure, 1)
     high, wide = sure.shape
@@ -132,20 +133,20 @@ def found(fields: Small) -> list[Find]:
 
 
 def _shared(one: Find, other: Find) -> float:
-    """The area that two boxes share, in parts of the smaller one's."""
+    """Return the intersection of two boxes, relative to the smaller one's area."""
     wide = _overlap(one.x, one.width, other.x, other.width)
     high = _overlap(one.y, one.height, other.y, other.height)
     return wide * high / min(one.width * one.height, other.width * other.height)
 
 
 def _overlap(one: float, one_side: float, other: float, other_side: float) -> float:
-    """Return how much two spans, each given by its middle and length, have in common."""
+    """Return the overlap of two intervals, each given by its centre and length."""
     ends = min(one + one_side / 2, other + other_side / 2), max(one - one_side / 2, other - other_side / 2)
     return max(0.0, ends[0] - ends[1])
 
 
 def _named(find: Find, kinds: Small, colours: Small) -> Thing | None:
-    """A thing by its name, a shape also by its colour; None where the reader sees nothing there."""
+    """Return the recognized thing, or None if the reader sees none. Only shapes have a colour."""
     shape, letter, none = kinds[: len(SHAPES)].sum(), kinds[len(SHAPES) : NOTHING].sum(), kinds[NOTHING]
     if none >= max(shape, letter):
         return None
@@ -162,14 +163,17 @@ def _named(find: Find, kinds: Small, colours: Small) -> Thing | None:
 
 
 def _within(thing: Thing, top: int, left: int, shape: Sequence[int]) -> Thing:
-    """A thing of the square, in parts of the sides of the picture that lies in it."""
+    """Convert a thing's position from the square to the picture inside it."""
     across, down = (pictures.SIDE / shape[axis] for axis in (1, 0))
     x, y = (thing.x - left / pictures.SIDE) * across, (thing.y - top / pictures.SIDE) * down
     return replace(thing, x=x, y=y, width=thing.width * across, height=thing.height * down)
 
 
 def reading(things: Sequence[Thing], aspect: float = 1.0) -> str:
-    """The characters on the line of the tallest one, left to right; "" if there are more, or one is not sure."""
+    """Return the characters on the line of the tallest one, left to right.
+
+    Returns "" if there are too many, or if one is uncertain.
+    """
     letters = sorted((thing for thing in things if thing.shape in _LETTERS), key=lambda thing: thing.x)
     if not letters:
         return ""
@@ -185,7 +189,7 @@ def reading(things: Sequence[Thing], aspect: float = 1.0) -> str:
 
 
 def motion(looks: Sequence[Look]) -> str:
-    """ "still", "moving" and where to, over the looks of one turn, oldest first; "" where that cannot be told."""
+    """Return "still", or "moving" with the direction, over the looks of one turn (oldest first); "" if unknown."""
     if len(looks) < 2 or not all(look.scene.light for look in looks):
         return ""
     if len({look.thumb.shape for look in looks}) > 1 or not any(_differ(looks[0], look) for look in looks[1:]):
@@ -194,14 +198,14 @@ def motion(looks: Sequence[Look]) -> str:
 
 
 def _differ(one: Look, other: Look) -> bool:
-    """Whether more than noise, a flicker of the light or a trembling hand changed."""
+    """Return whether the change is more than noise, flicker or a shaking hand."""
     before, after = one.thumb, other.thumb * (np.median(one.thumb) + 0.05) / (np.median(other.thumb) + 0.05)
     changed = np.abs(after - before).max(2) > CHANGED
     return float(changed.mean()) > SOME and bool(_moves(one, other) or changed.mean() > 4 * SOME)
 
 
 def _moves(one: Look, other: Look) -> list[tuple[float, float]]:
-    """Return how far each thing went that is in both pictures once, or came as near to where it was as any other."""
+    """Return the displacements of the things that moved; each thing is matched with the nearest similar one."""
     went: list[tuple[float, float]] = []
     for thing in one.things:
         same = [that for that in other.things if (that.shape, that.colour) == (thing.shape, thing.colour)]
@@ -212,7 +216,7 @@ def _moves(one: Look, other: Look) -> list[tuple[float, float]]:
 
 
 def _where(one: Look, other: Look) -> str:
-    """The direction in which the thing moved that moved furthest."""
+    """Return the direction of the largest displacement."""
     x, y = max(_moves(one, other), key=lambda went: max(abs(went[0]), abs(went[1])), default=(0.0, 0.0))
     if x == y == 0:
         return ""
@@ -226,6 +230,6 @@ def _thumb(picture: Small) -> Small:
 
 
 def _shares(logits: Small) -> Small:
-    """Probabilities [n, kinds]."""
+    """Return the softmax probabilities [n, kinds]."""
     powers = np.exp(logits - logits.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)

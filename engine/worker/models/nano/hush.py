@@ -1,9 +1,9 @@
-"""Noise suppression for the ears: sound that is no voice is turned down before words are looked for.
+"""Noise suppression before speech recognition.
 
-First comes a small recurrent net (`Voices`), taught with many people's voices (engine/training/nano/train_hush.py): it
-estimates for each band of each frame how much of it is voice. Then a Wiener filter turns down steady noise, frequency
-by frequency; it follows the signal-to-noise ratio from frame to frame (Ephraim and Malah 1984, "decision directed").
-Both know the noise beforehand: the lower edge of what has been heard so far. They know no word.
+First a small recurrent network (`Voices`), trained with many voices (engine/training/nano/train_hush.py), estimates how
+much of each band of each frame is speech. Then a Wiener filter reduces steady noise per frequency. It tracks the
+signal-to-noise ratio from frame to frame (Ephraim and Malah 1984, "decision directed"). Both start from the noise
+spectrum, estimated from the quietest part of the audio so far.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from engine.core import MIC_RATE_HZ, Pcm
 from engine.worker.models.nano.inference import run
 
 WIDTH, HOP = 512, 128  # samples: 32 ms, every 8 ms
-QUANTILE = 0.15  # the share of a frequency's frames that lie below the noise ...
-ABOVE = 2.0  # ... by this factor: a lower edge is less than the mean
-SMOOTH = 5  # frames that are averaged before that edge is sought
-FOLLOW = 0.95  # the weight of the last frame's ratio in the next
-LEAST = 0.15  # noise is turned down by 16 dB, not taken away: pure silence has no cepstrum
-KEPT = 0.3  # the share of the net's input that is let through: where it errs, the filter has some left
+QUANTILE = 0.15  # quantile of the power of a frequency's frames ...
+ABOVE = 2.0  # ... times this factor estimates the mean noise power
+SMOOTH = 5  # frames averaged before taking the quantile
+FOLLOW = 0.95  # weight of the previous frame's ratio
+LEAST = 0.15  # minimum gain (-16 dB); pure silence has no cepstrum
+KEPT = 0.3  # minimum gain of the network, so that its errors do not remove speech
 BANDS, HIDDEN, LAYERS = 40, 64, 2
-BLOCK = 4  # frames that the net judges at once, always the same ones; so late, too, it judges them
-UNDER = -2.0  # nats: sound softer than the noise is not told from still softer sound
+BLOCK = 4  # frames per block of the network, also its delay
+UNDER = -2.0  # nats; lower bound of the level relative to the noise
 Power = NDArray[np.float32]
 Floats = NDArray[np.float32]
 
@@ -33,8 +33,9 @@ _SCALE = np.float32(HOP / np.square(_WINDOW).sum())
 
 
 def _shares() -> Floats:
-    """Return which part of each frequency belongs to which band, [BANDS, WIDTH // 2 + 1]: triangles, even in mel, sum
-    1."""
+    """Return the weights [BANDS, WIDTH // 2 + 1] of each frequency in each band: triangles evenly spaced in mel,
+    summing to 1.
+    """
     mel = 2595 * np.log10(1 + np.fft.rfftfreq(WIDTH, 1 / MIC_RATE_HZ) / 700)
     position = mel / mel[-1] * (BANDS - 1)
     return np.maximum(0, 1 - np.abs(position - np.arange(BANDS)[:, None])).astype(np.float32)
@@ -44,7 +45,7 @@ SHARES = _shares()
 
 
 def noise_of(pcm: Pcm) -> Power:
-    """The power of the noise in int16 samples, [WIDTH // 2 + 1]; zeros where there are too few to tell."""
+    """Return the noise power [WIDTH // 2 + 1] of int16 samples; zeros if there are too few."""
     if len(pcm) < WIDTH + HOP * 4 * SMOOTH:
         return np.zeros(WIDTH // 2 + 1, np.float32)
     frames = np.lib.stride_tricks.sliding_window_view(pcm, WIDTH)[::HOP] * _WINDOW
@@ -55,17 +56,24 @@ def noise_of(pcm: Pcm) -> Power:
 
 
 def features_of(bands: Floats, floor: Floats) -> Floats:
-    """Power of bands [frames, BANDS] and the noise's [BANDS] -> [frames, 2 * BANDS]: over the noise, over the mean."""
+    """Return the network's input [frames, 2 * BANDS]: log band power relative to the noise, and relative to the mean.
+
+    ``bands`` is the power [frames, BANDS], ``floor`` the noise power [BANDS].
+    """
     logs = np.log(np.maximum(bands, 1))
     over = np.maximum(logs - np.log(np.maximum(floor, 1)), UNDER)
     return (np.concatenate([over, logs - logs.mean(1, keepdims=True)], 1) / 4).astype(np.float32)
 
 
 class Hush:
-    """A stream of samples with its noise turned down: as many come out as went in, the last at the ``end``.
+    """Noise reduction of a stream of samples. The output has the same length; ``end`` returns the delayed rest.
 
-    ``noise`` is the power of the noise beneath the samples, ``left`` the part of it that `Voices` leaves (see
-    `noise_of`). The result does not depend on how the samples are cut.
+    The result does not depend on how the samples are cut into pieces.
+
+    Args:
+        net: The network of `Voices`.
+        noise: Power of the noise, from `noise_of`.
+        left: Power of the noise that remains after `Voices`.
     """
 
     def __init__(self, net: ort.InferenceSession, noise: Power, left: Power) -> None:
@@ -73,35 +81,35 @@ class Hush:
         self._steady = Wiener(left)
 
     def feed(self, pcm: Pcm) -> Pcm:
-        """The samples that no later one changes."""
+        """Return the samples that are final."""
         return self._steady.feed(self._voices.feed(pcm))
 
     def end(self) -> Pcm:
-        """The samples that are left."""
+        """Return the remaining samples."""
         return np.concatenate([self._steady.feed(self._voices.end()), self._steady.end()])
 
 
 def through(stage: Voices | Wiener | Hush, pcm: Pcm) -> Pcm:
-    """All of it at once."""
+    """Process all samples at once."""
     return np.concatenate([stage.feed(pcm), stage.end()])
 
 
 class Voices:
-    """The net's part. Samples are taken in blocks from the first one on, and each is judged with the next in view."""
+    """The network's stage. It processes samples in fixed blocks, each with the next block as look-ahead."""
 
     def __init__(self, net: ort.InferenceSession, noise: Power) -> None:
         self._net = net
         self._floor = SHARES @ noise
         self._deaf = not noise.any()
         self._state = np.zeros((LAYERS, 1, HIDDEN), np.float32)
-        self._waiting = np.zeros(WIDTH - HOP, np.float32)  # the samples before the next frame's newest
-        self._before = np.zeros((BLOCK, WIDTH // 2 + 1), np.complex64)  # the block whose gains come next
+        self._waiting = np.zeros(WIDTH - HOP, np.float32)  # samples shared with the next frame
+        self._before = np.zeros((BLOCK, WIDTH // 2 + 1), np.complex64)  # spectra of the block whose gains come next
         self._sum = np.zeros(WIDTH - HOP, np.float32)
-        self._skip = WIDTH - HOP + BLOCK * HOP  # the first frames begin before the first sample
+        self._skip = WIDTH - HOP + BLOCK * HOP  # output before the first input sample
         self._owed = 0
 
     def feed(self, pcm: Pcm) -> Pcm:
-        """The samples that no later frame changes."""
+        """Return the samples that are final."""
         samples = np.concatenate([self._waiting, pcm.astype(np.float32)])
         step = BLOCK * HOP
         count = max(0, (len(samples) - (WIDTH - HOP)) // step)
@@ -114,12 +122,12 @@ class Voices:
         return np.clip(np.rint(out[skipped:]), -32768, 32767).astype(np.int16)
 
     def end(self) -> Pcm:
-        """The samples that are left."""
+        """Return the remaining samples."""
         left = self._owed
         return self.feed(np.zeros(2 * WIDTH + 2 * BLOCK * HOP, np.int16))[:left]
 
     def _block(self, samples: Floats) -> Floats:
-        """Take BLOCK frames and return the samples of the block before."""
+        """Process BLOCK frames and return the samples of the previous block."""
         spectra = np.fft.rfft(np.lib.stride_tricks.sliding_window_view(samples, WIDTH)[::HOP] * _WINDOW)
         waves = np.fft.irfft(self._before * self._gains(spectra)).astype(np.float32) * _WINDOW * _SCALE
         self._before = spectra
@@ -130,7 +138,7 @@ class Voices:
         return total[: BLOCK * HOP]
 
     def _gains(self, spectra: NDArray[np.complexfloating]) -> Floats:
-        """Return the gain of every frequency of the block before, [BLOCK, WIDTH // 2 + 1]."""
+        """Return the gains [BLOCK, WIDTH // 2 + 1] of the previous block."""
         if self._deaf:
             return np.ones((BLOCK, WIDTH // 2 + 1), np.float32)
         bands = np.square(np.abs(spectra)).astype(np.float32) @ SHARES.T
@@ -140,17 +148,17 @@ class Voices:
 
 
 class Wiener:
-    """The filter's part: what is steady is turned down, 384 samples later."""
+    """The Wiener filter's stage: reduces steady noise, with a delay of 384 samples."""
 
     def __init__(self, noise: Power) -> None:
         self._noise = np.maximum(noise, 1.0)
-        self._speech = np.zeros_like(noise)  # the power that the last frame's filter let through, over the noise
-        self._waiting = np.zeros(WIDTH - HOP, np.float32)  # the samples before the next frame's newest
+        self._speech = np.zeros_like(noise)  # output power of the previous frame, relative to the noise
+        self._waiting = np.zeros(WIDTH - HOP, np.float32)  # samples shared with the next frame
         self._sum = np.zeros(WIDTH, np.float32)
-        self._skip = WIDTH - HOP  # the first frames begin before the first sample
+        self._skip = WIDTH - HOP  # output before the first input sample
 
     def feed(self, pcm: Pcm) -> Pcm:
-        """The samples that no later frame changes."""
+        """Return the samples that are final."""
         samples = np.concatenate([self._waiting, pcm.astype(np.float32)])
         count = (len(samples) - WIDTH) // HOP + 1 if len(samples) >= WIDTH else 0
         out = np.empty(count * HOP, np.float32)
@@ -162,7 +170,7 @@ class Wiener:
         return np.clip(np.rint(out[skipped:]), -32768, 32767).astype(np.int16)
 
     def end(self) -> Pcm:
-        """The samples that are left."""
+        """Return the remaining samples."""
         left = len(self._waiting) - self._skip
         return self.feed(np.zeros(2 * WIDTH, np.int16))[:left]
 

@@ -1,4 +1,4 @@
-"""The contents of a conversation's messages: words, pictures, pictures without words. Knows no eye, ear or token."""
+"""Helpers for the contents of messages: text, pictures, and pictures without text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.core import AudioPart, ImagePart, Message, TextPart
 
 
 def text_of(message: Message) -> str:
-    """Return the text that a message says or said."""
+    """Return a message's text, including transcripts of its audio."""
     return " ".join(
         part.text if isinstance(part, TextPart) else part.transcript or ""
         for part in message.parts
@@ -19,12 +19,12 @@ def text_of(message: Message) -> str:
 
 
 def shows(messages: Sequence[Message]) -> bool:
-    """Whether there is a picture among them."""
+    """Return whether any message has a picture."""
     return any(isinstance(part, ImagePart) for message in messages for part in message.parts)
 
 
 def joined(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Join the user's bare pictures with what they say next, where nobody answers between."""
+    """Merge user messages that have only pictures into the user's next message, if no other message comes between."""
     return tuple(_joined(messages))
 
 

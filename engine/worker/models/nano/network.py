@@ -1,4 +1,4 @@
-"""The exported decoder of nano's thinker in ONNX Runtime, and the state of the conversations in it."""
+"""The ONNX decoder of nano's language model, with the state of each conversation."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from engine.errors import WeightsError
 from engine.worker.models.nano.inference import load, run
 from engine.worker.models.nano.tokens import CONTEXT, VOCABULARY
 
-WARM = 64  # ids: a first turn
+WARM = 64  # tokens, the length of a first turn
 
 
 @dataclass(frozen=True, slots=True)
 class NanoPrefixKV:
-    """The computed state of a conversation: ``keys`` and ``values`` of n positions, and the ``ends`` to go on from."""
+    """Stored state of a conversation."""
 
     keys: NDArray[np.float32]
     values: NDArray[np.float32]
     ends: Sequence[tuple[int, NDArray[np.float32]]]
+    """Positions from which a later request can continue, each with its convolution state."""
 
     @property
     def size(self) -> int:
@@ -32,39 +33,43 @@ class NanoPrefixKV:
 class Network:
     """The exported decoder and the state of ``slots`` conversations.
 
-    ``keys`` [slots, layers, heads, head, CONTEXT] and ``values`` [slots, layers, heads, CONTEXT, head] float32: as the
-    products take them; ``conv_states`` [slots, layers, taps - 1, mixed], the last inputs of the convolutions.
+    State arrays (float32), laid out for the matrix products: ``keys`` [slots, layers, heads, head, CONTEXT], ``values``
+    [slots, layers, heads, CONTEXT, head], and ``conv_states`` [slots, layers, taps - 1, mixed], the last inputs of the
+    convolutions.
     """
 
     def __init__(self, path: Path, slots: int, threads: int = 1) -> None:
         self._session = load(path, threads, same_shapes=False)
         size = {entry.name: entry.shape for entry in self._session.get_outputs()}["logits"][-1]
         if size != VOCABULARY:
-            raise WeightsError(f"{path} knows {size} tokens, this version of nano has {VOCABULARY}; restore the file")
+            raise WeightsError(
+                f"{path} has {size} tokens, but this version of nano needs {VOCABULARY}. Download it again."
+            )
         sizes: dict[str, list[int]] = {entry.name: entry.shape for entry in self._session.get_inputs()}
         layers, heads, head, _ = sizes["keys"][1:]
-        self._keys = np.full((slots, layers, heads, head, CONTEXT), 0, np.float32)  # zeros would come page by page,
-        self._values = np.full((slots, layers, heads, CONTEXT, head), 0, np.float32)  # in somebody's first step
+        # np.full touches the memory now. np.zeros would allocate it page by page during a user's first step.
+        self._keys = np.full((slots, layers, heads, head, CONTEXT), 0, np.float32)
+        self._values = np.full((slots, layers, heads, CONTEXT, head), 0, np.float32)
         self._conv_states = np.full((slots, *sizes["tails"][1:]), 0, np.float32)
         self._warm(slots)
 
     def _warm(self, slots: int) -> None:
-        """Have the runtime ask for its memory before anybody waits for it: a long prefill, and a step of all slots."""
+        """Make the runtime allocate its memory: run a long prefill, and a step of all slots."""
         self.advance([0], [[0] * WARM], [0])
         self.advance(range(slots), [[0]] * slots, [WARM] * slots)
 
     def conv_state(self, slot: int) -> NDArray[np.float32]:
-        """A copy of what the convolutions remember."""
+        """Return a copy of a slot's convolution state."""
         return self._conv_states[slot].copy()
 
     def prefix_kv(self, slot: int, length: int, ends: Sequence[tuple[int, NDArray[np.float32]]]) -> NanoPrefixKV:
-        """A copy of the first ``length`` positions of a slot."""
+        """Return a copy of the first ``length`` positions of a slot."""
         return NanoPrefixKV(
             self._keys[slot, ..., :length].copy(), self._values[slot, :, :, :length].copy(), tuple(ends)
         )
 
     def restore(self, slot: int, length: int, prefix: NanoPrefixKV, conv_state: NDArray[np.float32]) -> None:
-        """Begin a slot with the first ``length`` positions of what was computed."""
+        """Fill a slot with the first ``length`` positions of a stored prefix."""
         self._keys[slot, ..., :length] = prefix.keys[..., :length]
         self._values[slot, :, :, :length] = prefix.values[:, :, :length]
         self._conv_states[slot] = conv_state
@@ -72,7 +77,9 @@ class Network:
     def advance(
         self, slots: Sequence[int], ids: Sequence[Sequence[int]], lengths: Sequence[int]
     ) -> NDArray[np.float32]:
-        """Feed equally many ids to each slot, which holds ``lengths`` positions already: logits [B, VOCABULARY]."""
+        """Feed the same number of tokens to each slot, after its ``lengths`` positions. Returns logits [batch,
+        VOCABULARY].
+        """
         past = max(1, *lengths)
         for slot, length in zip(slots, lengths, strict=True):
             self._conv_states[slot] *= length > 0

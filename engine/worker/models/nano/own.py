@@ -1,9 +1,9 @@
-"""nano's own tools: answers that are worked out, looked up or looked at, rather than remembered by a small network.
+"""nano's own tools: answers that are computed, looked up or read from a picture instead of generated.
 
-The thinker understands the request and writes a call ("calc 12 plus 30", "next after monday", "look color circle");
-here the call becomes the answer. A call may leave out what the conversation has said before: "calc it plus 8" goes on
-from the last sum, "recall name" finds the name that was confirmed, however long ago. Such facts are read from nano's
-own answers, so that nothing is kept beside the conversation. Knows no token and no network.
+The language model turns a request into a call ("calc 12 plus 30", "next after monday", "look color circle"), and this
+module turns the call into the answer. A call may refer to the conversation: "calc it plus 8" continues the last sum,
+"recall name" finds the confirmed name. These facts are read from nano's own earlier answers, so there is no other
+state.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MONTHS = (
     "December",
 )  # fmt: skip
 LARGEST = 10**12
-"""Numbers beyond this are not said."""
+"""Largest number that nano says."""
 FURTHEST = 100
-"""Nobody listens to longer counting."""
+"""Largest number to count to."""
 TOO_LONG = "I cannot say a number that long."
 TOO_FAR = "I cannot count that far."
 NO_NUMBER = "Sorry, which numbers do you mean?"
@@ -36,18 +36,21 @@ NO_WORD = "Sorry, which word do you mean?"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The view that the tools have: what nano has ``said`` and the ``scenes`` it was shown, oldest first, what the
-    client's tool for ``skill`` has ``returned`` last, and the clock."""
+    """Data that the tools can read."""
 
     said: Sequence[str] = ()
+    """nano's earlier answers, oldest first."""
     scenes: Sequence[Scene] = ()
+    """Descriptions of the pictures, oldest first."""
     skill: str = ""
+    """Skill of the last client tool call."""
     returned: str = ""
+    """Result of that call."""
     now: Callable[[], datetime] = field(default=datetime.now)
 
 
 def answer(call: str, view: View) -> str | None:
-    """Return what is said in answer to a call; None if it is none of these tools."""
+    """Return the answer to a call, or None for an unknown tool."""
     name, _, rest = call.partition(" ")
     tool = TOOLS.get(name)
     return None if tool is None else tool(rest.split(), view)
@@ -70,7 +73,7 @@ def _calc(words: Sequence[str], view: View) -> str:
 
 
 def _terms(words: Sequence[str], view: View) -> list[int | str] | None:
-    """Numbers and operators in turn; None if they make no sum."""
+    """Return numbers and operators in turn, or None if they do not form a sum."""
     last = _last_sum(view)
     match words:
         case ["swap", old, new] if last and _int(old) in last[0] and _int(new) is not None:
@@ -87,7 +90,7 @@ def _terms(words: Sequence[str], view: View) -> list[int | str] | None:
 
 
 def _value(terms: Sequence[int | str]) -> int:
-    """Products first, then from left to right."""
+    """Evaluate products first, then sums from left to right."""
     summands = [int(terms[0])]
     for sign, term in zip(terms[1::2], terms[2::2], strict=True):
         if sign == "times":
@@ -98,10 +101,10 @@ def _value(terms: Sequence[int | str]) -> int:
 
 
 def _last_sum(view: View) -> tuple[list[int | str], int] | None:
-    """The terms and the value of the last sum that was said."""
+    """Return the terms and the value of the last sum that nano said."""
     for text in reversed(view.said):
         if found := _SUM.fullmatch(text):
-            words = re.sub(r"\bminus (?=\d)", "minus_", found[1])  # the sign of a number, unless a number is before it
+            words = re.sub(r"\bminus (?=\d)", "minus_", found[1])  # a sign, unless a number precedes it
             words = re.sub(r"(?<=\d) minus_", " minus ", words).replace("minus_", "-")
             terms = [word if word in _OPERATORS else _int(word) for word in words.split()]
             if None not in terms:
@@ -133,8 +136,11 @@ _NEXT = re.compile(r"(After|Before) (\w+|minus \d+) comes (\w+|minus \d+)\.")
 
 
 def _next(words: Sequence[str], view: View) -> str:
-    """ "after monday"; "friday" alone goes the way of the last answer; "after" alone goes on from it, or from the other
-    side of the same day."""
+    """Answer "after monday".
+
+    "friday" alone keeps the direction of the last answer. "after" alone continues from the last answer, or turns to the
+    other side of the same day.
+    """
     last = next((found for text in reversed(view.said) if (found := _NEXT.fullmatch(text))), None)
     way = next((word for word in words if word in ("after", "before")), last[1].lower() if last else "after")
     named = [word for word in words if word not in ("after", "before")]
@@ -156,7 +162,7 @@ def _next(words: Sequence[str], view: View) -> str:
 
 
 def _spell(words: Sequence[str], _: View) -> str:
-    plain = [SMALL_NUMBERS[int(word)] if word in _SMALL else word for word in words]  # "one" is folded to "1"
+    plain = [SMALL_NUMBERS[int(word)] if word in _SMALL else word for word in words]  # normalise() writes "one" as "1"
     letters = [letter for word in plain for letter in word if letter.isalnum()]
     return ", ".join(letters) or NO_WORD
 
@@ -181,7 +187,7 @@ FACTS = {
     "age": ("Okay. You are {x}.", "You are {x}.", "I don't know your age yet."),
     "dog": ("Okay. Your dog is {x}.", "Your dog is {x}.", "I don't know your dog yet."),
 }
-"""Facts that a user may give -> how each is confirmed, how it is repeated, and what is said without it."""
+"""Facts about the user, each with its confirmation, its later answer, and the answer if it is unknown."""
 
 
 def _remember(words: Sequence[str], _: View) -> str:
@@ -204,7 +210,7 @@ def _greet(_: Sequence[str], view: View) -> str:
 
 
 def _confirmed(fact: str, view: View) -> str:
-    """Return what was confirmed last, "" if nothing was."""
+    """Return the last confirmed value of a fact, or ""."""
     pattern = re.escape(FACTS.get(fact, FACTS["name"])[0]).replace(r"\{x\}", "(.+)")
     return next((found[1] for text in reversed(view.said) if (found := re.fullmatch(pattern, text))), "")
 
@@ -236,4 +242,4 @@ TOOLS: dict[str, Callable[[Sequence[str], View], str]] = {
     "calc": _calc, "count": _count, "next": _next, "spell": _spell, "again": _again, "remember": _remember,
     "recall": _recall, "greet": _greet, "get_time": _time, "get_date": _date, "look": _look, "tell": _result,
 }  # fmt: skip
-"""The tools by name: each makes an answer of the call's other words and the view."""
+"""Tools by name; each turns the call's words and the view into an answer."""

@@ -1,6 +1,6 @@
-"""Pixels for the eyes: a picture made small by area, its statistics, pieces cut out of it. numpy only.
+"""Image preprocessing for nano's vision: downscaling by area, statistics, crops. numpy only.
 
-Statistics, and not a network, decide about light, and about pictures in which nothing can be seen.
+Statistics, not a network, determine the brightness and whether a picture is legible.
 """
 
 from __future__ import annotations
@@ -14,31 +14,33 @@ from numpy.typing import NDArray
 Pixels = NDArray[np.uint8]
 Small = NDArray[np.float32]
 SIDE = 256
-"""Pixels of a small picture's longer side."""
+"""Longer side, in pixels, of a small picture."""
 LEAST = 16
-"""A picture of fewer pixels a side tells nothing."""
+"""Minimum side, in pixels, of a legible picture."""
 TAPS = 3
-"""Pixels that are read across each block that becomes one pixel."""
+"""Samples per direction in each block that becomes one pixel."""
 STATISTICS = 11
 LIGHT, DIM, BLACK = 0.5, 0.2, 0.04
-"""Thresholds of the brightest parts' brightness from which a picture is light, dim, dark (less: black)."""
+"""Minimum brightness (99th percentile) of a light, a dim and a dark picture; below that it is black."""
 LIFTED = 0.9
-"""The brightness to which darker pictures' brightest parts are brought."""
+"""Brightness to which the brightest parts of darker pictures are scaled."""
 WHITE, EVEN = 0.99, 0.004
-"""Brighter than that everywhere, within that much: blown out."""
+"""A picture is overexposed if its mean is above WHITE and its deviation below EVEN."""
 RUGGED, ROUGH = 0.12, 0.6
-"""Deviation, and share of it that lies between neighbouring pixels, from which a picture is only noise."""
+"""Deviation, and share of it between neighbouring pixels, above which a picture is only noise."""
 
 
 def name(pixels: Pixels) -> bytes:
-    """Return a name for a picture's content; of large pictures every n-th pixel is read."""
+    """Return a hash of a picture's content; large pictures are subsampled."""
     step = max(1, max(pixels.shape, default=0) // (2 * SIDE))
     read = pixels[::step, ::step] if pixels.ndim > 1 else pixels
     return hashlib.blake2b(repr(pixels.shape).encode() + read.tobytes(), digest_size=16).digest()
 
 
 def small(pixels: Pixels) -> Small:
-    """float32 [h, w, 3] in [0, 1], the longer side SIDE pixels, the other in proportion and even."""
+    """Return the picture scaled to float32 [h, w, 3] in [0, 1]: longer side SIDE, the other one proportional and
+    even.
+    """
     blocks = _blocks(pixels, max(pixels.shape[:2]) // SIDE)
     height, width = blocks.shape[:2]
     scale = SIDE / max(height, width)
@@ -47,11 +49,11 @@ def small(pixels: Pixels) -> Small:
 
 
 def _blocks(pixels: Pixels, side: int) -> Small:
-    """The mean of each block of side x side pixels; in large blocks of TAPS x TAPS of them."""
+    """Return the mean of each block of side x side pixels, from at most TAPS x TAPS samples."""
     if side < 2:
         return pixels.astype(np.float32)
     high, wide = pixels.shape[0] // side, pixels.shape[1] // side
-    if not (high and wide):  # a ribbon
+    if not (high and wide):  # a very narrow picture
         return pixels[:: max(1, pixels.shape[0] // SIDE), :: max(1, pixels.shape[1] // SIDE)].astype(np.float32)
     taps = [side * (2 * tap + 1) // (2 * min(side, TAPS)) for tap in range(min(side, TAPS))]
     whole = pixels[: high * side, : wide * side]
@@ -63,7 +65,7 @@ def _blocks(pixels: Pixels, side: int) -> Small:
 
 
 def made(picture: Small, rows: Small, columns: Small) -> Small:
-    """A picture [h, w, 3] times weights of rows [high, h] and of columns [wide, w]: float32 [high, wide, 3]."""
+    """Resample a picture [h, w, 3] with weights of rows [high, h] and columns [wide, w] to float32 [high, wide, 3]."""
     (high, height), (wide, width) = rows.shape, columns.shape
     lines = (rows @ picture.reshape(height, width * 3)).reshape(high, width, 3)
     flat = lines.transpose(0, 2, 1).reshape(high * 3, width) @ columns.T
@@ -71,9 +73,9 @@ def made(picture: Small, rows: Small, columns: Small) -> Small:
 
 
 def areas(size: int, start: float, end: float, count: int) -> Small:
-    """Weights [count, size] that make ``count`` pixels of those from ``start`` to ``end``, each by the area it covers.
+    """Return weights [count, size] that resample the range ``start`` to ``end`` to ``count`` pixels by covered area.
 
-    What lies outside of the picture repeats its edge.
+    Positions outside of the picture repeat its edge.
     """
     return _areas(size, round(start, 2), round(end, 2), count)
 
@@ -81,7 +83,7 @@ def areas(size: int, start: float, end: float, count: int) -> Small:
 @lru_cache(maxsize=64)
 def _areas(size: int, start: float, end: float, count: int) -> Small:
     edges = np.linspace(start, end, count + 1)[:, None]
-    if (end - start) / count < 1:  # enlarged: between the two nearest
+    if (end - start) / count < 1:  # upscaling: linear interpolation
         middles = np.clip((edges[:-1] + edges[1:]) / 2 - 0.5, 0, size - 1)
         return np.maximum(0, 1 - np.abs(middles - np.arange(size))).astype(np.float32)
     walls = np.arange(size + 1, dtype=np.float64)
@@ -91,7 +93,7 @@ def _areas(size: int, start: float, end: float, count: int) -> Small:
 
 
 def cut(picture: Small, x: float, y: float, side: float, count: int) -> Small:
-    """The square around (x, y), in pixels of the picture, as float32 [count, count, 3]."""
+    """Return the square around (x, y), in pixels of the picture, as float32 [count, count, 3]."""
     top, left = max(0, int(y - side / 2)), max(0, int(x - side / 2))
     near = picture[top : max(top + 1, int(y + side / 2) + 2), left : max(left + 1, int(x + side / 2) + 2)]
     if not near.size:
@@ -102,7 +104,9 @@ def cut(picture: Small, x: float, y: float, side: float, count: int) -> Small:
 
 
 def square(picture: Small) -> tuple[Small, int, int]:
-    """float32 [SIDE, SIDE, 3]: a small picture in the middle of a gray square; where its top and its left are there."""
+    """Centre a small picture in a gray square, float32 [SIDE, SIDE, 3]. Returns the square and the picture's top and
+    left.
+    """
     height, width = picture.shape[:2]
     top, left = (SIDE - height) // 2, (SIDE - width) // 2
     around = np.full((SIDE, SIDE, 3), 0.5, np.float32)
@@ -111,13 +115,13 @@ def square(picture: Small) -> tuple[Small, int, int]:
 
 
 def halved(picture: Small) -> Small:
-    """Half as large: each pixel is the mean of four."""
+    """Return the picture at half size; each pixel is the mean of four."""
     lines = picture[::2] + picture[1::2]
     return ((lines[:, ::2] + lines[:, 1::2]) / 4).astype(np.float32, copy=False)
 
 
 def brightest(picture: Small) -> float:
-    """The brightness in [0, 1] that only a hundredth of a picture exceeds."""
+    """Return the 99th percentile of the brightness in [0, 1]."""
     return float(np.quantile(picture[::2, ::2].max(2), 0.99))
 
 
@@ -126,12 +130,12 @@ def light(brightness: float) -> str:
 
 
 def lifted(picture: Small, brightness: float) -> Small:
-    """A dim or dark picture as if it had been exposed for longer."""
+    """Return a dim or dark picture brightened, as by a longer exposure."""
     return picture if brightness >= LIGHT else np.minimum(picture * np.float32(LIFTED / brightness), 1)
 
 
 def statistics(picture: Small, brightness: float) -> Small:
-    """Return float32 [STATISTICS]: the whole picture's colours, which the networks get besides the picture."""
+    """Return colour statistics of the whole picture, float32 [STATISTICS], an extra input of the networks."""
     points = picture[::4, ::4].reshape(-1, 3)
     value = np.quantile(points.max(1), [0.02, 0.25, 0.5, 0.75, 0.98])
     values = [*value, *np.median(points, axis=0), (np.ptp(points, axis=1)).mean(), picture.std(), brightness]
@@ -139,7 +143,7 @@ def statistics(picture: Small, brightness: float) -> Small:
 
 
 def empty(pixels: Pixels, picture: Small, brightness: float) -> bool:
-    """Whether nothing can be told: a picture too small, black, blown out, or of noise alone."""
+    """Return whether nothing can be recognized: the picture is too small, black, overexposed, or only noise."""
     if min(pixels.shape[:2]) < LEAST or brightness < BLACK:
         return True
     if picture.mean() > WHITE and picture.std() < EVEN:

@@ -1,6 +1,5 @@
-"""Users' sentences as plain words: one form for typed and for heard text, the one that nano was trained on.
-
-It knows no token and no model.
+"""Normalizes users' sentences to plain words: one form for typed and recognized text, the form that nano was trained
+on.
 """
 
 from __future__ import annotations
@@ -10,10 +9,11 @@ import unicodedata
 
 
 def normalise(text: str) -> str:
-    """Return what a user said in the form that the model was trained on.
+    """Return the text in the form that the model was trained on.
 
-    ASCII. Requests to repeat keep letter case and punctuation; all others become lowercase words without punctuation,
-    contractions opened, numbers in digits: "What's forty-two + 17?" is "what is 42 plus 17".
+    The result is ASCII. Requests to repeat something keep case and punctuation. All others become lower-case words
+    without punctuation, with contractions expanded and numbers as digits: "What's forty-two + 17?" becomes "what is 42
+    plus 17".
     """
     text = " ".join(ascii_text(text).split())
     if re.search(r"\b(repeat|say|echo)\b", text, re.IGNORECASE):
@@ -57,9 +57,9 @@ _NUMBERS = {word: i for i, word in enumerate(SMALL_NUMBERS)} | {word: 20 + 10 * 
 
 
 def _digits(words: list[str]) -> list[str]:
-    """Number words as digits: ["forty", "two"] is ["42"], ["one", "hundred", "five"] is ["105"]."""
+    """Convert number words to digits: ["forty", "two"] becomes ["42"], ["one", "hundred", "five"] becomes ["105"]."""
     out: list[str] = []
-    room = 0  # the next word belongs to the number before it if it is below this
+    room = 0  # the next number word joins the previous one if it is below this
     for word in words:
         value = _NUMBERS.get(word)
         if value is not None and 0 < value < room:
@@ -78,7 +78,7 @@ def _digits(words: list[str]) -> list[str]:
 
 
 def ascii_text(text: str) -> str:
-    """Accents off, typographic quotes, dashes and signs to their plain forms, all else beyond ASCII dropped."""
+    """Return the text in ASCII: accents removed, typographic signs replaced, other characters dropped."""
     text = text.translate(_PLAIN)
     return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
 

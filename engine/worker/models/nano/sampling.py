@@ -1,7 +1,4 @@
-"""Draw the next token from logits: greedy, or by temperature and top-p with counter-based randomness.
-
-It knows no model: which tokens may be drawn, and the defaults, are the caller's.
-"""
+"""Draws the next token from logits: greedy, or with temperature and top-p and counter-based randomness."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ from engine.core import Sampling
 from engine.worker.randomness import uniform
 
 STREAM = 0
-"""Its stream of randomness: nothing else in nano draws."""
+"""Random stream of the draws; nothing else in nano is random."""
 
 
 def draw(logits: NDArray[np.float32], sampling: Sampling, step: int, temperature: float, top_p: float) -> int:
-    """The next id from ``logits`` [vocabulary], -inf where one must not be drawn.
+    """Return the next token from ``logits`` [vocabulary], which are -inf for forbidden tokens.
 
-    ``temperature`` and ``top_p`` hold where the request leaves them open. The same seed and step draw alike, whatever
-    else is in the batch.
+    ``temperature`` and ``top_p`` are defaults for values that the request leaves open. The result depends only on the
+    logits, the seed and the step, not on the rest of the batch.
     """
     heat = temperature if sampling.temperature is None else sampling.temperature
     if sampling.greedy or heat <= 0:

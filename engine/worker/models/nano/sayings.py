@@ -1,6 +1,6 @@
-"""Everything that nano says in its own words: each of these is one token of the thinker.
+"""All fixed sentences of nano; each is one token of its language model.
 
-What it says beyond them it repeats after the user, or one of its own tools says it (``own``). Data only.
+nano's other output repeats the user's words or comes from its own tools (``own``).
 """
 
 # fmt: off

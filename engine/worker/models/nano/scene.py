@@ -1,12 +1,11 @@
-"""A picture as eyes can describe it: as data, and as one short line of a fixed form.
+"""Description of a picture: as data, and as one line of text in a fixed format.
 
-Pure data and rules: which things make a group, where a group is, what the line looks like. Knows no network and no
-pixels. The line is ASCII:
+The line is ASCII:
 
     scene  = "unclear" | light " " background [": " groups] ["; reads " TEXT] ["; " motion]
-    groups = group (", " group)*, at most MOST_GROUPS, biggest first; group = COUNT " " colour " " shape [" " place]
-    COUNT  = 1 to 5 or "many"; a colour or shape that is not sure is "?"; a place only where the members are together
-    TEXT   = 1 to 4 of A-Z 0-9; motion = "still" | "moving [left|right|up|down]", from two pictures of a turn on
+    groups = group (", " group)*, at most MOST_GROUPS, largest first; group = COUNT " " colour " " shape [" " place]
+    COUNT  = 1 to 5 or "many"; an uncertain colour or shape is "?"; a place only if the members are close together
+    TEXT   = 1 to 4 of A-Z 0-9; motion = "still" | "moving [left|right|up|down]", for turns of two or more pictures
 """
 
 from __future__ import annotations
@@ -23,12 +22,14 @@ MOTIONS = ("still", "moving", "moving left", "moving right", "moving up", "movin
 UNSURE = "?"
 MOST_GROUPS, MOST_COUNTED, MOST_CHARACTERS = 4, 5, 4
 TOGETHER = 0.25
-"""The farthest that the members of a group with a place may be from their middle, in parts of the picture's side."""
+"""Maximum distance of a group's members from its centre, relative to the picture's side, for the group to have a
+place.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """A shape that was found: its name and colour, its middle and size in parts of the picture's width and height."""
+    """A recognized shape. Centre and size are relative to the picture's width and height."""
 
     shape: str
     colour: str
@@ -40,7 +41,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Things of one colour and shape; ``place`` is "" where they are not together."""
+    """Things of the same colour and shape; ``place`` is "" if they are not close together."""
 
     count: int
     colour: str
@@ -54,7 +55,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The things in view; without ``light`` nothing can be said. ``str`` is the line."""
+    """A described picture; ``light`` is "" if nothing was recognized. ``str`` gives the line."""
 
     light: str = ""
     background: str = ""
@@ -72,7 +73,7 @@ class Scene:
 
 
 def grouped(things: Iterable[Thing]) -> tuple[Group, ...]:
-    """The groups that things make, the one that covers most first, at most MOST_GROUPS."""
+    """Group things by colour and shape: at most MOST_GROUPS groups, largest area first."""
     kinds: defaultdict[tuple[str, str], list[Thing]] = defaultdict(list)
     for thing in things:
         kinds[thing.colour, thing.shape].append(thing)

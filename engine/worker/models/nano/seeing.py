@@ -1,7 +1,7 @@
-"""Answers of nano about pictures: questions of ten kinds about the scenes that its eyes describe.
+"""Answers to questions about pictures, from their scene descriptions.
 
-``looked`` reads the call that the thinker makes of a question ("look color red circle"); the other functions answer one
-kind each. Knows no pixel, no token and no network.
+``looked`` handles the language model's call ("look color red circle"). The other functions answer one kind of question
+each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ONE_PICTURE = "I can't tell from one picture."
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The subject of a question: a shape, a colour, both, or ("", "") anything."""
+    """The subject of a question: a shape, a colour, both, or neither (anything)."""
 
     colour: str = ""
     shape: str = ""
@@ -37,12 +37,12 @@ class Wanted:
         return [g for g in scene.groups if self.colour in ("", g.colour) and self.shape in ("", g.shape)]
 
     def unsure(self, scene: Scene) -> bool:
-        """Whether a thing that the eyes are not sure of may be one of those."""
+        """Return whether an uncertain thing in the scene may match."""
         return any(_may_be(self.colour, g.colour) and _may_be(self.shape, g.shape) for g in scene.groups)
 
 
 def looked(call: str, scenes: Sequence[Scene]) -> str:
-    """The answer to a call: its kind, then the colour and the shape that it is about, of ``scenes``, oldest first."""
+    """Return the answer to a call: a question kind, then optional colour and shape. ``scenes`` are oldest first."""
     kind, *about = call.split() or ["describe"]
     colours = [word for word in about if word in COLOURS]
     shapes = [word for word in about if word in SHAPES]
@@ -74,7 +74,7 @@ def count_of(group: Group) -> str:
 
 
 def noun_of(group: Group) -> str:
-    """ "red circles", without what is not known."""
+    """Return for example "red circles"; an unknown colour is left out."""
     colour = "" if group.colour == UNSURE else group.colour
     return f"{colour} {plural(group.shape) if group.count > 1 else thing(group.shape)}".strip()
 
@@ -84,12 +84,12 @@ def verb_of(group: Group) -> str:
 
 
 def spelled(text: str) -> str:
-    """Return what is written so that it is said letter by letter; digits alone are a number."""
+    """Return text with spaces between its characters, so that a voice spells it; digits alone stay a number."""
     return text if text.isdigit() else " ".join(text)
 
 
 def located(place: str) -> str:
-    """ "on the left", "at the top left", "" """
+    """Return for example "on the left" or "at the top left"; "" without a place."""
     if not place:
         return ""
     on = {"left": "on", "right": "on", "middle": "in"}
@@ -101,7 +101,7 @@ def _spot(group: Group) -> str:
 
 
 def _only(scene: Scene) -> str:
-    """Describe a scene in which nothing is in view."""
+    """Describe a scene without things."""
     return f"I see only {scene.background}."
 
 
@@ -135,7 +135,7 @@ def colour_of(scene: Scene, wanted: Wanted) -> str:
 
 
 def colour_of_it(scene: Scene) -> str:
-    """Answer for the biggest thing in view."""
+    """Answer for the largest thing in view."""
     if not scene.groups:
         return _only(scene)
     first = scene.groups[0]
@@ -208,7 +208,7 @@ def background(scene: Scene) -> str:
 
 
 def still_there(before: Scene, now: Scene, wanted: Wanted) -> str:
-    """Answer for what is ``wanted``: anything is the biggest thing that was in view ``before``."""
+    """Answer for the wanted things, or for the largest thing of the previous picture."""
     old = wanted.within(before)
     if not old:
         return _only(now) if wanted == Wanted() else f"I see no {wanted.one}."
@@ -218,7 +218,7 @@ def still_there(before: Scene, now: Scene, wanted: Wanted) -> str:
 
 
 def is_gone(still: str) -> str:
-    """The answer to "is it gone?" from the one to "is it still there?"."""
+    """Turn the answer to "is it still there?" into the answer to "is it gone?"."""
     if still.startswith("Yes, "):
         return "No" + still[3:]
     return "Yes" + still[2:] if still.startswith("No, ") else still
@@ -260,10 +260,10 @@ ABOUT: dict[str, Callable[[Scene, Wanted], str]] = {
     "background": lambda scene, _: background(scene),
     "beyond": lambda _, __: BEYOND,
 }
-"""Kinds of questions about one picture. With nothing wanted, "color" and "where" are about the biggest thing."""
+"""Question kinds about one picture. Without a subject, "color" and "where" refer to the largest thing."""
 COMPARED: dict[str, Callable[[Scene, Scene, Wanted], str]] = {
     "still": still_there,
     "gone": lambda before, now, wanted: is_gone(still_there(before, now, wanted)),
     "changed": lambda before, now, _: what_changed(before, now),
 }
-"""Kinds of questions about two pictures, the older first."""
+"""Question kinds about two pictures, the older first."""

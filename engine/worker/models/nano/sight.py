@@ -1,7 +1,4 @@
-"""The scenes of a conversation's pictures, each looked at once.
-
-Knows messages and eyes; no tokens, no network, no step loop. May be used from several threads.
-"""
+"""Cache of scene descriptions, so that each picture of a conversation is analysed once. Thread-safe."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ from engine.worker.models.nano.picture import Pixels, name
 from engine.worker.models.nano.scene import Scene
 
 REMEMBERED = 512
-"""The number of looks that are kept, of all sessions: about 10 kB each."""
+"""Maximum cached looks over all sessions, about 10 kB each."""
 
 
 class Sight:
-    """The looks, by session and by what the picture holds: one of an older turn is not looked at again."""
+    """Cached looks by session and picture content."""
 
     def __init__(self, eyes: Eyes) -> None:
         self._eyes = eyes
@@ -30,12 +27,13 @@ class Sight:
         self._lock = Lock()
 
     def scenes(self, session: str, messages: Sequence[Message]) -> tuple[Scene | None, ...]:
-        """Return for each message what it shows, None where it holds no picture. This takes milliseconds a new
-        picture."""
+        """Return the scene of each message, or None for messages without pictures. A new picture takes a few
+        milliseconds.
+        """
         return tuple(self._scene(session, message) for message in messages)
 
     def _scene(self, session: str, message: Message) -> Scene | None:
-        """The newest picture is described; how it moves is judged over all of the message."""
+        """Describe the message's newest picture, with the motion over all of its pictures."""
         looks = [self._look(session, np.asarray(part.pixels)) for part in message.parts if isinstance(part, ImagePart)]
         return replace(looks[-1].scene, motion=motion(looks)) if looks else None
 

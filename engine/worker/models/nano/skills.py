@@ -1,8 +1,8 @@
-"""Skills that nano has with a client's tools: four of them, which declared tool is one, and its arguments.
+"""nano's four skills with client tools: matches declared tools to skills, and builds their arguments.
 
-The thinker is told the names of the skills that are declared, and calls one as ``timer time=10 minutes``. Here that
-becomes the call of the client's own tool, by the names, types and limits of its JSON schema. A tool that does something
-else, or asks for what no skill can say, is none of them: it is never called. Knows no token and no network.
+The language model knows the declared skills by name and writes calls like ``timer time=10 minutes``. This module turns
+such a call into a call of the client's tool, using the names, types and limits of its JSON schema. A tool that does
+something else, or needs arguments that no skill can provide, is never called.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from engine.worker.models.nano.plain import normalise
 CANNOT_TELL = "I cannot do that. The tool does not take what you asked for."
 
 _Values = Mapping[str, str]
-"""Slot -> the user's words: ``{"time": "10 minutes"}``."""
+"""Argument name to the user's words: ``{"time": "10 minutes"}``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """``things`` and ``verbs`` are the words that a tool's name may be made of, one of ``things`` among them; ``slots``
-    what the thinker can say, and the words by which a property for it is named."""
+    """A kind of tool that nano can call."""
 
     name: str
     things: frozenset[str]
+    """Nouns for a tool's name, which must contain one of them."""
     verbs: frozenset[str]
+    """Other words that the tool's name may contain."""
     slots: Mapping[str, frozenset[str]]
+    """Values that the model can fill in, each with the words that identify a matching property."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -74,7 +76,7 @@ SKILLS = (
 
 
 def declared(tools: Sequence[ToolDefinition]) -> dict[str, ToolDefinition]:
-    """The skills that the tools offer, in the order of SKILLS: skill -> tool."""
+    """Return the tool of each skill that the client has declared, in the order of SKILLS."""
     found: dict[str, ToolDefinition] = {}
     for skill in SKILLS:
         fitting = [tool for tool in tools if _is(skill, tool)]
@@ -84,25 +86,27 @@ def declared(tools: Sequence[ToolDefinition]) -> dict[str, ToolDefinition]:
 
 
 def known(tools: Sequence[ToolDefinition], own: Collection[str]) -> bool:
-    """Whether one of the tools can be called: a skill's, or one that stands in for one of nano's ``own``."""
+    """Return whether nano can call any of the tools, as a skill or in place of one of its ``own`` tools."""
     return bool(declared(tools)) or any(tool.name in own for tool in tools)
 
 
 def skill_of(tool_name: str) -> str:
-    """The skill that a tool of that name would be of, else the name: what a call in the conversation is shown as."""
+    """Return the skill that a tool's name belongs to, or the name itself; used to show past calls to the model."""
     return next((skill.name for skill in SKILLS if _named(skill, tool_name)), tool_name)
 
 
 def parse(call: str) -> tuple[str, dict[str, str]]:
-    """``timer time=10 minutes`` is ("timer", {"time": "10 minutes"})."""
+    """Parse a call: ``timer time=10 minutes`` gives ("timer", {"time": "10 minutes"})."""
     name, *rest = re.split(r"\s+(?=\w+=)", call.strip())
     pairs = (part.split("=", 1) for part in rest)
     return name, {slot: normalise(value) for slot, value in pairs}
 
 
 def arguments(skill_name: str, tool: ToolDefinition, values: _Values) -> dict[str, Any] | None:
-    """Return what the tool is called with; None if it lacks something that it requires, or takes not all that was
-    said."""
+    """Return the tool's arguments.
+
+    Returns None if a required argument is missing, or if the tool does not accept all of the values.
+    """
     skill = next(skill for skill in SKILLS if skill.name == skill_name)
     if not values or any(slot not in skill.slots for slot in values):
         return None
@@ -130,7 +134,7 @@ def _named(skill: Skill, name: str) -> bool:
 
 
 def _split(name: str) -> frozenset[str]:
-    """setTimer, set_timer and set-timer are {"set", "timer"}."""
+    """Split a name into words: setTimer, set_timer and set-timer give {"set", "timer"}."""
     return frozenset(re.findall("[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower()))
 
 
@@ -148,14 +152,14 @@ def _required(tool: ToolDefinition) -> set[str]:
 
 
 def _slot(skill: Skill, name: str, values: _Values) -> str | None:
-    """The slot that fills a property: of those that were said, one whose words are in its name."""
+    """Return the value that fills a property, matched by the words in the property's name."""
     said = [*values, *(["unit"] if "time" in values and "unit" in skill.slots else [])]
     fitting = [slot for slot in said if _split(name) & skill.slots[slot]]
     return fitting[-1] if fitting else None
 
 
 def _value(slot: str, name: str, schema: Mapping[str, Any], values: _Values, beside: bool) -> Any:
-    """The words as the type that the schema asks for; None where that cannot be."""
+    """Convert a value to the schema's type; None if that is impossible."""
     kind, allowed = schema.get("type", "string"), schema.get("enum")
     match slot:
         case "time":
@@ -179,7 +183,7 @@ def _value(slot: str, name: str, schema: Mapping[str, Any], values: _Values, bes
 
 
 def _like(wanted: str | Sequence[str], allowed: Any) -> str | None:
-    """The enumerated word that means the same, without one the first that is wanted."""
+    """Return the enumerated value with the same meaning, or the first wanted word if there is no enumeration."""
     words = (wanted,) if isinstance(wanted, str) else wanted
     if not isinstance(allowed, list):
         return words[0]
@@ -197,7 +201,7 @@ def _within(value: Any, schema: Mapping[str, Any], allowed: Any) -> Any:
 
 
 def _bound(schema: Mapping[str, Any], name: str, value: float) -> float:
-    """A limit of a schema, which is the client's own; what is no number is none."""
+    """Return a limit of the client's schema; an invalid limit is ignored."""
     bound = schema.get(name)
     return bound if isinstance(bound, int | float) and not isinstance(bound, bool) else value
 
@@ -206,7 +210,7 @@ _SECONDS = {"sec": 1, "min": 60, "hou": 3600}
 
 
 def seconds(time: str) -> int | None:
-    """ "10 minutes", "half an hour", "an hour and a half", "2 minutes and 5 seconds" in seconds."""
+    """Convert a duration to seconds, such as "half an hour" or "2 minutes and 5 seconds"."""
     if "quarter of an hour" in time:
         return 900
     total, number, last, half = 0.0, 1.0, 0, False
@@ -223,7 +227,10 @@ def seconds(time: str) -> int | None:
 
 
 def _duration(time: str, name: str, schema: Mapping[str, Any], beside: bool) -> Any:
-    """The time in the unit that the property's name or description tells; as said, if the unit has its own property."""
+    """Convert a duration to the unit named by the property or its description.
+
+    ``beside``: the tool has a separate property for the unit, so the number stays as spoken.
+    """
     kind = schema.get("type", "string")
     if beside:
         said = re.fullmatch(r"(\d+) [a-z]+", time)

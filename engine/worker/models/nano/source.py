@@ -1,4 +1,4 @@
-"""The source-filter synthesizer of nano: F0 and band gains every 10 ms -> sound at 24 kHz. Knows no net, no stage."""
+"""nano's source-filter synthesizer: F0 and band gains every 10 ms to 24 kHz audio."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ HOP = SPEAKER_RATE_HZ // 100
 FFT = 1024
 BANDS = 64
 TRAINED_TOP_HZ = 8000.0
-"""The net was trained on 16 kHz speech; of the octave above it says how much louder than its last band it is."""
+"""Highest frequency of the network's training audio (16 kHz). Above it, it only predicts levels at TOPS_HZ."""
 TOPS_HZ = (8500.0, 9500.0, 10500.0, 11500.0)
 
 
 class ExcitationSource:
-    """Pulses and noise through minimum-phase filters, overlap-added every 10 ms, with everything carried between calls.
+    """Source-filter synthesizer with all state carried between calls.
 
-    A source-filter synthesizer: harmonics in phase (a Dirichlet kernel) and noise, each hop through a filter whose
-    phase follows from its gains by the folded cepstrum. Noise depends on the seed and the sample's index alone.
+    Harmonics in phase (a Dirichlet kernel) and noise pass through minimum-phase filters, derived from their gains with
+    the folded cepstrum, and are overlap-added every 10 ms. The noise depends only on the seed and the sample index.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -37,20 +37,27 @@ class ExcitationSource:
 
     @property
     def frames(self) -> int:
-        """Codec frames that have been rendered."""
+        """Number of codec frames rendered."""
         return round(self._samples / SPEAKER_RATE_HZ / FRAME_S)
 
     def left(self) -> dict[str, Any]:
-        """All that is carried on to the next call, beside the seed."""
+        """Return all state except the seed."""
         return {name: value for name, value in vars(self).items() if name != "_seed"}
 
     def go_on(self, left: dict[str, Any]) -> None:
-        """Go on where another source has ``left`` off."""
+        """Restore the state that ``left`` returned."""
         vars(self).update(left)
 
     def render(self, controls: Floats) -> Floats:
-        """[T, 133] every 10 ms: log F0, 64 harmonic and 64 noise log gains, 0 to 8 kHz, and how much higher both are at
-        `TOPS_HZ` than at 8 kHz -> [T x 240] within -1..1.
+        """Render control values to audio.
+
+        Args:
+            controls: float32 [T, 133], one row per 10 ms: log F0, 64 harmonic and 64 noise log gains from 0 to 8 kHz,
+                and
+                the rise of both from 8 kHz to each of `TOPS_HZ`.
+
+        Returns:
+            float32 [T x 240] samples from -1 to 1.
         """
         hops = len(controls)
         pulses, self._pulses = _halves(self._pulses, self._pulse_train(controls[:, 0]))
@@ -72,7 +79,7 @@ class ExcitationSource:
         return pulses_at(phase % 1, f0_hz)
 
     def _overlap(self, pieces: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Pieces [T, FFT] start one hop apart; what reaches beyond the last hop is carried on."""
+        """Overlap-add pieces [T, FFT] that start one hop apart; carry the tail to the next call."""
         hops, rows = len(pieces), FFT // HOP + 1
         pieces = np.pad(pieces, ((0, 0), (0, rows * HOP - FFT))).reshape(hops, rows, HOP)
         out = np.zeros((hops + rows - 1, HOP))
@@ -84,15 +91,13 @@ class ExcitationSource:
 
 
 def _halves(before: NDArray[np.float64], fresh: NDArray[np.float64]) -> tuple[NDArray[np.complex128], Any]:
-    """Spectra of all windows of two hops that end with a fresh hop, and the last hop."""
+    """Return the spectra of all windows of two hops that end with a new hop, and the last hop."""
     whole = np.concatenate([before, fresh]).reshape(-1, HOP)
     return np.fft.rfft(np.concatenate([whole[:-1], whole[1:]], 1) * _WINDOW, FFT), whole[-1]
 
 
 def pulses_at(phase: NDArray[np.float64], f0_hz: NDArray[np.float64]) -> NDArray[np.float64]:
-    """All harmonics in phase up to 11.7 kHz, scaled as if up to 7.8 kHz they had unit power: what the net was
-    trained with.
-    """
+    """Return all harmonics in phase up to 11.7 kHz, scaled to unit power up to 7.8 kHz as in training."""
     harmonics, trained = np.floor(0.4875 * SPEAKER_RATE_HZ / f0_hz), np.floor(7800 / f0_hz)
     sine = np.sin(np.pi * phase)
     peak = np.abs(sine) < 1e-4
@@ -101,15 +106,16 @@ def pulses_at(phase: NDArray[np.float64], f0_hz: NDArray[np.float64]) -> NDArray
 
 
 def white(seed: np.uint64, begin: int, count: int) -> NDArray[np.float64]:
-    """Uniform white noise by mixing sample indices, with the density per Hz of unit power at 16 kHz."""
+    """Return uniform white noise from hashed sample indices, with the spectral density of unit power at 16 kHz."""
     counters = np.arange(begin, begin + count, dtype=np.uint64) + (seed << np.uint64(32))
     uniform = (mixed(counters * np.uint64(GOLDEN)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return (uniform - 0.5) * np.sqrt(12 * SPEAKER_RATE_HZ / 16000)
 
 
 def response(bands: Floats, rise: Floats) -> NDArray[np.complex128]:
-    """Log band gains [T, 64], and what to add to the last at `TOPS_HZ` [T, 4] -> minimum-phase spectrum [T, 513], by
-    the folded cepstrum.
+    """Return the minimum-phase spectrum [T, 513], computed with the folded cepstrum.
+
+    ``bands`` are log gains [T, 64]; ``rise`` [T, 4] is added to the last band at `TOPS_HZ`.
     """
     points = np.concatenate([bands, bands[:, -1:] + rise], 1)
     log_gain = np.clip(points[:, _BELOW] * (1 - _SHARE) + points[:, _BELOW + 1] * _SHARE, -12, 6)
@@ -117,9 +123,9 @@ def response(bands: Floats, rise: Floats) -> NDArray[np.complex128]:
 
 
 def _bands_of_bins() -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Return for each bin the band below it, and how far it is on the way to the next.
+    """Return, for each bin, the band below it and the fraction of the way to the next band.
 
-    Bands lie evenly on the mel scale from 0 to 8 kHz, then at `TOPS_HZ`; beyond, the last one counts.
+    Bands are evenly spaced in mel from 0 to 8 kHz, then at `TOPS_HZ`. Above these, the last band applies.
     """
     edges_hz = 700 * ((1 + TRAINED_TOP_HZ / 700) ** np.linspace(0, 1, BANDS) - 1)
     points_hz = np.append(edges_hz, TOPS_HZ)

@@ -1,7 +1,7 @@
-"""The talker of nano: text -> spoken letters -> codec frames.
+"""nano's talker stage: text to letters to codec frames.
 
-An encoder over letters gives each a state and a duration; a step with a window of keys and values then speaks one 40 ms
-frame of 8 codes. A letter is spoken once the ten after it are known or the text has ended.
+A text encoder gives each letter a state and a duration. A decoder step then produces one 40 ms frame of 8 codes,
+attending to a window of past frames. A letter is spoken once the ten letters after it are known, or the text has ended.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ from engine.worker.tts.answer_audio import MOST_UNSAID
 LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
 LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
 REACH = 10
-"""Letters that the text encoder looks to either side: those after a letter must be known before it is spoken."""
+"""Letters of context on each side in the text encoder. A letter is spoken once the following ones are known."""
 LAYERS, HEADS, HEAD, RING = 4, 4, 48, 31
-"""The shape of the talker step: layers, heads, their width, and how many frames before the present one it attends
-to."""
+"""Shape of the talker step: layers, heads, head width, and number of past frames it attends to."""
 
 
 @dataclass(slots=True)
 class NanoTalkerState:
-    """One request's speech: letters, where each came from, and the states and end times of those that are encoded."""
+    """State of one request: letters with their source positions, and states and end times of the encoded letters."""
 
     letters: list[int] = field(default_factory=lambda: [0])
     sources: list[int] = field(default_factory=lambda: [0])
@@ -44,12 +43,12 @@ class NanoTalkerState:
     ends_s: list[float] = field(default_factory=list[float])
     complete: bool = False
     frames: int = 0
-    letter: int = 0  # the one spoken last
+    letter: int = 0  # index of the current letter
     latent: Floats = field(default_factory=lambda: np.zeros(LATENT, np.float32))
 
     @property
     def middle_s(self) -> float:
-        """The middle of the next frame decides which letter it speaks."""
+        """Middle of the next frame, which determines its letter."""
         return (self.frames + 0.5) * FRAME_S
 
     @property
@@ -58,29 +57,30 @@ class NanoTalkerState:
 
     @property
     def text_end(self) -> int:
-        """Characters whose sound is over: those of the letters that the next frame has left behind."""
+        """Number of characters that have been fully spoken."""
         over = self.letter
         while over < len(self.ends_s) and self.ends_s[over] < self.middle_s:
             over += 1
-        return self.sources[over - 1] + 1 if over > 1 else 0  # the first letter is the silence before
+        return self.sources[over - 1] + 1 if over > 1 else 0  # the first letter is the leading silence
 
     def hear(self, said: Said) -> None:
         self.letters += [LETTER_INDEX[letter] for letter in said.letters]
         self.sources += said.sources
 
     def undecided(self) -> tuple[int, int]:
-        """The range of letters whose surroundings are known and which are not encoded yet."""
+        """Return the range of letters that can be encoded now."""
         return len(self.ends_s), len(self.letters) if self.complete else max(0, len(self.letters) - REACH)
 
 
 MAX_GUIDANCE = 10.0
 NEGATIVE = "negative"
-"""The role of a companion that does not know the text: guidance goes away from what it would say."""
+"""Role of the companion request without text; classifier-free guidance moves away from its output."""
 
 
 class Talker:
-    """Letters -> codec frames, one a step for every request. A guided one has a companion, which hears the same frames
-    before and no text; the two make one frame of theirs.
+    """Turns letters into codec frames, one per step for every request.
+
+    A guided request has a companion, which has the same past frames but no text. Their outputs combine into one frame.
     """
 
     @classmethod
@@ -101,11 +101,13 @@ class Talker:
         self._rings = np.full((config.slots, LAYERS, 2, HEADS, RING, HEAD), 0, np.float32)
 
     def warm_up(self) -> None:
-        grammar()  # the first number that somebody waits for must not pay for it
+        grammar()  # load the number grammar before the first request
         warm_up(self, self.info.slots, Speller().feed("It is a pleasure to meet you. "))
 
     def open(self, req: StageRequest) -> None:
-        """Begin, or go on behind the frames that a lost replica's state covers: the text is told again."""
+        """Start an answer, or resume after the frames that a lost replica's checkpoint covers; the text is sent
+        again.
+        """
         _check_guidance(req.request)
         voice_of(req.request)
         speech = req.state = NanoTalkerState()
@@ -115,12 +117,12 @@ class Talker:
             self._rings[_slots(req)] = left["rings"]
 
     def _checkpoint(self, req: StageRequest) -> Checkpoint:
-        """Return what the next frame depends on beside the text."""
+        """Return the state that, besides the text, determines the next frame."""
         rings = self._rings[_slots(req)]
         return Checkpoint({"frames": req.state.frames, "latent": req.state.latent, "rings": rings})
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """Text -> letters to say; the last row is what `flush` gives."""
+        """Yield the letters to speak; the last item is the speller's rest."""
         speller = Speller()
         unsaid = 0
         async for chunk in inputs:
@@ -154,7 +156,7 @@ class Talker:
         return [failed.get(req.slot, given.get(req.slot, [])) for req in reqs]
 
     def _read(self, req: StageRequest) -> None:
-        """Take the rows, then encode every letter that has become decidable."""
+        """Take the pending letters, and encode every letter whose context is complete."""
         speech: NanoTalkerState = req.state
         while req.pending:
             speech.hear(req.pending.popleft())
@@ -176,7 +178,7 @@ class Talker:
         speech.ends_s += (last_s + np.cumsum(_seconds(duration[0, part]) / req.request.speed)).tolist()
 
     def _speak(self, reqs: Sequence[StageRequest]) -> NDArray[np.int64]:
-        """One frame for each request of the main role -> codes [requests, 8]; keys and values go to their rings."""
+        """Return one frame of codes [requests, 8] per main request, and store the new keys and values."""
         slots, inputs = self._inputs(reqs)
         codes, latents, new = run(self._frame, ("codes", "latent", "new"), inputs)
         self._rings[slots, :, :, :, inputs["position"] % RING] = new
@@ -186,8 +188,7 @@ class Talker:
         return codes[: len(reqs)]
 
     def _inputs(self, reqs: Sequence[StageRequest]) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
-        """A row for each request, and behind these one for each companion: without text, and its main one's partner.
-        The rows' slots, and what the network takes."""
+        """Return slots and network inputs: a row per request, then a row without text for each companion."""
         count, guided = len(reqs), [index for index, req in enumerate(reqs) if NEGATIVE in req.roles]
         order = [*range(count), *guided]
         speeches: list[NanoTalkerState] = [req.state for req in reqs]
@@ -217,24 +218,24 @@ class Talker:
 
 
 def _most(request: Request) -> int:
-    """The most frames of an answer."""
+    """Return the maximum number of frames of an answer."""
     return frames_of(request.max_audio_s, FRAME_S)
 
 
 def _seconds(duration: Floats) -> NDArray[np.float64]:
-    """The encoder's log seconds and logit of being spoken [L, 2] -> seconds [L]."""
+    """Convert the encoder's output [L, 2] (log seconds, logit of being spoken) to seconds [L]."""
     return np.where(duration[:, 1] > 0, np.exp(duration[:, 0].astype(np.float64)), 0.0)
 
 
 def _advanced(speech: NanoTalkerState) -> Floats:
-    """Move to the letter under the middle of the next frame -> its state."""
+    """Move to the letter at the middle of the next frame, and return its state."""
     while speech.ends_s[speech.letter] < speech.middle_s:
         speech.letter += 1
     return speech.states[speech.letter]
 
 
 def _positions(speech: NanoTalkerState) -> list[float]:
-    """Return where in its letter the next frame stands, as six features."""
+    """Return the next frame's position within its letter as six features."""
     middle = speech.middle_s
     begin, end = (speech.ends_s[speech.letter - 1] if speech.letter else 0.0), speech.ends_s[speech.letter]
     length = max(end - begin, 0.005)
@@ -249,11 +250,11 @@ def _slots(req: StageRequest) -> list[int]:
 
 
 def _check_guidance(request: Request) -> None:
-    """Raises RequestError for roles and scales that mean nothing here."""
+    """Raise RequestError for unsupported roles and guidance scales."""
     roles, guidance = request.roles, request.sampling.guidance
     if set(roles) - {"main", NEGATIVE}:
-        raise RequestError(f"nano's talker knows the roles main and {NEGATIVE}, not {', '.join(roles)!a:.100}")
+        raise RequestError(f"nano's talker supports the roles main and {NEGATIVE}, not {', '.join(roles)!a:.100}")
     if guidance != 1 and NEGATIVE not in roles:
         raise RequestError(f"guidance of {guidance:g} needs the role {NEGATIVE} in addition to main")
     if not 0 <= guidance <= MAX_GUIDANCE:
-        raise RequestError(f"guidance: must be between 0 and {MAX_GUIDANCE:g}, not {guidance:g}")
+        raise RequestError(f"guidance must be from 0 to {MAX_GUIDANCE:g} (got {guidance:g})")

@@ -1,10 +1,8 @@
-"""The thinker of nano: the stage that turns what was heard, typed and seen into words and tool calls.
+"""nano's thinker stage: turns speech, text and pictures into an answer or tool calls.
 
-A small network reads the conversation (``tokens``) and writes what to say, in sayings and by pointing at the user's
-words, or which tool to call: one of the client's (``skills``), or one of nano's own (``own``), whose words are then
-said as they stand. It was trained on templated dialogues (engine/training/nano); it converses about nothing else.
-
-It knows no audio, no socket and no other stage.
+A small network reads the conversation (``tokens``). It writes fixed sentences, points to the user's words, or calls a
+tool: one of the client's (``skills``), or one of nano's own (``own``), whose result is spoken unchanged. It was trained
+on templated dialogues (engine/training/nano) and cannot hold a free conversation.
 """
 
 from __future__ import annotations
@@ -70,78 +68,76 @@ from engine.worker.stage import StageConfig, check_length, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
 PIECE = 128
-"""The most ids that one step prefills for a request: about 10 ms."""
+"""Maximum tokens that one step prefills per request, about 10 ms."""
 REMEMBER_MB = 64
-"""Megabytes for what was computed for sessions that may go on, unless the options say otherwise: a full conversation
-takes 2."""
+"""Default size in MB of the cache of computed sessions (option ``remember_mb``). A full conversation takes 2 MB."""
 TEMPERATURE, TOP_P = 0.7, 0.9
-"""The values where a request leaves them open. A word that the model is sure of is then certain; coins still fall both
-ways."""
+"""Defaults for values that the request leaves open. A confident word is then certain, but coin tosses stay random."""
 COMPARED = 2
-"""The newest turns with pictures that are looked at: one is asked about, and what has changed since another."""
+"""Number of latest turns with pictures to look at: the current one, and one to compare it with."""
 MOST_CHARACTERS = 200_000
-"""The most characters of a conversation, instructions aside (they are not read): hundreds of times the context. To read
-more takes longer than a worker may be silent."""
+"""Maximum characters of a conversation without instructions, hundreds of times the context. Reading more would take
+longer than the watchdog allows.
+"""
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
 
 
 @dataclass(slots=True)
 class NanoThinkerState:
-    """One answer on its way.
-
-    ``pending`` ids go into the network next; ``words`` are those that the user spoke; ``script`` is text to be spoken
-    as it stands, with the ids that it stands for in the conversation. Of the
-    ``output_ids`` ``num_sent`` have been passed on, of their text ``num_sent_characters``.
-    """
+    """State of one answer."""
 
     pending: list[int] = field(default_factory=list[int])
+    """Tokens that go into the network next."""
     prompt: list[int] = field(default_factory=list[int])
     words: Sequence[str] = ()
+    """The user's words, which the answer can point to."""
     view: own.View = field(default_factory=own.View)
     script: deque[tuple[str, list[int]]] = field(default_factory=deque[tuple[str, list[int]]])
+    """Words to speak unchanged, with the tokens that represent them in the conversation."""
     output_ids: list[int] = field(default_factory=list[int])
     skills: Mapping[str, ToolDefinition] = field(default_factory=dict[str, ToolDefinition])
     num_sent_characters: int = 0
     num_sent: int = 0
+    """Number of ``output_ids`` whose text has been sent."""
     num_computed_tokens: int = 0
     num_output_tokens: int = 0
     certainty: float = 1.0
-    """The least probability of a token that was drawn, with the others that would have said the same."""
+    """Lowest probability of a drawn token, including its synonyms."""
     held: list[Chunk] = field(default_factory=list[Chunk])
-    """Chunks of an answer that may still be declined."""
+    """Chunks held back because the answer may still be declined."""
     judged: bool = False
-    """Whether the answer was found good enough to be given."""
+    """Whether the answer has been accepted."""
     conv_states: list[tuple[int, NDArray[np.float32]]] = field(default_factory=list[tuple[int, NDArray[np.float32]]])
-    """Positions from which a later request can go on: how many, and what the convolutions remembered there."""
+    """Positions from which a later request can continue, each with its convolution state."""
 
 
 class Looking(Protocol):
-    """The source of pictures' scenes: ``Sight``, or a script in its place."""
+    """Source of scene descriptions, such as ``Sight``."""
 
     def scenes(self, session: str, messages: Sequence[Message]) -> tuple[Scene | None, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sensed:
-    """The stage's row: the ``transcript`` (None: nothing was spoken, "": it was not understood), and what was seen.
-
-    ``messages`` is the conversation, ``scenes`` are the newest of what it shows, oldest first. ``reply`` is what to say
-    at once, "" where the thinker is to answer.
-    """
+    """Input of the stage: what was said, typed and shown."""
 
     transcript: str | None
+    """The transcript; None if nothing was spoken, "" if it was not understood."""
     messages: tuple[Message, ...]
+    """The conversation."""
     scenes: tuple[Scene, ...]
+    """Scenes of the newest pictures, oldest first."""
     reply: str = ""
+    """A reply to give immediately, or "" if the network should answer."""
 
 
 class Thinker:
-    """The stage: a row is what was heard and seen; out go words, tool calls and the usage."""
+    """The thinker stage: emits text, tool calls and usage."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        # A word and its mark are two tokens, but a word that is not known has a token a letter; speech counts as its
-        # words, a picture is one mark. No instructions.
+        # A word takes two tokens (its marker and itself); an unknown word takes one per letter. Speech counts by its
+        # words, a picture takes one token, and instructions are ignored.
         cost = TokenCost(character=0.6, instruction=0.0, audio_s=10.0, image=1.0, message=3.0)
         return StageInfo(
             takes=kinds(Transcript),
@@ -181,14 +177,14 @@ class Thinker:
         req.state = NanoThinkerState()
 
     async def prepare(self, request: core.Request) -> None:
-        """Look at what the user shows while they speak: a picture that was looked at costs the answer no time."""
+        """Analyse the user's pictures while they speak, which saves time when the answer starts."""
         await self._scenes(request.session, joined(request.messages))
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """One row, once the user has finished; pictures are looked at beside the step loop while they speak."""
+        """Yield one item once the user has finished. Pictures are analysed in a thread while the user speaks."""
         check_length([message for message in req.request.messages if message.role != "system"], MOST_CHARACTERS)
         if self._may_decline and answers_strange_tool(req.request):
-            raise Declined("nano does not know what to say about the result of that tool.")
+            raise Declined("nano cannot interpret the result of that tool.")
         messages = joined(req.request.messages)
         scenes = await self._scenes(req.request.session, messages)
         transcript = UserTranscript("") if req.request.hears else None
@@ -208,7 +204,7 @@ class Thinker:
         return tuple(scene for scene in found if scene is not None)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
-        """One decode step of all requests together, or one piece of prefill for those that have just begun."""
+        """Run one decode step of all requests together, and one piece of prefill for each new request."""
         results: dict[int, list[Chunk] | EngineError] = {}
         for req in reqs:
             if req.pending and (error := guarded(self, req, self._begin, req.pending.popleft())):
@@ -225,7 +221,7 @@ class Thinker:
         return [self._judged(req, one) for req, one in zip(reqs, given, strict=True)] if self._may_decline else given
 
     def _judged(self, req: StageRequest, given: list[Chunk] | EngineError) -> list[Chunk] | EngineError:
-        """Hold an answer back until all of it is known, and decline it if another model should give it."""
+        """Hold an answer back until it is complete enough to judge, and decline it if another model should answer."""
         thought: NanoThinkerState = req.state
         if thought.judged or isinstance(given, EngineError):
             return given
@@ -239,13 +235,13 @@ class Thinker:
         return thought.held
 
     def _begin(self, req: StageRequest, sensed: Sensed) -> EngineError | None:
-        """Find what to say, or to think about. Returns why, where a tool must be called and none can be."""
+        """Set up the answer. Returns an error if a tool call is required but impossible."""
         req.needs_input = False
         messages, transcript = sensed.messages, sensed.transcript
         if req.request.must_call and (transcript == "" or sensed.reply):
-            return _uncalled(req, "nano did not understand what was said")
+            return _uncalled(req, "nano did not understand the speech")
         if req.request.must_call and not known(req.request.offers, own.TOOLS):
-            return _uncalled(req, "nano does not know how to use any of those tools")
+            return _uncalled(req, "nano cannot use any of these tools")
         if sensed.reply:
             _say(req.state, sensed.reply)
         else:
@@ -265,7 +261,7 @@ class Thinker:
         )
 
     def _recall(self, req: StageRequest) -> None:
-        """Take over what is known of the prompt; its last id at least goes through the network for its logits."""
+        """Reuse a cached prefix of the prompt. At least the last token is computed, to get its logits."""
         thought: NanoThinkerState = req.state
         found = self.prefixes.find(req.request.session, thought.prompt)
         if found is not None:
@@ -278,7 +274,7 @@ class Thinker:
         thought.pending = thought.prompt[thought.num_computed_tokens :]
 
     def _remember(self, req: StageRequest) -> None:
-        """Keep what the network has been fed for the session's next request."""
+        """Cache the computed state for the session's next request."""
         thought: NanoThinkerState = req.state
         thought.conv_states = [*thought.conv_states, (thought.num_computed_tokens, self._net.conv_state(req.slot))]
         prefix = self._net.prefix_kv(req.slot, thought.num_computed_tokens, thought.conv_states)
@@ -305,7 +301,7 @@ class Thinker:
         return [*chunks, *_finish(req, "length")] if full and thought.pending and not req.done else chunks
 
     def _take(self, req: StageRequest, drawn: int) -> list[Chunk] | EngineError:
-        """Act on a drawn id: what is to be said is passed on at once, a tool is called when the call is whole."""
+        """Handle a drawn token: send its text immediately, or call a tool once the call is complete."""
         thought: NanoThinkerState = req.state
         thought.pending = [drawn]
         if req.request.must_call and not thought.output_ids and drawn != TOOL:
@@ -319,9 +315,9 @@ class Thinker:
         return self._call(req, call_text(thought.output_ids[thought.output_ids.index(TOOL) + 1 :], thought.words))
 
     def _call(self, req: StageRequest, call: str) -> list[Chunk] | EngineError:
-        """Hand the call to a client that declared the tool; else it is one of nano's own, or there is none.
+        """Call the client's tool if it declared one; otherwise nano's own tool, or say that there is none.
 
-        Where a call is all that will do, one that can't be made is an error.
+        If the request requires a call and it cannot be made, return an error.
         """
         thought: NanoThinkerState = req.state
         name, values = parse(call)
@@ -336,21 +332,21 @@ class Thinker:
         return _say(thought, NO_TOOL) if text is None else _say(thought, text, [*thought.output_ids, END])
 
 
-_UNFIT = "nano cannot fill a tool's arguments from what was asked"
+_UNFIT = "nano cannot fill in a tool's arguments from the request"
 
 
 def _uncalled(req: StageRequest, why: str) -> RequestError:
-    return RequestError(f"tool_choice: {req.request.tool_choice!r} asks for a call, and {why}.")
+    return RequestError(f"tool_choice: {req.request.tool_choice!r} requires a tool call, but {why}.")
 
 
 def _called(req: StageRequest, name: str, filled: dict[str, Any]) -> list[Chunk]:
-    """The call of the client's tool ends the answer."""
+    """Return the client's tool call, which ends the answer."""
     req.state.output_ids = []
     return [ToolCall(f"call_{req.request.id}", name, json.dumps(filled)), *_finish(req, "tool")]
 
 
 def _say(thought: NanoThinkerState, text: str, ids: Sequence[int] = ()) -> list[Chunk]:
-    """The text as it stands, in place of an answer; in the conversation ``ids`` stand for it, if there are any."""
+    """Speak a text unchanged as the answer; ``ids`` represent it in the conversation."""
     words = re.findall(r"\S+\s*", text)
     thought.output_ids = []
     thought.pending = []
@@ -359,8 +355,7 @@ def _say(thought: NanoThinkerState, text: str, ids: Sequence[int] = ()) -> list[
 
 
 def _counted(req: StageRequest, texts: list[Text]) -> list[Chunk]:
-    """Return what is passed on, as far as the request allows: each of its words is a token, whatever it was drawn
-    as."""
+    """Return the text to send, limited to the request's maximum. Each word counts as one token."""
     thought: NanoThinkerState = req.state
     words = re.findall(r"\s*\S+", "".join(one.text for one in texts))
     over = thought.num_output_tokens + len(words) - 1 - req.request.max_text_tokens
@@ -372,7 +367,7 @@ def _counted(req: StageRequest, texts: list[Text]) -> list[Chunk]:
 
 
 def _flush(thought: NanoThinkerState) -> list[Text]:
-    """The text that has become whole since the last time."""
+    """Return the text that is new since the last call."""
     text = shown(thought.output_ids, thought.words)[thought.num_sent_characters :]
     if not text:
         return []
@@ -391,7 +386,7 @@ def _finish(req: StageRequest, why: Finish) -> list[Chunk]:
 
 
 def _recite(req: StageRequest) -> list[Chunk]:
-    """The next word of a text that is spoken as it stands."""
+    """Return the next word of a text that is spoken unchanged."""
     thought: NanoThinkerState = req.state
     if not thought.script:
         return _finish(req, "stop")
@@ -404,7 +399,10 @@ def _recite(req: StageRequest) -> list[Chunk]:
 
 
 def _allowed(thought: NanoThinkerState) -> NDArray[np.bool_]:
-    """Return how the network may go on: a call has known words, any other answer sayings, and both the user's words."""
+    """Return the mask of allowed next tokens.
+
+    A tool call consists of known words, any other answer of sayings; both may point to the user's words.
+    """
     allowed = np.zeros(VOCABULARY, bool)
     last = thought.output_ids[-1] if thought.output_ids else END
     allowed[WORD : WORD + min(len(thought.words), WORDS)] = True

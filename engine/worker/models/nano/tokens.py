@@ -1,12 +1,11 @@
-"""The thinker's tokens: how a conversation is written for it, and how what it writes is read.
+"""Tokenization of nano's language model: encodes a conversation, and decodes the model's output.
 
-A user's word is two tokens: a mark that says which word of the turn it is, and the word itself. Words that the thinker
-does not know (``words.txt`` has those it does) are spelled after their mark instead. In an answer a mark means the
-user's word, so that repeating is pointing (pointer networks, arXiv:1506.03134). The rest of an answer are sayings of
-one token each, or a call: TOOL, then known words and marks. No user's text can become a mark, a saying or a call.
+A user's word takes two tokens: a marker with its position in the turn, and the word itself. Words outside of
+``words.txt`` are spelled after their marker. In an answer, a marker stands for the user's word, so repeating is
+pointing (pointer networks, arXiv:1506.03134). The rest of an answer consists of sayings of one token each, or of a
+call: TOOL, then known words and markers. A user's text can never become a marker, a saying or a call.
 
-What users say is folded to plain words first (``normalise``): one form for typed and for heard requests. Knows no
-network and no stage.
+User text is normalized first (``normalise``), so that typed and spoken requests look alike.
 """
 
 from __future__ import annotations
@@ -25,19 +24,20 @@ from engine.worker.models.nano.sayings import SAYINGS
 from engine.worker.models.nano.skills import skill_of
 
 CONTEXT = 512
-"""Positions of one conversation, prompt and answer together."""
+"""Maximum positions of a conversation, prompt and answer together."""
 ANSWER_ROOM = 64
-"""Positions kept free for the answer."""
+"""Positions reserved for the answer."""
 TURN = 224
-"""The most that one turn of the user, or a tool's result, may take."""
+"""Maximum tokens of one user turn or tool result."""
 USER, BOT, END, TOOL, RESULT, UNHEARD, IMAGE, TOOLS, SAID, TO = range(128, 138)
-"""Marks: who speaks, where an answer ends, a call, what a tool returned, unintelligible speech, a picture, the skills
-that the client has declared tools for, an earlier answer of which only the text is known, and between two of the user's
-words all that stand between them; with none behind it, up to the last."""
+"""Special tokens: user turn, nano's turn, end of answer, tool call, tool result, unintelligible speech, picture,
+declared skills, an earlier answer known only as text, and a range of the user's words: all words between the two
+neighbouring markers, or to the end if no marker follows.
+"""
 WORD, WORDS = 138, 32
-"""The first of the marks of the user's words, and how many words have one."""
+"""First marker of the user's words, and the number of markers."""
 KNOWN = WORD + WORDS
-"""The first of the known words."""
+"""First known word."""
 
 
 @cache
@@ -46,10 +46,10 @@ def known_words() -> tuple[str, ...]:
 
 
 SAYING = KNOWN + len(known_words())
-"""The first of the SAYINGS."""
+"""First of the SAYINGS."""
 VOCABULARY = SAYING + len(SAYINGS)
 TOKENIZER = f"nano:{hashlib.sha256(repr((SAYING, known_words(), SAYINGS)).encode()).hexdigest()[:16]}"
-"""The name of these tokens: another one where a word or a saying is."""
+"""Name of this tokenizer; it changes with any word or saying."""
 
 
 @cache
@@ -58,10 +58,10 @@ def _number() -> dict[str, int]:
 
 
 def prompt_ids(messages: Sequence[Message], transcript: str | None = None, skills: Iterable[str] = ()) -> list[int]:
-    """The conversation as ids, ending with BOT: the declared skills, then the newest turns that leave ANSWER_ROOM.
+    """Encode a conversation, ending with BOT: the declared skills, then the newest turns that leave ANSWER_ROOM.
 
-    ``transcript`` is what the last user's speech was understood as ("" if not at all). System messages are left out:
-    nano cannot follow instructions.
+    ``transcript`` is the recognized text of the last user speech ("" if not understood). System messages are left out,
+    because nano cannot follow instructions.
     """
     turns: list[list[list[int]]] = [[[]]]
     for message in messages:
@@ -81,17 +81,17 @@ def prompt_ids(messages: Sequence[Message], transcript: str | None = None, skill
 
 
 def _newest(turn: list[list[int]], room: int) -> list[int]:
-    """The user's words, and of the calls, results and answers behind them the newest that fit ``room`` together."""
+    """Return the user's words, and the newest calls, results and answers of the turn that fit into ``room``."""
     held = accumulate(map(len, reversed(turn[1:])), initial=len(turn[0]))
     first = len(turn) + 1 - sum(length <= room for length in held)
     return [*turn[0], *chain.from_iterable(turn[first:])]
 
 
 def _window(turns: list[list[int]], room: int) -> list[list[int]]:
-    """The newest turns that fit ``room``.
+    """Return the newest turns that fit into ``room``.
 
-    Where they get too long, a third of the room is made free at once: the window's beginning, and with it what is
-    known of it, then stays for some turns.
+    If they are too long, a third of the room is freed at once. The start of the window, and so its cached prefix, then
+    stays the same for some turns.
     """
     first, held = 0, 0
     for n, turn in enumerate(turns):
@@ -104,15 +104,15 @@ def _window(turns: list[list[int]], room: int) -> list[list[int]]:
 
 
 def tools_ids(skills: Iterable[str]) -> list[int]:
-    """The beginning of a conversation whose client has declared tools for these skills; none of them: nothing."""
+    """Return the tokens that declare the client's skills; empty without skills."""
     names = [i for skill in skills for i in word_ids(skill)]
     return [TOOLS, *names] if names else []
 
 
 def user_ids(text: str, picture: bool = False, spelled: frozenset[int] = frozenset()) -> list[int]:
-    """A user's turn up to the mark where the answer begins; no words and no picture are unheard speech.
+    """Encode a user turn up to BOT; without words or a picture it is unintelligible speech.
 
-    ``spelled`` are words, by their number, whose letters are given although they are known.
+    ``spelled`` are indices of words that are spelled although they are known.
     """
     content = [IMAGE] * picture
     for number, word in enumerate(normalise(text).split()):
@@ -124,23 +124,23 @@ def user_ids(text: str, picture: bool = False, spelled: frozenset[int] = frozens
 
 
 def word_ids(word: str) -> list[int]:
-    """A known word's token; the letters of another."""
+    """Return the token of a known word, or the letters of another."""
     found = _number().get(folded(word))
     return letters(word) if found is None else [found]
 
 
 def folded(word: str) -> str:
-    """A word as the known ones are written."""
+    """Return a word in the form of the known words."""
     return word.lower().strip('.,!?"')
 
 
 def letters(text: str) -> list[int]:
-    """One id a character; what is not ASCII is dropped, so text never becomes a mark."""
+    """Return one token per character; non-ASCII characters are dropped, so text never becomes a marker."""
     return [code for code in map(ord, text) if code < 128]
 
 
 def user_words(messages: Sequence[Message], transcript: str | None = None) -> list[str]:
-    """The words that an answer can point at, without quotation marks."""
+    """Return the words that an answer can point to, without quotation marks."""
     asked = [message for message in messages if message.role == "user"][-1:]
     if transcript is not None and messages and messages[-1].role != "user":
         asked = []
@@ -149,26 +149,28 @@ def user_words(messages: Sequence[Message], transcript: str | None = None) -> li
 
 
 def result_ids(output: str) -> list[int]:
-    """A tool's result, JSON reduced to its values, up to the mark where the answer begins."""
+    """Encode a tool result, with JSON reduced to its values, up to BOT."""
     words = [i for word in plain_text(output).split() for i in (*word_ids(word), ord(" "))]
     return [RESULT, *words[:TURN], BOT]
 
 
 def plain_text(output: str) -> str:
-    """Return a tool's result as plain text: of JSON the values, 120 characters at most."""
+    """Return a tool result as plain text of at most 120 characters; JSON is reduced to its values."""
     values = re.sub(r'"\w+"\s*:|[{}\[\]"]', " ", ascii_text(output))
     return " ".join(values.split()).replace(" ,", ",")[:120]
 
 
 def said_ids(text: str) -> list[int]:
-    """An earlier answer of which only the text is known: the saying that it is, or its first words."""
+    """Encode an earlier answer that is known only as text: as its saying, or its first words."""
     if text in SAYINGS:
         return [SAYING + SAYINGS.index(text)]
     return [SAID, *(i for word in normalise(text).split()[:12] for i in (*word_ids(word)[:12], ord(" ")))]
 
 
 def call_ids(call: str) -> list[int]:
-    """A call, ``calc it plus \\ue002``, as ids: a word of the private use area is the mark of that word of the user."""
+    """Encode a call such as ``calc it plus \\ue002``; a private-use character stands for a marker of the user's
+    words.
+    """
     ids: list[int] = [TOOL]
     for word in call.split():
         number = ord(word[0]) - PRIVATE
@@ -177,16 +179,16 @@ def call_ids(call: str) -> list[int]:
 
 
 PRIVATE = 0xE000
-"""The first of two characters that stand, in texts that are trained on, for the marks of the user's words."""
+"""First of the private-use characters that stand for markers in training texts."""
 
 
 def call_text(ids: Sequence[int], words: Sequence[str]) -> str:
-    """A call's ids, TOOL left out, as text."""
+    """Decode a call's tokens (without TOOL) to text."""
     return " ".join(filter(None, (_text(i, words) for i in ids)))
 
 
 def shown(ids: Sequence[int], words: Sequence[str] = ()) -> str:
-    """The text of an answer's ids: sayings, and the user's ``words`` for marks; calls are left out."""
+    """Decode an answer's tokens: sayings, and the user's ``words`` for markers. Calls are left out."""
     parts, silent, first = list[str](), False, -1
     for i, after in pairwise((*ids, END)):
         silent = i == TOOL or (silent and i not in (BOT, END))
@@ -195,7 +197,7 @@ def shown(ids: Sequence[int], words: Sequence[str] = ()) -> str:
         if i == TO:
             last = after - WORD if WORD <= after < KNOWN else len(words)
             parts += words[first + 1 : last]
-        elif i - WORD != first:  # from a word to itself is that word
+        elif i - WORD != first:  # a range from a word to itself is just that word
             parts.append(_text(i, words))
         first = i - WORD if WORD <= i < KNOWN else first
     return " ".join(filter(None, parts))

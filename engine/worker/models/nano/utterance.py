@@ -1,9 +1,9 @@
-"""One speaker's utterance, out of all that a microphone gave: the voice, with a little of what lies around it.
+"""Extracts one speaker's utterance from the microphone audio: the voice, with little silence around it.
 
-Silence before, between and behind the words is left out as it comes, however much of it there is, so that the ears take
-no mean, no noise and no word from it. A voice is recognised by its level alone, against the loudest so far. What was
-taken for a voice before somebody spoke much louder, such as a breath, is left out afterwards. In the rest of a long
-pause a noise is no louder than beneath the words. Knows no word and no decoder.
+Silence before, between and after the words is dropped as it arrives, so that it affects neither the cepstral mean nor
+the noise estimate, and the decoder finds no words in it. A voice is detected by level alone, relative to the loudest so
+far. Softer sounds before it, such as a breath, are removed once the voice gets much louder. In what remains of a long
+pause, noise is reduced to the level beneath the words.
 """
 
 from __future__ import annotations
@@ -19,70 +19,71 @@ from numpy.typing import NDArray
 from engine.core import MIC_RATE_HZ, Pcm
 from engine.worker.models.nano.hush import QUANTILE
 
-FRAME = MIC_RATE_HZ // 50  # loudness is judged every 20 ms
+FRAME = MIC_RATE_HZ // 50  # 20 ms, the unit of the level measurement
 LONGEST = 30 * MIC_RATE_HZ  # samples; no request is longer
-QUIET = 60.0  # no voice is softer (root mean square of int16)
-HISS = 4.0  # is added to every sample: digital silence has no cepstrum
-OVER_NOISE = 1.5  # a voice is 3.5 dB louder than the noise beneath it
-ENOUGH = 25  # frames before the noise beneath is known
-SOFTEST = 20.0  # a voice ends where it falls 26 dB beneath its loudest
-CLEAR = 8.0  # each word has something within 18 dB of the loudest
-LASTS = 3  # frames in a row: a click is shorter
-BEFORE, AFTER = 15, 25  # frames that are kept around clear sound: words begin and end softly
-AHEAD = 5  # frames of silence ahead of a voice that is there from the first sample, as where a key is held: the search
-# mishears the first word of a request that begins without any
-GAP_BEFORE, GAP_AFTER = 5, 10  # the same in a long pause between words, at most:
-GAP = 3  # so many where nothing there is louder than the rest of the pause
-WORTH = 25  # frames: to leave out fewer afterwards is not worth another search
-FIRST = MIC_RATE_HZ // 2  # the voice must reach so far for a first mean
-GROWTH = 2.0  # the search starts over when the voice has grown by this since the mean was taken
-NOISY_DB = 25.0  # where the voice is less far above the noise, a mean of all that was said is worth another search:
-NOISY_GROWTH = 1.1  # once the user may have finished; else that search would only come between them and the answer
-PAUSE = MIC_RATE_HZ * 80 // 1000  # quiet for so long, the user may have finished
-MEAN_REACH = MIC_RATE_HZ * 28 // 10  # from 3 s on pocketsphinx itself moves the mean
+QUIET = 60.0  # minimum level of a voice (root mean square of int16)
+HISS = 4.0  # noise added to every sample, because digital silence has no cepstrum
+OVER_NOISE = 1.5  # a voice is at least 3.5 dB above the noise
+ENOUGH = 25  # minimum frames to estimate the noise
+SOFTEST = 20.0  # a voice ends 26 dB below its loudest part
+CLEAR = 8.0  # each word has a part within 18 dB of the loudest
+LASTS = 3  # minimum consecutive frames of a voice; a click is shorter
+BEFORE, AFTER = 15, 25  # frames kept around clear speech, for soft word edges
+AHEAD = 5  # frames of silence inserted before a voice that starts at the first sample (push-to-talk)
+# Without them, the search mishears the first word.
+GAP_BEFORE, GAP_AFTER = 5, 10  # maximum frames kept before and after the words around a long pause
+GAP = 3  # minimum frames kept there
+WORTH = 25  # minimum frames whose removal is worth a new search
+FIRST = MIC_RATE_HZ // 2  # samples of voice needed for the first mean
+GROWTH = 2.0  # growth of the voice after which the search restarts with a new mean
+# Below NOISY_DB, a mean of the whole utterance is worth a restart once the user may have finished.
+NOISY_DB = 25.0
+NOISY_GROWTH = 1.1
+PAUSE = MIC_RATE_HZ * 80 // 1000  # silence after which the user may have finished
+MEAN_REACH = MIC_RATE_HZ * 28 // 10  # from 3 s on, pocketsphinx updates the mean itself
 
 _HISS = np.random.default_rng(0).normal(0, HISS, LONGEST + FRAME).astype(np.int32)
 
 
 class NanoUtterance:
-    """One turn as it comes. Positions count the samples that are kept; how the pieces were cut changes nothing."""
+    """One turn as it arrives. Positions count kept samples. The result does not depend on how the audio is cut."""
 
     def __init__(self) -> None:
         self.voice_end = 0
-        """The sample where the voice was last heard."""
+        """Sample at which the voice was last heard."""
         self.basis = 0
-        """The sample where it ended when a search was last to start over; 0: there is nothing to search yet."""
+        """Sample at which the voice ended at the last restart; 0 if there is nothing to search yet."""
         self.stale = False
-        """Whether a search is to start over from the first sample: much was added since, or something left out."""
+        """Whether the search must restart from the first sample, because much was added or some was removed."""
         self._frames: list[Pcm] = []
-        self._levels: list[float] = []  # root mean square of every frame that is kept
-        self._ranked: list[float] = []  # the same, the softest first
+        self._levels: list[float] = []  # root mean square of every kept frame
+        self._ranked: list[float] = []  # the same, sorted
         silence = [(np.zeros(FRAME, np.int16), HISS)] * AHEAD
-        self._recent: deque[tuple[Pcm, float]] = deque(silence, BEFORE + LASTS)  # kept once a voice turns out to begin
-        self._rest: Pcm = np.empty(0, np.int16)  # less than a frame
+        self._recent: deque[tuple[Pcm, float]] = deque(silence, BEFORE + LASTS)  # kept once a voice begins
+        self._rest: Pcm = np.empty(0, np.int16)  # incomplete frame
         self._last = deque([0.0] * LASTS, LASTS)  # levels of the latest frames
-        self._loudest = 0.0  # level that lasted
-        self._clear = 0  # frames in a row, up to now, that are clearly a voice
-        self._behind = AFTER + 1  # frames since the last of these
-        self._apart = 0  # frames kept ahead of the last long pause
-        self._between = 0.0  # the level of the noise in this pause, in frames that are in neither end of it
-        self._forgotten = 0.0  # the level of the noise more than LONGEST ago
+        self._loudest = 0.0  # highest sustained level
+        self._clear = 0  # consecutive frames of clear voice up to now
+        self._behind = AFTER + 1  # frames since the last clear voice
+        self._apart = 0  # frames kept before the last long pause
+        self._between = 0.0  # noise level in the middle of the current pause
+        self._forgotten = 0.0  # level of audio that exceeded LONGEST and was dropped
 
     def __len__(self) -> int:
         return (len(self._frames) - 1) * FRAME + len(self._frames[-1]) if self._frames else 0
 
     @property
     def too_long(self) -> bool:
-        """Whether there is more speech than in any request."""
+        """Whether there is more speech than any request has."""
         return self._forgotten > self._loudest / CLEAR
 
     @property
     def clear_db(self) -> float:
-        """Return how far the voice is above what lies beneath it."""
+        """Level of the voice above the noise, in dB."""
         return 20 * math.log10(max(self._quantile(0.9), 1.0) / max(self._floor, 1.0))
 
     def pcm(self, start: int = 0, end: int | None = None) -> Pcm:
-        """int16: the samples that are kept."""
+        """Return the kept samples as int16."""
         end = len(self) if end is None else min(end, len(self))
         first = start // FRAME
         frames = self._frames[first : -(-end // FRAME)]
@@ -90,7 +91,7 @@ class NanoUtterance:
         return np.clip(kept + _HISS[start:end], -32768, 32767).astype(np.int16)
 
     def push(self, pcm: Pcm) -> None:
-        """Hear int16 [n]."""
+        """Add int16 [n] samples."""
         fresh = np.concatenate([self._rest, pcm])
         whole = len(fresh) // FRAME * FRAME
         self._rest = fresh[whole:].copy()
@@ -99,28 +100,28 @@ class NanoUtterance:
             self._hear(frame.copy(), float(level))
 
     def end(self) -> None:
-        """Nothing follows. May be called twice."""
+        """Mark the end of the audio. May be called twice."""
         rest = self._rest
         self._rest = self._rest[:0]
         if self._behind <= AFTER and len(rest):
             self._keep(rest, float(_levels(rest[None])[0]))
-        if self.voice_end and not self.basis and not self.too_long:  # so short that no mean was taken yet
+        if self.voice_end and not self.basis and not self.too_long:  # too short to have a mean so far
             self.basis = self.voice_end
             self.stale = True
 
     @property
     def _floor(self) -> float:
-        """Return how loud it is beneath the voice; 0 until there is enough to tell."""
+        """Noise level beneath the voice; 0 until there is enough audio."""
         return self._quantile(QUANTILE) if len(self._ranked) >= ENOUGH else 0.0
 
     @property
     def _clear_level(self) -> float:
-        """Return the level above which sound belongs to a word."""
+        """Level above which a sound belongs to a word."""
         return max(self._loudest / CLEAR if self._loudest > QUIET else QUIET, self._floor * OVER_NOISE)
 
     @property
     def _voice_level(self) -> float:
-        """Return the level below which sound is not the voice, or its last sound."""
+        """Level below which a sound is neither voice nor its fading end."""
         return max(QUIET, self._loudest / SOFTEST, self._floor * OVER_NOISE)
 
     def _quantile(self, share: float) -> float:
@@ -151,22 +152,24 @@ class NanoUtterance:
 
     @property
     def _outgrown(self) -> bool:
-        """Whether much more has been heard than the mean was taken from."""
+        """Whether much more speech has arrived than the mean was computed from."""
         pause = self._behind > AFTER or len(self) - self.voice_end >= PAUSE
         growth = NOISY_GROWTH if pause and self.clear_db < NOISY_DB else GROWTH
         enough = self.basis * growth if self.basis or pause else FIRST
         return self.voice_end > enough and self.basis < MEAN_REACH and not self.too_long
 
     def _resume(self) -> None:
-        """A voice begins, or goes on after a long pause."""
+        """Handle a voice that begins, or continues after a long pause."""
         if len(self._frames) > AFTER:
             self._draw_together()
-        else:  # the kept sound was no voice beside this one
+        else:  # the sound kept so far is too soft to be a voice
             self._leave_out(np.zeros(len(self._frames), bool))
 
     def _draw_together(self) -> None:
-        """The voice goes on after a long pause. Only the ends of the pause stay, and no noise is left in them that is
-        louder than what lies beneath the words: the search takes such noise for a part of a word.
+        """Shorten a long pause before the voice that continues.
+
+        Only the ends of the pause stay, with their noise reduced to the level beneath the words. Otherwise the search
+        would take the noise for a part of a word.
         """
         pause = [*zip(self._frames[-AFTER:], self._levels[-AFTER:], strict=True), *self._recent]
         begins = len(pause) - LASTS - GAP_BEFORE  # where the next word may begin
@@ -181,7 +184,7 @@ class NanoUtterance:
         self._recent = deque(quieter, self._recent.maxlen)
 
     def _quieter(self, pause: list[tuple[Pcm, float]], louder: NDArray[np.bool_]) -> Iterator[tuple[Pcm, float]]:
-        """The frames and their levels, those that are no word's turned down to what lies beneath the words."""
+        """Return the frames and their levels, with frames outside of words reduced to the level beneath the words."""
         beneath = self._quantile(QUANTILE)
         gains = [1.0 if loud else min(1.0, beneath / level) for (_, level), loud in zip(pause, louder, strict=True)]
         middles = (np.arange(len(pause)) + 0.5) * FRAME
@@ -200,16 +203,16 @@ class NanoUtterance:
             self._leave_out(np.arange(len(self._frames)) >= len(self._frames) // 2)
 
     def _leave_out_what_is_softer(self) -> None:
-        """The loudest is louder than it was: what was kept need not be a voice beside it."""
+        """Remove kept sounds that are too soft to be a voice, now that a louder one has been heard."""
         if len(self._levels) < WORTH and not self._apart:
             return
         clear = np.array(self._levels) > self._clear_level
         lasts = np.convolve(clear, np.ones(LASTS))[LASTS - 1 : len(clear)] >= LASTS
         words = np.convolve(lasts, np.ones(LASTS)) > 0
         near = np.convolve(words, np.ones(BEFORE + 1 + AFTER))[BEFORE : BEFORE + len(words)] > 0
-        near[-BEFORE:] = True  # a word is being said now
+        near[-BEFORE:] = True  # a word is being spoken now
         if lone := self._apart > 0 and not words[: self._apart].any():
-            near[: self._apart] = False  # however little it is: no word begins so softly, a long pause ahead of itself
+            near[: self._apart] = False  # too soft for a word before a long pause
         if lone or np.count_nonzero(~near) >= WORTH:
             self._leave_out(near)
 
@@ -225,5 +228,5 @@ class NanoUtterance:
 
 
 def _levels(frames: NDArray[np.int16]) -> NDArray[np.floating]:
-    """Root mean square of each frame [n, samples], with the hiss that is added to it."""
+    """Return the root mean square of each frame [n, samples], including the added noise."""
     return np.sqrt(np.square(frames.astype(np.float32)).mean(1) + HISS**2)

@@ -1,8 +1,7 @@
-"""Code that the two stages of nano's voice share: its voices, the codec's shape, and how a network is opened and run.
+"""Code shared by the two stages of nano's voice: voices, codec shape, loading of networks.
 
-Talker (`talker`): letters to codec frames of 40 ms. Code2Wav (`code2wav`): those to what `source` renders at 24 kHz.
-Numpy and ONNX Runtime only; trained by engine/training/nano. Neither stage knows the thinker, a socket or another
-request, and how the text or the frames are cut never changes the sound.
+`talker` turns letters into codec frames of 40 ms; `code2wav` decodes them, and `source` renders the result at 24 kHz.
+Trained by engine/training/nano. The audio does not depend on how the text or the frames are cut.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from engine.worker.models.nano.inference import load
 from engine.worker.stage import StageConfig
 
 VOICES = ("rms", "slt", "awb")
-"""Voices by their number in the networks. The first is the one that speaks where none is asked for."""
+"""Voices in the order of their ids in the networks. The first is the default."""
 WHO = {
     "rms": ("Rms, a man", "en-US"),
     "slt": ("Slt, a woman", "en-US"),
     "awb": ("Awb, a Scottish man", "en-GB"),
 }
-"""The name that people call each voice, and its language."""
+"""Display name and language of each voice."""
 FRAME_S = 0.04
 FRAME_SAMPLES = round(FRAME_S * SPEAKER_RATE_HZ)
 BOOKS, SIZE, LATENT = 8, 512, 64
@@ -34,15 +33,15 @@ Floats = NDArray[np.float32]
 
 
 def session(config: StageConfig, name: str) -> ort.InferenceSession:
-    """Load one network of the voice, from the configured folder or the built-in one. Raises WeightsError."""
+    """Load a network of the voice from the configured folder, or the built-in one. Raises WeightsError."""
     folder = config.weights or Path(__file__).parents[3] / "weights" / "nano"
     return load(folder / f"{name}.onnx", config.threads)
 
 
 def voice_of(request: Request) -> int:
-    """The number of the voice that is asked for. Raises RequestError where there is none."""
+    """Return the id of the requested voice. Raises RequestError for an unknown voice."""
     if request.voice is None:
         return 0
     if request.voice not in VOICES:
-        raise RequestError(f"nano has no voice {request.voice!a:.100}: {', '.join(VOICES)}")
+        raise RequestError(f"nano has no voice {request.voice!a:.100} (known: {', '.join(VOICES)})")
     return VOICES.index(request.voice)

@@ -1,11 +1,12 @@
-"""Qwen2.5-Omni: text, sound, pictures and video in; text and streaming speech out; as transformers computes it.
+"""Qwen2.5-Omni: text, audio, images and video in; text and streaming speech out.
 
-The thinker writes text; the talker turns it into codes, fifty a second; code2wav makes them sound. The talker hears
-the whole prompt: of each row the thinker's embedding (of sounds and pictures nothing) and last hidden row; then of each
-token of the answer the same, as soon as the thinker has eaten it. So the talker begins one thinker's step later than
-Qwen3-Omni's, and what travels is a row a token.
+The thinker writes text, the talker turns it into codes (50 per second), and code2wav decodes these to audio. The talker
+reads the whole prompt: for each row, the thinker's embedding (zero for audio and images) plus its last hidden row. It
+then reads the same sum for each token of the answer, after the thinker has computed the token. So the talker starts one
+thinker step later than Qwen3-Omni's, and each token is sent as a row instead of an id.
 
-Source: the checkpoint's config.json and transformers 5.23, models/qwen2_5_omni. It knows no socket and no session.
+The outputs equal those of transformers. Sources: the checkpoint's config.json and transformers 5.23,
+models/qwen2_5_omni.
 """
 
 STAGES = {

@@ -1,7 +1,7 @@
-"""Codes to sound, block by block: a block's mel is sampled between blocks of context, and sounds between mel frames.
+"""Decodes codes to audio block by block: flow matching to a mel spectrogram, then a vocoder.
 
-Where blocks are cut follows from their numbers alone, and noise from the seed and its place in the answer: however the
-codes come, and whoever else is in a batch, an answer sounds the same.
+The blocks are fixed by their index, and the noise depends only on the seed and the position in the answer. So the audio
+does not depend on how the codes arrive or on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -30,21 +30,23 @@ from engine.worker.talker.net import PREDICTOR
 from engine.worker.talker.pending import MAX_PENDING
 from engine.worker.transitions.qwen2_5_omni import PLACEHOLDER, Sounding
 
-NOISE = PREDICTOR + 1  # its stream of randomness
+NOISE = PREDICTOR + 1  # random stream of the noise
 STEPS = (1, 1, 2, 3)
-"""Blocks (0.24 s) that are decoded at once: a short beginning, then more, and the last number for ever. They are no
-setting, and no listener changes them: cut elsewhere, an answer would sound otherwise."""
+"""Blocks (0.24 s each) per decoding step: few at first for early audio; the last number repeats. Not configurable,
+because the cuts change the audio.
+"""
 BACK, AHEAD = 3, 2
-"""Blocks of context on each side of those. A forward looks two blocks back and one ahead, and there are 36 of them: the
-context is an approximation."""
+"""Context blocks on each side of a step. This approximates the full context: each forward pass attends two blocks back
+and one ahead, and there are 36 passes.
+"""
 LOOK_BACK, LOOK_AHEAD = 22, 22
-"""Mel frames on each side that the vocoder's samples depend on; what lies beyond moves them by less than 1e-9."""
+"""Mel frames on each side that the vocoder needs; frames further away change samples by less than 1e-9."""
 CODE_SAMPLES = round(CODE_S * SPEAKER_RATE_HZ)
 
 
 @dataclass(frozen=True, slots=True)
 class CodePieces:
-    """A chunk of the talker's: codes [n], and how far the text is behind them."""
+    """Codes [n] from the talker, and the number of the text's characters spoken by then."""
 
     codes: NDArray[np.int64]
     text_end: int
@@ -52,21 +54,23 @@ class CodePieces:
 
 @dataclass(slots=True)
 class DitAudio:
-    """An answer on its way: its codes so far with their places in the text, the number of blocks that have sounded, and
-    the last mel frames of those [frames, mel]."""
+    """State of one answer."""
 
     seed: int
     voice: Tensor
     codes: list[int] = field(default_factory=list[int])
     text_ends: list[int] = field(default_factory=list[int])
+    """Characters of the text spoken at the end of each code."""
     blocks: int = 0
+    """Blocks already decoded to audio."""
     steps: int = 0
     mel: Tensor | None = None
+    """Last mel frames [frames, mel] of these blocks, as context of the vocoder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Codes ``start`` to ``end`` are sampled, of which ``first`` to ``last`` sound."""
+    """A range of codes to sample, ``start`` to ``end``; only ``first`` to ``last`` become audio."""
 
     start: int
     first: int
@@ -75,12 +79,12 @@ class Cut:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The cuts of a batch are alike in this."""
+        """Lengths of context and audio; cuts of equal shape can share a batch."""
         return self.first - self.start, self.last - self.first, self.end - self.last
 
 
 class Code2Wav:
-    """Codes to sound. Everything is computed in float32: the networks are small, and errors would be heard."""
+    """Decodes codes to audio in float32, because the networks are small and rounding errors would be audible."""
 
     plannable: ClassVar[bool] = True
 
@@ -98,7 +102,7 @@ class Code2Wav:
         self.source = source = Qwen2_5OmniSource(config)
         self.info = self.describe(config)
         if not source.voices:
-            raise WeightsError(f"{source.folder}: this checkpoint has no code2wav; host the thinker alone")
+            raise WeightsError(f"{source.folder}: this checkpoint has no code2wav. Configure only its thinker.")
         read, sizes = source.reader("token2wav.", torch.float32), source.config.token2wav_config
         self.dit = Dit(read.below("code2wav_dit_model"), sizes.dit_config)
         self.vocoder = Vocoder(read.below("code2wav_bigvgan_model"), sizes.bigvgan_config)
@@ -114,7 +118,7 @@ class Code2Wav:
         req.state = DitAudio(req.request.sampling.seed, self.voices[id(voice)])
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """Yield codes, without the talker's marks and placeholders. Raises StageFailed for what is no code."""
+        """Yield codes without the talker's special codes. Raises StageFailed for an invalid code."""
         sounding, text_end = Sounding(self.book), 0
         async for chunk in inputs:
             if isinstance(chunk, Codes):
@@ -141,7 +145,7 @@ class Code2Wav:
         return [results.get(id(req), []) for req in reqs]
 
     def sample(self, sounds: Sequence[DitAudio], cuts: Sequence[Cut]) -> Tensor:
-        """Mel [batch, frames, mel] of the codes of cuts that are alike."""
+        """Return mel spectrograms [batch, frames, mel] of cuts of equal shape."""
         device, repeats = self.source.device, self.dit.repeats
         codes = to_device([one.codes[cut.start : cut.end] for one, cut in zip(sounds, cuts, strict=True)], device)
         count = (cuts[0].end - cuts[0].start) * repeats
@@ -159,7 +163,7 @@ class Code2Wav:
         return self._cut(sound, req.ended)
 
     def _cut(self, sound: DitAudio, ended: bool) -> Cut | None:
-        """The next blocks, if all their context is there, or nothing more comes."""
+        """Return the next blocks if their context has arrived or the answer has ended; otherwise None."""
         first, there = sound.blocks, len(sound.codes)
         last = first + STEPS[min(sound.steps, len(STEPS) - 1)]
         if first * self.block >= there or (not ended and (last + AHEAD) * self.block > there):
@@ -168,7 +172,7 @@ class Code2Wav:
         return Cut(*(min(n * self.block, there) for n in (start, first, last, last + AHEAD)))
 
     def _sound(self, group: Sequence[tuple[StageRequest, Cut]]) -> list[NDArray[np.float32]]:
-        """Sound of blocks that are alike in all requests; what is kept for the next ones."""
+        """Return the audio of cuts of equal shape, and store the context for the next blocks."""
         sounds, cuts = [req.state for req, _ in group], [cut for _, cut in group]
         mel, repeats = self.sample(sounds, cuts), self.dit.repeats
         before, count = cuts[0].shape[0] * repeats, cuts[0].shape[1] * repeats
@@ -189,17 +193,19 @@ class Code2Wav:
 
 
 def normal(seeds: Tensor, positions: Tensor, width: int) -> Tensor:
-    """Noise [batch, frames, width] that follows from the seed [batch] and a frame's position [batch, frames] alone, by
-    Box and Muller's transform."""
+    """Return Gaussian noise [batch, frames, width] by the Box-Muller transform.
+
+    It depends only on the seeds [batch] and the frame positions [batch, frames].
+    """
     channels = torch.arange(width, device=seeds.device)
     one, two = (uniforms(seeds[:, None, None], NOISE, positions[..., None], channels + offset) for offset in (0, width))
     return torch.sqrt(-2 * torch.log(1 - one)) * torch.cos(2 * torch.pi * two)
 
 
 def known(frames: NDArray[Any], book: int, silent: set[int]) -> NDArray[np.int64]:
-    """Return the ids [n] of frames [n, 1]: codes, marks of the talker's, and placeholders.
+    """Return the ids [n] of frames [n, 1]: codes, the talker's special codes, and placeholders.
 
-    Raises StageFailed for any other id beyond the book: looked up, it would end the process on some devices.
+    Raises StageFailed for any other id. Looking it up would terminate the process on some devices.
     """
     if frames.ndim != 2 or frames.shape[1] != 1:
         raise StageFailed(f"codec frames are [n, 1], not {list(frames.shape)}")

@@ -1,4 +1,4 @@
-"""The fields of config.json that the stages read, with the values of those that a checkpoint leaves out.
+"""Fields of config.json that the stages read, with the defaults for omitted ones.
 
 Source: the configuration classes of transformers 5.23, models/qwen2_5_omni.
 """

@@ -1,7 +1,7 @@
-"""Codes to a mel spectrogram: a diffusion transformer, integrated from noise to sound (flow matching).
+"""Codes to a mel spectrogram: a diffusion transformer trained with flow matching.
 
-Rows of mel see those of their own block, and in some layers those of the block before or behind. Guidance is free of a
-classifier: each forward has a second half without voice and codes. Knows no request; noise is given.
+Mel frames attend to their own block; in some layers also to the previous or the next block. Classifier-free guidance
+doubles each forward pass with a half that has neither voice nor codes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.weights import WeightReader
 
 POINTS = 10
-"""Points in time between which one integrates; the reference's defaults, as are the next two."""
+"""Points of the time grid; like the next two values, the reference's default."""
 GUIDANCE = 0.5
 SWAY = -1.0
-"""The sway by which points lie early: F5-TTS (Chen et al. 2024)."""
+"""Sway sampling coefficient, which concentrates points early: F5-TTS (Chen et al. 2024)."""
 EPS = 1e-6
 TIME_WIDTH = 256
 
@@ -59,13 +59,22 @@ class Dit:
         self.rope = Rope(config.head_dim, config.rope_parameters["rope_theta"], read.device)
 
     def voice_row(self, voice: TalkerVoice) -> Tensor:
-        """The part of every row [2, width] that comes of a voice: with it, and without."""
+        """Return a voice's contribution [2, width] to every input row: with the voice, and without."""
         speaker, mel = voice.speaker.to(self.device), voice.mel.to(self.device)
         spoken = self._encoder(torch.stack((mel, torch.zeros_like(mel))).transpose(1, 2)) @ self.from_voice.T
         return spoken + torch.stack((speaker @ self.from_speaker.T, torch.zeros_like(spoken[1])))
 
     def sample(self, noise: Tensor, codes: Tensor, voices: Tensor) -> Tensor:
-        """Mel [batch, frames, mel] of codes [batch, codes], from noise like the mel, with voices [batch, 2, width]."""
+        """Sample mel spectrograms.
+
+        Args:
+            noise: Initial noise [batch, frames, mel].
+            codes: Codes [batch, codes].
+            voices: Rows from ``voice_row`` [batch, 2, width].
+
+        Returns:
+            Mel spectrograms [batch, frames, mel].
+        """
         known = self._known(codes, voices)
         positions = torch.arange(noise.shape[1], device=self.device)
         angles, masks = self.rope(positions[None].float(), noise.dtype), self._masks(positions)
@@ -79,13 +88,13 @@ class Dit:
         return integrate(velocity, noise, points)
 
     def _known(self, codes: Tensor, voices: Tensor) -> Tensor:
-        """The part of all rows [2 batch, frames, width] that does not change with time: with codes, and without."""
+        """Return the time-independent part of all input rows [2 batch, frames, width]: with codes, then without."""
         both = self.codes[torch.cat((codes, torch.zeros_like(codes)))] @ self.from_codes.T
         known = both.repeat_interleave(self.repeats, 1) + self.bias
         return known + voices.transpose(0, 1).flatten(0, 1)[:, None]
 
     def _masks(self, positions: Tensor) -> dict[tuple[bool, bool], Tensor]:
-        """The frames [frames, frames] that see each other, where rows look a block back, and a block ahead."""
+        """Return attention masks [frames, frames] for layers that look one block back, one ahead, both or neither."""
         blocks = positions // self.block
         apart = blocks - blocks[:, None]
         return {
@@ -106,7 +115,7 @@ class Dit:
 
 
 class _Times:
-    """A moment between noise (0) and sound (1), as a row."""
+    """Embedding of the time between noise (0) and audio (1)."""
 
     def __init__(self, read: WeightReader, width: int) -> None:
         self.up = read("0.weight", width, TIME_WIDTH), read("0.bias", width)
@@ -120,7 +129,7 @@ class _Times:
 
 
 class _Layer:
-    """Attention and a feed-forward part, both scaled and shifted by the time (Peebles and Xie 2023)."""
+    """Attention and feed-forward with adaptive layer norm, modulated by time (Peebles and Xie 2023)."""
 
     def __init__(self, read: WeightReader, config: Any, back: bool, ahead: bool) -> None:
         self.looks = (back, ahead)
@@ -150,8 +159,7 @@ class _Layer:
 
 
 def integrate(velocity: Callable[[Tensor, Tensor], Tensor], start: Tensor, points: Tensor) -> Tensor:
-    """Return where a value comes that moves by ``velocity(time, value)`` through points in time: Runge and Kutta's
-    method of fourth order, in the form of three eighths."""
+    """Integrate ``velocity(time, value)`` over the time points with the fourth-order Runge-Kutta 3/8 rule."""
     value = start
     for begin, end in pairwise(points):
         step = end - begin
@@ -168,6 +176,6 @@ def _norm(x: Tensor) -> Tensor:
 
 
 def _turned(heads: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn the first head alone, whose channels lie in pairs: so it was trained."""
+    """Apply rotary embedding to the first head only, with interleaved channel pairs, as in training."""
     first = torch.cat((heads[:, :1, :, 0::2], heads[:, :1, :, 1::2]), -1)
     return torch.cat((rotate(first, *angles), heads[:, 1:]), 1)

@@ -1,6 +1,6 @@
-"""The encoders of sound and of pictures: what is heard and seen, as rows of the thinker.
+"""Audio and vision encoders, which produce input rows of the thinker.
 
-Source: transformers 5.23, models/qwen2_5_omni. They know no prompt.
+Source: transformers 5.23, models/qwen2_5_omni.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NORM_EPS = 1e-6
 
 
 class Qwen2_5OmniAudioEncoder:
-    """Pieces of 2 ``n_window`` frames know nothing of each other; two rows of a sound become one."""
+    """Encodes pieces of 2 ``n_window`` mel frames independently of each other, then averages pairs of rows."""
 
     def __init__(self, read: WeightReader, config: Any) -> None:
         width = config.d_model
@@ -42,7 +42,9 @@ class Qwen2_5OmniAudioEncoder:
         self.out = Linear(read.below("proj"), width, config.output_dim)
 
     def __call__(self, mel: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Rows [rows, width] of sounds, whose frames [mels, frames] of such lengths lie one behind another."""
+        """Return the rows [rows, width] of sounds, whose mel frames [mels, frames] are concatenated (``lengths`` frames
+        each).
+        """
         sizes = encoder.pieces(lengths, self.piece)
         counts = [_halved(size) for size in sizes]
         x = encoder.padded(mel, sizes)
@@ -60,17 +62,17 @@ class Qwen2_5OmniAudioEncoder:
 
 
 def _halved(frames: int) -> int:
-    """The rows that a convolution of stride 2 makes of so many."""
+    """Return the output length of a convolution of stride 2."""
     return (frames - 1) // 2 + 1
 
 
 class Qwen2_5OmniVisionEncoder:
-    """Patches see those of their own window, and in some layers all of their picture."""
+    """Encodes patches with attention within windows, and in some layers within the whole picture."""
 
     def __init__(self, read: WeightReader, config: Any) -> None:
         width = config.hidden_size
         self.merge = config.spatial_merge_size
-        self.window = config.window_size // self.merge // config.patch_size  # in cells
+        self.window = config.window_size // self.merge // config.patch_size  # side in merged cells
         patch = config.in_channels, config.temporal_patch_size, config.patch_size, config.patch_size
         self.enter = read("patch_embed.proj.weight", width, *patch)
         self.rope = encoder.PlaneRope(
@@ -82,7 +84,7 @@ class Qwen2_5OmniVisionEncoder:
         self.last = Merger(read.below("merger"), norm, width * self.merge**2, config.out_hidden_size)
 
     def __call__(self, pixels: Tensor, grids: Sequence[Grid]) -> list[Tensor]:
-        """Rows [cells, width] of pictures; ``pixels`` [patches, values] lie one picture behind another."""
+        """Return the rows [cells, width] of pictures, whose patches ``pixels`` [patches, values] are concatenated."""
         order, windows = self._windows(grids)
         pictures = [high * wide for high, wide in grids]
         where = to_device(order, pixels.device)
@@ -93,11 +95,11 @@ class Qwen2_5OmniVisionEncoder:
         return [self.last(x)[to_device(np.argsort(order), pixels.device)]]
 
     def _by_cells(self, x: Tensor, order: Tensor) -> Tensor:
-        """Patches [patches, …] in another order of their cells."""
+        """Reorder patches [patches, …] by their merged cells."""
         return x.unflatten(0, (-1, self.merge**2))[order].flatten(0, 1)
 
     def _windows(self, grids: Sequence[Grid]) -> tuple[NDArray[np.int64], list[int]]:
-        """The cells window by window, and the patches of each window."""
+        """Return the cells ordered by window, and the number of patches per window."""
         order: list[NDArray[np.int64]] = []
         counts: list[int] = []
         for high, wide in grids:
@@ -109,7 +111,7 @@ class Qwen2_5OmniVisionEncoder:
 
 
 class _Layer:
-    """Attention and a gated feed-forward part, each behind a norm."""
+    """Attention and a gated feed-forward network with pre-norm."""
 
     def __init__(self, read: WeightReader, config: Any) -> None:
         width = config.hidden_size

@@ -1,4 +1,4 @@
-"""The messages from the thinker to the talker: rows of the prompt, its end, and a row for each token of the answer."""
+"""Messages from the thinker to the talker: prompt rows, the prompt's end, and one row per answer token."""
 
 from __future__ import annotations
 
@@ -20,31 +20,38 @@ from engine.worker.omni.thinker_state import PromptPiece
 
 
 class PromptRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.prompt_rows"):
-    """Rows of the prompt from row ``at`` on: their positions [3, rows] and names [rows], and ``hidden`` [rows, width],
-    embedding and last hidden row together."""
+    """Consecutive rows of the prompt."""
 
     at: int
+    """Index of the first row."""
     hidden: NDArray[np.float32]
+    """Embedding plus last hidden row [rows, width]."""
     positions: NDArray[np.float32]
+    """Rope positions [3, rows]."""
     names: NDArray[np.int64]
+    """Content names [rows], used to find reusable prefixes."""
 
 
 class PromptEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.prompt_end"):
-    """The prompt has ``count`` rows; the assistant's own turn begins at ``position``."""
+    """End of the prompt, which has ``count`` rows; the assistant's turn starts at rope position ``position``."""
 
     count: int
     position: float
 
 
 class ReplyRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.reply_row"):
-    """The next token to be spoken, as ``hidden`` [width]; behind it the answer has ``text_end`` characters."""
+    """The next answer token as embedding plus hidden row [width]; ``text_end`` is the answer's length in characters
+    after it.
+    """
 
     hidden: NDArray[np.float32]
     text_end: int
 
 
 class Qwen2_5TalkerFeed(TalkerFeed):
-    """The whole prompt, of sounds and pictures without their embeddings. A mute checkpoint feeds nothing."""
+    """Sends the whole prompt, with zero embeddings for audio and images. Sends nothing for a checkpoint without a
+    talker.
+    """
 
     kinds = kinds(PromptRows, PromptEnd, ReplyRow)
 
@@ -75,5 +82,5 @@ class Qwen2_5TalkerFeed(TalkerFeed):
         return chunks
 
     def drawn(self, token: int, text_end: int) -> list[msgspec.Struct]:
-        """A token is spoken once the thinker has eaten it: see ``Thinker``."""
+        """Return nothing: a token is sent once the thinker has computed it, see ``Thinker``."""
         return []

@@ -1,4 +1,4 @@
-"""Rope positions of a prompt, as this family counts them."""
+"""Rope positions of Qwen2.5-Omni prompts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from engine.worker.omni.positions import Positions, RopePositions, counted
 
 
 class PairedPositions(RopePositions):
-    """Positions in time are whole numbers, and the two marks on each side of a video with its sound share one."""
+    """Integer time positions. The two special tokens on each side of a video with audio share one position."""
 
     def time(self, step: int, step_s: float) -> float:
-        seconds = np.float32(step) * np.float32(step_s)  # in the order in which the reference rounds
+        seconds = np.float32(step) * np.float32(step_s)  # rounds in the same order as the reference
         return float(np.floor(seconds * np.float32(self.per_second)))
 
     def text(self, count: int, before: Block | None, behind: Block | None) -> Positions:

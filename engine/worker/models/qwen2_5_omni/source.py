@@ -1,4 +1,4 @@
-"""Qwen2.5-Omni's checkpoint: its config, its voices, its ids with a meaning, and how it lays out sound and video."""
+"""Qwen2.5-Omni checkpoint: configuration, voices, special tokens, and layout of audio and video."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ VOICES = "spk_dict.pt"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TalkerVoice:
-    """A voice: the text id ``begin`` with which the talker begins to speak as it; for the sound a speaker's embedding
-    ``speaker`` [enc_emb_dim] and a ``mel`` [frames, mel_dim] of a recording."""
+    """A voice of the checkpoint."""
 
     begin: int
+    """Text token with which the talker starts to speak in this voice."""
     speaker: Tensor
+    """Speaker embedding [enc_emb_dim]."""
     mel: Tensor
+    """Mel spectrogram [frames, mel_dim] of a recording."""
 
 
 class Qwen2_5OmniSource(source.OmniSource):
-    """The checkpoint as every stage sees it."""
+    """The checkpoint, as used by every stage."""
 
     family = "qwen2_5_omni"
     architecture = "Qwen2_5OmniForConditionalGeneration"
@@ -45,16 +47,16 @@ class Qwen2_5OmniSource(source.OmniSource):
 
     def __init__(self, config: StageConfig) -> None:
         super().__init__(config)
-        for decoder in (self.text, self.config.talker_config):  # Qwen2's layers, which the config does not tell
+        for decoder in (self.text, self.config.talker_config):  # implied by Qwen2, but missing in config.json
             decoder.qkv_bias = True
             decoder.head_norms = False
             decoder.rope_parameters = {**decoder.rope_parameters, "mrope_interleaved": False}
 
     @cached_property
     def voices(self) -> Mapping[str, TalkerVoice]:
-        """The checkpoint's voices; none where it writes text alone. Raises WeightsError.
+        """The checkpoint's voices; empty for text-only checkpoints. Raises WeightsError.
 
-        They lie in a file of torch's, of which nothing but tensors and plain values is read.
+        The file is a torch pickle, loaded with ``weights_only``.
         """
         if not self.config.enable_audio_output:
             return {}
@@ -63,13 +65,13 @@ class Qwen2_5OmniSource(source.OmniSource):
             found = torch.load(file, map_location="cpu", weights_only=True)
             return {str(name).lower(): _voice(one) for name, one in found.items()}
         except FileNotFoundError:
-            raise WeightsError(f"{file}: missing; the checkpoint is incomplete, download it again") from None
+            raise WeightsError(f"{file} is missing, so the checkpoint is incomplete. Download it again.") from None
         except (pickle.UnpicklingError, RuntimeError, EOFError, AttributeError, KeyError, TypeError) as error:
-            raise WeightsError(f"{file}: holds no voices that can be read ({type(error).__name__})") from None
+            raise WeightsError(f"{file} has no readable voices ({type(error).__name__}). Download it again.") from None
 
     @cached_property
     def marks(self) -> SpecialTokens:
-        """Asked for at every step."""
+        """Special tokens (cached, because every step uses them)."""
         thinker = self.config.thinker_config
         return SpecialTokens(
             audio=thinker.audio_token_index,
@@ -81,7 +83,7 @@ class Qwen2_5OmniSource(source.OmniSource):
 
     @cached_property
     def positions(self) -> PairedPositions:
-        """Positions in time are whole numbers; a video and its sound take turns by chunks of some seconds."""
+        """Rope positions with integer times; a video and its audio alternate in chunks of ``seconds_per_chunk``."""
         thinker = self.config.thinker_config
         per_second = thinker.position_id_per_seconds
         return PairedPositions(self.marks, per_second, int(per_second * thinker.seconds_per_chunk))
@@ -92,14 +94,14 @@ class Qwen2_5OmniSource(source.OmniSource):
 
     @cached_property
     def audio(self) -> AudioLayout:
-        """Windows of 2 n_window frames; every sound is padded to the longest that the extractor takes."""
+        """Audio layout: windows of 2 n_window frames; each sound is padded to the extractor's maximum length."""
         window = 2 * self.config.thinker_config.audio_config.n_window
         padded = int(read_json(self.folder / "preprocessor_config.json").get("n_samples", 4_800_000))
         return AudioLayout(window, audio_tokens, padded=padded, shortest_s=0.03)
 
 
 def audio_tokens(frames: int) -> int:
-    """Rows that the encoder makes of so many mel frames: one of four."""
+    """Return the number of encoder rows for a number of mel frames: one per four frames."""
     return ((frames - 1) // 2 + 1 - 2) // 2 + 1
 
 

@@ -1,4 +1,4 @@
-"""The talker: rows of the thinker to codes, fifty a second, one row a code while there is text."""
+"""The talker stage: thinker rows to codes, 50 per second, one row per code while there is text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.worker.talker.talker_state import estimated
 
 @dataclass(slots=True, kw_only=True)
 class Qwen2_5TalkerState(talker.OmniTalkerState):
-    """A voice on its way, fifty codes a second."""
+    """State of an answer, at 50 codes per second."""
 
     @property
     def reached(self) -> int:
@@ -28,7 +28,7 @@ class Qwen2_5TalkerState(talker.OmniTalkerState):
 
 
 class Talker(talker.OmniTalker[Qwen2_5TalkerNet]):
-    """The stage: it hears the prompt, and says what its thinker writes."""
+    """The talker stage: reads the prompt, and speaks the thinker's text."""
 
     source_class = Qwen2_5OmniSource
     net_class = Qwen2_5TalkerNet
@@ -45,9 +45,11 @@ class Talker(talker.OmniTalker[Qwen2_5TalkerNet]):
         if isinstance(item, PromptRows):
             count = len(item.names)
             if item.hidden.shape != (count, width) or item.positions.shape != (3, count):
-                raise StageFailed(f"rows of a prompt do not fit together: {item.hidden.shape}, {count} names")
+                raise StageFailed(
+                    f"prompt rows from the thinker do not match: hidden rows {item.hidden.shape}, {count} names"
+                )
         if isinstance(item, ReplyRow) and item.hidden.shape != (width,):
-            raise StageFailed(f"a row of the answer has the shape {list(item.hidden.shape)}, not [{width}]")
+            raise StageFailed(f"an answer row from the thinker has the shape {list(item.hidden.shape)}, not [{width}]")
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         self.net.release()
@@ -57,9 +59,9 @@ class Talker(talker.OmniTalker[Qwen2_5TalkerNet]):
         return self.net.project(piece.hidden[start:])
 
     def lead(self, req: StageRequest, lead: PromptEnd) -> None:
-        """Raises StageFailed where rows are missing: conditioned on others, a talker says something else."""
+        """Check that all prompt rows have arrived. Raises StageFailed, because missing rows would change the speech."""
         if (found := len(req.state.names)) != lead.count:
-            raise StageFailed(f"the talker has {found} rows of a prompt of {lead.count}")
+            raise StageFailed(f"the talker has received {found} of {lead.count} prompt rows")
 
     def first_embeddings(self, reqs: Sequence[StageRequest], texts: Sequence[int]) -> Tensor:
         return self.net.lead_embeddings([req.state.voice for req in reqs], texts)

@@ -1,7 +1,7 @@
-"""The talker's networks: rows of its slots' prompts and codes to hidden rows, and those to codes.
+"""The talker's networks: prompt rows and codes to hidden rows, and hidden rows to codes.
 
-What goes in is a sum, projected: of a code's embedding and a row of the thinker's. The projection is linear, so each
-part is projected by itself, the codes' table once. A frame is one code. Knows no stage and no request.
+The input is the projected sum of a code's embedding and a thinker row. The projection is linear, so both are projected
+separately, and the codes' table only once. A frame is one code.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from engine.worker.talker.net import TalkerShape
 from engine.worker.talker.talker_state import ANSWER_FRAMES
 
 END, PAD, FIRST = range(3)
-"""Texts of every step: the text's end, what comes behind it, and the first one that is a row of the thinker's."""
+"""Text ids within a step: end of text, padding after it, and the first id of a held thinker row."""
 LEAD = 2
-"""Rows with which the talker's own turn begins."""
+"""Rows that begin the talker's own turn."""
 
 
 class Qwen2_5TalkerNet(net.TalkerNet):
@@ -53,37 +53,37 @@ class Qwen2_5TalkerNet(net.TalkerNet):
         self._next = torch.zeros_like(self.last_frame_embed)
         self._ends = to_device([config.tts_codec_pad_token_id, shape.end], self.device)
         self.logit_mask = torch.full((config.vocab_size,), -torch.inf, device=self.device)
-        self.logit_mask[: source.config.token2wav_config.dit_config.num_embeds] = 0  # what lies above is no sound
+        self.logit_mask[: source.config.token2wav_config.dit_config.num_embeds] = 0  # higher codes are not audio
         self.logit_mask[self._ends] = 0
         if source.static:
             self.capture(source.slots)
 
     def open(self, slot: int) -> None:
-        """A new answer: the reference counts the ids that stand for its prompt as spoken."""
+        """Reset a slot. Like the reference, the repetition penalty counts the special codes of the prompt as spoken."""
         super().open(slot)
         config = self.config
         prompt = [config.tts_codec_mask_token_id, config.tts_codec_pad_token_id, config.tts_codec_start_token_id]
         self.seen_codes[slot].index_put_((to_device(prompt, self.device),), self.true)
 
     def project(self, hidden: NDArray[np.float32]) -> Tensor:
-        """Rows [n, embedding_size] of the thinker's as rows of the talker."""
+        """Project thinker rows [n, embedding_size] to talker rows [n, width]."""
         return F.linear(to_device(np.ascontiguousarray(hidden), self.device).to(self.dtype), *self.projection)
 
     def hold(self, row: NDArray[np.float32]) -> int:
-        """Hold a row of the thinker's until ``release``; return the text that stands for it."""
+        """Store a thinker row until ``release``, and return a text id for it."""
         self._texts.append(row)
         return FIRST + len(self._texts) - 1
 
     def release(self) -> None:
-        """Let go of the rows that were held."""
+        """Discard the stored rows."""
         self._texts.clear()
 
     def text_embeddings(self, texts: Sequence[int]) -> Tensor:
-        """Rows [n, width] of texts."""
+        """Return rows [n, width] of text ids."""
         return self.project(np.stack([self._fixed[i] if i < FIRST else self._texts[i - FIRST] for i in texts]))
 
     def lead_embeddings(self, voices: Sequence[TalkerVoice], texts: Sequence[int]) -> Tensor:
-        """The rows [batch, LEAD, width] with which turns of its own begin; the last holds the first text."""
+        """Return the rows [batch, LEAD, width] that begin the talker's turns; the last includes the first text."""
         begins = self.project(np.stack([self._begins[voice.begin] for voice in voices]))
         embeddings = torch.stack((begins, self.text_embeddings(texts)), 1)
         return embeddings + self.codes[[self.config.tts_codec_pad_token_id, self.config.tts_codec_start_token_id]]
@@ -99,7 +99,7 @@ class Qwen2_5TalkerNet(net.TalkerNet):
     def complete(
         self, slots: Tensor, hidden: Tensor, first: Tensor, params: BatchSamplingParams, steps: Tensor
     ) -> Tensor:
-        """Codes [batch, 1], all ends alike."""
+        """Return codes [batch, 1], with all end codes mapped to one."""
         self.last_frame_embed[slots] = self.codes[first.clamp(min=0)]
         ended = (first[:, None] == self._ends).any(-1)
         return torch.where(ended, self.shape.end, first)[:, None]

@@ -1,4 +1,4 @@
-"""The thinker: what is heard, seen and read, to text, and to the rows from which the talker speaks."""
+"""The thinker stage: audio, images and text to text, and to the rows that the talker speaks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from engine.worker.stage_request import StageRequest
 
 
 class Qwen2_5ThinkerNet(thinker_net.ThinkerNet):
-    """Each slot's newest token lies in ``reply`` [slots, width], embedding and last hidden row together."""
+    """The thinker's network. ``reply`` [slots, width] holds embedding plus last hidden row of each slot's newest
+    token.
+    """
 
     def __init__(self, source: source.OmniSource, read: WeightReader) -> None:
         size = source.slots + source.static, source.text.hidden_size
@@ -40,7 +42,7 @@ class Qwen2_5ThinkerNet(thinker_net.ThinkerNet):
 
 
 class Thinker(thinker.OmniThinker):
-    """Text out, token by token; a token goes to the talker as a row, once it was eaten."""
+    """Writes text token by token, and sends each token's row to the talker once it is computed."""
 
     source_class = Qwen2_5OmniSource
     net_class = Qwen2_5ThinkerNet
@@ -48,14 +50,14 @@ class Thinker(thinker.OmniThinker):
     net: Qwen2_5ThinkerNet
 
     def _begin(self, req: StageRequest) -> None:
-        """A text to be said as it stands goes through the networks, too: its rows are spoken, not its ids."""
+        """Set up an answer. A given text passes through the network too, because the talker needs its rows."""
         super()._begin(req)
         thought: ThinkerState = req.state
         if thought.script is not None:
             assert thought.prompt is not None
             room = self.source.context - len(thought.prompt.ids) - 1
             if len(thought.script) > room:
-                raise ContextOverflow(f"the text has {len(thought.script)} tokens; there is room for {room}")
+                raise ContextOverflow(f"the text has {len(thought.script)} tokens, but the context has room for {room}")
             thought.kept = deque([*thought.script, next(iter(self.ends))])
             thought.script = None
 
@@ -69,7 +71,7 @@ class Thinker(thinker.OmniThinker):
         return tokens
 
     def _ate(self, req: StageRequest, row: NDArray[np.float32]) -> None:
-        """Have the talker say the token."""
+        """Send the computed token to the talker."""
         thought: ThinkerState = req.state
         if not self.source.voices:
             return

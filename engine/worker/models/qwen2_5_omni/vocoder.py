@@ -1,4 +1,4 @@
-"""A mel spectrogram to sound: BigVGAN (Lee et al. 2023), which looks some frames back and ahead. Knows no request."""
+"""Mel spectrogram to audio: BigVGAN (Lee et al. 2023), which looks a few frames back and ahead."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import Tensor
 from engine.worker.nn.weights import WeightReader
 
 TAPS = 12
-"""Taps of the filters around each activation, which works at twice the rate."""
+"""Filter taps around each activation, which runs at twice the sample rate."""
 FLOOR_DB, REFERENCE_DB = -115.0, 20.0
 TINY = 1e-9
 
 
 class Vocoder:
-    """The checkpoint's vocoder (code2wav_bigvgan_model). Of a mel frame it makes ``samples``."""
+    """The checkpoint's vocoder (code2wav_bigvgan_model); ``samples`` is the number of samples per mel frame."""
 
     def __init__(self, read: WeightReader, config: Any) -> None:
         first = config.upsample_initial_channel
@@ -44,7 +44,7 @@ class Vocoder:
         self.post = read("conv_post.weight", 1, last, 7)
 
     def __call__(self, mel: Tensor) -> Tensor:
-        """Sound [batch, samples] of mel [batch, frames, mel]."""
+        """Return audio [batch, samples] of mel spectrograms [batch, frames, mel]."""
         x = self.pre(_decibels(mel).transpose(1, 2))
         for up, blocks in zip(self.ups, self.blocks, strict=True):
             x = up(x)
@@ -64,7 +64,7 @@ class _Conv:
 
 
 class _Up:
-    """A transposed convolution that multiplies the rate, and halves the channels."""
+    """Transposed convolution that multiplies the sample rate and halves the channels."""
 
     def __init__(self, read: WeightReader, wide: int, kernel: int, rate: int) -> None:
         self.weight = read("weight", wide, wide // 2, kernel)
@@ -77,7 +77,7 @@ class _Up:
 
 
 class _Activation:
-    """A snake of two parameters a channel, at twice the rate, so that its harmonics do not fold."""
+    """Snake activation with two parameters per channel, computed at twice the sample rate against aliasing."""
 
     def __init__(self, read: WeightReader, wide: int, taps: Tensor) -> None:
         self.alpha = read("alpha", wide).exp()[:, None]
@@ -94,7 +94,7 @@ class _Activation:
 
 
 class _Block:
-    """Convolutions of growing dilation, each of them followed by a plain one, and added."""
+    """Residual block: dilated convolutions, each followed by an undilated one."""
 
     def __init__(self, read: WeightReader, wide: int, kernel: int, dilations: Sequence[int], taps: Tensor) -> None:
         self.rounds = [
@@ -114,7 +114,7 @@ class _Block:
 
 
 def low_pass(device: torch.device) -> Tensor:
-    """A sinc in a Kaiser window [1, 1, taps] that lets pass what half the rate holds; its sum is 1."""
+    """Return a Kaiser-windowed sinc [1, 1, taps] with half the sample rate as bandwidth and a sum of 1."""
     attenuation = 2.285 * (TAPS // 2 - 1) * math.pi * 4 * 0.3 + 7.95
     beta = 0.5842 * (attenuation - 21) ** 0.4 + 0.07886 * (attenuation - 21)
     if attenuation > 50:
@@ -125,7 +125,7 @@ def low_pass(device: torch.device) -> Tensor:
 
 
 def _decibels(mel: Tensor) -> Tensor:
-    """Logarithmic amplitudes, from −1 (silence) to 1."""
+    """Convert to log amplitudes from -1 (silence) to 1."""
     floor = math.exp(FLOOR_DB / 20 * math.log(10))
     decibels = 20 * torch.log10(mel.exp().clamp(min=floor)) - REFERENCE_DB
     return (2 * (decibels - FLOOR_DB) / -FLOOR_DB - 1).clamp(-1, 1)

@@ -1,25 +1,26 @@
-"""Qwen3-Omni-MoE: text, sound, pictures and video in; text and streaming speech out; as transformers computes it.
+"""Qwen3-Omni-MoE: text, audio, images and video in; text and streaming speech out.
 
-The thinker writes text; the talker turns it into codec frames, one text token a frame; code2wav makes them sound. What
-goes from the thinker to the talker (``speakable``): the ids of the user's turns with their positions, and, where
-sound or pictures stand, the thinker's hidden rows; then one id for each token to be spoken. The talker looks ids up in
-the thinker's table of embeddings, which it maps (a GPU has its own), so that no tensor travels for text.
+The thinker writes text, the talker turns it into codec frames (one per text token), and code2wav decodes these to
+audio. The thinker sends the talker (``speakable``) the token ids of the user's turns with their positions, hidden rows
+where there is audio or an image, then one id per token to speak. The talker looks the ids up in the thinker's embedding
+table (memory-mapped on a CPU, copied on a GPU), so no tensor is sent for text.
 
-What was computed for a session is kept and taken over by its next request up to where the two prompts differ. A live
-turn is prefilled while it is spoken: what comes before it at once, and of it each window of the encoder (eight seconds,
-or ``options.window_s``) once that is full. At its end only the open window is left. With the camera on, a turn is a
-video with its sound (the reference's use_audio_in_video): each window has the frames of its time, two a second. What
-is shown before a window's first sound is prefilled as it comes; what is shown later in it stands behind sounds that
-are not final, and is only looked at: at the turn's end, its rows are left with the open window's.
+Computed prefixes are kept per session and reused up to the first difference between two prompts. Live input is
+prefilled while the user speaks: the earlier conversation immediately, then each full window of the audio encoder (eight
+seconds, or ``options.window_s``), so at the end of the turn only the last window remains. With the camera on, a turn is
+a video with audio (the reference's use_audio_in_video): each window contains the frames of its time, two per second. A
+frame before a window's first audio is prefilled when it arrives. A later frame follows audio that is not final yet, so
+it is only encoded, and prefilled with the last window.
 
-On a GPU a step of the thinker, and a whole frame of the talker with its code predictor, are one CUDA graph each, for
-batch sizes and context lengths that double. ``options.graphs``: ``auto`` (where there is a GPU), ``on``
-(the same steps anywhere; a CPU captures nothing) or ``off``. Prompts are computed kernel by kernel.
+On a GPU, a thinker step and a whole talker frame (with its code predictor) are one CUDA graph each, for batch sizes and
+context lengths in powers of two. ``options.graphs`` is ``auto`` (on a GPU), ``on`` (the same steps on any device,
+without capture on a CPU) or ``off``. Prefills run without graphs.
 
-It has no recogniser: there is no transcript of what the user said. How far the voice is in the text (``text_end``) is
-an estimate.
+The model has no speech recognizer, so there is no transcript of the user's speech. The position of the voice in the
+text (``text_end``) is an estimate.
 
-Source: the checkpoint's config.json and transformers 5.23, models/qwen3_omni_moe. It knows no socket and no session.
+The outputs equal those of transformers. Sources: the checkpoint's config.json and transformers 5.23,
+models/qwen3_omni_moe.
 """
 
 STAGES = {

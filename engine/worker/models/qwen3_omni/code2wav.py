@@ -1,4 +1,4 @@
-"""Codec frames to sound, with the checkpoint's code2wav."""
+"""The code2wav stage: codec frames to audio with the checkpoint's code2wav."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from engine.worker.talker import code2wav
 
 
 class Code2Wav(code2wav.Code2WavStage):
-    """The stage."""
+    """The code2wav stage."""
 
     def __init__(self, config: StageConfig) -> None:
         self.source = source = Qwen3OmniSource(config)
         if not source.voices:
-            raise WeightsError(f"{source.folder}: this checkpoint has no code2wav; host the thinker alone")
+            raise WeightsError(f"{source.folder}: this checkpoint has no code2wav. Configure only its thinker.")
         sizes = source.config.code2wav_config
         read, slots = source.reader("code2wav.", source.sound_dtype), source.slots + 1
         net = CodecDecoder(read, sizes, slots, MeanOfBooks(read, sizes, slots), late=True)

@@ -1,6 +1,6 @@
-"""The encoders of sound and of pictures: what is heard and seen, as rows of the thinker.
+"""Audio and vision encoders, which produce input rows of the thinker.
 
-Source: transformers 5.23, models/qwen3_omni_moe. They know no prompt.
+Source: transformers 5.23, models/qwen3_omni_moe.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from engine.worker.nn.encoder import Grid, LayerNorm, Linear, Merger
 from engine.worker.nn.weights import WeightReader
 
 NORM_EPS = 1e-6
-PARTS = 4  # lengths to which a window is filled up: many say less than eight seconds
+PARTS = 4  # number of padded window lengths; many sounds are shorter than a full window
 MOST_WINDOWS = 16
-"""Windows, of eight seconds in the released checkpoint, that a GPU encodes as one: their widest layer takes 400 MB."""
+"""Maximum windows (eight seconds each in the released checkpoint) per GPU batch; their widest layer takes 400 MB."""
 
 
 class Qwen3OmniAudioEncoder:
-    """Pieces of 2 ``n_window`` frames go through convolutions; rows see those of ``n_window_infer`` frames."""
+    """Encodes pieces of 2 ``n_window`` mel frames by convolution; rows attend within windows of ``n_window_infer``
+    frames.
+    """
 
     def __init__(self, read: WeightReader, config: Any) -> None:
         self.piece = 2 * config.n_window
         self.batch = config.conv_chunksize
-        self.window = config.n_window_infer // self.piece  # in pieces
+        self.window = config.n_window_infer // self.piece  # length in pieces
         width, channels = config.d_model, config.downsample_hidden_size
         into = (1, channels, channels)
         self.convolutions = [
@@ -54,15 +56,19 @@ class Qwen3OmniAudioEncoder:
         self.out = Linear(read.below("proj2"), width, config.output_dim)
         self._shape = int(config.num_mel_bins), read.dtype
         self.filled = read.device.type != "cpu"
-        """Whether windows are filled up to one length: then they are one attention, and one graph for each size."""
+        """Whether windows are padded to a common length, so that a batch is one attention call and one graph per
+        size.
+        """
         self.lengths = sorted({max(1, self.window * part // PARTS) for part in range(1, PARTS + 1)})
-        """Pieces to which windows are filled up, all of a batch to as many."""
+        """Window lengths, in pieces, to which all windows of a batch are padded."""
         self._captured = Captured("ears", self._windows, self._idle, read.device, read.static)
         sizes = itertools.product(reversed(doubled(1, MOST_WINDOWS)), reversed(self.lengths))
-        self._captured.warm(list(sizes))  # the largest first, into whose memory the others fit
+        self._captured.warm(list(sizes))  # largest first, so that the others fit into its memory
 
     def __call__(self, mel: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Rows [rows, width] of sounds, whose frames [mels, frames] of such lengths lie one behind another."""
+        """Return the rows [rows, width] of sounds, whose mel frames [mels, frames] are concatenated (``lengths`` frames
+        each).
+        """
         if self.filled and max(lengths) >= self.piece:
             parts = encoder.pieces(lengths, self.piece * self.window)
             return self._filled(mel, parts) if len(parts) <= MOST_WINDOWS else self._sorted(mel, parts)
@@ -77,7 +83,7 @@ class Qwen3OmniAudioEncoder:
         return self.out(self.activate(self.up(self.norm(x))))
 
     def _sorted(self, mel: Tensor, parts: Sequence[int]) -> Tensor:
-        """The same of many windows, those together that are as long as each other, or nearly."""
+        """Encode many windows in batches of similar length."""
         order, frames = np.argsort(parts, kind="stable"), mel.split(list(parts), 1)
         found: dict[int, Tensor] = {}
         for at in range(0, len(order), MOST_WINDOWS):
@@ -88,7 +94,7 @@ class Qwen3OmniAudioEncoder:
         return torch.cat([found[i] for i in range(len(parts))])
 
     def _filled(self, mel: Tensor, parts: Sequence[int]) -> Tensor:
-        """The same of not too many windows, all filled up to one length."""
+        """Encode at most MOST_WINDOWS windows, padded to one length."""
         pieces = next(pieces for pieces in self.lengths if pieces * self.piece >= max(parts))
         span = self.piece * pieces
         at = np.concatenate([number * span + np.arange(count) for number, count in enumerate(parts)])
@@ -107,7 +113,9 @@ class Qwen3OmniAudioEncoder:
         return frames, np.ones((size, audio_tokens(span, self.piece)), np.bool_)
 
     def _windows(self, shape: tuple[int, int], frames: Tensor, real: Tensor) -> tuple[Tensor]:
-        """Rows of windows [windows, frames, mels], of which some are ``real`` [windows, rows]."""
+        """Return the rows of windows [windows, frames, mels]; ``real`` [windows, rows] marks the ones without
+        padding.
+        """
         x = self._convolved(frames.unflatten(1, (shape[1], self.piece)).flatten(0, 1).transpose(1, 2)[:, None])
         x = (x + self.times[: x.shape[1]].to(x.dtype)).flatten(0, 1)
         for layer in self.layers:
@@ -115,7 +123,7 @@ class Qwen3OmniAudioEncoder:
         return (self.out(self.activate(self.up(self.norm(x)))),)
 
     def _convolved(self, x: Tensor) -> Tensor:
-        """Pieces [pieces, 1, mels, frames] as rows [pieces, rows, width]; not too many of them at once."""
+        """Convert pieces [pieces, 1, mels, frames] to rows [pieces, rows, width], in batches of limited size."""
         found: list[Tensor] = []
         for part in x.split(self.batch):
             for weight, bias in self.convolutions:
@@ -125,7 +133,9 @@ class Qwen3OmniAudioEncoder:
 
 
 class Qwen3OmniVisionEncoder:
-    """Every patch sees all of its picture; some layers give rows that deepstack adds to the thinker's first ones."""
+    """Encodes patches with attention within each picture. Some layers also give the deepstack rows for the thinker's
+    layers.
+    """
 
     def __init__(self, read: WeightReader, config: Any) -> None:
         width = config.hidden_size
@@ -150,8 +160,10 @@ class Qwen3OmniVisionEncoder:
         return LayerNorm(read.below(f"merger_list.{number}.ln_q"), cell, NORM_EPS)
 
     def __call__(self, pixels: Tensor, grids: Sequence[Grid]) -> list[Tensor]:
-        """Rows [cells, width] of pictures, and those of each tap; ``pixels`` [patches, values] lie one picture behind
-        another."""
+        """Return the rows [cells, width] of pictures, and those of each deepstack layer.
+
+        ``pixels`` [patches, values] are the concatenated patches of the pictures.
+        """
         x = F.linear(pixels, self.enter[0].flatten(1), self.enter[1])
         x = x + torch.cat([self._placed(grid) for grid in grids]).to(x.dtype)
         angles, counts = self.rope(grids), [high * wide for high, wide in grids]
@@ -163,7 +175,7 @@ class Qwen3OmniVisionEncoder:
         return [self.last(x), *tapped]
 
     def _placed(self, grid: Grid) -> Tensor:
-        """A picture's embeddings of places: the table's square, stretched over it, between four neighbours each."""
+        """Return a picture's position embeddings, interpolated bilinearly from the table."""
         taps: list[Tensor] = []
         shares: list[Tensor] = []
         for at, size in zip(encoder.patch_positions(grid, self.merge), grid, strict=True):
@@ -178,7 +190,7 @@ class Qwen3OmniVisionEncoder:
 
 
 class _Layer:
-    """Attention and a feed-forward part, each behind a norm."""
+    """Attention and feed-forward network with pre-norm."""
 
     def __init__(self, read: WeightReader, config: Any) -> None:
         width = config.hidden_size

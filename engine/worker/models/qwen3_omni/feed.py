@@ -1,5 +1,4 @@
-"""The part of a prompt that is sent to the talker: the user's turns piece by piece, and how its own begins. Computes
-nothing."""
+"""Selects the part of a prompt that the talker needs: the user's turns, and the start of the assistant's turn."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from engine.worker.omni.thinker_state import PromptPiece
 
 
 class Qwen3TalkerFeed(TalkerFeed):
-    """The user's turns by their ids, sounds and pictures in them by the rows of layer ``tap``; then token ids."""
+    """Sends user turns as ids, with rows of layer ``tap`` for audio and images; then the answer's token ids."""
 
     kinds = kinds(UserTurns, Lead, TextToken)
 
@@ -36,11 +35,11 @@ class Qwen3TalkerFeed(TalkerFeed):
         turns, start = self._user_turns(ids)
         own = self.positions([ids[i] for i in turns], blocks)
         turn_names = names[turns]
-        turn_names[turn_names < 0] -= own[0].astype(np.int64)[turn_names < 0]  # they may differ there
+        turn_names[turn_names < 0] -= own[0].astype(np.int64)[turn_names < 0]  # relative to the talker's own positions
         return TalkerRows(np.array(turns, np.int64), own, turn_names, tuple(ids[start : start + 3]))
 
     def _user_turns(self, ids: Sequence[int]) -> tuple[list[int], int]:
-        """The indices of all user turns, and where the last turn, the assistant's, begins."""
+        """Return the indices of all user turns, and the start of the last turn, which is the assistant's."""
         starts = [i for i, id in enumerate(ids) if id == self.marks.turn]
         turns: list[int] = []
         for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
@@ -49,7 +48,7 @@ class Qwen3TalkerFeed(TalkerFeed):
         return turns, starts[-1]
 
     def hidden_indices(self, prompt: Prompt, piece: slice) -> NDArray[np.int64]:
-        """Return where in a piece of the prompt the user's sounds and pictures are."""
+        """Return the positions of the user's audio and images within a piece of the prompt."""
         at = prompt.talker.indices[prompt.talker.within(piece)]
         return at[self.marks.stand(prompt.ids[at])]
 
@@ -57,7 +56,7 @@ class Qwen3TalkerFeed(TalkerFeed):
         return tapped
 
     def chunks(self, prompt: Prompt, piece: slice, hidden: NDArray[np.float32]) -> list[Chunk]:
-        """The chunks of a piece of the prompt; with the last piece, how the talker's own turn begins."""
+        """Return the chunks for a piece of the prompt; the last piece adds the start of the assistant's turn."""
         talker, within = prompt.talker, prompt.talker.within(piece)
         chunks: list[Chunk] = []
         if within.start < within.stop:
@@ -73,8 +72,10 @@ class Qwen3TalkerFeed(TalkerFeed):
 
 
 class TalkerPositions(RopePositions):
-    """The talker of the reference is not told that a video has a sound, and counts through it, unless a picture is
-    still to come."""
+    """Rope positions as in the reference's talker, which does not know that a video has audio.
+
+    It counts through such a video consecutively, unless an image follows.
+    """
 
     def spanned(self, block: Block, ids: Sequence[int], end: int) -> tuple[Positions, Positions]:
         if block.mixed and self.marks.image not in ids[end:]:

@@ -1,4 +1,4 @@
-"""Qwen3-Omni's checkpoint: its config, its voices, its ids with a meaning, and how it lays out sound and video."""
+"""Qwen3-Omni checkpoint: configuration, voices, special tokens, and layout of audio and video."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRAME_S = 0.08
 
 
 class Qwen3OmniSource(source.OmniSource):
-    """The checkpoint as every stage sees it."""
+    """The checkpoint, as used by every stage."""
 
     family = "qwen3_omni"
     architecture = "Qwen3OmniMoeForConditionalGeneration"
@@ -29,18 +29,18 @@ class Qwen3OmniSource(source.OmniSource):
     def __init__(self, config: StageConfig) -> None:
         super().__init__(config)
         self.sound_dtype = sound_dtype(wanted := config.options.get("sound_dtype", "float32"))
+        """The dtype of code2wav, independent of the other stages; bfloat16 causes audible errors."""
         self.rounds = wanted == "tfloat32"
-        """The dtype of code2wav, whatever the other stages compute in: in bfloat16 a part of the sound is error."""
         self.window_s: float | None = config.options.get("window_s")
 
     @cached_property
     def voices(self) -> Mapping[str, int]:
-        """The id of each voice."""
+        """Ids of the voices by name."""
         return dict(self.config.talker_config.speaker_id or {}) if self.config.enable_audio_output else {}
 
     @cached_property
     def marks(self) -> Qwen3SpecialTokens:
-        """Asked for at every step."""
+        """Special tokens (cached, because every step uses them)."""
         whole = self.config
         thinker = whole.thinker_config
         return Qwen3SpecialTokens(
@@ -58,34 +58,34 @@ class Qwen3OmniSource(source.OmniSource):
 
     @cached_property
     def positions(self) -> RopePositions:
-        """Positions in time are no whole numbers; a video's cells and sounds take turns one by one."""
+        """Rope positions with fractional times; a video's cells and audio alternate one by one."""
         return RopePositions(self.marks, self.config.thinker_config.position_id_per_seconds)
 
     @cached_property
     def talker_feed(self) -> Qwen3TalkerFeed:
-        """A checkpoint without a talker taps no layer."""
+        """The feed; a checkpoint without a talker taps no layer."""
         tap = self.config.talker_config.accept_hidden_layer if self.voices else -1
         return Qwen3TalkerFeed(self.marks, self.positions, tap)
 
     @cached_property
     def audio(self) -> AudioLayout:
-        """Windows of the encoder's own length (n_window_infer), or of ``options.window_s``.
+        """Audio layout: windows of the encoder's own length (n_window_infer), or of ``options.window_s``.
 
-        Raises WeightsError for a length that is no whole number of the encoder's pieces (2 n_window frames), or more
-        than its own.
+        Raises WeightsError if the length is not a multiple of the encoder's pieces (2 n_window frames), or exceeds its
+        own.
         """
         config = self.config.thinker_config.audio_config
         piece, own = 2 * config.n_window, config.n_window_infer
         window = own if self.window_s is None else round(self.window_s * FRAMES_PER_S)
         if not 0 < window <= own or window % piece:
             raise WeightsError(
-                f"options.window_s: {self.window_s} is not a multiple of {piece / FRAMES_PER_S:g} s, the pieces of "
-                f"this checkpoint's encoder, up to {own / FRAMES_PER_S:g}"
+                f"options.window_s must be a multiple of {piece / FRAMES_PER_S:g} s (the encoder's pieces) "
+                f"and at most {own / FRAMES_PER_S:g} s (got {self.window_s})"
             )
         return AudioLayout(window, lambda frames: audio_tokens(frames, piece), piece)
 
 
 def audio_tokens(frames: int, piece: int) -> int:
-    """Rows that the encoder makes of so many mel frames: thirteen for each whole ``piece``, fewer for the rest."""
+    """Return the number of encoder rows for a number of mel frames: 13 per full ``piece``, fewer for the rest."""
     rest = (frames % piece - 1) // 2 + 1
     return ((rest - 1) // 2 + 1 - 1) // 2 + 1 + frames // piece * 13

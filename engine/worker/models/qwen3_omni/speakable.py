@@ -1,4 +1,4 @@
-"""The messages from the thinker to the talker: the user's turns, how the answer begins, and its text token by token."""
+"""Messages from the thinker to the talker: the user's turns, the start of the answer, and its text tokens."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ from numpy.typing import NDArray
 
 
 class UserTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.user_turns"):
-    """A piece of the user's turns, which begins ``at`` a row of them all: ids [rows], their positions [3, rows] and
-    names [rows], and the thinker's hidden rows [sounds and pictures, width] for those ids that stand for them."""
+    """A piece of the user's turns."""
 
     at: int
+    """Index of the first row within all user turns."""
     ids: NDArray[np.int64]
+    """Token ids [rows]."""
     positions: NDArray[np.float32]
+    """Rope positions [3, rows]."""
     media: NDArray[np.float32]
+    """Hidden rows [placeholders, width] of the thinker, one for each audio or image placeholder in ``ids``."""
     names: NDArray[np.int64]
+    """Content names [rows], used to find reusable prefixes."""
 
 
 class Lead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.lead"):
-    """The beginning of the assistant's own turn: its ids, the first of them at ``position``."""
+    """Start of the assistant's turn: its token ids, the first at rope position ``position``."""
 
     ids: tuple[int, ...]
     position: float
 
 
 class TextToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.text_token"):
-    """The next token to be spoken, behind which the answer has ``text_end`` characters."""
+    """The next token to speak; ``text_end`` is the answer's length in characters after it."""
 
     id: int
     text_end: int

@@ -1,4 +1,4 @@
-"""Ids of a checkpoint that have a meaning of their own."""
+"""Special tokens of Qwen3-Omni."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.worker.omni import special_tokens
 
 @dataclass(frozen=True, slots=True)
 class Qwen3SpecialTokens(special_tokens.SpecialTokens):
-    """The ids of turns as well, and how the talker's text begins, ends and goes on."""
+    """Adds the tokens of turns, and of the talker's text padding, begin and end."""
 
     turn: int
     user: int

@@ -1,4 +1,4 @@
-"""The talker: rows of the thinker to codec frames, one text token a frame."""
+"""The talker stage: thinker rows to codec frames, one text token per frame."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from engine.worker.stage_request import StageRequest
 
 @dataclass(slots=True, kw_only=True)
 class Qwen3OmniTalkerState(talker.OmniTalkerState):
-    """A voice on its way, behind the user's turns; ``lead`` is how its own turn begins."""
+    """State of an answer; ``lead`` are the token ids that start the assistant's turn."""
 
     lead: tuple[int, ...] = ()
 
 
 class Talker(talker.OmniTalker[Qwen3TalkerNet]):
-    """The stage: it hears the user's turns, and says what its thinker writes."""
+    """The talker stage: reads the user's turns, and speaks the thinker's text."""
 
     source_class = Qwen3OmniSource
     net_class = Qwen3TalkerNet
@@ -49,7 +49,7 @@ class Talker(talker.OmniTalker[Qwen3TalkerNet]):
         placeholders = np.count_nonzero(self.source.marks.stand(item.ids))
         if not (ids == names == positions) or placeholders != media:
             counts = f"{ids} ids, {names} names, {positions} positions, {placeholders} placeholders, {media} media"
-            raise StageFailed(f"the parts of a turn that the thinker sent do not fit together: {counts}")
+            raise StageFailed(f"the parts of a turn from the thinker do not match: {counts}")
 
     def prompt_embeddings(self, piece: UserTurns, start: int) -> Tensor:
         before = np.count_nonzero(self.source.marks.stand(piece.ids[:start]))

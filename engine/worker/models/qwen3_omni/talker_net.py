@@ -1,4 +1,4 @@
-"""The talker's networks: what of the thinker's becomes rows of the talker. Knows no stage and no request."""
+"""The talker's networks: converts the thinker's ids and hidden rows to talker rows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from engine.worker.talker.rvq_net import RvqTalkerShape
 from engine.worker.talker.talker_state import ANSWER_FRAMES
 
 LEAD = 9
-"""Rows with which the talker's own turn begins."""
+"""Rows that begin the talker's own turn."""
 
 
 class Qwen3TalkerNet(rvq_net.RvqTalkerNet):
-    """The checkpoint's talker; text is looked up in the thinker's table."""
+    """The checkpoint's talker, with the thinker's text embedding table."""
 
     def __init__(self, source: Qwen3OmniSource) -> None:
         self.config = config = source.config.talker_config
@@ -44,7 +44,9 @@ class Qwen3TalkerNet(rvq_net.RvqTalkerNet):
         super().__init__(read, shape, source.text_table(), room, source.slots, source.static, source.shared(room))
 
     def user_embeddings(self, ids: NDArray[np.int64], media: NDArray[np.float32]) -> Tensor:
-        """Rows of a user's turn: words by their embedding, sounds and pictures by what was thought ``media``."""
+        """Return the rows of a user turn: text from embeddings, audio and images from the thinker's hidden rows
+        ``media``.
+        """
         embeddings = self.text_embeddings(ids.tolist())
         if len(media):
             seen = to_device(np.flatnonzero(self._marks.stand(ids)), self.device)
@@ -52,7 +54,9 @@ class Qwen3TalkerNet(rvq_net.RvqTalkerNet):
         return embeddings
 
     def lead_embeddings(self, leads: Sequence[Sequence[int]], voices: Sequence[int], texts: Sequence[int]) -> Tensor:
-        """The rows [batch, LEAD, width] with which turns of its own begin; the last holds the first text token."""
+        """Return the rows [batch, LEAD, width] that begin the talker's turns; the last includes the first text
+        token.
+        """
         config, marks = self.config, self._marks
         ids = [[*lead, *[marks.pad] * 4, marks.begin, text] for lead, text in zip(leads, texts, strict=True)]
         thinking = [config.codec_nothink_id, config.codec_think_bos_id, config.codec_think_eos_id]

@@ -1,4 +1,4 @@
-"""The thinker: what is heard, seen and read, to text and tool calls, and to the rows from which the talker speaks."""
+"""The thinker stage: audio, images and text to text and tool calls, and to the messages for the talker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine.worker.omni import thinker
 
 
 class Thinker(thinker.OmniThinker):
-    """Text out, token by token; each token to be spoken goes to the talker by its id."""
+    """Writes text token by token, and sends each token to speak to the talker by its id."""
 
     source_class = Qwen3OmniSource
     ears, eyes = Qwen3OmniAudioEncoder, Qwen3OmniVisionEncoder

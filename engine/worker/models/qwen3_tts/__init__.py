@@ -1,18 +1,18 @@
-"""Qwen3-TTS, 12 Hz: text in, token by token; speech out, frame by frame; as the package qwen-tts 0.1.1 computes.
+"""Qwen3-TTS, 12 Hz: streaming text in, streaming speech out.
 
-The talker turns text into codec frames of sixteen codes, one text token a frame; code2wav makes them sound. Who speaks
-depends on the checkpoint: CustomVoice has speakers of its own, VoiceDesign speaks as ``options.designs`` describe, and
-Base as the recordings of ``options.clones`` sound.
+The talker turns text into codec frames of sixteen codes, one text token per frame, and code2wav decodes them. The
+voices depend on the checkpoint: CustomVoice has built-in speakers, VoiceDesign speaks as ``options.designs`` describe,
+and Base clones the recordings of ``options.clones``.
 
-A clone with the words of its recording (``text``) is imitated in context: the recording's frames stand before the
-answer's, in the talker and in code2wav, which is told them and how many they are, and gives no sound of them. A clone
-without them is an embedding of the speaker alone.
+A clone with the transcript of its recording (``text``) is imitated in context: the recording's frames precede the
+answer's frames in the talker and in code2wav, which decodes them without output. A clone without a transcript uses only
+a speaker embedding.
 
-With ``options.layout: streaming`` the text goes in as it comes, one token beside each frame, so that the first frame
-needs the first word alone; one of a clone in context needs so many tokens as lie beside the recording's frames. With
-``whole`` all of the text stands before the first frame.
+With ``options.layout: streaming``, text enters as it arrives, one token per frame, so the first frame needs only the
+first word. A clone in context first needs as many tokens as its recording has frames. With ``whole``, all text precedes
+the first frame.
 
-Source: the checkpoint's config.json and qwen-tts 0.1.1. It knows no socket and no session.
+The outputs equal those of the package qwen-tts. Sources: the checkpoint's config.json and qwen-tts 0.1.1.
 """
 
 STAGES = {

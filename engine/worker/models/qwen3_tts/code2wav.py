@@ -1,4 +1,7 @@
-"""Codec frames to sound, with the checkpoint's 12 Hz decoder; of a recording's frames before them nothing is heard."""
+"""The code2wav stage: codec frames to audio with the checkpoint's 12 Hz decoder.
+
+The frames of a cloned recording are decoded first, without output.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,15 @@ from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import code2wav
 
-PIECE = 25  # frames of a recording that one step decodes: two seconds of sound
+PIECE = 25  # frames of a recording per step, two seconds
 KEPT = 16
-"""Recordings behind which the decoder's state is kept; one is some 5 MB at the real size."""
+"""Number of recordings whose decoder state is cached, about 5 MB each at the real size."""
 
 
 class Code2Wav(code2wav.Code2WavStage):
-    """The stage. The state behind a recording is computed once, and then taken over by all who speak with its voice."""
+    """The code2wav stage. The decoder state after a recording is computed once and reused by all requests of its
+    voice.
+    """
 
     takes = kinds(Codes, Recording)
 
@@ -45,7 +50,7 @@ class Code2Wav(code2wav.Code2WavStage):
         self._kept: OrderedDict[bytes, list[Tensor]] = OrderedDict()
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """Yield what the talker says: a recording's frames if there are any, then windows of the answer's own."""
+        """Yield the recording's frames, if there are any, then windows of the answer's frames."""
         first = await anext(inputs, None)
         if isinstance(first, Tensors):
             yield self._recording(first)
@@ -54,15 +59,17 @@ class Code2Wav(code2wav.Code2WavStage):
             yield window
 
     def _recording(self, chunk: Tensors) -> Recording:
-        """Read a recording's frames. Raises StageFailed for what is none: a code beyond its book is never looked up."""
+        """Read a recording's frames. Raises StageFailed if they are invalid, before any code is looked up."""
         try:
             found = chunk.read(Recording)
         except msgspec.ValidationError as error:
-            raise StageFailed(f"the talker's {chunk.name} cannot be read: {error}") from None
+            raise StageFailed(f"the message {chunk.name} from the talker is invalid: {error}") from None
         frames, books = found.frames, self.books
         fits = frames.ndim == 2 and frames.shape[1] == books.count and len(frames)
         if not fits or frames.min() < 0 or frames.max() >= books.size:
-            raise StageFailed(f"a recording is [frames, {books.count}] codes below {books.size}, not {frames.shape}")
+            raise StageFailed(
+                f"a recording must have codes [frames, {books.count}] below {books.size} (got the shape {frames.shape})"
+            )
         return found
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
@@ -76,7 +83,7 @@ class Code2Wav(code2wav.Code2WavStage):
 
     @torch.inference_mode()
     def _take_in(self, req: StageRequest, frames: Any) -> list[Chunk]:
-        """Bring a slot behind a recording, a piece of it at a time; its sound goes nowhere."""
+        """Advance a slot's state through a recording, one piece per step, without output."""
         name, at = frames.tobytes(), req.state.frames
         if at == 0 and name in self._kept:
             self._kept.move_to_end(name)

@@ -1,4 +1,4 @@
-"""The first part of the 12 Hz codec's decoder: residual books, a convolution, a windowed transformer."""
+"""First part of the 12 Hz codec's decoder: residual codebooks, a convolution and a windowed transformer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from engine.worker.nn.window import WindowedDecoder
 
 
 class ResidualBooks:
-    """A frame's vectors are summed: the first book's (what is said) and the rest's (how it sounds), each sum projected.
+    """Sums the vectors of the first codebook (semantic) and of the others (acoustic), and projects each sum.
 
-    Source: modeling_qwen3_tts_tokenizer_v2 of qwen-tts 0.1.1; a book's vectors are sums over the clusters' use.
+    Source: modeling_qwen3_tts_tokenizer_v2 of qwen-tts 0.1.1. The checkpoint stores vectors as sums with usage counts.
     """
 
     def __init__(self, read: WeightReader, config: Any, slots: int) -> None:

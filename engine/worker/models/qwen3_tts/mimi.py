@@ -1,6 +1,6 @@
-"""The codec's encoder, which is Mimi's (Défossez et al. 2024): a recording to codec frames, all at once.
+"""The codec's encoder, Mimi (Défossez et al. 2024): encodes a whole recording to codec frames.
 
-Source: MimiModel of transformers 5.23; tensors have the names of the vendor's files. It knows no stage.
+Source: MimiModel of transformers 5.23, with the tensor names of the vendor's files.
 """
 
 from __future__ import annotations
@@ -50,19 +50,21 @@ DEFAULTS: dict[str, Any] = {
     "rope_parameters": {"rope_theta": 1e4},
     "frame_rate": 12.5,
 }
-"""The fields of the encoder's configuration, with the values of those that a file leaves out."""
+"""Fields of the encoder's configuration, with the defaults for omitted ones."""
 UNREAD = ("audio_channels", "use_causal_conv", "use_conv_shortcut", "attention_bias", "pad_mode")
-"""Fields of which one value alone is served, the default."""
+"""Fields for which only the default value is supported."""
 
 
 class MimiEncoder:
-    """Convolutions down to the codec's rate, layers that look back, and ``groups`` of the residual books."""
+    """Convolutions down to the codec's frame rate, causal transformer layers, and ``groups`` residual codebooks."""
 
     def __init__(self, read: WeightReader, config: Mapping[str, Any], groups: int) -> None:
         sizes = settings_of(config, DEFAULTS)
         for name in UNREAD:
             if getattr(sizes, name) != DEFAULTS[name]:
-                raise WeightsError(f"{read.checkpoint.folder}: encoder_config.{name} is {getattr(sizes, name)}")
+                raise WeightsError(
+                    f"{read.checkpoint.folder}: encoder_config.{name}={getattr(sizes, name)} is not supported"
+                )
         dim = sizes.head_dim or sizes.hidden_size // sizes.num_attention_heads
         self.steps = _steps(read.below("encoder"), sizes)
         self.window = sizes.sliding_window
@@ -79,7 +81,7 @@ class MimiEncoder:
         ]
 
     def __call__(self, wave: Tensor) -> Tensor:
-        """The codes [groups, frames] of a recording [samples]; zeros fill up its last frame."""
+        """Return the codes [groups, frames] of a recording [samples]; the last frame is zero-padded."""
         x = wave[None, None]
         for step in self.steps:
             x = step(x)
@@ -94,7 +96,7 @@ class MimiEncoder:
 
 
 def _steps(read: WeightReader, sizes: Any) -> list[Any]:
-    """The convolutions, in the order of the file's numbers; every number that is left out is an ELU."""
+    """Return the convolutions in file order; each omitted index of the file is an ELU."""
     width = sizes.num_filters
     found: list[Any] = [_Conv(read.below("layers.0"), 1, width, sizes.kernel_size)]
     number = 1
@@ -108,7 +110,7 @@ def _steps(read: WeightReader, sizes: Any) -> list[Any]:
 
 
 class _Conv:
-    """A causal convolution: as many columns as strides have begun."""
+    """Causal convolution; every stride that has begun gives an output column."""
 
     def __init__(
         self,
@@ -132,7 +134,7 @@ class _Conv:
 
 
 class _Residual:
-    """A wide convolution in fewer channels, then one of a single column, added to what came in."""
+    """Residual block: a wide convolution with fewer channels, then one of kernel size 1."""
 
     def __init__(self, read: WeightReader, sizes: Any, width: int, dilation: int) -> None:
         inner = width // sizes.compress
@@ -144,7 +146,7 @@ class _Residual:
 
 
 class _Layer:
-    """Attention and a feed-forward part, each behind a norm, each scaled channel by channel before it is added."""
+    """Attention and feed-forward network with pre-norm, each output scaled per channel before it is added."""
 
     def __init__(self, read: WeightReader, sizes: Any, dim: int) -> None:
         width, inner, attention = sizes.hidden_size, sizes.intermediate_size, read.below("self_attn")
@@ -174,7 +176,7 @@ class _Layer:
 
 
 class _Books:
-    """Each book's nearest vector is taken off what the books before it left over."""
+    """Residual vector quantizer: each codebook encodes the remainder of the previous ones."""
 
     def __init__(self, read: WeightReader, sizes: Any, count: int) -> None:
         inner = sizes.vector_quantization_hidden_dimension
@@ -184,7 +186,7 @@ class _Books:
         self.vectors = [_book(read.below(f"layers.{i}.codebook"), sizes) for i in range(count)]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The codes [books, frames] of rows [frames, width]."""
+        """Return the codes [books, frames] of rows [frames, width]."""
         left = x if self.project is None else F.linear(x, self.project)
         found = list[Tensor]()
         for vectors in self.vectors:
@@ -194,6 +196,6 @@ class _Books:
 
 
 def _book(read: WeightReader, sizes: Any) -> Tensor:
-    """Vectors [codes, dim], which the file has as sums over the clusters' use."""
+    """Return vectors [codes, dim]; the file stores them as sums with usage counts."""
     use = read("cluster_usage", sizes.codebook_size).clamp(min=1e-5)
     return read("embed_sum", sizes.codebook_size, sizes.codebook_dim) / use[:, None]

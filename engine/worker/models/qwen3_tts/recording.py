@@ -1,6 +1,6 @@
-"""Recordings of people as what a voice is made of: codec frames, and the embedding of who speaks.
+"""Encodes recordings for voice cloning, to codec frames and speaker embeddings.
 
-Computed once, at the start, in float32 on the CPU. Knows no stage.
+Runs once at startup, in float32 on the CPU.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Recordings:
 
     @torch.inference_mode()
     def speaker(self, wave: Wave) -> torch.Tensor:
-        """The embedding [width] of who speaks in a recording at 24 kHz."""
+        """Return the speaker embedding [width] of a recording at 24 kHz."""
         return self._speaker(torch.from_numpy(wave))
 
     @torch.inference_mode()
     def frames(self, wave: Wave) -> NDArray[np.int16]:
-        """The codec frames [frames, groups] of a recording at 24 kHz; the last may be cut off in it."""
+        """Return the codec frames [frames, groups] of a recording at 24 kHz; the last frame may be incomplete."""
         count = -(-len(wave) // self._samples)
         return self._encoder(torch.from_numpy(wave))[:, :count].T.contiguous().numpy().astype(np.int16)

@@ -1,4 +1,4 @@
-"""The facts of a checkpoint that its stages share: its configuration, its voices, its languages, its text's ids."""
+"""Checkpoint data shared by the stages: configuration, voices, languages and codec."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ LANGUAGES = {
     "russian": "ru",
     "spanish": "es",
 }
-"""Languages as BCP 47, by the names that checkpoints have for them."""
+"""BCP 47 language tags by the checkpoints' language names."""
 WANTS = {"custom_voice": "", "voice_design": "designs", "base": "clones"}
-"""The kinds of checkpoints, and the option that gives each its voices."""
+"""Checkpoint kinds (tts_model_type), each with the option that defines its voices."""
 
 
 class Qwen3TtsSource(CheckpointSource):
-    """The checkpoint as every stage sees it. Raises ConfigError or WeightsError for what it cannot be or say."""
+    """The checkpoint, as used by every stage. Raises ConfigError or WeightsError if it does not support the options."""
 
     def __init__(self, config: StageConfig) -> None:
         self.options = Qwen3TtsOptions.of(config.options)
@@ -47,19 +47,21 @@ class Qwen3TtsSource(CheckpointSource):
     def _check(self) -> None:
         tokenizer, kind, options = self.config.tokenizer_type, self.kind, self.options
         if tokenizer != TOKENIZER:
-            raise WeightsError(f"{self.folder}: its codec is {tokenizer}; of Qwen3-TTS, those of 12 Hz are served")
+            raise WeightsError(f"{self.folder}: the codec {tokenizer} is not supported (only {TOKENIZER}).")
         if kind not in WANTS:
-            raise WeightsError(f"{self.folder}: its tts_model_type {kind!r:.80} is none of {', '.join(WANTS)}")
+            raise WeightsError(f"{self.folder}: the tts_model_type {kind!r:.80} is not one of {', '.join(WANTS)}")
         for name in ("designs", "clones"):
             if getattr(options, name) and WANTS[kind] != name:
-                raise ConfigError(f"options.{name}: this checkpoint is {kind}, and has no use for them")
+                raise ConfigError(f"options.{name}: this checkpoint is of the kind {kind}, which does not support them")
         if WANTS[kind] and not getattr(options, WANTS[kind]):
-            raise ConfigError(f"options.{WANTS[kind]}: this checkpoint is {kind}; name one voice at least")
+            raise ConfigError(
+                f"options.{WANTS[kind]}: this checkpoint is of the kind {kind}; define at least one voice"
+            )
         if options.instruct and not self.instructed:
-            raise ConfigError("options.instruct: of this family, CustomVoice checkpoints of 1.7B take instructions")
+            raise ConfigError("options.instruct: only CustomVoice checkpoints of 1.7B support instructions")
         if options.voice and options.voice not in self.names:
             known = nearest(options.voice, self.names)
-            raise ConfigError(f"options.voice: there is no {options.voice!r:.80} ({known})")
+            raise ConfigError(f"options.voice: there is no voice {options.voice!r:.80} ({known})")
         _ = self.language
 
     @property
@@ -68,12 +70,12 @@ class Qwen3TtsSource(CheckpointSource):
 
     @property
     def instructed(self) -> bool:
-        """Whether its speakers take instructions; the 0.6B was not taught any."""
+        """Whether the speakers support instructions; the 0.6B model was not trained with them."""
         return self.kind == "custom_voice" and self.config.tts_model_size not in ("0b6", "0.6b")
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The voices, the default one first."""
+        """Names of the voices, the default first."""
         made: tuple[Any, ...] = self.options.designs if self.kind == "voice_design" else self.options.clones
         speakers: dict[str, int] = self.checkpoint.config["talker_config"].get("spk_id") or {}
         found = [*speakers] if self.kind == "custom_voice" else [one.name for one in made]
@@ -85,7 +87,7 @@ class Qwen3TtsSource(CheckpointSource):
 
     @cached_property
     def known_languages(self) -> dict[str, int]:
-        """The ids of languages, and of dialects."""
+        """Ids of languages and dialects by name."""
         return dict(self.checkpoint.config["talker_config"].get("codec_language_id") or {})
 
     @property
@@ -94,7 +96,7 @@ class Qwen3TtsSource(CheckpointSource):
 
     @cached_property
     def language(self) -> str:
-        """The language that was asked for, as the checkpoint calls it; empty where it is left to the model."""
+        """The configured language by the checkpoint's name; empty if the model should infer it."""
         asked = self.options.language.lower()
         if not asked or asked == "auto" or asked in self.known_languages:
             return asked.removeprefix("auto")
@@ -102,22 +104,22 @@ class Qwen3TtsSource(CheckpointSource):
         found = next((name for name, tag in LANGUAGES.items() if tag == base and name in self.known_languages), "")
         if not found:
             known = ", ".join(self.languages)
-            raise ConfigError(f"options.language: the checkpoint in {self.folder} speaks {known}, and no {base:.40}")
+            raise ConfigError(f"options.language: the checkpoint in {self.folder} speaks {known}, not {base:.40}")
         return found
 
     @cached_property
     def codec(self) -> SafetensorsCheckpoint:
-        """The 12 Hz tokenizer, which lies beside the talker."""
+        """The 12 Hz codec, in the subfolder speech_tokenizer."""
         return SafetensorsCheckpoint(self.folder / "speech_tokenizer", CODEC)
 
     @property
     def config_of_decoder(self) -> Any:
-        """The sizes of the codec's decoder."""
+        """Configuration of the codec's decoder."""
         return namespace(self.codec.config["decoder_config"])
 
 
 def namespace(config: dict[str, Any]) -> Any:
-    """A configuration as attributes, with ``rope_parameters`` where the vendor's classes have two fields for that."""
+    """Return a configuration as attributes, with ``rope_parameters`` built from the vendor's two rope fields."""
     found = json.loads(json.dumps(config), object_hook=lambda one: SimpleNamespace(**one))
     for part in (found, *_parts(found)):
         if hasattr(part, "rope_theta"):

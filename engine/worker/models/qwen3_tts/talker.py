@@ -1,4 +1,4 @@
-"""The talker: text to codec frames, one token a frame, behind the prompt of a voice."""
+"""The talker stage: a voice's prompt, then text to codec frames, one token per frame."""
 
 from __future__ import annotations
 
@@ -31,26 +31,25 @@ from engine.worker.talker.rvq_net import RvqTalkerNet, RvqTalkerShape
 from engine.worker.talker.talker_state import FRAME_S
 from engine.worker.tts.voices import asked_voice
 
-AT_ONCE = 1024  # characters of a long text that become tokens without a pause: some milliseconds
+AT_ONCE = 1024  # characters tokenized before yielding to the event loop, a few milliseconds
 FEWEST = 2
-"""Frames that come before an answer may end, as the vendor's package has it."""
+"""Minimum frames of an answer, as in the vendor's package."""
 
 
 class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_tts.recording"):
-    """The codec frames [frames, groups] that stand before an answer's own: a voice that is imitated, of whom nothing
-    is to be heard."""
+    """Codec frames [frames, groups] of a cloned voice, which precede the answer's frames and are not played."""
 
     frames: NDArray[np.int16]
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """An answer begins: its voice's prompt can be taken in before there is any text."""
+    """Starts an answer: the voice's prompt can be prefilled before any text arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeText:
-    """All tokens of an answer, with those of the recording's words before them."""
+    """All tokens of an answer, after those of the recording's transcript."""
 
     ids: tuple[int, ...]
     characters: int
@@ -58,16 +57,16 @@ class WholeText:
 
 @dataclass(slots=True, kw_only=True)
 class Qwen3TtsTalkerState(speech.TalkerState):
-    """A voice on its way; ``prompt`` are the rows [n, width] that are still to be taken in before it speaks."""
+    """State of an answer; ``prompt`` are the rows [n, width] that remain to be prefilled."""
 
     voice: VoicePrompt
     prompt: Tensor
     announced: bool = False
-    """Whether the next stage has been told of the frames that stand before the answer's own."""
+    """Whether the voice's recording has been sent to the next stage."""
 
 
 class Talker(stage.TalkerStage[RvqTalkerNet]):
-    """The stage."""
+    """The talker stage."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -123,7 +122,7 @@ class Talker(stage.TalkerStage[RvqTalkerNet]):
         self.net.open(req.slot)
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """Yield the text's tokens as they are settled, or all at once at its end."""
+        """Yield text tokens as soon as they are final, or all at once at the end."""
         yield Begin()
         words = [TtsTextToken(id, 0) for id in req.state.voice.words]
         tokens = self._tokens(inputs)
@@ -144,7 +143,7 @@ class Talker(stage.TalkerStage[RvqTalkerNet]):
                 for at in range(0, len(chunk.text), AT_ONCE):
                     for token in text.feed(chunk.text[at : at + AT_ONCE], chunk.start + at):
                         yield token
-                    await asyncio.sleep(0)  # a long text holds up nobody
+                    await asyncio.sleep(0)  # let other requests run
         for token in text.flush():
             yield token
 
@@ -156,14 +155,14 @@ class Talker(stage.TalkerStage[RvqTalkerNet]):
         ]
 
     def _announced(self, req: StageRequest) -> Iterator[Chunk]:
-        """Tell the next stage, once, which frames stand before the answer's own."""
+        """Yield, once, the recording's frames for the next stage."""
         speech: Qwen3TtsTalkerState = req.state
         if not speech.announced:
             speech.announced = True
             yield Tensors.of(Recording(speech.voice.frames))
 
     def prefill(self, req: StageRequest, batch: Batch) -> int:
-        """Take in the voice's prompt, and a whole text, up to one piece of them."""
+        """Prefill the voice's prompt, and a whole text, by up to one piece."""
         speech: Qwen3TtsTalkerState = req.state
         if not req.pending or not isinstance(item := req.pending[0], Begin | WholeText):
             return 0
@@ -183,12 +182,12 @@ class Talker(stage.TalkerStage[RvqTalkerNet]):
         return len(embeddings)
 
     def _check(self, speech: Qwen3TtsTalkerState, count: int) -> None:
-        """Raises RequestError for a whole text that leaves no room for what is to be said of it."""
+        """Raise RequestError if a whole text leaves too little room for its speech."""
         room = self.net.room - speech.num_computed_tokens - speech.given - count
         if room < count:
             raise RequestError(
-                f"The text has {count} tokens, and with options.layout: whole there is room for "
-                f"{(room + count) // 2}; shorten it, or raise options.context."
+                f"The text has {count} tokens, but with options.layout: whole there is only room for "
+                f"{(room + count) // 2}. Shorten it or raise options.context."
             )
 
     def first_embeddings(self, reqs: Sequence[StageRequest], texts: Sequence[int]) -> Tensor:
@@ -201,7 +200,7 @@ class Talker(stage.TalkerStage[RvqTalkerNet]):
         return item.id
 
     def end_text(self, req: StageRequest) -> int | None:
-        """The text is over; where there was none but a recording's words, nothing is said."""
+        """End the text. If there was none besides the recording's transcript, the answer is done without audio."""
         if req.state.characters:
             return super().end_text(req)
         req.state.ended = req.done = True

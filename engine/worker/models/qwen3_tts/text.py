@@ -1,7 +1,6 @@
-"""A growing text as tokens: each comes as soon as nothing that may still follow can change it.
+"""Incremental tokenization: yields each token as soon as later text cannot change it.
 
-Joined, the tokens are those of the whole text, however it was cut. Marks of the model that the text imitates are
-text. Knows no stage.
+The tokens equal those of the whole text, however it is cut. Special tokens written in the text are treated as text.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from typing import Any
 from engine.worker.text.tokenizer import plain_of, read_tokenizer
 
 LONGEST = 1024
-"""Characters that are held back at most: a row of more without a place to cut is cut where it is."""
+"""Maximum characters held back. Longer text without a safe place to cut is cut anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class TtsTextToken:
-    """The next token to be spoken, behind which ``text_end`` characters of the answer are in."""
+    """The next token to speak; after it, ``text_end`` characters of the answer have been taken."""
 
     id: int
     text_end: int
 
 
 class TextIds:
-    """A checkpoint's tokenizer for text alone: no mark of the model becomes a token of its own."""
+    """A checkpoint's tokenizer without special tokens."""
 
     def __init__(self, folder: Path) -> None:
         self._plain = plain_of(read_tokenizer(folder))
@@ -36,15 +35,15 @@ class TextIds:
         return list(self._plain.encode(text, add_special_tokens=False).ids)
 
     def encoded(self, text: str) -> Any:
-        """The ids of a text with the characters that each is made of, and the word it is in."""
+        """Return the encoding of a text, with each token's character range and word."""
         return self._plain.encode(text, add_special_tokens=False)
 
 
 class StreamingText:
-    """Feed the text in any pieces, flush once at the end.
+    """Tokenizer for a growing text: feed pieces of any size, then flush once.
 
-    A word is held back until the next one begins, since its letters are tokens together; so is what stands before the
-    first letter or digit, since of marks alone nothing is said. Blanks at the beginning are left out.
+    A word is held back until the next one begins, because its letters are tokenized together. Text before the first
+    letter or digit is held back too, because punctuation alone is not spoken. Leading spaces are dropped.
     """
 
     def __init__(self, ids: TextIds) -> None:
@@ -54,7 +53,7 @@ class StreamingText:
         self._lettered = False
 
     def feed(self, text: str, start: int) -> Iterator[TtsTextToken]:
-        """The tokens that are settled by now; the text's first character is the answer's ``start``-th."""
+        """Yield the tokens that are final. ``start`` is the index of the text's first character in the answer."""
         kept = text if self._text or self._lettered else text.lstrip()
         start += len(text) - len(kept)
         self._text += "".join(" " if one == "\0" or "\ud800" <= one <= "\udfff" else one for one in kept)
@@ -64,7 +63,7 @@ class StreamingText:
             yield from self._settled()
 
     def flush(self) -> Iterator[TtsTextToken]:
-        """Return the rest."""
+        """Yield the remaining tokens."""
         if self._lettered and self._text:
             yield from self._taken(len(self._text))
 
@@ -78,8 +77,11 @@ class StreamingText:
             yield from self._taken(at or len(self._text))
 
     def _cut(self, starts: list[int]) -> int:
-        """Find where the part ends that nothing can change: before the last word if a blank parts it from the one
-        before, else before the last two; between a letter and its marks there is no such place."""
+        """Return the end of the part that later text cannot change.
+
+        That is before the last word if a space precedes it, otherwise before the last two. A letter and its combining
+        marks are never separated.
+        """
         if len(starts) < 2:
             return 0
         last, text = starts[-1], self._text
@@ -92,6 +94,6 @@ class StreamingText:
         self._text = self._text[count:]
         self._sources = self._sources[count:]
         found = self._ids.encoded(text)
-        ends = [end for _, end in found.offsets[:-1]] + [count]  # the last mark over a letter is no token's
+        ends = [end for _, end in found.offsets[:-1]] + [count]  # a trailing combining mark belongs to the last token
         for id, end in zip(found.ids, ends, strict=True):
             yield TtsTextToken(id, sources[max(0, end - 1)] + 1)

@@ -1,4 +1,4 @@
-"""The prompts of voices: what stands before the text, as rows of the talker. Knows no stage and no request."""
+"""Voice prompts: the talker rows that precede the text."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from engine.worker.tts.reference_voice import Clone, reference_sound
 
 RATE_HZ = 24_000
 LEAST = 64
-"""Rows that a recording leaves for what is to be said: five seconds."""
+"""Minimum rows that a recording must leave for the speech: five seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VoicePrompt:
-    """The part of a prompt that stands before a voice's text: ``lead`` [rows, width].
-
-    Of a recording in context: the ids of its words, and its codec frames [frames, groups].
-    """
+    """The part of the prompt that precedes a voice's text."""
 
     lead: Tensor
+    """Rows [rows, width]."""
     words: tuple[int, ...] = ()
+    """Tokens of the recording's transcript, for a clone in context."""
     frames: NDArray[np.int16] = field(default_factory=lambda: np.zeros((0, 0), np.int16))
+    """Codec frames [frames, groups] of the recording, for a clone in context."""
 
 
 class VoicePrompts:
-    """The maker of the prompts of a checkpoint's voices, as the vendor's package lays them out."""
+    """Builds the voice prompts of a checkpoint, laid out as in the vendor's package."""
 
     def __init__(self, source: Qwen3TtsSource, net: RvqTalkerNet, ids: TextIds) -> None:
         self._source = source
@@ -45,7 +45,7 @@ class VoicePrompts:
         self._talker = source.config.talker_config
 
     def all(self) -> Mapping[str, VoicePrompt]:
-        """Each voice's prompt, by its name. Raises ConfigError for a recording of which no voice can be made."""
+        """Return each voice's prompt by name. Raises ConfigError for an unusable recording."""
         source, options = self._source, self._source.options
         if source.kind == "voice_design":
             return {one.name: VoicePrompt(self._lead(None, "", one.instruct)) for one in options.designs}
@@ -68,19 +68,22 @@ class VoicePrompts:
         positions, context = len(lead) + len(words) + len(frames), self._source.options.context
         if positions > context - LEAST:
             raise ConfigError(
-                f"options.clones: {clone.name!r:.80} takes {positions} of the {context} rows of options.context; raise "
-                "it, or shorten the recording"
+                f"options.clones: {clone.name!r:.80} takes {positions} of the {context} rows of options.context. Raise "
+                "it or shorten the recording."
             )
         return VoicePrompt(lead, words, frames)
 
     def _dialect(self, speaker: str) -> str:
-        """The dialect of a speaker who has one; it takes the place of Chinese."""
+        """Return a speaker's dialect, which replaces Chinese as the language, or ""."""
         dialects = self._source.checkpoint.config["talker_config"].get("spk_is_dialect") or {}
         return dialects.get(speaker) or ""
 
     def _lead(self, speaker: Tensor | None, dialect: str = "", instruct: str = "") -> Tensor:
-        """The rows before the text: the instruction, the assistant's turn, and, beside padding, the language and the
-        speaker."""
+        """Return the rows before the text.
+
+        They consist of the instruction, the start of the assistant's turn, and the language and speaker (added to
+        padding).
+        """
         config, talker, net = self._source.config, self._talker, self._net
         turn = [config.im_start_token_id, *self._ids("assistant"), *self._ids("\n")]
         asked = [config.im_start_token_id, *self._ids(f"user\n{instruct}"), config.im_end_token_id, *self._ids("\n")]
@@ -98,6 +101,6 @@ class VoicePrompts:
         return embeddings
 
     def whole(self, texts: list[int]) -> Tensor:
-        """The rows of a text that stands before the first frame, with its end."""
+        """Return the rows of a whole text that precedes the first frame, with its end token."""
         embeddings = self._net.text_embeddings([*texts, self._source.config.tts_eos_token_id])
         return embeddings + self._net.codes[self._talker.codec_pad_id]

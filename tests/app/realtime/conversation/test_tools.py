@@ -28,8 +28,8 @@ def test_other_kinds_are_refused_in_one_sentence_and_the_rest_holds() -> None:
     assert offer.refusal is not None
     assert offer.refusal.param == "session.tools[1].type"
     assert str(offer.refusal) == (
-        f"Tools of the type 'web_search', '{'x' * 40}' are not served here, only functions that the client runs; "
-        "the rest holds."
+        f"Tools of type 'web_search', '{'x' * 40}' are not supported: use 'function' or 'mcp'. "
+        "The other settings were applied."
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -22,23 +25,38 @@ SEMANTIC = {"type": "semantic_vad", "eagerness": "low"}
 
 
 class Judge:
-    """Waits two seconds, whatever was said, and keeps what it was asked."""
+    """Waits two seconds, whatever was said, and keeps what it was asked. With ``sound`` it listens, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, sound: float | None = None) -> None:
         self.moments: list[EndpointingContext] = []
+        self.heard: list[Any] = []
+        self.window_s = 0.0 if sound is None else 1.0
+        self._sound = sound
+
+    def listen(self, pcm: Any) -> float:
+        self.heard.append(pcm)
+        assert self._sound is not None
+        return self._sound
+
+    def probability(self, moment: EndpointingContext) -> float:
+        return 0.5 if moment.sound is None else moment.sound
 
     def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
         self.moments.append(moment)
-        return 2_000
+        return 2_000 if moment.sound is None else 250
 
 
 class Listening:
     """A buffer with the context of a session, whose events are kept."""
 
-    def __init__(self, noise_reduction: Any = None, engine: Any = None, **detection: Any) -> None:
-        self.end_of_turn, self.events = Judge(), list[TurnEvent]()
+    def __init__(
+        self, noise_reduction: Any = None, engine: Any = None, judge: Any = None, words: Any = None, **detection: Any
+    ) -> None:
+        self.end_of_turn, self.events = judge or Judge(), list[TurnEvent]()
         context: SessionContext = dataclasses.replace(
-            Talk(engine or FakeEngine()).session._context, end_of_turn=self.end_of_turn
+            Talk(engine or FakeEngine()).session._context,
+            end_of_turn=self.end_of_turn,
+            end_of_turn_models={} if words is None else {"words": words},
         )
         input = {"turn_detection": detection or None, "noise_reduction": noise_reduction}
         options, _ = session_options(SessionOptions(), {"audio": {"input": input}})
@@ -57,6 +75,46 @@ async def test_how_a_voice_fell_is_judged_in_its_pause_and_forgotten_once_it_goe
     await listening.append(tone(0.3))
     assert isinstance(listening.events[-1], TurnResumed)
     assert listening.end_of_turn.moments[-1].falling == 0
+
+
+async def test_a_model_that_listens_hears_a_pause_once_and_its_probability_ends_the_turn() -> None:
+    listening = Listening(judge=Judge(sound=0.9), **SEMANTIC)
+    await listening.append(tone(1.5), silence(0.15))
+    await asyncio.to_thread(wait_for, lambda: len(listening.end_of_turn.heard) == 2)
+    await listening.append(silence(0.2))
+    listening.buffer._context.inference.close()
+    warm_up, pause = listening.end_of_turn.heard
+    assert len(warm_up) == 0
+    assert len(pause) == 16_000  # its window
+    stopped = listening.events[-1]
+    assert isinstance(stopped, TurnStopped)
+    assert stopped.utterance.over_probability == 0.9
+
+
+async def test_what_a_model_heard_is_forgotten_once_the_user_goes_on() -> None:
+    listening = Listening(judge=Judge(sound=0.9), **SEMANTIC)
+    await listening.append(tone(0.5), silence(0.12))
+    await asyncio.to_thread(wait_for, lambda: len(listening.end_of_turn.heard) == 2)
+    await listening.append(tone(0.3))
+    listening.buffer._context.inference.close()
+    assert listening.end_of_turn.moments[-1].sound is None
+    assert not any(isinstance(event, TurnStopped) for event in listening.events)
+
+
+async def test_a_session_may_choose_the_model_that_listens_to_no_sound() -> None:
+    words = Judge()
+    listening = Listening(judge=Judge(sound=0.9), words=words, end_of_turn="words", **SEMANTIC)
+    await listening.append(tone(0.5), silence(0.4))
+    assert words.moments
+    assert not listening.end_of_turn.heard
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    deadline_s = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
 
 
 async def test_a_voice_is_not_judged_where_the_silence_alone_ends_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:

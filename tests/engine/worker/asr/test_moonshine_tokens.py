@@ -36,10 +36,10 @@ def test_tokens_have_their_numbers_and_spaces(tmp_path: Path) -> None:
 def test_another_file_is_refused_in_one_sentence(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "tokenizer.bin"
     path.write_bytes(data)
-    with pytest.raises(WeightsError, match="is not a tokenizer of Moonshine, or is incomplete: fetch it again"):
+    with pytest.raises(WeightsError, match=r"is not a Moonshine tokenizer or is incomplete\. Download it again"):
         moonshine_tokens(path)
 
 
 def test_a_folder_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match="is not a tokenizer of Moonshine"):
+    with pytest.raises(WeightsError, match="is not a Moonshine tokenizer"):
         moonshine_tokens(tmp_path)

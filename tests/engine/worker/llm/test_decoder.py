@@ -107,10 +107,10 @@ def test_calls_are_put_together_however_they_come(events: list[Any], whole: list
 
 
 def test_pieces_of_another_call_wait_until_the_first_is_whole() -> None:
-    mixed = [call("1", index=0, id="a", name="one"), call("2", index=1, id="b", name="two"), call("1", index=0)]
+    mixed = [call('{"x"', index=0, id="a", name="one"), call("{}", index=1, id="b", name="two"), call(":1}", index=0)]
     assert decoded(*mixed, DONE) == [
-        *(ToolCallDelta("a", "one", "1"), ToolCallDelta("a", "one", "1")),
-        *(ToolCall("a", "one", "11"), ToolCall("b", "two", "2"), Usage(finish="tool")),
+        *(ToolCallDelta("a", "one", '{"x"'), ToolCallDelta("a", "one", ":1}")),
+        *(ToolCall("a", "one", '{"x":1}'), ToolCall("b", "two", "{}"), Usage(finish="tool")),
     ]
 
 
@@ -122,9 +122,9 @@ def test_pieces_of_another_call_wait_until_the_first_is_whole() -> None:
         ([call("", index=0, id="a")], []),
         (
             [call("{}", index=0, id="a", name="one"), call('{"x', index=1, id="b", name="two")],
-            [ToolCallDelta("a", "one", "{}"), ToolCall("a", "one", "{}")],
+            [ToolCall("a", "one", "{}")],
         ),
-        ([call("{}", index=0, id="a", name="one")], [ToolCallDelta("a", "one", "{}"), ToolCall("a", "one", "{}")]),
+        ([call("{}", index=0, id="a", name="one")], [ToolCall("a", "one", "{}")]),
     ],
     ids=["before its arguments", "in its arguments", "before its name", "the second", "behind it"],
 )

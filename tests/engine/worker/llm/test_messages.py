@@ -27,7 +27,7 @@ from engine.core import (
     VideoPart,
 )
 from engine.errors import RequestError
-from engine.worker.llm.messages import body_of
+from engine.worker.llm.messages import TAKEN, body_of
 from engine.worker.llm.options import SPOKEN, ChatServerOptions, options_of
 
 
@@ -146,6 +146,7 @@ def test_messages_of_one_role_that_follow_each_other_are_one() -> None:
         {"role": "user", "content": "a\nb\nc"},
         {"role": "assistant", "content": "d", "tool_calls": [CALLED]},
         {"role": "tool", "tool_call_id": "c1", "content": "done"},
+        TAKEN,
         {"role": "user", "content": "e"},
     ]
 
@@ -157,7 +158,7 @@ def test_all_instructions_stand_at_the_start() -> None:
 
 def test_a_calls_result_stands_right_behind_it_and_a_call_without_one_is_left_out() -> None:
     found = body(user("a"), assistant(CALL), user("b"), RESULT)["messages"]
-    assert [one["role"] for one in found] == ["user", "assistant", "tool", "user"]
+    assert [one["role"] for one in found] == ["user", "assistant", "tool", "assistant", "user"]
     unanswered = body(user("a"), assistant(CALL), user("b"))["messages"]
     assert unanswered == [{"role": "user", "content": "a\nb"}], "many templates refuse two of one role in a row"
     assert [one["role"] for one in body(RESULT, user("b"))["messages"]] == ["user"]
@@ -247,7 +248,7 @@ def test_pictures_are_refused_by_a_model_that_sees_none() -> None:
 
 # ---- the prefix ----
 
-SPOKEN_TURN = st.text("ab \n", min_size=1, max_size=5)
+SPOKEN_TURN = st.text("ab \n", min_size=1, max_size=5).filter(str.strip)
 TURN = st.one_of(
     st.tuples(SPOKEN_TURN, SPOKEN_TURN).map(lambda said: (user(said[0]), assistant(said[1]))),
     SPOKEN_TURN.map(lambda said: (user(said), assistant(CALL), RESULT, assistant("It is set."))),

@@ -124,7 +124,7 @@ async def test_a_role_that_is_given_up_alone_ends_its_request_at_once(role: str,
         await desk.ended("r")
         (failed,) = desk.of(messages.Failed, "r")
         assert failed.code == "stage_failed"
-        assert f"g gave up the role {role}" in failed.message
+        assert f"g cancelled the role {role}" in failed.message
         await until(lambda: not desk.worker.runs)
         assert desk.worker.free == {"g": 16}
 

@@ -78,7 +78,7 @@ def test_the_request_that_came_last_ends_and_the_others_begin_again() -> None:
     reqs = asked(2.0, 5.0, 3.0, 5.0)
     found = step(Full(most=3), reqs)
     assert [type(result) for result in found] == [OutOfMemory, StageFailed, OutOfMemory, StageFailed]
-    assert "this request was the last to come" in str(found[1])
+    assert "this was the newest request" in str(found[1])
     assert "\n" not in str(found[1])
 
 
@@ -123,7 +123,7 @@ def test_what_another_stage_of_the_device_remembers_gives_way_too(own: bool, cap
     held = stage.prefixes.size + other.prefixes.size
     found = compute(stage, reqs, lambda: 0.0, (stage, other)).results
     assert [type(result) for result in found] == [OutOfMemory] * 2
-    assert f"{held} bytes of remembered prompts gave way" in caplog.text
+    assert f"cleared {held} bytes of prefix caches" in caplog.text
     assert not stage.prefixes.size + other.prefixes.size
     found = compute(stage, reqs, lambda: 0.0, (stage, other)).results
     assert [type(result) for result in found] == [OutOfMemory, StageFailed]

@@ -48,7 +48,7 @@ def test_a_device_that_cannot_be_used_is_one_sentence(said: str, monkeypatch: py
         check("cuda:0")
     reason = str(raised.value)
     assert reason.startswith(f"The device cuda:0 cannot be used: {said.splitlines()[0].rstrip('.')}. ")
-    assert "Another process may hold it" in reason
+    assert "Another process may be using it" in reason
     assert "\n" not in reason
     assert not answers("cuda:0")
 
@@ -83,7 +83,7 @@ def test_a_device_that_others_hold_is_told_before_anything_is_loaded(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1_000_000_000, 85_000_000_000))
     with pytest.raises(WeightsError) as raised:
         build(task(checkpoint("plain")))
-    assert "cuda:0 has 1.0 GB free of 85.0, since other processes hold the rest, and thinker need" in str(raised.value)
+    assert "cuda:0 has 1.0 GB free of 85.0 because other processes use the rest, but thinker need" in str(raised.value)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1_000_000_000, 1_000_000_000))
     with pytest.raises(WeightsError, match=r"cuda:0 has 1\.0 GB free, and thinker need"):
         build(task(checkpoint("plain")))

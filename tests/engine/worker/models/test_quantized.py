@@ -165,8 +165,8 @@ def test_a_checkpoint_in_shards_stays_in_shards(checkpoint: Folder, tmp_path: Pa
 @pytest.mark.parametrize(
     ("change", "bits", "group", "reason"),
     [
-        ({}, 3, 128, "bits may be 4 or 8, and a group a multiple of 8 inputs"),
-        ({}, 4, 12, "bits may be 4 or 8, and a group a multiple of 8 inputs"),
+        ({}, 3, 128, "bits must be 4 or 8, and group a multiple of 8"),
+        ({}, 4, 12, "bits must be 4 or 8, and group a multiple of 8"),
         ({"quantization_config": {"quant_method": "awq"}}, 4, 8, "is already quantized"),
     ],
 )
@@ -211,7 +211,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
         raise SafetensorError(f"I/O error: {reason}") if where == "save_file" else OSError(28, reason)
 
     monkeypatch.setattr(f"engine.worker.quantize.{where}", full)
-    with pytest.raises(ConfigError, match=r"out: could not be written \(.*No space left on device .*; make room"):
+    with pytest.raises(ConfigError, match=r"out: could not be written \(.*No space left on device .*; free some space"):
         quantize(checkpoint("plain"), tmp_path / "out", 4, 8, silent)
     assert not (tmp_path / "out").exists()
 
@@ -312,7 +312,7 @@ def test_a_device_that_is_too_small_is_told_before_anything_is_loaded(
     assert "of weights" in reason
     assert "2.5 of work space" in reason
     assert "of caches" in reason
-    assert "Take a quantized checkpoint" in reason
+    assert "Use a quantized checkpoint" in reason
     assert memory_of("cpu") is None
 
 
@@ -337,7 +337,7 @@ def test_a_stage_that_cannot_be_planned_is_made_all_the_same(
         return torch.ones(2, device=config.device).tolist()
 
     check_room({"mine": (computes, StageConfig())}, "cuda:0")
-    assert "what mine will take of its device is not known" in caplog.text
+    assert "cannot estimate the device memory of mine" in caplog.text
 
     def broken(config: StageConfig) -> Any:
         raise WeightsError("no config.json")

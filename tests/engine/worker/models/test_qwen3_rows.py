@@ -95,7 +95,7 @@ async def test_rows_that_do_not_belong_together_are_refused_and_one_row_is_enoug
         (read,) = [said async for said in stage.adapt(req, of([Tensors.of(good)]))]
         assert all(np.array_equal(*both) for both in zip(structs.astuple(read), structs.astuple(good), strict=True))
     for bad in (turn([7], media=1), turn([media, media], media=1), turn([7, 8], names=1), turn([7, 8], positions=1)):
-        with pytest.raises(StageFailed, match="do not fit together"):
+        with pytest.raises(StageFailed, match="do not match"):
             _ = [chunk async for chunk in stage.adapt(req, of([Tensors.of(bad)]))]
 
 
@@ -121,7 +121,7 @@ async def test_a_code_beyond_the_book_never_reaches_the_decoder(code: int, check
         (Tensors("qwen3_omni.text_token", {"id": "7", "text_end": 1}), "Expected `int`, got `str`"),
         (
             Tensors("qwen3_omni.user_turns", structs.asdict(turn([7])) | {"ids": np.zeros(1)}),
-            "array of int64 is wanted",
+            "expected an array of int64",
         ),
     ],
 )

@@ -347,13 +347,13 @@ def test_every_fault_of_a_checkpoint_is_one_sentence(tmp_path: Path) -> None:
     good = checkpoint(tmp_path)
     found = SafetensorsCheckpoint(good, "Tiny")
     for words, fault in {
-        "has the shape \\[2, 3\\], where config.json wants \\[3, 2\\]": lambda: found.tensor("a.weight", (3, 2)),
+        "has the shape \\[2, 3\\], but config.json implies \\[3, 2\\]": lambda: found.tensor("a.weight", (3, 2)),
         "has no tensor c": lambda: found.tensor("c"),
-        "describes Tiny, not Huge": lambda: SafetensorsCheckpoint(good, "Huge"),
-        "there is no such folder": lambda: find(tmp_path / "nowhere"),
-        "neither a folder nor in the hub's cache": lambda: find(Path("someone/something")),
-        "name a checkpoint's folder": lambda: find(None),
-        "config.json: missing": lambda: SafetensorsCheckpoint(good / "..", "Tiny"),
+        "the architecture is Tiny, not Huge": lambda: SafetensorsCheckpoint(good, "Huge"),
+        "the folder does not exist": lambda: find(tmp_path / "nowhere"),
+        "neither a folder nor in the hub cache": lambda: find(Path("someone/something")),
+        "Set it to a checkpoint's folder": lambda: find(None),
+        "config.json is missing": lambda: SafetensorsCheckpoint(good / "..", "Tiny"),
     }.items():
         with pytest.raises(WeightsError, match=words) as error:
             fault()

@@ -47,7 +47,7 @@ def test_what_cannot_be_captured_is_said_once_and_computed(
             assert captured(2, torch.ones(2, 2), np.array([1, 2]))[1].tolist() == [3, 4]
     assert tried == [2]
     assert [record.message for record in caplog.records] == [
-        "it: 2 is not captured: operation not permitted when stream is capturing"
+        "it: cannot capture a CUDA graph for 2: operation not permitted when stream is capturing"
     ]
 
 
@@ -81,7 +81,7 @@ def test_a_graph_for_which_memory_is_short_is_tried_again_and_ends_a_start(
     for clock.now_s, tries in ((1.0, 2), (RETRY_S, 2), (1.0 + RETRY_S, 3)):
         assert captured(2, torch.ones(2, 2), np.array([1, 2]))[1].tolist() == [3, 4]
         assert len(tried) == tries
-    assert caplog.messages[0] == "it: 2 is not captured: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert caplog.messages[0] == "it: cannot capture a CUDA graph for 2: CUDA out of memory. Tried to allocate 2.00 GiB"
     monkeypatch.setattr(Captured, "_capture", lambda self, key: "a graph")
     clock.now_s += RETRY_S
     assert captured._graph(2) == "a graph"

@@ -78,7 +78,7 @@ def test_what_cannot_be_captured_is_computed_all_the_same(
             assert steps([DecodeInput(1, 5, 0, 0, 0.0, SamplingParams(1))]).tolist() == [[1, 5]]
     assert tried == [(1, 512)], "once for all"
     assert [record.message for record in caplog.records] == [
-        "it: (1, 512) is not captured: operation not permitted when stream is capturing"
+        "it: cannot capture a CUDA graph for (1, 512): operation not permitted when stream is capturing"
     ]
 
 
@@ -119,7 +119,7 @@ def test_a_start_captures_the_shortest_reaches_first_and_not_for_ever(
     steps.captured.captures = True
     steps.warm(most_s=0.0)
     assert not tried
-    assert "of 12 graphs in" in caplog.text
+    assert "of 12 CUDA graphs in" in caplog.text
 
 
 @pytest.mark.parametrize("heads", [(4, 4), (6, 2), (8, 1)])

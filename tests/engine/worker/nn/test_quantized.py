@@ -299,32 +299,56 @@ def fp8(*block: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("tensors", "how", "reason"),
     [
-        (broken(lambda s: None), {"quant_method": "bitsandbytes"}, "quantized by bitsandbytes; read are awq"),
-        (broken(lambda s: None), {"quant_method": "awq", "version": "marlin"}, "AWQ's marlin kernels; read is gemm"),
-        (broken(lambda s: None), asked(format="marlin-24"), "format is marlin-24"),
-        (broken(lambda s: None), None, "config.json does not say how"),
+        (
+            broken(lambda s: None),
+            {"quant_method": "bitsandbytes"},
+            "the quantization method bitsandbytes is not supported .supported: awq",
+        ),
+        (
+            broken(lambda s: None),
+            {"quant_method": "awq", "version": "marlin"},
+            "AWQ checkpoints of the version marlin are not supported",
+        ),
+        (broken(lambda s: None), asked(format="marlin-24"), "the format marlin-24 is not supported"),
+        (broken(lambda s: None), None, "config.json has no quantization_config"),
         (broken(lambda s: s.pop("weight_scale")), asked(), "no tensor up.weight_scale"),
-        (broken(lambda s: s.update(weight_scale=s["weight_scale"][:, :3])), asked(), "no group size of"),
-        (broken(lambda s: s.update(weight_zero_point=s["weight_zero_point"][:, :2])), asked(), "its zeros are"),
-        (broken(lambda s: s.update(weight_zero_point=s["weight_zero_point"].repeat(2, 1))), asked(), "its zeros are"),
-        (broken(lambda s: s.update(weight_packed=s["weight_packed"][:, :4])), asked(), "of 2 bits; read are 4 and 8"),
-        (broken(lambda s: s.update(weight_packed=s["weight_packed"][:, :1])), asked(), "holds .* integers, where"),
-        (broken(lambda s: s.update(weight_packed=s["weight_packed"].long())), asked(), "int64, and not int32"),
+        (broken(lambda s: s.update(weight_scale=s["weight_scale"][:, :3])), asked(), "does not divide"),
+        (
+            broken(lambda s: s.update(weight_zero_point=s["weight_zero_point"][:, :2])),
+            asked(),
+            "its .*zero points have the shape",
+        ),
+        (
+            broken(lambda s: s.update(weight_zero_point=s["weight_zero_point"].repeat(2, 1))),
+            asked(),
+            "its .*zero points have the shape",
+        ),
+        (
+            broken(lambda s: s.update(weight_packed=s["weight_packed"][:, :4])),
+            asked(),
+            "2-bit numbers are not supported .only 4 and 8",
+        ),
+        (broken(lambda s: s.update(weight_packed=s["weight_packed"][:, :1])), asked(), "has .* integers, but"),
+        (broken(lambda s: s.update(weight_packed=s["weight_packed"].long())), asked(), "int64, but must be int32"),
         (broken(lambda s: s.update(weight_scale=s["weight_scale"][:, :0])), asked(), r"has the shape \[48, 0\]"),
-        (broken(lambda s: None), groups(num_bits=8), "of 4 bits, where config.json says 8"),
-        (broken(lambda s: None), groups(num_bits=4, group_size=32), r"\[48, 4\], where config.json wants \[48, 2\]"),
-        (broken(lambda s: None), groups(num_bits=4, strategy="channel"), r"config.json wants \[48, 1\]"),
+        (broken(lambda s: None), groups(num_bits=8), "have 4 bits, but config.json says 8"),
+        (broken(lambda s: None), groups(num_bits=4, group_size=32), r"\[48, 4\], but config.json implies \[48, 2\]"),
+        (broken(lambda s: None), groups(num_bits=4, strategy="channel"), r"config.json implies \[48, 1\]"),
         (broken(lambda s: None), groups(type="float"), "config.json says that they are floats"),
-        (broken(lambda s: s.pop("weight_zero_point")), groups(symmetric=False), "its zeros are missing"),
-        (broken(lambda s: None), groups(num_bits="four"), "num_bits is 'four', and not a whole number"),
+        (broken(lambda s: s.pop("weight_zero_point")), groups(symmetric=False), "its zero points are missing"),
+        (broken(lambda s: None), groups(num_bits="four"), "num_bits must be a positive integer .got 'four'"),
         (broken(lambda s: None), asked(config_groups=[4]), "quantization_config cannot be read"),
-        (layer({"weight": weight(), "weight_scale": torch.ones(ROWS, 1)}), asked(), "not of eight bits"),
-        (blocks((3, 1)), fp8(16, 32), r"its scales are \[3, 1\], where config.json wants \[3, 2\]"),
-        (blocks((3, 4)), fp8(16, 32), r"its scales are \[3, 4\], where config.json wants \[3, 2\], of blocks"),
-        (blocks((3, 2)), fp8(16, 16), r"its scales are \[3, 2\], where config.json wants \[3, 4\]"),
-        (blocks((1,)), fp8(16, 32), r"its scales are \[1\], where config.json wants \[3, 2\]"),
-        (blocks((3, 2)), fp8(16, 0), "the block size is 0"),
-        (broken(lambda s: None), {"quant_method": "awq", "bits": 8}, "AWQ's of 8 bits; read are 4"),
+        (layer({"weight": weight(), "weight_scale": torch.ones(ROWS, 1)}), asked(), "but must be int8 or float8"),
+        (blocks((3, 1)), fp8(16, 32), r"its scales have the shape \[3, 1\], but config.json implies \[3, 2\]"),
+        (
+            blocks((3, 4)),
+            fp8(16, 32),
+            r"its scales have the shape \[3, 4\], but config.json implies \[3, 2\] for blocks",
+        ),
+        (blocks((3, 2)), fp8(16, 16), r"its scales have the shape \[3, 2\], but config.json implies \[3, 4\]"),
+        (blocks((1,)), fp8(16, 32), r"its scales have the shape \[1\], but config.json implies \[3, 2\]"),
+        (blocks((3, 2)), fp8(16, 0), "the block size must be"),
+        (broken(lambda s: None), {"quant_method": "awq", "bits": 8}, "8-bit AWQ checkpoints are not supported"),
     ],
 )
 def test_what_is_quantized_in_another_way_is_one_sentence(
@@ -345,14 +369,14 @@ def test_a_layer_is_held_against_its_own_scheme(tmp_path: Path) -> None:
     read = reader(tmp_path, layer(four, "a.up") | layer(eight, "a.head"), asked(config_groups=both)).below("a")
     assert [read.linear((name,), (ROWS,), WIDTH).bits for name in ("up", "head")] == [4, 8]  # type: ignore[union-attr]
     read = reader(tmp_path, layer(four, "a.head") | layer(eight, "a.up"), asked(config_groups=both)).below("a")
-    for name, says in (("up", "of 8 bits, where config.json says 4"), ("head", "of 4 bits, where config.json says 8")):
+    for name, says in (("up", "have 8 bits, but config.json says 4"), ("head", "have 4 bits, but config.json says 8")):
         with pytest.raises(WeightsError, match=says):
             read.linear((name,), (ROWS,), WIDTH)
     tensors, how, _ = gptq(8)
     for dynamic in ({"+:.*up": {"bits": 8}}, {".*up": {"bits": 8}}, {"-:.*head": {}, "+:.*": {"bits": 8}}):
         read = reader(tmp_path, layer(tensors), how | {"bits": 4, "dynamic": dynamic})
         assert isinstance(read.linear(("up",), (ROWS,), WIDTH), QuantizedWeight)
-    with pytest.raises(WeightsError, match=r"of 8 bits, where config\.json says 4"):
+    with pytest.raises(WeightsError, match=r"have 8 bits, but config\.json says 4"):
         reader(tmp_path, layer(tensors), how | {"bits": 4}).linear(("up",), (ROWS,), WIDTH)
 
 
@@ -462,11 +486,11 @@ def test_layers_that_are_one_product_are_quantized_alike(tmp_path: Path) -> None
     read = reader(tmp_path, layer(state, "q") | layer(other, "k") | {"v.weight": weight(2)}, asked())
     both = read.linear(("q", "q"), (ROWS, ROWS), WIDTH)
     assert torch.equal(dense(both), torch.cat([dense(read.linear(("q",), (ROWS,), WIDTH))] * 2))
-    with pytest.raises(WeightsError, match="q, k: they are quantized in several ways"):
+    with pytest.raises(WeightsError, match="q, k: they are quantized in different ways"):
         read.linear(("q", "k"), (ROWS, ROWS), WIDTH)
-    with pytest.raises(WeightsError, match="q, v: some of them are quantized, and others not"):
+    with pytest.raises(WeightsError, match="q, v: only some of them are quantized"):
         read.linear(("q", "v"), (ROWS, ROWS), WIDTH)
-    with pytest.raises(WeightsError, match="q to v: some of them are quantized, and others not"):
+    with pytest.raises(WeightsError, match="q to v: only some of them are quantized"):
         read.linears(("q", "v"), ("",), (ROWS,), WIDTH)
 
 
@@ -493,9 +517,7 @@ def test_what_is_read_in_full_is_not_taken_from_few_bits(tmp_path: Path) -> None
         tmp_path, layer(state, "tower") | {"head.weight": state["weight"].clone()}, asked(format="float-quantized")
     )
     for name in ("tower", "head"):
-        with pytest.raises(
-            WeightsError, match=f"{name}.weight is quantized, and this part of the model is read in full"
-        ):
+        with pytest.raises(WeightsError, match=f"{name}.weight is quantized, which is not supported"):
             read(f"{name}.weight", ROWS, WIDTH)
 
 

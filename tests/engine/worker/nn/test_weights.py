@@ -45,7 +45,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 def test_only_who_says_hub_has_it_downloaded(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find(Path("hub:someone/something")) == hub.folder
-    with pytest.raises(WeightsError, match="write hub:someone/something to have it downloaded"):
+    with pytest.raises(WeightsError, match="write hub:someone/something to download it"):
         find(Path("someone/something"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(WeightsError, match="HF_HUB_OFFLINE"):

@@ -137,7 +137,7 @@ def test_a_smaller_dtype_stays_near_float32(dtype: str, bar: float, checkpoint: 
 
 def test_another_dtype_is_refused(checkpoint: Folder) -> None:
     with pytest.raises(
-        ConfigError, match=r"options\.sound_dtype: 'int8' is none of float32, tfloat32, bfloat16, float16"
+        ConfigError, match=r"options\.sound_dtype: 'int8' is not one of float32, tfloat32, bfloat16, float16"
     ):
         stage(checkpoint, planned=False, sound_dtype="int8")
 

@@ -176,7 +176,7 @@ def test_the_codes_that_qwen2_5_s_code2wav_takes_are_the_rule_s() -> None:
         assert coded(pieces(rng, ids)).tolist() == ours.codes.tolist()
         reached.add(len(ours.codes) > int(np.count_nonzero((ids >= 0) & (ids < qwen2_5_omni.PAD_ID))))
     assert reached == {True, False}, "placeholders at the end, and none"
-    with pytest.raises(StageFailed, match="a code is not from 0 to 8291"):
+    with pytest.raises(StageFailed, match="codes must be from 0 to 8291"):
         coded([np.array([5, 9_000])])
 
 
@@ -233,7 +233,7 @@ def test_the_frames_that_qwen3_tts_decodes_are_the_rule_s() -> None:
         reached.add((reference is None, len(frames) > 0))
     assert len(reached) == 4, "with a reference and without, with an answer and without"
     for junk in (2_150, -1):
-        with pytest.raises(EngineError, match="a code is not from 0 to 2047"):
+        with pytest.raises(EngineError, match="codes must be from 0 to 2047"):
             decoded(None, np.full((1, 16), junk), 1)
     zeros = np.zeros((1, 16), np.int64)
     assert len(decoded(None, zeros, 1)[0]) == 1

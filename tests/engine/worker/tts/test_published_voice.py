@@ -108,11 +108,16 @@ async def test_a_published_voice_speaks_and_drops_no_word(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("make_voice", "name", "data", "reason"),
     [
-        (kokoro, "voices/af_bella.bin", b"x" * 7, r"af_bella\.bin has 7 bytes, and should have 522240: fetch it again"),
-        (kokoro, "vocab.json", b"[1]", r"vocab\.json is not a JSON object: fetch it again"),
-        (kokoro, "vocab.json", b'{"vocab": 3}', "has a table of tokens that is not one"),
-        (kokoro, "us_gold.json", None, r"has no us_gold\.json: put us_gold\.json and us_silver\.json beside the model"),
-        (kokoro, "us_gold.json", b"{", r"us_gold\.json is not a dictionary of misaki"),
+        (kokoro, "voices/af_bella.bin", b"x" * 7, r"af_bella\.bin has 7 bytes instead of 522240"),
+        (kokoro, "vocab.json", b"[1]", r"vocab\.json is not a JSON object\. Download it again"),
+        (kokoro, "vocab.json", b'{"vocab": 3}', "has an invalid token table"),
+        (
+            kokoro,
+            "us_gold.json",
+            None,
+            r"has no us_gold\.json\. Copy us_gold\.json and us_silver\.json next to it",
+        ),
+        (kokoro, "us_gold.json", b"{", r"us_gold\.json is not a misaki dictionary"),
         (piper, "en_US-joe-medium.onnx.json", b"{}", "does not describe a Piper voice"),
     ],
 )
@@ -132,5 +137,5 @@ def test_a_published_voice_of_another_language_is_refused(tmp_path: Path) -> Non
     folder = piper(tmp_path)
     path = folder / "en_US-joe-medium.onnx.json"
     path.write_text(path.read_text().replace("en-us", "de").replace("English", "German"))
-    with pytest.raises(WeightsError, match=r"speaks German\. As its authors publish it, tts\.sherpa speaks English"):
+    with pytest.raises(WeightsError, match=r"speaks German\. In the authors' format, tts\.sherpa supports English"):
         sherpa_voice(folder)

@@ -28,7 +28,7 @@ def test_who_speaks_where_nobody_is_named_comes_first(first: str, ids: list[str]
 
 
 def test_nobody_of_another_name_speaks() -> None:
-    with pytest.raises(ConfigError, match=r"options\.voice: there is no 'af_hart' \(did you mean 'af_heart'\?\)"):
+    with pytest.raises(ConfigError, match=r"options\.voice: there is no voice 'af_hart' \(did you mean 'af_heart'\?\)"):
         voice_info(StageConfig(), VOICES, "af_hart", ("en",))
     with pytest.raises(RequestError, match=r"There is no voice 'x' \(known: bm_george, 7, af_heart\)\."):
         asked_voice("x", VOICES)

@@ -13,7 +13,7 @@ from engine import EngineSpec, load_config
 from engine.worker.models.nano import deaf
 from tests.app.rig import ROOT, LoudnessVad, running, silence, talking, tone
 
-TOLD = "nano cannot hear here, since pocketsphinx has no package for Python"
+TOLD = "nano cannot hear on this machine: pocketsphinx has no package for Python"
 
 
 @pytest.fixture

@@ -304,12 +304,12 @@ def test_a_tool_that_must_be_called_is(question: str, choice: str, called: dict[
 @pytest.mark.parametrize(
     ("question", "choice", "why"),
     [
-        ("Hello!", "required", "cannot fill a tool's arguments"),
-        ("What is twelve plus thirty?", "required", "cannot fill a tool's arguments"),
-        ("Set a timer for ten minutes.", "get_weather", "cannot fill a tool's arguments"),
-        ("What is the weather in Oslo?", "set_timer", "cannot fill a tool's arguments"),
-        ("Set a timer for ten minutes.", "open_valve", "does not know how to use any"),
-        ("Set a timer for ten minutes.", "no_such_tool", "does not know how to use any"),
+        ("Hello!", "required", "cannot fill in a tool's arguments"),
+        ("What is twelve plus thirty?", "required", "cannot fill in a tool's arguments"),
+        ("Set a timer for ten minutes.", "get_weather", "cannot fill in a tool's arguments"),
+        ("What is the weather in Oslo?", "set_timer", "cannot fill in a tool's arguments"),
+        ("Set a timer for ten minutes.", "open_valve", "nano cannot use any of these tools"),
+        ("Set a timer for ten minutes.", "no_such_tool", "nano cannot use any of these tools"),
     ],
 )
 def test_a_tool_that_must_be_called_and_cannot_be_is_told_in_place_of_an_answer(

@@ -62,7 +62,7 @@ async def test_static_steps_and_the_next_turn_say_the_same(graphs: str, checkpoi
 
 def test_chunks_that_are_set_have_no_effect_and_that_is_told(checkpoint: Folder) -> None:
     chunked = spec(checkpoint("plain"))
-    assert "code2wav cuts its sound by a rule of its own" in " ".join(describe(chunked).notes)
+    assert "code2wav cuts its audio by its own rule" in " ".join(describe(chunked).notes)
     assert describe(replace(chunked, chunks=ChunkSpec())).notes == ()
 
 

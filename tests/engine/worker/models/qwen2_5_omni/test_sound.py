@@ -189,7 +189,7 @@ def test_no_id_beyond_the_book_is_looked_up(ids: list[int]) -> None:
     if all(-1 <= id < 257 or id in marks for id in ids):
         assert known(frames, 257, marks).tolist() == ids
     else:
-        with pytest.raises(StageFailed, match="a code is not from 0 to 256"):
+        with pytest.raises(StageFailed, match="codes must be from 0 to 256"):
             known(frames, 257, marks)
 
 

@@ -112,11 +112,11 @@ def damage(folder: Path, at: Path, fault: str) -> Path:
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("a missing shard", "model-0000.-of-0000..safetensors: missing"),
+        ("a missing shard", "model-0000.-of-0000..safetensors is missing"),
         ("a truncated file", "damaged or truncated"),
-        ("another architecture", "describes LlamaForCausalLM"),
-        ("shapes that don't fit", r"has the shape \[32, 64\], where config.json wants \[40, 64\]"),
-        ("no folder", "there is no such folder"),
+        ("another architecture", "the architecture is LlamaForCausalLM"),
+        ("shapes that don't fit", r"has the shape \[32, 64\], but config.json implies \[40, 64\]"),
+        ("no folder", "the folder does not exist"),
     ],
 )
 async def test_damaged_weights_are_refused_before_serving(

@@ -260,7 +260,7 @@ def test_of_a_sound_that_grows_louder_only_what_is_nearly_silent_differs(checkpo
 
 @pytest.mark.parametrize("window_s", [0, 0.5, 9, 16])
 def test_windows_that_the_encoder_cannot_have_are_refused(window_s: float, checkpoint: Folder) -> None:
-    with pytest.raises(WeightsError, match=r"options.window_s: .* is not a multiple of 1 s"):
+    with pytest.raises(WeightsError, match=r"options.window_s must be a multiple of 1 s"):
         frontend(checkpoint("plain"), window_s)
 
 

@@ -62,7 +62,7 @@ async def test_a_voice_alone_speaks_a_given_text_and_answers_nothing(checkpoint:
         assert engine.model.languages == ("zh", "en", "de")
         codes, wave, _ = await said(engine, told(max_audio_s=0.5))
         assert len(wave) == 1920 * len(codes) > 0
-        with pytest.raises(RequestError, match="is a voice: it speaks a given text, and answers nothing"):
+        with pytest.raises(RequestError, match="is only a voice: it can speak a given text, but not answer"):
             await said(engine, told(say=None, wants=IN_WRITING))
 
 
@@ -136,7 +136,7 @@ async def test_in_bfloat16_the_talker_goes_on_behind_the_frames_that_were_given(
 async def test_an_answer_for_which_there_is_no_more_room_says_so(
     checkpoint: Folder, frames: int, finish: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer of so many frames, where there is room for some 30 of them."""
+    """An answer of so many frames, where has room for some 30 of them."""
     framed, prefill = Talker._frame, Talker.prefill
 
     def ending(self: Talker, req: StageRequest, drawn: np.ndarray) -> Any:

@@ -147,7 +147,7 @@ async def test_a_recording_that_is_none_is_one_error(cloning: list[Any], frames:
     from engine.chunk import Tensors
 
     (said,) = await say([cloning[1]], (asked(), [Tensors.of(Recording(frames))]))
-    assert "a recording is" in said.error
+    assert "a recording must have codes" in said.error
 
 
 async def test_drawn_answers_differ_by_their_seed(line: list[Any]) -> None:

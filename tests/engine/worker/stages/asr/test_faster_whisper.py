@@ -173,9 +173,9 @@ def test_an_unlikely_text_is_dropped_and_sooner_where_nobody_seems_to_speak(
     ("device", "options", "reason"),
     [
         ("cpu", {"beam_size": 0}, r"options\.beam_size: must be from 1 to 20 \(got 0\)"),
-        ("cpu", {"compute_type": "int3"}, r"options\.compute_type: 'int3' cannot be used on cpu \(known: .*int8"),
+        ("cpu", {"compute_type": "int3"}, r"options\.compute_type: 'int3' is not supported on cpu \(supported: .*int8"),
         ("cpu", {"beams": 5}, r"options\.beams: unknown key \(did you mean 'beam_size'"),
-        ("mps", {}, r"computes on the cpu or on NVIDIA GPUs, not on mps"),
+        ("mps", {}, r"supports the CPU and NVIDIA GPUs, not mps"),
     ],
 )
 def test_options_that_cannot_be_used_are_one_sentence(
@@ -202,15 +202,15 @@ def of_another_model(folder: Path) -> None:
     ("harm", "reason"),
     [
         (cut("model.bin"), "cannot be loaded"),
-        (folder_instead("model.bin"), "has no model.bin: copy or fetch all of it"),
+        (folder_instead("model.bin"), "has no model.bin. Copy or download"),
         (without("config.json"), "has no config.json"),
-        (cut("config.json"), r"config\.json cannot be read, or is incomplete"),
+        (cut("config.json"), r"config\.json cannot be read or is incomplete"),
         (without("tokenizer.json"), "has no tokenizer.json"),
         (cut("tokenizer.json"), "cannot be loaded"),
         (of_another_model, "tokenizer.json belongs to another model"),
         (without("vocabulary.txt"), "has no vocabulary.txt"),
         (folder_instead("vocabulary.txt"), "has no vocabulary.txt"),
-        (cut("vocabulary.txt"), r"vocabulary\.txt has no <\|endoftext\|>, so it is incomplete, or of another model"),
+        (cut("vocabulary.txt"), r"vocabulary\.txt has no <\|endoftext\|>\. The file is incomplete, or does not belong"),
         (lambda folder: (folder / "model.bin").write_bytes(b"GGUF" * 99), "cannot be loaded"),
     ],
 )

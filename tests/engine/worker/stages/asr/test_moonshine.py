@@ -211,11 +211,11 @@ async def test_a_turn_that_breaks_the_library_ends_in_one_error_and_its_slot_hea
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
-        (without("tokenizer.bin"), "has no tokenizer.bin; fetch all of a streaming model"),
-        (without("adapter.ort"), "has no adapter.ort; fetch all of a streaming model"),
-        (without("streaming_config.json"), "has no streaming_config.json; fetch all of a streaming model"),
+        (without("tokenizer.bin"), "has no tokenizer.bin. Download the complete streaming model"),
+        (without("adapter.ort"), "has no adapter.ort. Download the complete streaming model"),
+        (without("streaming_config.json"), "has no streaming_config.json. Download the complete streaming model"),
         (lambda folder: (folder / "decoder_kv.ort").write_bytes(b""), "has no decoder_kv.ort"),
-        (cut("streaming_config.json"), r"streaming_config\.json is not a Moonshine configuration, or is incomplete"),
+        (cut("streaming_config.json"), r"streaming_config\.json is not a Moonshine configuration or is incomplete"),
         (lambda folder: tiny_moonshine.streaming(folder, depth=0), "is not a Moonshine configuration"),
         (lambda folder: (folder / "encoder.ort").write_bytes(b"x" * 5000), "cannot be loaded"),
     ],

@@ -246,15 +246,15 @@ def cut(name: str) -> Callable[[Path], Any]:
     ("harm", "reason"),
     [
         (without("tokens.txt"), "has no tokens.txt"),
-        (without("joiner-1.onnx"), "has no joiner: copy or fetch all of it"),
+        (without("joiner-1.onnx"), "has no joiner. Copy or download"),
         (
             lambda folder: tiny_ears.transducer(folder, T=""),
-            "has no metadata on its T: it is not part of a streaming model",
+            "lacks the metadata T, so it is not part of a streaming model",
         ),
         (lambda folder: tiny_ears.transducer(folder, model_type="lstm"), "has the model type 'lstm'; asr.sherpa needs"),
         (lambda folder: (folder / "encoder-1.onnx").write_bytes(b"x" * 99), "is not an ONNX file, or is incomplete"),
         (lambda folder: (folder / "joiner-1.onnx").write_bytes(b""), "cannot be loaded"),
-        (cut("tokens.txt"), r"tokens\.txt (has \d of 12 tokens, so it is incomplete|is not a table of tokens, or)"),
+        (cut("tokens.txt"), r"tokens\.txt (has only \d of 12 tokens|is not a token table or)"),
         (cut("encoder-1.onnx"), "is not an ONNX file, or is incomplete"),
         (cut("decoder-1.onnx"), "is not an ONNX file, or is incomplete"),
         (cut("joiner-1.onnx"), "cannot be loaded"),
@@ -282,7 +282,7 @@ def test_a_streaming_model_of_nemo_without_its_metadata_is_one_sentence(
     tmp_path: Path, make_: Callable[..., Path], missing: str
 ) -> None:
     found = make_(tmp_path, **{missing: ""})
-    with pytest.raises(WeightsError, match=f"has no metadata on its {missing}: it is not part of a streaming model of"):
+    with pytest.raises(WeightsError, match=f"lacks the metadata {missing}, so it is not part of a streaming model of"):
         ears(found)
 
 
@@ -297,7 +297,7 @@ def test_a_streaming_model_of_nemo_is_refused_by_the_stage_of_whole_clips(
 def test_ears_that_are_nowhere_are_told_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="There is no folder"):
         ears(tmp_path / "none")
-    with pytest.raises(WeightsError, match=r"has no encoder, decoder and joiner, nor a model\.onnx"):
+    with pytest.raises(WeightsError, match=r"has neither encoder, decoder and joiner networks nor a model\.onnx"):
         ears(tmp_path)
     with pytest.raises(ConfigError, match=r"asr\.sherpa needs `weights`"):
         ears(None)

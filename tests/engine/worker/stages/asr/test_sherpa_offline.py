@@ -140,7 +140,7 @@ async def test_moonshine_s_tokens_are_read_from_the_publisher_s_file(tmp_path: P
     assert stage.info.facets.heard_languages == ("en",)
     assert alone(stage, pcm) == alone(ears(theirs), pcm) != ""
     cut("tokenizer.bin")(ours)
-    with pytest.raises(WeightsError, match=r"tokenizer\.bin is not a tokenizer of Moonshine, or is incomplete"):
+    with pytest.raises(WeightsError, match=r"tokenizer\.bin is not a Moonshine tokenizer or is incomplete"):
         ears(ours)
 
 
@@ -275,7 +275,7 @@ def test_a_clip_may_take_as_long_as_it_lasts_many_times_over(ctc: Path) -> None:
     [
         (tiny_ears.ctc, lambda folder: None, "asr.sherpa_offline supports NeMo, .* set use: asr.sherpa"),
         (tiny_ears.nemo_ctc, lambda folder: (folder / "tokens.txt").unlink(), "has no tokens.txt"),
-        (tiny_ears.clip_zipformer, cut("tokens.txt"), r"tokens\.txt (has \d of 12 tokens, so it is|is not a table of)"),
+        (tiny_ears.clip_zipformer, cut("tokens.txt"), r"tokens\.txt (has only \d of 12 tokens|is not a token table)"),
         (
             tiny_ears.clip_zipformer,
             lambda folder: tiny_ears.clip_zipformer(folder, T="45"),
@@ -285,38 +285,38 @@ def test_a_clip_may_take_as_long_as_it_lasts_many_times_over(ctc: Path) -> None:
         (
             tiny_ears.nemo_ctc,
             lambda folder: tiny_ears.nemo_ctc(folder, vocab_size=""),
-            "has no metadata on its vocab_size",
+            "lacks the metadata vocab_size",
         ),
         (tiny_ears.nemo_ctc, lambda folder: (folder / "model.onnx").write_bytes(b"x"), "is not an ONNX file, or is"),
         (
             tiny_ears.nemo_ctc,
             cut("tokens.txt"),
-            r"tokens\.txt (has \d+ of 11 tokens, so it is|is not a table of tokens, or)",
+            r"tokens\.txt (has only \d+ of 11 tokens|is not a token table or)",
         ),
-        (tiny_clip_ears.whisper, without("tiny-decoder.onnx"), "has no decoder: copy or fetch all of it"),
+        (tiny_clip_ears.whisper, without("tiny-decoder.onnx"), "has no decoder. Copy or download"),
         (tiny_clip_ears.whisper, without("tiny-tokens.txt"), "has no tokens.txt"),
         (tiny_clip_ears.whisper, cut("tiny-encoder.onnx"), "is not an ONNX file, or is incomplete"),
         (tiny_clip_ears.whisper, cut("tiny-decoder.onnx"), "cannot be loaded"),
-        (tiny_clip_ears.whisper, lambda folder: tiny_clip_ears.whisper(folder, eot=""), "has no metadata on its eot"),
+        (tiny_clip_ears.whisper, lambda folder: tiny_clip_ears.whisper(folder, eot=""), "lacks the metadata eot"),
         (
             tiny_clip_ears.whisper,
             lambda folder: tiny_clip_ears.whisper(folder, all_language_codes="en"),
-            "names and numbers different languages",
+            "has a different number of language codes and language tokens",
         ),
-        (tiny_clip_ears.moonshine, without("preprocess.onnx"), "has no preprocessor: copy or fetch"),
-        (tiny_clip_ears.moonshine, without("cached_decode.int8.onnx"), "has no cached_decoder: copy or fetch"),
+        (tiny_clip_ears.moonshine, without("preprocess.onnx"), "has no preprocessor. Copy or download"),
+        (tiny_clip_ears.moonshine, without("cached_decode.int8.onnx"), "has no cached_decoder. Copy or download"),
         (tiny_clip_ears.moonshine, cut("encode.int8.onnx"), "cannot be loaded"),
-        (tiny_clip_ears.merged_moonshine, without("decoder_model_merged.ort"), "has no decoder: copy or fetch"),
+        (tiny_clip_ears.merged_moonshine, without("decoder_model_merged.ort"), "has no decoder. Copy or download"),
         (tiny_clip_ears.merged_moonshine, cut("encoder_model.ort"), "cannot be loaded"),
         (
             tiny_clip_ears.sense_voice,
             lambda folder: tiny_clip_ears.sense_voice(folder, inv_stddev="", lang_yue=""),
-            "has no metadata on its lang_yue, inv_stddev",
+            "lacks the metadata lang_yue, inv_stddev",
         ),
         (tiny_clip_ears.paraformer, cut("model.int8.onnx"), "is not an ONNX file, or is incomplete"),
-        (tiny_clip_ears.qwen3, without("conv_frontend.onnx"), "has no conv_frontend: copy or fetch"),
-        (tiny_clip_ears.qwen3, without("tokenizer/merges.txt"), "has no tokenizer/merges.txt: copy or fetch"),
-        (tiny_clip_ears.qwen3, cut("tokenizer/vocab.json"), "vocab.json is not JSON, or is incomplete"),
+        (tiny_clip_ears.qwen3, without("conv_frontend.onnx"), "has no conv_frontend. Copy or download"),
+        (tiny_clip_ears.qwen3, without("tokenizer/merges.txt"), "has no tokenizer/merges.txt. Copy or download"),
+        (tiny_clip_ears.qwen3, cut("tokenizer/vocab.json"), "vocab.json is not valid JSON or is incomplete"),
         (tiny_clip_ears.qwen3, cut("decoder.int8.onnx"), "cannot be loaded"),
     ],
 )

@@ -398,7 +398,7 @@ class TestFiles:
         [
             ({"threads": -1}, "options.threads: must be at least 0"),
             ({"context": 100}, "options.context: must be at least 256"),
-            ({"cache_type": "f8"}, "'f8' is none of f16, f32, q8_0"),
+            ({"cache_type": "f8"}, "'f8' is not one of f16, f32, q8_0"),
             ({"temprature": 1}, "unknown key .did you mean 'temperature'"),
             ({"images": True}, "options.images: needs the model's projector; name its file in options.mmproj"),
             ({"gpu_layers": -1}, "the xllamacpp that is installed sees no GPU"),

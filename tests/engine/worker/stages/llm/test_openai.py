@@ -246,7 +246,7 @@ async def test_a_server_whose_prompt_shows_another_answer_is_not_asked_for_it() 
 async def test_a_call_that_is_under_way_is_never_gone_on_with() -> None:
     first = stalled(text("Look: "), call('{"at":', index=0, id="c", name="look"))
     async with goes_on(first, stream(*words("never"))) as server, talking(server, copies=2) as rig:
-        with pytest.raises(ReplicaLost, match="what was still to come of the answer is lost with it"):
+        with pytest.raises(ReplicaLost, match="the rest of the answer is lost; try again"):
             await broken_off(rig, 2, request(wants=IN_WRITING))
     assert len(server.asked) == 1
 

@@ -160,7 +160,7 @@ def test_a_voice_describes_itself_without_the_package(folder: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"voice": "albert"}, r"options.voice: there is no 'albert' .did you mean 'alba'"),
+        ({"voice": "albert"}, r"options.voice: there is no voice 'albert' .did you mean 'alba'"),
         ({"language": "de"}, "options.language: this voice speaks en, not de"),
         ({"quant": "q3"}, "cannot be loaded .*q3"),
         ({"quantum": "q8_0"}, "options.quantum: unknown key .did you mean 'quant'"),

@@ -178,7 +178,7 @@ def test_weights_without_voice_cloning_clone_nobody(folder: Path, tmp_path: Path
     zeroed = {name: one * 0 if ".encoder." in name else one for name, one in load_file(weights).items()}
     save_file(zeroed, weights)
     soundfile.write(tmp_path / "anna.wav", recording(5), RATE_HZ)
-    with pytest.raises(WeightsError, match="published without voice cloning; fetch those of kyutai/pocket-tts"):
+    with pytest.raises(WeightsError, match=r"do not support voice cloning\. Download those of kyutai/pocket-tts"):
         voice(bare, clones=[clone_of(tmp_path / "anna.wav")])
 
 
@@ -202,7 +202,7 @@ def test_a_voice_describes_itself_without_the_package(folder: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"voice": "albert"}, r"options.voice: there is no 'albert' .did you mean 'alba'"),
+        ({"voice": "albert"}, r"options.voice: there is no voice 'albert' .did you mean 'alba'"),
         ({"language": "deutsch!"}, "options.language: 'deutsch!' is not a language tag"),
         ({"model": "english_2027"}, r"options.model: Pocket TTS has no model 'english_2027' .did you mean 'english_20"),
         ({"clone": []}, "options.clone: unknown key .did you mean 'clones'"),
@@ -220,7 +220,10 @@ def test_options_that_mean_nothing_are_refused(folder: Path, options: dict[str, 
         (lambda home: (home / "model.safetensors").unlink(), "has no model.safetensors"),
         (lambda home: (home / "tokenizer.json").unlink(), "has no tokenizer.json"),
         (lambda home: (home / "other.yaml").write_text("{}"), r"several YAML files \(english.yaml, other.yaml\)"),
-        (lambda home: (home / "english.yaml").write_text("{}"), r"english.yaml is not a model of Pocket TTS"),
+        (
+            lambda home: (home / "english.yaml").write_text("{}"),
+            r"english.yaml is not a configuration of a Pocket TTS model",
+        ),
         (lambda home: (home / "english.yaml").unlink(), "cannot be loaded"),  # the package's own is larger
         (lambda home: (home / "model.safetensors").write_bytes(b"cut"), "cannot be loaded"),
         (lambda home: (home / "tokenizer.json").write_text("{}"), "cannot be loaded"),

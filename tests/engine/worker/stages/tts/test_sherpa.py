@@ -138,9 +138,12 @@ async def test_zipvoice_speaks_as_each_recording_does_and_as_the_library_does(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"text": " "}, r"options.clones\[0\].text: write down the words spoken in .*anna.wav"),
-        ({"consent": ""}, r"options.clones\[0\].consent: say in a sentence how the speaker agreed"),
-        ({"reference": "none.wav"}, "The reference none.wav of the voice anna: the file does not exist"),
+        ({"text": " "}, r"options.clones\[0\].text: add the transcript of .*anna.wav"),
+        ({"consent": ""}, r"options.clones\[0\].consent: describe in a sentence how the speaker consented"),
+        (
+            {"reference": "none.wav"},
+            "The reference none.wav for the voice anna cannot be used: the file does not exist",
+        ),
     ],
 )
 def test_zipvoice_clones_nobody_without_consent_a_recording_and_its_text(
@@ -151,19 +154,21 @@ def test_zipvoice_clones_nobody_without_consent_a_recording_and_its_text(
 
 
 def test_zipvoice_without_a_recording_says_what_it_needs(zipvoice: Path) -> None:
-    with pytest.raises(ConfigError, match=r"options.clones: the model in .* has no voice of its own; name a recording"):
+    with pytest.raises(ConfigError, match=r"options.clones: the model in .* has no built-in voice; add a recording"):
         voice(zipvoice)
 
 
 def test_other_voices_clone_nobody(vits: Path, recorded: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"options.clones: the voice in .* cannot clone voices; leave them out"):
+    with pytest.raises(
+        ConfigError, match=r"options.clones: the voice in .* cannot clone voices; remove options.clones"
+    ):
         voice(vits, **recorded)
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("vocos_24khz.onnx", r"has no vocos\*.onnx: put it beside the other files"),
+        ("vocos_24khz.onnx", r"has no vocos\*.onnx. Copy it next to the other files"),
         ("tokens.txt", "has no tokens.txt"),
         ("lexicon.txt", "has no lexicon.txt"),
     ],
@@ -193,7 +198,7 @@ async def test_pocket_speaks_as_each_recording_does_and_as_the_library_does(
             spoken.append(sound)
         assert np.abs(spoken[0] - spoken[1]).max() > 0.001
         assert await said(desk, "c", "今天天气很好", voice="anna") == []
-        assert failure(desk, "c") == "The voice cannot say any of this answer: it speaks en."
+        assert failure(desk, "c") == "The voice cannot speak this answer. It supports en."
 
 
 async def test_marks_lead_through_the_text_to_its_end(folder: Path) -> None:
@@ -238,7 +243,7 @@ async def test_what_has_no_word_in_the_lexicon_is_left_out_and_the_rest_said(vit
 async def test_a_text_of_which_nothing_can_be_said_ends_with_one_error(vits: Path) -> None:
     async with working(voice(vits)) as desk:
         assert await said(desk, "a", "Kowalski Nowak") == []
-        assert failure(desk, "a") == "The voice cannot say any of this answer: it speaks en."
+        assert failure(desk, "a") == "The voice cannot speak this answer. It supports en."
         assert len(whole(await said(desk, "b", "hello"))) > 0
 
 
@@ -247,7 +252,7 @@ async def test_an_answer_of_which_nothing_can_be_said_does_not_wait_for_its_end(
         desk.put(opened("a", *desk.worker.free, credit=10_000))
         desk.put(*(messages.Feed("a", Text("Это длинный рассказ. ", 21 * n)) for n in range(40)))
         await desk.ended("a")
-        assert failure(desk, "a") == "The voice cannot say any of this answer: it speaks en."
+        assert failure(desk, "a") == "The voice cannot speak this answer. It supports en."
 
 
 async def test_an_answer_that_goes_over_to_another_script_ends_behind_what_was_said(vits: Path) -> None:
@@ -439,7 +444,7 @@ async def test_the_voice_of_the_configuration_speaks_where_nobody_is_named(tmp_p
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"voice": "nobody"}, r"options\.voice: there is no 'nobody' .known: af_heart"),
+        ({"voice": "nobody"}, r"options\.voice: there is no voice 'nobody' .known: af_heart"),
         ({"language": "de"}, "options.language: the voice in .* speaks en-US, not de"),
         ({"first_words": 0}, "options.first_words: must be 1 to 100"),
         ({"fist_words": 3}, "options.fist_words: unknown key .did you mean 'first_words'"),

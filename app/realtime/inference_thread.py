@@ -1,0 +1,54 @@
+"""The thread in which a server runs end-of-turn models, one judgement at a time."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from app.realtime.ports import EndOfTurnModel
+from engine.core import Pcm
+
+log = logging.getLogger("parley")
+
+
+class InferenceThread:
+    """The one thread of a server that runs end-of-turn models.
+
+    The line is bounded by the number of sessions: each has at most one judgement in it.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "end-of-turn")
+        self._warm: set[int] = set()
+        self._has_warned = False
+        self._is_closed = False
+
+    def submit(self, model: EndOfTurnModel, pcm: Pcm) -> Future[float]:
+        """Judge int16 [samples] once the thread is free. Cancelling the future removes it from the line.
+
+        After ``close`` the future is cancelled already.
+        """
+        if self._is_closed:
+            closed = Future[float]()
+            closed.cancel()
+            return closed
+        return self._thread.submit(model.listen, pcm)
+
+    def warm_up(self, model: EndOfTurnModel) -> None:
+        """Load a model that judges sound before its first pause comes. May be called many times."""
+        if model.window_s and id(model) not in self._warm:
+            self._warm.add(id(model))
+            self.submit(model, np.zeros(0, np.int16))
+
+    def warn(self, reason: str) -> None:
+        """Log once that a judgement did not come."""
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning("The end-of-turn model %s; a fixed silence ends such turns. This is logged once.", reason)
+
+    def close(self) -> None:
+        """Forget what waits in the line. May be called twice."""
+        self._is_closed = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
