@@ -6,7 +6,7 @@ FROM ${BASE} AS build
 ARG EXTRAS=
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE NOTICE ./
-COPY scripts/build_backend.py scripts/move_imports.py scripts/
+COPY scripts/build_backend.py scripts/move_imports.py scripts/wheel_layout.py scripts/
 COPY app app
 COPY engine engine
 COPY web web

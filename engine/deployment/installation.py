@@ -11,7 +11,6 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 DISTRIBUTION = "parley-voice"
@@ -63,13 +62,22 @@ def _origin() -> str | None:
 def _installer() -> str | None:
     """Return the command that installs packages here, without the packages; None in an image that has none."""
     python = shlex.quote(_shown(Path(sys.executable)))
-    if find_spec("pip") is not None:
+    if _has_pip():
         return f"{python} -m pip install"
     if shutil.which("uv") is not None:
         return f"uv pip install --python {python}"
     if os.access(sysconfig.get_path("purelib"), os.W_OK):
         return f"{python} -m ensurepip && {python} -m pip install"
     return None
+
+
+def _has_pip() -> bool:
+    """Return whether this environment has pip. Its metadata says so; looking for the module would change distutils."""
+    try:
+        importlib.metadata.distribution("pip")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _requirements(extra: str) -> Iterator[str]:

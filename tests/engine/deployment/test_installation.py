@@ -31,7 +31,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_pip(monkeypatch: pytest.MonkeyPatch, uv: str | None) -> None:
-    monkeypatch.setattr(installation, "find_spec", lambda name: None)
+    monkeypatch.setattr(installation, "_has_pip", lambda: False)
     monkeypatch.setattr(installation.shutil, "which", lambda name: uv)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts import build_backend
 from scripts.move_imports import MoveError, moved
+from scripts.wheel_layout import stage
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = {"app", "app.cli", "engine", "engine.chunk", "engine.worker", "engine.worker.stages", "web"}
@@ -69,7 +69,7 @@ def test_a_reference_that_cannot_move_ends_the_build(source: str, message: str) 
 
 
 def test_the_wheel_s_layout_has_no_reference_to_a_package_of_the_repository(tmp_path: Path) -> None:
-    build_backend.stage(ROOT, tmp_path)
+    stage(ROOT, tmp_path)
     package = tmp_path / "parley_voice"
     assert {one.name for one in package.iterdir()} == {"__init__.py", "app", "configs", "engine", "web"}
     files = list(package.rglob("*.py"))
