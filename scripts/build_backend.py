@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Generator
-from contextlib import chdir, contextmanager
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,8 @@ def build_wheel(
     wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
 ) -> str:
     """Build a wheel of the project in the working folder; return the wheel's name."""
-    folder = os.path.abspath(wheel_directory)
-    with _staged(Path.cwd()) as staged, chdir(staged):
-        return build_meta.build_wheel(folder, config_settings)
-
-
-@contextmanager
-def _staged(root: Path) -> Generator[Path]:
-    """Copy what the wheel is made of into a temporary folder, in the wheel's layout."""
+    target = os.path.abspath(wheel_directory)
     with tempfile.TemporaryDirectory() as folder:
-        staged = Path(folder)
-        stage(root, staged)
-        yield staged
+        stage(Path.cwd(), Path(folder))
+        with chdir(folder):
+            return build_meta.build_wheel(target, config_settings)
