@@ -33,7 +33,7 @@ class _Commands(TyperGroup):
 cli = typer.Typer(
     name="parley",
     cls=_Commands,
-    help="A voice that answers at once: a streaming speech server, and its parts to try one by one.\n\n"
+    help="A server for real-time voice conversations.\n\n"
     "Begin with `parley serve`, and open the address that it prints.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -67,20 +67,18 @@ def serve(
     config: Annotated[
         str | None,
         typer.Argument(
-            help="The configuration: a YAML file, or a name in configs/. Without one: `starter`, or `nano` while the "
-            "starter's models are not here."
+            help="A YAML file, or the name of one in configs/. Default: `starter`, or `nano` until the models of the "
+            "starter are downloaded."
         ),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="The address to listen at; 0.0.0.0 opens it to others.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="The port to listen at; 0 takes any free one.")
-    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free one.")] = None,
     https: Annotated[
         str | None,
-        typer.Option(metavar="auto|FILE", help="Serve https with the certificate in this file; `auto` makes one."),
+        typer.Option(metavar="auto|FILE", help="Serve https with this certificate; `auto` creates a self-signed one."),
     ] = None,
     https_key: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The certificate's key, if it is in another file.")
+        str | None, typer.Option(metavar="FILE", help="The certificate's private key, if it is in another file.")
     ] = None,
     weights: flags.Weights = None,
     ears: flags.Ears = None,
@@ -88,18 +86,18 @@ def serve(
     thinker_key_file: flags.ThinkerKey = None,
     voice: flags.VoicePart = None,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the configuration that these options stand for, and end.")
+        bool, typer.Option("--print-config", help="Print the configuration for these options, and exit.")
     ] = False,
 ) -> None:
-    """Serve a model: a page to talk to at `/`, the Realtime API at `/v1/realtime`, OpenAI's HTTP API at `/v1`.
+    """Start the server: a page at `/`, the Realtime API at `/v1/realtime`, OpenAI's HTTP API at `/v1`.
 
     Example: `parley serve configs/nano.yaml --port 8080`
 
-    With the language model that you run already: `parley serve --thinker ollama:qwen3.5:4b`
+    Use a language model in Ollama: `parley serve --thinker ollama:qwen3.5:4b`
 
-    With one that lies in a file: `parley serve --thinker gguf:model.gguf`; in a folder: `--thinker vllm:FOLDER`
+    Use a GGUF file: `parley serve --thinker gguf:model.gguf`
 
-    For phones in your network: `parley serve --host 0.0.0.0 --https auto`
+    Talk from a phone in your network: `parley serve --host 0.0.0.0 --https auto`
     """
     from app.commands.serve import run_server
     from app.commands.starter import starter_or_nano
@@ -119,13 +117,15 @@ def serve(
 
 @cli.command()
 def say(
-    text: Annotated[str, typer.Argument(help="The text to speak; - reads it from standard input.")],
+    text: Annotated[str, typer.Argument(help="Text to speak; - reads standard input.")],
     output: flags.Output = None,
     voice: flags.Voice = None,
     guidance: Annotated[
         float,
         typer.Option(
-            min=0, max=10, help="How much more closely speech follows its text, if the model can be guided; 1 is off."
+            min=0,
+            max=10,
+            help="Classifier-free guidance: how closely speech follows the text, if the model supports it; 1 is off.",
         ),
     ] = 1.0,
     url: flags.Served = None,
@@ -134,9 +134,9 @@ def say(
     model: flags.Model = None,
     weights: flags.Weights = None,
 ) -> None:
-    """Speak a text as it stands, streaming.
+    """Speak a given text.
 
-    Without -o the sound comes from the loudspeaker; on a machine without one it goes to say.wav.
+    Without -o the audio is played; on a machine without a loudspeaker it is written to say.wav.
 
     Example: `parley say "Hello there." -o - | aplay -r 24000 -f S16_LE`
     """
@@ -148,13 +148,13 @@ def say(
 
 @cli.command()
 def ask(
-    text: Annotated[str | None, typer.Option(help="The question as text.")] = None,
+    text: Annotated[str | None, typer.Option(help="Question as text.")] = None,
     audio: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A recording to be heard (WAV, FLAC, OGG, MP3, M4A, MP4 or WebM)."),
+        typer.Option(metavar="FILE", help="Recording of a question (WAV, FLAC, OGG, MP3, M4A, MP4 or WebM)."),
     ] = None,
     image: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="A PNG or JPEG picture; the option may be repeated.")
+        list[Path] | None, typer.Option(metavar="FILE", help="PNG or JPEG picture. Repeat the option for more.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="Instructions for the model, sent as a system message.")] = None,
     url: flags.Served = None,
@@ -173,9 +173,9 @@ def ask(
     ] = None,
     config: flags.Config = None,
 ) -> None:
-    """Ask one thing: pictures, then a recording, then text, in one user message.
+    """Ask one question: pictures, a recording and text in one message.
 
-    The answer's text goes to standard output, its sound to -o or the loudspeaker.
+    The answer's text goes to standard output, its audio to -o or the loudspeaker.
 
     Example: `parley ask --text "What is two plus three?" -o answer.wav`
     """
@@ -210,7 +210,7 @@ def chat(
     thinker: flags.Thinker = None,
     thinker_key_file: flags.ThinkerKey = None,
 ) -> None:
-    """Talk by typing: answers stream as text, and as sound from the loudspeaker or into -o.
+    """Start a typed conversation. Answers stream as text, and as audio to the loudspeaker or -o.
 
     Example: `parley chat -o answers.wav`
     """
@@ -228,7 +228,7 @@ def voices(
     model: flags.Model = None,
     weights: flags.Weights = None,
 ) -> None:
-    """List the voices that --voice takes: id, name, language. No engine is started.
+    """List the voices of a model or a server: id, name and language.
 
     Example: `parley voices`
 
@@ -241,7 +241,7 @@ def voices(
 
 @cli.command()
 def models() -> None:
-    """List the models that have a name: ears, thinkers and voices, their licences, and which of them are here."""
+    """List the models that `parley pull` can download, with size, languages and licence."""
     from app.commands import models as listing
 
     listing.models()
@@ -250,35 +250,35 @@ def models() -> None:
 @cli.command()
 def pull(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME…", help="The models to fetch; `parley models` lists them.")
+        list[str] | None, typer.Argument(metavar="NAME…", help="Models to download; `parley models` lists them.")
     ] = None,
     config: Annotated[
         str | None,
-        typer.Option("--config", "-c", help="Fetch the models that this configuration names and that are not here."),
+        typer.Option("--config", "-c", help="Download the missing models of this configuration."),
     ] = None,
     source: Annotated[
         Path | None,
         typer.Option(
             "--from",
             metavar="FOLDER",
-            help="Take the files from this folder, or from its folder NAME, without a network.",
+            help="Take the files from this folder, or from its subfolder NAME, without a network.",
         ),
     ] = None,
-    hub: Annotated[str, typer.Option(metavar="URL", help="The hub to take them from.")] = "https://huggingface.co",
+    hub: Annotated[str, typer.Option(metavar="URL", help="Hub to download from.")] = "https://huggingface.co",
     token_file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="This file holds your token for gated models; without it, that of `hf auth login` is used.",
+            help="File with your token for gated models. Default: the token of `hf auth login`.",
         ),
     ] = None,
     agree: Annotated[
-        bool, typer.Option("--agree", help="Agree to the licence of a model that is not free, once you have read it.")
+        bool, typer.Option("--agree", help="Accept the licence of a model that is not free, after reading it.")
     ] = False,
 ) -> None:
-    """Bring models to this machine: checked, and from where an earlier pull broke off. `serve` downloads nothing.
+    """Download models and check their hashes. An interrupted download continues. `serve` downloads nothing.
 
-    Example: `parley pull zipformer-en`; all that a configuration needs: `parley pull --config starter`
+    Example: `parley pull zipformer-en`, or all models of a configuration: `parley pull --config starter`
     """
     from app.commands import models as listing
     from app.commands.starter import missing_of
@@ -293,12 +293,14 @@ def pull(
 
 @cli.command()
 def quantize(
-    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A folder of config.json and safetensors.")],
-    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="The new checkpoint's folder, which is not there yet.")],
-    bits: Annotated[int, typer.Option(help="Bits of a weight: 4 or 8.")] = 4,
-    group: Annotated[int, typer.Option(help="Inputs that share a scale: fewer are more exact, and larger.")] = 128,
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="Folder with config.json and safetensors.")],
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for the new checkpoint; must not exist.")],
+    bits: Annotated[int, typer.Option(help="Bits per weight: 4 or 8.")] = 4,
+    group: Annotated[
+        int, typer.Option(help="Inputs that share a scale. Smaller groups are more exact and need more memory.")
+    ] = 128,
 ) -> None:
-    """Round a checkpoint's language models to a few bits, so that they take a fourth of the memory. Needs no GPU.
+    """Quantize a checkpoint's language models to 4 or 8 bits. Needs no GPU.
 
     Example: `parley quantize ./Qwen3-Omni-30B-A3B-Instruct ./qwen3-omni-int4`
     """
@@ -309,9 +311,9 @@ def quantize(
 
 @cli.command()
 def setup() -> None:
-    """Recommend a configuration for this machine's cores, memory and GPU, and print the command that starts it.
+    """Recommend a configuration for this machine, and print the command that starts it.
 
-    It uses no network and changes nothing.
+    Uses no network and changes nothing.
 
     Example: `parley setup`
     """
@@ -328,15 +330,15 @@ def doctor(
     thinker_key_file: flags.ThinkerKey = None,
     voice: flags.VoicePart = None,
     host: Annotated[
-        str | None, typer.Option(help="The address at which the server is to listen, if not the configuration's.")
+        str | None, typer.Option(help="Address of the server, if it differs from the configuration's.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="The port at which the server is to listen, if not the configuration's.")
+        int | None, typer.Option(help="Port of the server, if it differs from the configuration's.")
     ] = None,
 ) -> None:
-    """Look for what could keep Parley from working here, and say what to do about it.
+    """Check this machine, the model and the settings, and name the next step for each problem.
 
-    Exit code 1 if something fails; warnings don't.
+    Exits with 1 if a check fails; warnings do not count.
 
     Example: `parley doctor --port 8080`
     """
@@ -349,20 +351,29 @@ def doctor(
 
 @cli.command(cls=moved_options(MOVED_FROM_BENCH))
 def bench(
-    url: Annotated[str | None, typer.Option(help="A running server of any make: https://host/v1.")] = None,
-    key_file: Annotated[str | None, typer.Option(metavar="FILE", help="This file holds that server's API key.")] = None,
-    model: Annotated[str, typer.Option(help="The name of the model to ask that server for.")] = "bench",
-    speech: Annotated[Path | None, typer.Option(metavar="FILE", help="A recording to play to the server.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Measure with fewer repetitions, in under a minute.")] = False,
+    url: Annotated[
+        str | None, typer.Option(help="Any running server of the OpenAI Realtime API: https://host/v1.")
+    ] = None,
+    key_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File with the API key of the server at --url.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Model name to request from the server at --url.")] = "bench",
+    speech: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Recording of a question, sent to the server.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure with fewer repetitions, in less than a minute.")
+    ] = False,
     minutes: Annotated[float, typer.Option(min=0.05, help="Minutes of full load (ignored with --quick).")] = 1.0,
-    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures to this file.")
+    ] = None,
     weights: flags.Weights = None,
     config: flags.Config = None,
 ) -> None:
-    """Measure this machine: first audio, real-time factor, hand-overs, underruns, memory.
+    """Measure this machine: first audio, real-time factor, hand-overs, underruns and memory.
 
-    Nothing else should run meanwhile. With --url, only what a client can see is measured, of any server that speaks the
-    OpenAI Realtime API.
+    Let nothing else run meanwhile. With --url, measure a running server as a client sees it.
 
     Example: `parley bench --quick --json figures.json`
 
@@ -381,19 +392,17 @@ def bench(
 
 @cli.command()
 def worker(
-    join: Annotated[str, typer.Option(metavar="HOST:PORT", help="The address in the server's `cluster.listen`.")],
+    join: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address in the server's `cluster.listen`.")],
     token_file: Annotated[
-        str, typer.Option(metavar="FILE", help="The file in the server's `cluster.token_file`, or a copy of it.")
+        str, typer.Option(metavar="FILE", help="The server's `cluster.token_file`, or a copy of it.")
     ],
-    stages: Annotated[str, typer.Option(metavar="STAGE,…", help="The stages to host.")],
-    replicas: Annotated[int, typer.Option(min=1, help="The number of replicas of each stage.")] = 1,
-    devices: Annotated[
-        str, typer.Option(metavar="DEVICE,…", help="A device for each replica, or `cpu` for all.")
-    ] = "cpu",
+    stages: Annotated[str, typer.Option(metavar="STAGE,…", help="Stages to host.")],
+    replicas: Annotated[int, typer.Option(min=1, help="Number of replicas of each stage.")] = 1,
+    devices: Annotated[str, typer.Option(metavar="DEVICE,…", help="Device of each replica, or `cpu` for all.")] = "cpu",
     address: Annotated[str, typer.Option(metavar="IP", help="This machine's address to connect from.")] = "",
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the server.")] = 300.0,
 ) -> None:
-    """Host stages for a server on another machine. After SIGTERM they finish the answers that they have begun.
+    """Host stages for a server on another machine. After SIGTERM, running answers are finished.
 
     Example: `parley worker --join 10.0.0.1:7000 --token-file token --stages talker,code2wav --replicas 2`
     """
@@ -418,7 +427,7 @@ def workers(key_file: flags.KeyFile, url: flags.Url = flags.LOCAL) -> None:
 @cli.command()
 def scale(
     wishes: Annotated[
-        list[str], typer.Argument(metavar="STAGE=COUNT...", help="The stage and its number of replicas, like talker=3.")
+        list[str], typer.Argument(metavar="STAGE=COUNT...", help="Stage and number of replicas, like talker=3.")
     ],
     key_file: flags.KeyFile,
     url: flags.Url = flags.LOCAL,
@@ -436,11 +445,12 @@ def scale(
 def restart(
     key_file: flags.KeyFile,
     rolling: Annotated[
-        bool, typer.Option("--rolling", help="Replace the workers one after the other, so that nobody is cut off.")
+        bool,
+        typer.Option("--rolling", help="Replace the workers one after the other, so that no answer is interrupted."),
     ] = False,
     url: flags.Url = flags.LOCAL,
 ) -> None:
-    """Replace every worker of a running server. A worker ends once its successor is ready.
+    """Replace every worker of a running server. A worker ends after its successor is ready.
 
     Example: `parley restart --rolling --key-file admin.key`
     """

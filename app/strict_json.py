@@ -50,7 +50,7 @@ def decode(text: str | bytes) -> Any:
 def _check_values(data: str | bytes) -> None:
     """Raise BadJson if there may be too many values: each but the first follows a bracket, brace or comma.
 
-    Characters within strings count too: no model's context could hold a text with so many of them.
+    Characters within strings count too: no model's context could hold a text with as many of them.
     """
     marks: tuple[Any, ...] = (",", "[", "{") if isinstance(data, str) else (b",", b"[", b"{")
     values = 0

@@ -1,9 +1,9 @@
-"""What each latency technique saves: the same turns with it and without it, in one run.
+"""Measure how much time each latency technique saves, by the same turns with and without it.
 
     python -m benchmarks.ablation [-c CONFIG] [--weights DIR] [--speech FILE] [--quick] [--json FILE]
 
-Each pair is two servers that differ in a line of their configuration. They are asked in turn, in the order ABBA, and
-the result is the median of the differences.
+Each pair is two servers that differ in one line of their configuration. Requests alternate between them in the order
+ABBA, and the result is the median of the differences.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from engine.aio.event_loop import run
 from engine.ipc import spawn
 
 Measure = Callable[[Target], Awaitable[float]]
-"""One turn of a server: milliseconds to its first audible sound."""
+"""Measures one turn of a server: milliseconds to its first audible sound."""
 
-EARLIER = 8  # turns of a conversation before the one that is measured
-SILENT_IN_TURN = 2  # silent answers that are asked for again before it is an error
-OTHERS = 6  # listeners who are being spoken to when somebody asks
+EARLIER = 8  # turns of a conversation before the measured one
+SILENT_IN_TURN = 2  # retries after a silent answer
+OTHERS = 6  # other listeners who are being answered
 LONG = "Repeat after me: " + "the blue car is late and the red house is big, " * 3
 
 
 async def spoken(target: Target) -> float:
-    """A spoken turn, beyond the silence that ends it."""
+    """Measure a spoken turn, without the silence that ends it."""
     async with open_client(target, END_MS) as client:
         words = await sessions.speech(target, client)
         async with client.cutting():
@@ -53,7 +53,7 @@ async def typed(target: Target) -> float:
 
 
 async def late_in_a_conversation(target: Target) -> float:
-    """A typed turn after some others."""
+    """Measure a typed turn after several others."""
     async with open_client(target) as client:
         for i in range(EARLIER):
             await client.begun(sessions.PROMPTS[i % len(sessions.PROMPTS)])
@@ -61,7 +61,7 @@ async def late_in_a_conversation(target: Target) -> float:
 
 
 async def beside_others(target: Target) -> float:
-    """A typed turn while others are being answered, who asked just before."""
+    """Measure a typed turn while other users, who asked just before, are being answered."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(open_client(target)) for _ in range(OTHERS + 1)]
         await asyncio.gather(*(client.begun(sessions.PROMPTS[0]) for client in clients))
@@ -77,9 +77,9 @@ async def beside_others(target: Target) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Technique:
-    """One technique: what is measured, the configuration ``without`` it, and the configuration of ``both`` sides.
+    """A technique: its measurement, the configuration ``without`` it, and changes of ``both`` sides.
 
-    Where one technique would hide another's absence, that one is off on both sides.
+    If one technique would hide the absence of another, it is disabled on both sides.
     """
 
     name: str
@@ -98,7 +98,7 @@ TECHNIQUES = (
 
 
 def ablate(served: Served, pairs: int) -> list[Figure]:
-    """A figure for each technique. Raises EngineError."""
+    """Return a figure for each technique. Raises EngineError."""
     figures: list[Figure] = []
     for technique in TECHNIQUES:
         with terminal.waiting(f"with and without {technique.name} …"):
@@ -115,7 +115,7 @@ def _pair(served: Served, technique: Technique, pairs: int) -> Figure:
 
 
 async def _compared(technique: Technique, with_: Target, without: Target, pairs: int) -> Figure:
-    """The first turn of each side warms up."""
+    """Compare two servers. The first turn of each is a warm-up."""
     again = Again(technique.measure)
     for side in (with_, without):
         await again.measure(side)
@@ -130,10 +130,10 @@ async def _compared(technique: Technique, with_: Target, without: Target, pairs:
 
 @dataclass(slots=True)
 class Again:
-    """A measure that is taken again where an answer was complete and silent.
+    """Repeats a measurement if an answer is complete but silent.
 
-    Random weights may end an answer with its first token. Of trained ones none should be silent: so it is told how many
-    were, and more than some in turn are an error.
+    Random weights may end an answer with its first token; trained ones should not. So silent answers are counted, and
+    several in a row are an error.
     """
 
     once: Measure
@@ -148,11 +148,11 @@ class Again:
 
 
 class SilentAnswer(BenchError):
-    """An answer came, and nothing of it could be heard."""
+    """A complete answer without audible sound."""
 
 
 def saved(name: str, pairs: list[tuple[float, float]]) -> Figure:
-    """Return what a technique saves, from pairs (with, without) in milliseconds."""
+    """Return the time saved by a technique, from pairs (with, without) in milliseconds."""
     low, high = interval([without - with_ for with_, without in pairs])
     medians = [median(side) for side in zip(*pairs, strict=True)]
     note = f"{medians[0]:.0f} ms with, {medians[1]:.0f} without; 95 %: {low:.1f} to {high:.1f}; {len(pairs)} pairs"
@@ -161,8 +161,7 @@ def saved(name: str, pairs: list[tuple[float, float]]) -> Figure:
 
 
 def collection(processes: int = 5) -> Figure:
-    """Measure how long all sound waits while garbage is looked for, with what was loaded kept out of that, and
-    without."""
+    """Measure how long a garbage collection stops the server, with and without freezing loaded objects."""
     code = (
         "import gc, time, app.server, engine.worker.models.nano\n"
         "def took():\n a = time.perf_counter(); gc.collect(); return (time.perf_counter() - a) * 1000\n"
@@ -182,7 +181,7 @@ def _ms(turn: Turn) -> float:
 
 
 def measure(asked: argparse.Namespace) -> bool:
-    """Measure, print and save; return whether every bar was held. Raises EngineError."""
+    """Measure, print and save. Returns whether all bars were met. Raises EngineError."""
     figures = ablate(program.served(asked), pairs=6 if asked.quick else 30)
     return report(figures, deployment(asked.config, weights=asked.weights).title, asked.json)
 

@@ -1,10 +1,10 @@
-"""A deployment compared with another way to compute the same checkpoint, in one run.
+"""Compare a deployment with another implementation of the same checkpoint, in one run.
 
     python -m benchmarks.against bare|transformers [-c CONFIG] [--weights DIR] [--quick] [--json FILE]
 
-Each side is a process of its own and waits while the other is measured; pairs alternate in order (ABBA), and what is
-compared are ratios. The bare forwards are the same stages with nothing between their steps: the least that a first
-sound costs. First audio is the first samples that the client's process has, from the moment it asked.
+Each side is a separate process that waits while the other one is measured. Pairs alternate in order (ABBA), and ratios
+are compared. ``bare`` runs the same stages with nothing between their steps, which gives the lower bound for a first
+sound. First audio is the time from the request until the client process has the first samples.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ from engine.ipc import spawn
 ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
 BARE = "bare"
 AT_ONCE = (1, 2, 4, 8, 16)
-LISTEN_S = 1.0  # seconds that users listen who come at random
-SHORT_S = 0.025  # forwards below this are so short that the rest is judged in milliseconds
+LISTEN_S = 1.0  # seconds that users listen who arrive at random
+SHORT_S = 0.025  # below this duration of the forward passes, overhead is compared in milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """First audio when so many ask at the same moment, and the least that their forwards take; seconds.
+    """First audio when ``count`` users ask at the same moment, and the time of their bare forward passes, in seconds.
 
-    The ideal would always take the same time; the distance of its own p95 from its median is the machine's unrest.
+    Bare forward passes always do the same work, so the distance of their p95 from their median shows the machine's
+    noise.
     """
 
     count: int
@@ -55,31 +56,31 @@ class Point:
     ideal_s: float
     ideal_p95_s: float
     open_p50_s: float = 0.0
-    """First audio, p50, of users who come at random, where so many listen to an answer on average."""
+    """First audio, p50, of users who arrive at random, with ``count`` concurrent listeners on average."""
     open_p95_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The judged figures, and the first audio at each load."""
+    """The figures, and the first audio at each load."""
 
     figures: list[Figure]
     curve: list[Point]
 
 
 class Process:
-    """A peer in a process of its own."""
+    """A peer in a separate process."""
 
     def __init__(self, process: subprocess.Popen[bytes], name: str) -> None:
         self._process = process
         self._name = name
 
     def line(self) -> bytes:
-        """Return its next line. Raises BenchError if it has ended instead."""
+        """Return its next output line. Raises BenchError if it has ended."""
         assert self._process.stdout is not None
         found = self._process.stdout.readline()
         if not found:
-            raise BenchError(f"{self._name} ended before it had answered; what it said of it is above")
+            raise BenchError(f"{self._name} ended before it answered; see its output above")
         return found
 
     async def answer(self, question: Question) -> Times:
@@ -91,7 +92,7 @@ class Process:
 
 @contextmanager
 def peer(name: str, spec: EngineSpec) -> Generator[Process]:
-    """A peer that has loaded what the deployment serves, while the block lasts."""
+    """Start a peer that loads the deployment's model, for the duration of the block."""
     slots = max(worker.max_batch for worker in spec.workers)
     threads = max(worker.threads for worker in spec.workers)
     if spec.model is None:
@@ -113,7 +114,7 @@ def peer(name: str, spec: EngineSpec) -> Generator[Process]:
 
 
 async def compare(spec: EngineSpec, name: str, pairs: int) -> Comparison:
-    """Measure a deployment against its own bare forwards, and a peer that is something else. Raises EngineError."""
+    """Measure a deployment against its bare forward passes and another peer. Raises EngineError."""
     with terminal.waiting(f"loading the model and {name} …"), ExitStack() as stack:
         other = None if name == BARE else stack.enter_context(peer(name, spec))
         bare = stack.enter_context(peer(BARE, spec))
@@ -127,7 +128,7 @@ async def compare(spec: EngineSpec, name: str, pairs: int) -> Comparison:
 
 
 async def _measured(engine: Engine, bare: Process, pairs: int) -> Comparison:
-    """P1 and P3: what comes on top of the bare forwards, alone and among others."""
+    """Measure P1 and P3: the overhead on top of the bare forward passes, alone and under load."""
     ours = _asker(engine)
     short = msgspec.structs.replace(ANSWER, frames=4)
     unrest = await _paired(bare.answer, bare.answer, short, max(pairs, 30))
@@ -148,7 +149,7 @@ Pair = tuple[Times, Times]
 
 
 async def _paired(ours: Ask, theirs: Ask, question: Question, pairs: int) -> list[Pair]:
-    """Ask ours and theirs in turn, in the order ABBA."""
+    """Ask both sides alternately, in the order ABBA."""
     found: list[Pair] = []
     for _, ours_first in zip(range(pairs), itertools.cycle((True, False)), strict=False):
         if ours_first:
@@ -170,7 +171,7 @@ def _asker(engine: Engine) -> Ask:
 
 
 async def _one(engine: Engine, question: Question, begun_s: float) -> tuple[float, float, int]:
-    """Return when the first samples of an answer were here and when the last, and how many frames they make."""
+    """Return the times of an answer's first and last samples, and its number of frames."""
     id = new_id("bench")
     request = Request(
         id=id,
@@ -194,7 +195,7 @@ async def _one(engine: Engine, question: Question, begun_s: float) -> tuple[floa
 
 
 def _beside(name: str, pairs: Sequence[Pair]) -> list[Figure]:
-    """P2: first audio, and the whole answer, over the peer's."""
+    """Return P2: first audio and whole answer relative to the peer's."""
     ours, theirs = zip(*pairs, strict=True)
     frames = {times.frames for times in (*ours, *theirs)}
     note = f"{median(t.first_s[0] for t in ours) * 1e3:.0f} ms to {median(t.first_s[0] for t in theirs) * 1e3:.0f} ms"
@@ -209,9 +210,10 @@ def _beside(name: str, pairs: Sequence[Pair]) -> list[Figure]:
 
 
 def _overhead(pairs: Sequence[Pair], unrest: Sequence[Pair]) -> list[Figure]:
-    """P1: what comes on top of the bare forwards: milliseconds where they are short, else a ratio.
+    """Return P1: the overhead on top of the bare forward passes, in milliseconds if these are short, otherwise as a
+    ratio.
 
-    Beside it the same of ``unrest``, the bare forwards against themselves: that is the machine's part of it.
+    The note shows the same value for ``unrest``, the bare forward passes compared with themselves: the machine's noise.
     """
     bare_s = median(other.first_s[0] for _, other in pairs)
     short = bare_s < SHORT_S
@@ -231,13 +233,15 @@ def _overhead(pairs: Sequence[Pair], unrest: Sequence[Pair]) -> list[Figure]:
 
 
 def _more(pair: Pair, short: bool) -> float:
-    """The first of two first sounds against the second: milliseconds more, or how many times as long."""
+    """Return the difference of two first-audio times in milliseconds, or their ratio."""
     one_s, other_s = (times.first_s[0] for times in pair)
     return (one_s - other_s) * 1e3 if short else one_s / other_s
 
 
 async def _at_random(engine: Engine, listeners: int, count: int) -> list[float]:
-    """First audio of users who come at random and listen for ``LISTEN_S``: by Little, so many listen on average."""
+    """Return the first audio of users who arrive at random and listen for LISTEN_S; by Little's law, ``listeners`` on
+    average.
+    """
     frames = round(LISTEN_S / engine.model.frame_s)
     question = msgspec.structs.replace(ANSWER, frames=frames)
 
@@ -255,7 +259,7 @@ def _point(count: int, pairs: Sequence[Pair], came_s: Sequence[float] = ()) -> P
 
 
 def _crowd(point: Point, rounds: int, asked: int) -> list[Figure]:
-    """P3: the p95 of first audio over the ideal chain, all as one batch, and over its p95."""
+    """Return P3: the p95 of first audio relative to the ideal (all as one batch), and relative to its p95."""
     note = f"{rounds} rounds, p95 {point.p95_s * 1e3:.1f} ms; the ideal chain takes {point.ideal_s * 1e3:.1f} ms"
     alike = f"p50 {point.p50_s * 1e3:.1f} ms; the ideal's p95 is {point.ideal_p95_s * 1e3:.1f} ms"
     came = f"{asked} came, p95 {point.open_p95_s * 1e3:.0f} ms"
@@ -285,7 +289,7 @@ def _crowd(point: Point, rounds: int, asked: int) -> list[Figure]:
 
 
 def _ratio(name: str, values: Sequence[float], bar: float, note: str) -> Figure:
-    """The median of ratios with its 95 % interval (bootstrap); none where the two sides did not do the same."""
+    """Return the median of ratios with its 95 % interval (bootstrap); no value if the two sides did different work."""
     if not values:
         return Figure(name=name, value=None, unit="", bar=bar, note=f"not the same: {note}")
     low, high = interval(values)
@@ -293,7 +297,7 @@ def _ratio(name: str, values: Sequence[float], bar: float, note: str) -> Figure:
 
 
 def measure(asked: argparse.Namespace) -> bool:
-    """Compare, print and save; return whether every bar was held. Raises EngineError."""
+    """Compare, print and save. Returns whether all bars were met. Raises EngineError."""
     spec = deployment(asked.config, weights=asked.weights)
     found = event_loop.run(compare(spec, asked.peer, pairs=4 if asked.quick else 30))
     return report(found.figures, spec.title, asked.json, curve=found.curve)

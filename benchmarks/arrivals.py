@@ -1,4 +1,4 @@
-"""Arrivals at random, as users come: an open loop, in which nobody waits for the answer of another. Knows no engine."""
+"""Random arrivals of users (an open loop: no request waits for the answer to another one)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ T = TypeVar("T")
 
 
 async def poisson(ask: Callable[[], Awaitable[T]], rate: float, count: int, seed: int = 0) -> list[T]:
-    """Ask ``count`` times, ``rate`` times a second on average, without waiting for late answers. Returns every
-    answer."""
+    """Send ``count`` requests at ``rate`` per second on average, without waiting for late answers. Returns all
+    answers.
+    """
     gaps_s = np.random.default_rng(seed).exponential(1 / rate, count)
     asked: list[asyncio.Task[T]] = []
     due_s = time.monotonic()
@@ -27,4 +28,6 @@ async def poisson(ask: Callable[[], Awaitable[T]], rate: float, count: int, seed
 
 
 async def _awaited(ask: Callable[[], Awaitable[T]]) -> T:
-    return await ask()  # called in its own task: one that is cancelled before its first step leaves nothing unawaited
+    return (
+        await ask()
+    )  # called in its own task, so that cancelling it before its first step leaves no coroutine unawaited

@@ -1,9 +1,9 @@
-"""Count the code of each part of the repository, and what makes code hard to read.
+"""Count the code of each part of the repository, and properties that make code hard to read.
 
     python -m benchmarks.code_size [--list]
 
-Blank lines, comments and docstrings do not count; neither does the training of the built-in model. ``--list`` prints
-every file with its code lines, the largest first, and every class name that two files define.
+Blank lines, comments and docstrings do not count; nor does the training of the built-in model. ``--list`` prints every
+file with its code lines, largest first, and every class name that two files define.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The counts of one file."""
+    """Counts of one file."""
 
     name: str
     lines: int
@@ -59,7 +59,7 @@ def read(text: str, name: str) -> Source:
 
 
 def code_lines(text: str, nodes: Sequence[ast.AST]) -> set[int]:
-    """Return the numbers of the lines that hold code; a blank line within a string is code, one in a docstring not."""
+    """Return the numbers of the lines with code. A blank line in a string is code; in a docstring it is not."""
     lines = enumerate(text.splitlines(), start=1)
     code = {number for number, line in lines if line.strip() and not line.lstrip().startswith("#")}
     docstrings = set[int]()
@@ -82,7 +82,9 @@ def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, Function]]
 
 
 def body_lines(function: Function, code: set[int]) -> int:
-    """Count the lines of a body; of one that is a single ``match`` only the longest case, as it reads like a table."""
+    """Count the lines of a body. If it is a single ``match``, count only the longest case, because it reads like a
+    table.
+    """
     match [one for one in function.body if code & span(one)]:
         case [ast.Match(cases=cases)]:
             return max(len(code & set().union(*map(span, case.body))) for case in cases)
@@ -102,14 +104,14 @@ def is_packed(node: ast.AST) -> bool:
 
 
 def sources(*folders: str) -> list[Source]:
-    """Count every Python file of some folders."""
+    """Count every Python file in the given folders."""
     paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
     kept = [path for path in paths if not SKIPPED & set(path.relative_to(ROOT).parts)]
     return [read(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()) for path in kept]
 
 
 def flat_modules(folder: str) -> int:
-    """Count the modules that lie directly in a folder."""
+    """Count the modules directly in a folder."""
     return sum(path.stem not in ("__init__", "__main__") for path in (ROOT / folder).glob("*.py"))
 
 
@@ -128,7 +130,7 @@ def one_per_family(files: Sequence[str]) -> bool:
 
 
 def report(files: Sequence[Source]) -> Table:
-    """Return the table that this program prints; ``files`` are those of app and engine."""
+    """Return the table to print; ``files`` are those of app and engine."""
     table = Table("what", "count", title="code size")
     for name, folders in PARTS.items():
         table.add_row(f"code lines: {name}", str(sum(one.lines for one in sources(*folders))))

@@ -1,17 +1,19 @@
-"""Answers of a bfloat16 thinker whose replica is killed at a random moment: are they still one answer each?
+"""Check that answers of a bfloat16 thinker stay consistent when its replica is killed at a random moment.
 
     python -m benchmarks.continued --folder DIR [--answers 100]
 
-A tiny Qwen3-Omni is taught a language of 26 words and to call a tool, and two thinkers of it serve in bfloat16, where
-what is drawn depends on who else is in a batch. Any word may follow any other, so that each is a draw that the last bit
-of a logit can turn; behind its first letter the rest of a word is almost certain, so that two answers spliced into one
-show. Three runs without a kill ask the same; in the fourth, one thinker after the other is killed (kill -9) until so
-many answers have been hit. Of each answer: no character is lost or doubled, a call's arguments are JSON, it ends by its
-own end or its limit. transformers then ranks every token in float32 behind those before it: tokens that it would hardly
-say (rank above 40) may be no more frequent than without a kill (a share that chance exceeds in 5 % of cases). A last
-run is the control: its thinkers keep nothing, and must fail.
+A tiny Qwen3-Omni is trained on a language of 26 words and a tool call, and two replicas of it run in bfloat16, where
+results depend on the rest of the batch. Any word may follow any other, so each word is a random draw that the last bit
+of a logit can change. After its first letter, the rest of a word is almost certain, so two spliced answers are
+detectable.
 
-What a run has found lies in DIR, so that it goes on where it was broken off. Ends with 1 where a bar is missed.
+Three runs without kills answer the same questions. In the fourth run, thinkers are killed (kill -9) one after the other
+until enough answers have been hit. Each answer must have no lost or repeated characters and valid JSON arguments, and
+must end normally. Then transformers ranks every token in float32 given the tokens before it: unlikely tokens (rank
+above 40) must be no more frequent than without kills (at a significance of 5 %). The last run is a control: its
+thinkers keep no state, and must fail.
+
+Results are stored in DIR, so an interrupted run can continue. Exits with 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from tests.oracles.qwen3_omni import Oracle
 
 AT_ONCE, TOKENS, FRAMES = 12, 160, 12
 RARE = 40
-JUDGED = 16  # answers that the reference reads together
+JUDGED = 16  # answers per batch of the reference
 STEPS, ROWS = 150, 8
 TOOL = ToolDefinition("city", "Tells about a city.", {"type": "object"})
 WORDS = tuple(f"{letter}{letter.upper()}{'1' * (letter > 'm')}" for letter in ascii_lowercase)
@@ -74,7 +76,7 @@ class Forgetful(Thinker):
 
 @dataclass(slots=True)
 class Heard:
-    """An answer as its client got it."""
+    """An answer as its client received it."""
 
     id: int
     text: str = ""
@@ -82,7 +84,7 @@ class Heard:
     prompt: list[int] = field(default_factory=list[int])
     calls: list[str] = field(default_factory=list[str])
     called: list[int] = field(default_factory=list[int])
-    """Ids of calls, which are no text."""
+    """Token ids of calls, which are not text."""
     gaps: int = 0
     finish: str = ""
     error: str = ""
@@ -90,7 +92,7 @@ class Heard:
 
 
 def question(n: int) -> Request:
-    """The n-th question, the same in every run."""
+    """Return the n-th question, which is the same in every run."""
     draw = random.Random(n)
     said = Message("user", (TextPart(_sentence(draw)),))
     return Request(
@@ -110,7 +112,7 @@ def _sentence(draw: random.Random) -> str:
 
 
 def taught(folder: Path) -> Path:
-    """A tiny checkpoint that chats and calls, made once."""
+    """Train a tiny checkpoint that chats and calls a tool, once."""
     made = folder / "weights"
     if (folder / "taught").exists():
         return made
@@ -140,7 +142,7 @@ def taught(folder: Path) -> Path:
 
 
 def _lesson(chat: Chat, draw: random.Random) -> list[int]:
-    """An answer: a sentence or two, and behind most a call."""
+    """Return an answer of one or two sentences, usually followed by a call."""
     ids = chat.encode(" ".join(_sentence(draw) for _ in range(draw.randrange(1, 3))))
     if draw.random() < 3 / 4:
         arguments = {"name": TOOL.name, "arguments": {"city": draw.choice(CITIES), "true": draw.randrange(100)}}
@@ -172,7 +174,7 @@ async def hear(engine: Engine, heard: Heard, hits: set[str]) -> None:
 
 
 async def run(folder: Path, name: str, use: str, answers: int, kills: bool) -> list[Heard]:
-    """Return so many answers; with kills, as many as it takes until so many have been hit."""
+    """Return ``answers`` answers; with kills, run until that many have been hit."""
     file = folder / f"{name}.jsonl"
     if (folder / f"{name}.done").exists():
         return [Heard(**json.loads(line)) for line in file.read_text().splitlines()]
@@ -205,7 +207,7 @@ async def run(folder: Path, name: str, use: str, answers: int, kills: bool) -> l
 
 
 async def killed(engine: Engine) -> set[str]:
-    """Kill the thinker that has most to do, and wait until there are two again; the requests that it had."""
+    """Kill the busiest thinker and wait until there are two again. Returns the requests that it had."""
     pool = engine._fleet.pools["thinker"]  # pyright: ignore[reportPrivateUsage]
     while len(pool) < 2:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
@@ -218,7 +220,7 @@ async def killed(engine: Engine) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The faults of a run's answers, and how many of its tokens the reference would hardly say."""
+    """Broken answers of a run, and the number of its tokens that are unlikely for the reference."""
 
     broken: list[str]
     tokens: int
@@ -227,7 +229,7 @@ class Judged:
 
 
 def judged(oracle: Oracle, chat: Chat, answers: list[Heard], file: Path) -> Judged:
-    """What the reference says of a run's answers; remembered, since it takes as long as the run."""
+    """Judge a run's answers with the reference. The result is cached, because it takes as long as the run."""
     if file.exists():
         return Judged(**json.loads(file.read_text()))
     broken, ranks = list[str](), list[int]()
@@ -244,7 +246,9 @@ def judged(oracle: Oracle, chat: Chat, answers: list[Heard], file: Path) -> Judg
 
 @torch.inference_mode()
 def _ranks(oracle: Oracle, answers: list[Heard]) -> list[int]:
-    """How many tokens the reference would rather have said than each of these; what fills up a row lies behind it."""
+    """Return each token's rank: the number of tokens that the reference finds more likely. Padding comes after the
+    answer.
+    """
     longest = max(len(one.prompt) + len(one.ids) for one in answers)
     ids = torch.tensor([[*one.prompt, *one.ids, *[0] * longest][:longest] for one in answers])
     logits = oracle.model.thinker(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
@@ -278,8 +282,10 @@ def _fault(chat: Chat, one: Heard) -> str:
 
 
 def by_chance(rare: int, tokens: int, others: int, other_tokens: int) -> float:
-    """The chance that so many or more of all that are rare fall among these tokens, if they are like the others
-    (Przyborowski and Wilenski 1940)."""
+    """Return the probability of at least this many rare tokens if they are distributed like the others.
+
+    This is a conditional test of two rates (Przyborowski and Wilenski 1940).
+    """
     every, share = rare + others, tokens / (tokens + other_tokens)
     return sum(comb(every, k) * share**k * (1 - share) ** (every - k) for k in range(rare, every + 1))
 

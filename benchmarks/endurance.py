@@ -1,4 +1,4 @@
-"""A deployment under users who hesitate, in long conversations, and with ten times too many users.
+"""Measure a deployment with hesitant users, long conversations, and ten times too many users.
 
     python -m benchmarks.endurance [-c CONFIG] [--weights DIR] [--speech FILE] [--json FILE]
 
@@ -25,16 +25,16 @@ from engine import SPEAKER_RATE_HZ
 from engine.aio import event_loop
 
 HESITATION_S = 0.35
-"""Longer than the silence after which an answer is begun, shorter than the one that ends a turn."""
+"""Pause longer than the silence after which an answer is prepared, and shorter than the one that ends a turn."""
 
 TURNS = 20
-LATE = 4  # so many of them count as late ones
+LATE = 4  # number of last turns that count as late
 ASKED = ("Repeat after me: the red house.", "Repeat after me: the big train.", "Repeat after me: the old river.")
-"""Turns of one length, whose answers are of one length too."""
+"""Turns of equal length, with answers of equal length."""
 
 
 async def hesitant(target: Target, count: int) -> list[Figure]:
-    """Last word → first sound beyond the silence that ends a turn, of users who pause in mid-sentence.
+    """Measure last word → first sound, minus the end-of-turn silence, of users who pause in mid-sentence.
 
     Nothing may be heard before the turn is over: an answer to half a sentence would come ``HESITATION_S`` early.
     """
@@ -55,10 +55,10 @@ async def hesitant(target: Target, count: int) -> list[Figure]:
 
 
 async def long_conversations(target: Target, count: int) -> Figure:
-    """TTFA of the last turns of long conversations over that of the first turn of new ones.
+    """Compare the TTFA of the last turns of long conversations with that of the first turn of new ones.
 
-    A pair is the same question at both ends, one right after the other and in the order ABBA: between the first turn of
-    a conversation and its own last a minute passes, in which the machine may have become slower.
+    Each pair asks the same question at both ends in immediate succession (order ABBA), because the machine may slow
+    down during the minute between a conversation's first and last turn.
     """
     name, pairs = f"TTFA of turn {TURNS} over turn 1", [await _both_ends(target) for _ in range(count)]
     ratios = [ratio for conversation in pairs for ratio in conversation if ratio is not None]
@@ -70,7 +70,7 @@ async def long_conversations(target: Target, count: int) -> Figure:
 
 
 async def _both_ends(target: Target) -> list[float | None]:
-    """The ratios of one long conversation; None where an answer had no sound."""
+    """Return the ratios of one long conversation; None for an answer without sound."""
     ratios: list[float | None] = []
     async with open_client(target) as client:
         for i in range(TURNS):
@@ -84,13 +84,13 @@ async def _both_ends(target: Target) -> list[float | None]:
 
 
 async def _first(target: Target, asked: str) -> Turn:
-    """The first turn of a conversation."""
+    """Return the first turn of a new conversation."""
     async with open_client(target) as client:
         return await client.typed(asked)
 
 
 def measure(asked: argparse.Namespace) -> bool:
-    """Measure, print and save; return whether every bar was held. Raises EngineError."""
+    """Measure, print and save. Returns whether all bars were met. Raises EngineError."""
     spec, served = deployment(asked.config, weights=asked.weights), program.served(asked)
     with terminal.waiting("speaking as fast as one thread can …"):
         listeners = listeners_of(event_loop.run(engines.real_time_factor(spec, 1)).value or 1.0)

@@ -1,16 +1,16 @@
-"""The native families under load, on tiny random checkpoints: `benchmarks.serve` for each of them.
+"""Run `benchmarks.serve` for each native family, with tiny random checkpoints.
 
     python -m benchmarks.families [--only named,cloned,designed,qwen2_5_omni,qwen3_omni]
         [--at-once 1,8] [--answers N] [--replicas 1,2]
 
-named          Qwen3-TTS CustomVoice, by its first speaker's name
-cloned         Qwen3-TTS Base, which speaks as a recording sounds
-designed       Qwen3-TTS VoiceDesign, which speaks as a sentence describes
+named          Qwen3-TTS CustomVoice, with its first speaker
+cloned         Qwen3-TTS Base, with a cloned recording
+designed       Qwen3-TTS VoiceDesign, with a described voice
 qwen2_5_omni   text in, text and speech out
 qwen3_omni     the same
 
-Every answer is compared with the sound that it has alone; that this is the reference's is what the families' tests say.
-Random weights seldom stop, so answers are as long as they may be: what a load costs here says nothing of real ones.
+Every answer is compared with the audio of the same request alone. The families' tests compare it with the reference.
+Random weights rarely stop, so answers have the maximum length, and the load does not predict that of real weights.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ FAMILIES = {one.__name__: one for one in (named, cloned, designed, qwen2_5_omni,
 
 
 def written(name: str, folder: Path) -> Path:
-    """A tiny checkpoint of a family in the folder, and the configuration that serves it."""
+    """Write a tiny checkpoint of a family and its configuration into the folder. Returns the configuration."""
     config, options = FAMILIES[name](folder)
     tree = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
     tree |= {"weights": str(folder / "weights"), "options": tree.get("options", {}) | options}
@@ -77,7 +77,7 @@ def written(name: str, folder: Path) -> Path:
 
 
 def measure(name: str, plan: Plan, replicas: tuple[int, ...]) -> bool:
-    """Serve a tiny checkpoint of a family under load; whether every bar was held."""
+    """Serve a tiny checkpoint under load. Returns whether all bars were met."""
     with tempfile.TemporaryDirectory() as folder:
         path = written(name, Path(folder))
         print_(f"\n{name}")

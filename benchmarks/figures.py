@@ -18,16 +18,16 @@ FOLDER = Path(__file__).resolve().parent
 DATA = FOLDER / "figures.json"
 PAGE = FOLDER / "FIGURES.md"
 HEAD = """\
-<!-- Generated from figures.json by `python -m benchmarks.figures`: edit the data, not this page. -->
-
 # Figures
+
+<!-- Generated from figures.json by `python -m benchmarks.figures`: edit the data, not this page. -->
 
 Each row has the measured value, its bar, and the command that prints it. Values in **bold** miss their bar. "–" means
 that there is no bar. The date is the day on which the value was recorded.
 
 Figures are of nano, the built-in model, unless a row names another. An underrun is a moment in which a player without
 a prebuffer runs dry while sound is still to come. Measure your own machine with `make bench`;
-[app/bench](../app/bench/README.md) explains what it prints.
+[Benchmark](../app/bench/README.md) explains what it prints.
 """
 
 

@@ -1,10 +1,10 @@
-"""First questions of strangers, answered by the starter, by its language model alone, and by nano alone.
+"""Compare the starter, its language model alone, and nano alone, on the first questions of new users.
 
     python -m benchmarks.first_questions [--config starter] [--only starter,model,nano] [--json FILE]
 
-Asks the forty questions of ``first_questions.yaml``, each in a conversation of its own, and prints every answer with
-its verdict by the key: right, wrong, or open where only a reader can tell. The models of the configuration have to be
-here (`parley pull --config starter`). An answer that is cut or says that it does not know counts as wrong.
+Asks the forty questions of ``first_questions.yaml``, each in a new conversation, and prints every answer with its
+verdict: right, wrong, or open if only a reader can tell. The configuration's models must be installed (`parley pull
+--config starter`). An answer that is cut off, or that says it does not know, is wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ print_ = Console(width=160, highlight=False).print
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer to a first question, and its verdict by the key."""
+    """An answer to a first question, with its verdict."""
 
     question: str
     text: str
@@ -107,7 +107,7 @@ async def answered(engine: Engine, id: str, question: dict[str, Any]) -> Answer:
 
 
 def verdict(question: dict[str, Any], text: str, finish: str) -> str:
-    """Rate an answer by the key."""
+    """Rate an answer against the expected pattern."""
     if finish == "length" or not text.strip() or text.endswith(BIGGER):
         return "wrong"
     if "right" not in question:

@@ -1,15 +1,14 @@
-"""The worth and the cost of replicas: with the scripted family, so that nothing but the engine is measured.
+"""Measure the benefit and cost of replicas, with the scripted family, so that only the engine is measured.
 
     python -m benchmarks.fleet [--quick] [NAME ...]
 
 sessions    how many listeners one talker replica serves without an underrun, and how many two do; the talker's step
-            waits 10 ms for each request without computing, as a slower device would, and a frame is 40 ms
-spread      round_robin: how evenly requests that come at once are spread; least_queue: how many go to the fast one
-            of two replicas while every step of the other takes 150 ms
-process     what it adds to the time to first audio that the one replica lives in a process of its own
+            sleeps 10 ms per request, like a slower device, and a frame is 40 ms
+spread      round_robin: how evenly simultaneous requests are spread; least_queue: the fast one's share of requests
+            when there are two, while each step of the other takes 150 ms
+process     how much a separate worker process adds to the time to first audio
 
-What a lost replica costs: `benchmarks.losses`.
-On a busy machine compare what one run prints.
+`benchmarks.losses` measures the cost of a lost replica. On a busy machine, compare only values of the same run.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def spec(*workers: WorkerSpec, **fields: object) -> EngineSpec:
 
 
 def fleet(talkers: int, request_s: float = REQUEST_S, **fields: object) -> EngineSpec:
-    """The talker in workers of its own, the rest in one."""
+    """Return a deployment with the talker in workers of its own and the rest in one."""
     return spec(
         WorkerSpec(stages=("ears", "thinker"), max_batch=64),
         WorkerSpec(stages=("talker",), max_batch=64, replicas=talkers),
@@ -54,12 +53,12 @@ def fleet(talkers: int, request_s: float = REQUEST_S, **fields: object) -> Engin
 
 
 def asked(name: str, words: int) -> Request:
-    """Return a request for so many words, in whatever family: they are spoken as they stand."""
+    """Return a request that speaks ``words`` given words, for any family."""
     return Request(id=name, session=name, messages=(), say=" ".join(f"word{i}" for i in range(words)), lead_s=1.5)
 
 
 async def listen(engine: Engine, name: str, words: int) -> Player:
-    """One answer as its listener hears it."""
+    """Play one answer as its listener hears it."""
     player = Player()
     async with engine.open(asked(name, words)) as chunks:
         async for chunk in chunks:
@@ -69,7 +68,7 @@ async def listen(engine: Engine, name: str, words: int) -> Player:
 
 
 def counted(engine: Engine) -> Counter[str]:
-    """Count the answers that each talker makes from now on."""
+    """Count the answers of each talker from now on."""
     counts: Counter[str] = Counter()
 
     def count(worker: RemoteWorker) -> None:
@@ -87,15 +86,15 @@ def counted(engine: Engine) -> Counter[str]:
 
 
 async def smooth(engine: Engine, listeners: int, words: int) -> bool:
-    """Whether so many answers at once reach their listeners without a gap."""
+    """Return whether ``listeners`` simultaneous answers play without a gap."""
     players = await asyncio.gather(*(listen(engine, f"{listeners}-{i}", words) for i in range(listeners)))
     return not any(player.underruns for player in players)
 
 
 async def most_sessions(spec: EngineSpec, served: int, words: int) -> int:
-    """Return the most listeners that a fleet serves without a gap, at least ``served``.
+    """Return the maximum number of listeners without a gap, at least ``served``.
 
-    A count that fails is tried again: noise is not load.
+    A number that fails is tried twice, because noise on the machine may cause a gap.
     """
     async with Engine(spec) as engine:
         await smooth(engine, 2, 2)  # warm
@@ -136,7 +135,7 @@ async def least_queue(seconds: float) -> bool:
 
 
 async def crowd(engine: Engine, seconds: float) -> None:
-    """Six listeners, each with one short answer after the other."""
+    """Run six listeners, each with one short answer after the other."""
 
     async def one(i: int) -> None:
         count = 0
@@ -150,7 +149,7 @@ async def crowd(engine: Engine, seconds: float) -> None:
 
 @asynccontextmanager
 async def slowed(pid: int) -> AsyncGenerator[None]:
-    """A process whose every step takes the length of a stop."""
+    """Slow a process down, so that every step takes the length of a stop."""
 
     async def hold() -> None:
         while True:
@@ -170,7 +169,7 @@ async def slowed(pid: int) -> AsyncGenerator[None]:
 
 
 async def process(quick: bool) -> bool:
-    """Alternately, so that both meet the same machine."""
+    """Measure alternately, so that both variants see the same conditions."""
     took: dict[str, list[float]] = {"inline": [], "local": []}
     one = WorkerSpec(stages=ALL)
     async with Engine(spec(one, launcher="inline")) as inline, Engine(spec(one)) as local:
@@ -192,7 +191,7 @@ async def process(quick: bool) -> bool:
 
 
 def remote(engine: Engine, name: str) -> RemoteWorker:
-    """A worker, behind the engine's back: who is to be stopped must be known."""
+    """Return a worker by its id, bypassing the engine's interface."""
     worker = engine._fleet.placements[name].worker  # pyright: ignore[reportPrivateUsage]
     assert worker is not None
     return worker

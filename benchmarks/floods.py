@@ -1,11 +1,11 @@
-"""The users' sound while others flood the server: underruns, and when the first sound comes, beside how it is without.
+"""Measure users' audio while other clients flood the server, compared with the same without a flood.
 
     python -m benchmarks.floods [--seconds 60] [--connections 0 1 10 50] [--users 4]
 
-Users speak into open microphones, hear each answer out, and speak again. Those who flood are in a process of their
-own: each sends tiny events, pings and empty frames as fast as they are taken, reads what comes, and connects anew when
-it is cut off. The bar, printed beside each line: every answer complete, no underruns, and a first sound (p95) of at
-most 1.5 times that of the first line, which is without a flood. It ends with 1 where the bar was missed.
+Users speak into open microphones, listen to each answer, and speak again. The flooding clients are a separate process:
+each sends tiny events, pings and empty frames as fast as possible, reads all replies, and reconnects after a
+disconnect. The bar: all answers complete, no underruns, and a first sound (p95) of at most 1.5 times the value without
+a flood. Exits with 1 if the bar is missed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tests.attacks.target import target
 
 FLOOD = (frame(TEXT, b"{}") * 100 + frame(PING) * 100 + frame(TEXT) * 100) * 20
 LATER = 1.5
-"""The factor by which a first sound may come later than without a flood."""
+"""Maximum ratio of the first sound with a flood to the one without."""
 AGAIN_S = 0.5
-"""Seconds that a client which was cut off waits before it connects anew."""
+"""Seconds before a disconnected client reconnects."""
 
 
 async def flood(port: int, connections: int) -> None:
@@ -62,7 +62,7 @@ async def _read(reader: asyncio.StreamReader) -> None:
 
 @asynccontextmanager
 async def flooding(port: int, connections: int) -> AsyncGenerator[None]:
-    """Run the flooding clients in a process of their own."""
+    """Run the flooding clients in a separate process."""
     if not connections:
         yield
         return
@@ -76,7 +76,7 @@ async def flooding(port: int, connections: int) -> AsyncGenerator[None]:
 
 
 async def spoken_turns(aim: Target, users: int, seconds: float) -> list[Turn]:
-    """Return what so many users heard who spoke for so long."""
+    """Let ``users`` users speak for ``seconds``, and return the turns they heard."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(open_client(aim)) for _ in range(users)]
         words = await speech(aim, clients[0])

@@ -1,19 +1,20 @@
-"""The cost of a session to the server's own process, the front end, and the number at which one process is full.
+"""Measure the cost of a session for the server's front-end process, and the number of sessions that one process can
+hold.
 
     python -m benchmarks.fronts [sockets] [microphones] [calls] [behind] [--seconds N] [--rounds N] [--counts N …]
                                 [--resume FILE]
 
-sockets      WebSocket sessions, a tenth of them answered all the time; the others are open and say nothing
-microphones  the same, and each one's microphone is open, so that the server looks for speech in it
-calls        WebRTC calls, a tenth of them answered all the time, all microphones open
-behind       the sessions of `microphones`, over two servers behind HAProxy with deploy/haproxy.cfg
+sockets      WebSocket sessions, a tenth of them continuously answered; the others are idle
+microphones  the same with open microphones, so that the server runs voice detection for each
+calls        WebRTC calls with open microphones, a tenth of them continuously answered
+behind       the sessions of `microphones`, on two servers behind HAProxy with deploy/haproxy.cfg
 
-Answers are the scripted family's, which computes next to nothing: measured is what sessions cost whatever the model is.
-Cores are CPU time by wall time: of the front end, of its workers, of the proxy, and of the clients, which are all in
-this process. Memory is the front end's proportional share (smaps_rollup). Each round has a server of its own, and of
-the rounds the medians count. The knee is the first count at which, in most rounds, the server counted an underrun or
-one first sound in twenty took longer than LATE_S; the line goes through the counts below it. With ``--resume`` the
-rounds that the file has are not measured again. Linux only.
+Answers come from the scripted family, which computes almost nothing, so the result is independent of the model. Cores
+are CPU time divided by wall time: of the front end, its workers, the proxy, and the clients (all in this process).
+Memory is the front end's proportional share (smaps_rollup). Each round starts a new server, and the medians of the
+rounds are reported. The knee is the first count at which, in most rounds, the server had an underrun or the p95 of the
+first sound exceeded LATE_S. The line is fitted to the counts below it. ``--resume`` skips rounds that are in the file.
+Linux only.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ chunks: {first: 1, growth: 1.5, steady: 12}
 server: {limits: {sessions: 1000, calls: 100, offers: 100}}
 """
 PROXY = Path(__file__).parents[1] / "deploy" / "haproxy.cfg"
-SHARE = 10  # one in so many is answered
+SHARE = 10  # one in SHARE clients is answered
 LATE_S = 0.25
 WARM_S = 3.0
-AT_ONCE = 10  # clients that connect at a time
+AT_ONCE = 10  # clients that connect at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ LOADS = {
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The measures of one load at one count; ``late_s`` is the 95th percentile of the first sound."""
+    """Measurements of a load with ``count`` clients; ``late_s`` is the p95 of the first sound."""
 
     load: str
     count: int
@@ -99,14 +100,14 @@ HEAD = " count answers dry  first sound p95   front workers proxy clients  memor
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """What is measured: the servers, and the address that clients go to."""
+    """The servers under test, and the address for clients."""
 
     servers: Sequence[Subject]
     url: str
     proxy: int | None = None
 
     def cpus_s(self) -> list[float]:
-        """CPU time of the front ends, their workers, the proxy and the clients."""
+        """Return the CPU time of front ends, workers, proxy and clients."""
         fronts = [psutil.Process(one.pid) for one in self.servers]
         workers = [child for front in fronts for child in front.children(recursive=True)]
         proxy = [] if self.proxy is None else [psutil.Process(self.proxy)]
@@ -121,11 +122,11 @@ class House:
 
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("loads", nargs="*", choices=[*LOADS, []], help="which; all without any")
-    parser.add_argument("--seconds", type=float, default=15.0, help="how long each count is measured")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each count is measured")
-    parser.add_argument("--counts", type=int, nargs="+", help="other counts than the load's own")
-    parser.add_argument("--resume", type=Path, help="a file that has what was measured, and gets the rest")
+    parser.add_argument("loads", nargs="*", choices=[*LOADS, []], help="which loads (default: all)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="seconds per count")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds per count")
+    parser.add_argument("--counts", type=int, nargs="+", help="counts to use instead of the load's own")
+    parser.add_argument("--resume", type=Path, help="file with earlier results, to which new ones are added")
     arguments = parser.parse_args()
     straight = True
     for name in arguments.loads or list(LOADS):
@@ -141,7 +142,7 @@ async def main() -> int:
 
 
 async def measure(name: str, counts: Sequence[int], seconds: float, points: list[Point], file: Path | None) -> None:
-    """Measure a load once at each count, and print and keep what it was."""
+    """Measure a load once at each count, print the results and save them."""
     with house(LOADS[name]) as one:
         for count in counts:
             points.append(await at(name, count, one, seconds))
@@ -155,7 +156,7 @@ def rounds_of(points: Sequence[Point], count: int) -> int:
 
 @contextmanager
 def house(load: Load) -> Generator[House]:
-    """The servers of a load, and the proxy before them where there are several."""
+    """Start the servers of a load, with a proxy in front if there are several."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         config = folder / "fronts.yaml"
@@ -171,7 +172,7 @@ def house(load: Load) -> Generator[House]:
 
 @contextmanager
 def behind_proxy(servers: Sequence[Subject], folder: Path) -> Generator[House]:
-    """HAProxy before servers. Ends the program where it is not installed."""
+    """Run HAProxy in front of servers. Exits if it is not installed."""
     if shutil.which("haproxy") is None:
         sys.exit("behind: haproxy is not installed (apt install haproxy)")
     port = psutil.Process().pid % 20_000 + 20_000
@@ -187,7 +188,7 @@ def behind_proxy(servers: Sequence[Subject], folder: Path) -> Generator[House]:
 
 
 async def at(name: str, count: int, house: House, seconds: float) -> Point:
-    """The measures of so many clients, of whom one in SHARE is answered."""
+    """Measure ``count`` clients, of which one in SHARE is answered."""
     load, firsts_s = LOADS[name], list[float]()
     async with AsyncExitStack() as stack:
         clients = await open_clients(load, house.url, count, stack)
@@ -196,7 +197,7 @@ async def at(name: str, count: int, house: House, seconds: float) -> Point:
             if answer.ttfa_s is not None:
                 firsts_s.append(answer.ttfa_s)
 
-        settle()  # a search through all that is loaded would make all clients wait at once
+        settle()  # a full garbage collection would delay all clients at once
         async with asyncio.TaskGroup() as tasks:
             end_s = time.monotonic() + WARM_S + seconds
             talking = max(1, round(count / SHARE))
@@ -219,7 +220,7 @@ async def at(name: str, count: int, house: House, seconds: float) -> Point:
 
 
 async def open_clients(load: Load, url: str, count: int, stack: AsyncExitStack) -> list[Client]:
-    """So many clients that were greeted, some at a time."""
+    """Connect ``count`` clients, AT_ONCE at a time."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one() -> Client:
@@ -230,13 +231,13 @@ async def open_clients(load: Load, url: str, count: int, stack: AsyncExitStack) 
 
 
 def pss_mb(pid: int) -> float:
-    """A process's memory; what it shares with others counts by its share."""
+    """Return a process's proportional set size in MB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1e3
 
 
 def known(file: Path | None, name: str) -> list[Point]:
-    """The points of a load that a file has."""
+    """Return the points of a load in a file."""
     points = list[Mapping[str, Any]]()
     with suppress(FileNotFoundError):
         points = [json.loads(line) for line in file.read_text().splitlines()] if file is not None else []
@@ -259,7 +260,7 @@ def show(point: Point) -> None:
 
 
 def judge(points: Sequence[Point]) -> bool:
-    """Print the medians, the knee and the lines below it; whether they are straight."""
+    """Print the medians, the knee and the fitted lines. Returns whether they are straight."""
     rounds = [[point for point in points if point.count == count] for count in sorted({one.count for one in points})]
     print("  the medians of the rounds:")
     medians = [middle(one) for one in rounds]
@@ -281,15 +282,15 @@ def judge(points: Sequence[Point]) -> bool:
 
 
 def middle(points: Sequence[Point]) -> Point:
-    """The median of each measure."""
+    """Return the median of each measurement."""
     values = {name: float(np.median([getattr(one, name) for one in points])) for name in MEASURES}
     return Point(points[0].load, points[0].count, **values)
 
 
 def line(counts: Sequence[float], values: Sequence[float]) -> tuple[float, float, float]:
-    """The straight line through some points (its begin, its slope), and the farthest that one is off, of its value.
+    """Fit a line, and return its intercept, its slope, and the largest relative deviation.
 
-    The line is that of the least squares of what a point is off, as a part of its value.
+    The fit minimizes the squares of the relative deviations.
     """
     each, base = np.polyfit(counts, values, 1, w=1 / np.asarray(values))
     off = max(abs(base + each * count - value) / value for count, value in zip(counts, values, strict=True))

@@ -1,23 +1,21 @@
-"""Qwen3-Omni-30B-A3B on one GPU: its true shapes with random weights, which are made on the device and never on a disk.
+"""Qwen3-Omni-30B-A3B on one GPU: its true shapes with random weights, generated on the device without using the disk.
 
     python -m benchmarks.gpu [--json FILE] [--preset h100|h200] [--budget-s 540] [--concurrency 1,4,16,64]
     python -m benchmarks.gpu --tiny --device cpu    # the same on tiny shapes, to try the script
 
-Everything is in this process: three stages and an engine around them, with the settings of a shipped configuration. The
-preset ``h100`` is that for one GPU of 80 GB, ``h200`` that for a larger one, whose cache of 16 full contexts 64 users
-share; without either, the device's memory decides. It prints as it goes, and writes FILE after each part, so that a run
-that is cut off still tells something. A part for which no time is left, or for which the device has too little memory,
-is named, and the others are measured all the same.
+Three stages and an engine run in this process, with the settings of a shipped configuration. The preset ``h100`` is
+that for one GPU of 80 GB; ``h200`` is for a larger one, whose cache of 16 full contexts is shared by 64 users. By
+default, the device's memory decides. Results are printed, and written to FILE after each part, so an interrupted run
+keeps them. A part without enough time or memory is reported, and the other parts still run.
 
-device    what the machine gives: copies, bf16 products, grouped products as kernels and inside a graph
-plan      the GB that each stage will take of the device, and what is free there
+device    throughput of the machine: copies, bf16 products, grouped products as kernels and inside a graph
+plan      the GB that each stage will take, and the free memory
 start     building each stage, and capturing its graphs
-steps     a thinker's step, a talker's frame, the code predictor's share of it, code2wav: as graphs and kernel by kernel
-answers   N users who commit one to six seconds of speech at the same moment, in three rounds at least: the first
-          chunk of sound from there, the first that can be heard (TTFA; with random weights a chunk may be silent), and
-          RTF, the time from an answer's first chunk of sound to its last over the length of the sound between; how many
-          got no answer
-within    how long the steps of each stage took while those users were there
+steps     a thinker's step, a talker's frame, the code predictor's share of it, code2wav: as graphs and without
+answers   N users who finish one to six seconds of speech together, in at least three rounds: time to the first
+          chunk of sound and to the first audible one (TTFA; with random weights a chunk may be silent); RTF, the time
+          from an answer's first to its last chunk divided by the length of the sound in between; failed answers
+within    duration of each stage's steps during these answers
 """
 
 from __future__ import annotations
@@ -49,16 +47,16 @@ from engine.worker.process import stage_loader
 from engine.worker.stage import StageConfig
 
 RATE_HZ = 16_000
-SHORTEST_S, LONGEST_S = 1.0, 6.0  # of what users say
-ROUNDS, ANSWERS = 3, 30  # at least so many of each, behind one round that warms up
+SHORTEST_S, LONGEST_S = 1.0, 6.0  # length of the users' speech
+ROUNDS, ANSWERS = 3, 30  # minimum of each, after one warm-up round
 QUANTILES = {"p50": 0.5, "p95": 0.95, "longest": 1.0}
-AUDIBLE = 0.01  # of full scale, -40 dB: what a listener hears begins there
-BARS_MS = {1: 60.0, 16: 150.0, 64: 400.0}  # TTFA at the 95th percentile (of one user: at the median)
+AUDIBLE = 0.01  # amplitude (-40 dB) from which sound counts as audible
+BARS_MS = {1: 60.0, 16: 150.0, 64: 400.0}  # TTFA at p95 (for one user: at p50)
 BAR_RTF = 0.40  # at 64 users, the median
 CONFIGS = Path(__file__).parents[1] / "configs"
 PRESETS = {"h100": "qwen3_omni_80gb", "h200": "qwen3_omni_1gpu"}
-"""The shipped configuration of each."""
-LARGE_GB = 120.0  # a device from which on the preset is h200
+"""Shipped configurations by preset."""
+LARGE_GB = 120.0  # minimum memory for the preset h200
 SPEC = """
 model: qwen3_omni
 weights: {folder}
@@ -72,7 +70,7 @@ queue: 256
 
 
 def settings(asked: argparse.Namespace) -> EngineSpec:
-    """Fill in what was not asked for: the settings of the preset's configuration, and of it what tiny shapes allow."""
+    """Fill in the missing options from the preset's configuration, as far as tiny shapes allow."""
     if not asked.preset:
         known = None if asked.device == "cpu" else memory_of(asked.device)
         asked.preset = "h200" if known and known[1] / 1e9 >= LARGE_GB else "h100"
@@ -96,7 +94,7 @@ def place(bench: Bench, folder: Path) -> StageConfig:
 
 
 def planned(bench: Bench, folder: Path) -> None:
-    """Tell what the stages will take, before anything is made."""
+    """Report the planned memory of the stages before they are built."""
     asked, known = bench.asked, None if bench.asked.device == "cpu" else memory_of(bench.asked.device)
     found = plans(folder, "bfloat16", place(bench, folder))
     for name, one in found.items():
@@ -107,7 +105,7 @@ def planned(bench: Bench, folder: Path) -> None:
 
 
 def build(bench: Bench, folder: Path) -> dict[str, Any]:
-    """The stages, by name; those for which there is too little memory are left out, and named."""
+    """Build the stages. Those without enough memory are left out and reported."""
     Random.device = bench.device
     Random.dtype = bench.dtype
     checkpoint_source.SafetensorsCheckpoint = Random  # type: ignore[misc]
@@ -127,9 +125,9 @@ def build(bench: Bench, folder: Path) -> dict[str, Any]:
 
 
 async def answers(bench: Bench, stages: dict[str, Any], folder: Path, spec: EngineSpec) -> None:
-    """Users who come together, with graphs and, where time is left, without."""
+    """Measure simultaneous users, with graphs and, if time is left, without."""
     stage_loader.make = lambda use, name, order, config: stages[name]
-    stage_loader.device_checked = lambda specs, task: lambda: True  # they are there already
+    stage_loader.device_checked = lambda specs, task: lambda: True  # they are already built
     asked = bench.asked
     device = asked.device.removeprefix("cuda:").replace("cuda", "0")
     dtype = str(bench.dtype).removeprefix("torch.")
@@ -151,7 +149,7 @@ async def answers(bench: Bench, stages: dict[str, Any], folder: Path, spec: Engi
 
 
 def timed(stage: Any) -> list[float]:
-    """Collect the milliseconds of each of a stage's steps from now on."""
+    """Record the duration of each of a stage's steps in milliseconds from now on."""
     times, step = list[float](), stage.step
 
     def timing(requests: Any) -> Any:
@@ -165,7 +163,7 @@ def timed(stage: Any) -> list[float]:
 
 
 async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took: dict[str, list[float]]) -> None:
-    """Rounds of as many users; the first one warms up."""
+    """Run rounds of ``count`` users. The first round is a warm-up."""
     first, audible, speed, lost = list[float](), list[float](), list[float](), list[str]()
     rounds = ROUNDS if bench.asked.tiny else max(ROUNDS, math.ceil(ANSWERS / count))
     for number in range(rounds + 1):
@@ -194,8 +192,11 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool, took:
 
 
 async def crowd(engine: Engine, bench: Bench, count: int, title: str) -> list[tuple[float, float, float] | str]:
-    """Return each user's milliseconds to the first chunk and to the first audible sound, and their real-time factor, or
-    why there was none. All come at the same moment."""
+    """Run ``count`` simultaneous users.
+
+    Returns for each user the milliseconds to the first chunk and to the first audible sound, and the real-time factor,
+    or the error.
+    """
     dice = np.random.default_rng(list(f"{title} {count}".encode()))
     asked: list[Request] = []
     for i in range(count):
@@ -237,7 +238,7 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 
 def tables(bench: Bench) -> Iterator[Table]:
-    """All that was found, and how it stands to the bars."""
+    """Yield a table for each part."""
     for part, rows in bench.found.items():
         columns = list(dict.fromkeys(name for row in rows for name in row))
         table = Table(*columns, title=part)
@@ -248,7 +249,7 @@ def tables(bench: Bench) -> Iterator[Table]:
 
 
 def bars(bench: Bench) -> Iterator[str]:
-    """The bars for which there are figures, and those for which there are none."""
+    """Yield a line for each bar: met, missed or not measured."""
     if bench.asked.tiny:
         return
     rows = {row["users"]: row for row in bench.found.get("answers", []) if row["graphs"] and "TTFA p95 ms" in row}
@@ -267,7 +268,7 @@ def kept(is_kept: bool) -> str:
 
 
 async def measure(bench: Bench, folder: Path, spec: EngineSpec) -> None:
-    """All parts, one after the other; one for which there is too little memory is named, and the next one begins."""
+    """Run all parts. A part without enough memory is reported, and the next one runs."""
     with bench.surviving("device"):
         about_device(bench)
     planned(bench, folder)
@@ -301,19 +302,21 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes in float32")
-    parser.add_argument("--preset", choices=PRESETS, help="the settings of a shipped configuration")
-    parser.add_argument("--memory-gib", type=float, help="have no more of the device, as if it were a smaller one")
-    parser.add_argument("--json", help="where all figures go")
+    parser.add_argument("--preset", choices=PRESETS, help="use the settings of a shipped configuration")
+    parser.add_argument("--memory-gib", type=float, help="limit the device memory, to simulate a smaller device")
+    parser.add_argument("--json", help="file for all figures")
     parser.add_argument("--budget-s", type=float, default=540.0)
-    parser.add_argument("--slots", type=int, help="these and the next ones: the preset's, where they are not given")
+    parser.add_argument("--slots", type=int, help="default of this and the next options: the preset's value")
     parser.add_argument("--context", type=int)
     parser.add_argument("--cache-tokens", type=int)
-    parser.add_argument("--piece", type=int, help="rows of prompts that one step takes in")
+    parser.add_argument("--piece", type=int, help="maximum prompt rows per step")
     parser.add_argument("--remember-mb", type=int)
     parser.add_argument("--frames", type=int, default=50, help="codec frames of each answer, 80 ms each")
     parser.add_argument("--kernels", choices=("auto", "on", "off"), default="auto", help="options.kernels")
     parser.add_argument("--sound-dtype", help="options.sound_dtype")
-    parser.add_argument("--warm-s", type=float, default=45.0, help="for capturing the graphs of a stage ahead")
+    parser.add_argument(
+        "--warm-s", type=float, default=45.0, help="maximum time for capturing a stage's graphs in advance"
+    )
     parser.add_argument("--concurrency", default="1,4,16,64")
     return parser
 

@@ -1,4 +1,4 @@
-"""The speed of one GPU, and the time that decode steps take there: the parts of benchmarks.gpu that need no engine."""
+"""Measure a GPU's throughput and the duration of decode steps: the parts of benchmarks.gpu that need no engine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REPEATS = 20
 
 
 class Bench:
-    """The options that were asked for, and the results so far."""
+    """The options, and the results so far."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.asked = asked
@@ -47,7 +47,7 @@ class Bench:
         return self.asked.budget_s - (time.monotonic() - self.began_s)
 
     def note(self, part: str, row: dict[str, Any]) -> None:
-        """Print a row of a part's table, and write all rows so far."""
+        """Print a row of a part's table, and save all rows so far."""
         self.found.setdefault(part, []).append(row)
         words = "  ".join(
             f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items()
@@ -58,7 +58,7 @@ class Bench:
 
     @contextmanager
     def surviving(self, part: str, **row: Any) -> Generator[None]:
-        """Name a part for which the device's memory is too small, or that fails there, and go on behind it."""
+        """Report a part that fails or runs out of device memory, and continue after it."""
         try:
             yield
         except (RuntimeError, MemoryError, EngineError) as error:
@@ -78,7 +78,7 @@ class Bench:
         return torch.cuda.memory_reserved() / 2**30 if self.device.type == "cuda" else 0.0
 
     def median_ms(self, compute: Callable[[], Any], repeats: int | None = None) -> float:
-        """The median time of calls; each ends when the device has."""
+        """Return the median duration of calls, each including a device synchronization."""
         for _ in range(2):
             compute()
         self.sync()
@@ -92,7 +92,9 @@ class Bench:
 
     @torch.inference_mode()
     def graph_ms(self, compute: Callable[[], Any]) -> float:
-        """The median time of calls inside a graph, where dispatch costs nothing; without a GPU as they are."""
+        """Return the median duration of calls inside a graph, without dispatch overhead; outside of one without a
+        GPU.
+        """
         if self.device.type != "cuda" or not torch.cuda.is_available():
             return self.median_ms(compute)
         stream = torch.cuda.Stream()
@@ -107,7 +109,7 @@ class Bench:
 
 
 def about_device(bench: Bench) -> None:
-    """Print what the machine gives."""
+    """Print the throughput of the machine."""
     row: dict[str, Any] = {"torch": torch.__version__, "device": str(bench.device)}
     if bench.device.type == "cuda":
         row |= {"name": torch.cuda.get_device_name(), "capability": str(torch.cuda.get_device_capability())}
@@ -122,7 +124,7 @@ def about_device(bench: Bench) -> None:
 
 
 def grouped_products(bench: Bench) -> None:
-    """One layer of experts of the thinker's, against what float32 says, for batches of decode steps."""
+    """Measure one expert layer of the thinker for decode batches, and compare it with float32."""
     experts, inner, width, top_k = (8, 32, 64, 2) if bench.asked.tiny else (128, 768, 2048, 8)
     make = lambda *shape: torch.randn(shape, device=bench.device, dtype=bench.dtype) / shape[-1] ** 0.5  # noqa: E731
     gate_up, down, router = make(experts, 2 * inner, width), make(experts, width, inner), make(experts, width)
@@ -156,7 +158,7 @@ def inputs(count: int, start: int = 100) -> list[DecodeInput]:
 
 @torch.inference_mode()
 def steps(bench: Bench, stages: dict[str, Any]) -> None:
-    """Times of decode steps: as graphs, and kernel by kernel. Of stages that are not there there are none."""
+    """Measure decode steps as graphs and without. Missing stages are skipped."""
     for count in (n for n in bench.asked.counts if n <= bench.asked.slots):
         if bench.left_s < 60:
             bench.note("steps", {"rows": count, "left out": "no time"})
@@ -176,7 +178,7 @@ def steps(bench: Bench, stages: dict[str, Any]) -> None:
                 took_ms = ears(bench, stages["thinker"].encoders.ears, windows)
                 bench.note("steps", {"what": "ears, windows", "rows": windows, "graph ms": took_ms})
     if "thinker" in stages:
-        contexts = (bench.asked.cache_tokens or math.inf) // bench.asked.context  # as many fit at once
+        contexts = (bench.asked.cache_tokens or math.inf) // bench.asked.context  # maximum that fits at once
         far = [replace(one, start=bench.asked.context - 8) for one in inputs(int(min(16, contexts, bench.asked.slots)))]
         what = f"thinker step over {bench.asked.context}"
         with bench.surviving("steps", what=what, rows=len(far)), long_enough(stages["thinker"].net.cache, far):
@@ -185,7 +187,7 @@ def steps(bench: Bench, stages: dict[str, Any]) -> None:
 
 
 def _kinds(bench: Bench, stages: dict[str, Any], count: int) -> dict[str, Callable[[], dict[str, float]]]:
-    """The kinds of steps of the stages that are there, each with what measures it for so many rows."""
+    """Return the kinds of steps of the available stages, each with a function that measures it for ``count`` rows."""
     found: dict[str, Callable[[], dict[str, float]]] = {}
     given = inputs(count)
     for name, what in (("thinker", "thinker step"), ("talker", "talker frame")):
@@ -206,7 +208,7 @@ def in_cache(bench: Bench, net: Any, given: Sequence[DecodeInput]) -> dict[str, 
 
 
 def prompts(bench: Bench, net: Any, pieces: int) -> float:
-    """The time (ms) that so many pieces of prompts take, of 64 rows each, as one batch."""
+    """Return the duration (ms) of a batch of ``pieces`` prompt pieces of 64 rows."""
     batch = prompt_rows(bench, net, pieces)
     with long_enough(net.cache, inputs(pieces, 64)):
         return bench.median_ms(lambda: net.prefills(batch)[0][0, 0].item(), 5)
@@ -221,7 +223,7 @@ def prompt_rows(bench: Bench, net: Any, pieces: int) -> Batch:
 
 
 def ears(bench: Bench, encoder: Any, windows: int) -> float:
-    """The time (ms) that so many windows of sound take."""
+    """Return the duration (ms) of encoding ``windows`` windows of audio."""
     frames = encoder.piece * encoder.window
     mel = torch.randn(128, windows * frames, device=bench.device, dtype=bench.dtype)
     return bench.median_ms(lambda: encoder(mel, [frames] * windows)[0, 0].item(), 5)
@@ -229,7 +231,7 @@ def ears(bench: Bench, encoder: Any, windows: int) -> float:
 
 @contextmanager
 def long_enough(cache: Any, given: Sequence[DecodeInput]) -> Generator[None]:
-    """Have these requests hold the room of a shared cache that their steps reach."""
+    """Allocate the positions that the requests' steps need in a shared cache."""
     if not cache.shared:
         yield
         return
@@ -243,7 +245,7 @@ def long_enough(cache: Any, given: Sequence[DecodeInput]) -> Generator[None]:
 
 
 def sounding(bench: Bench, stage: Any, shape: tuple[int, int, bool]) -> dict[str, float]:
-    """code2wav of so many rows and frames each, which begin or go on."""
+    """Measure code2wav for a number of rows and frames, at the start of answers or later."""
     count, frames, fresh = shape
     codes = np.random.default_rng(0).integers(0, stage.net.front.book, (count, frames, stage.net.front.groups))
     slots, starts = list(range(count)), [0 if fresh else 80] * count
@@ -258,7 +260,7 @@ def sounding(bench: Bench, stage: Any, shape: tuple[int, int, bool]) -> dict[str
 
 
 def both_ways(bench: Bench, graphs: CudaGraphRunner, given: Sequence[DecodeInput]) -> dict[str, float]:
-    """A step as a graph, with its copies; and its kernels one by one."""
+    """Measure a step as a graph, including its copies, and without a graph."""
     table = to_device(packed(given), bench.device)
     return {
         "graph ms": bench.median_ms(lambda: graphs(given)),
@@ -267,7 +269,7 @@ def both_ways(bench: Bench, graphs: CudaGraphRunner, given: Sequence[DecodeInput
 
 
 def predictor(bench: Bench, talker: Any, count: int) -> dict[str, float]:
-    """The code predictor's fifteen passes alone."""
+    """Measure the code predictor's fifteen passes alone."""
     hidden = torch.randn(bench.asked.slots + 1, talker.width, device=bench.device, dtype=bench.dtype)
 
     def compute(columns: DecodeBatch, _: int) -> Tensor:

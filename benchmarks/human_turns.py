@@ -34,7 +34,7 @@ from engine.core import Pcm
 from engine.deployment.model_catalog import model_of
 
 SOUND_MS = 200
-"""Silence after which the judgement of the sound is known: it is asked at 100 ms, and takes 50 to 100 ms."""
+"""Silence after which the judgement of the sound is known: it is asked at 100 ms, and takes 60 to 150 ms."""
 WORDS_MS = 300
 """Silence after which the words are known: they are asked for at 120 ms, and Moonshine takes some 50 to 150 ms."""
 MOST_CUTS = 0.08
@@ -198,7 +198,7 @@ def judged(said: Pcm, words: str) -> dict[str, Any]:
 
 def cut(folder: Path, sentence: Any, at: str) -> tuple[Pcm, Pcm]:
     """Return the turn up to a place, and the 100 ms after it."""
-    pcm: Pcm = soundfile.read(folder / sentence["file"], dtype="int16")[0]
+    pcm: Any = soundfile.read(folder / sentence["file"], dtype="int16")[0]
     place = round(sentence["end_s" if at == "end" else "pause_at_s"] * MIC_RATE_HZ)
     after = pcm[place : place + MIC_RATE_HZ // 10] if at == "end" else room(100)
     return pcm[:place], after

@@ -1,12 +1,12 @@
-"""Live beside Realtime, over sockets of this machine: first sound, interruption, and how far the stream is ahead.
+"""Compare the Live and Realtime protocols over local sockets: first sound, interruption, and how far the stream is
+ahead.
 
     python -m benchmarks.live [--rounds 20] [--config configs/script.yaml]
 
-A user's recording is sent at its own pace. *First sound* is the time from its last sample to the arrival of the first
-sample of the answer that can be heard, Live and Realtime by turns in one run. *Interruption* is the time from the
-recording's first sample, spoken over a long answer, to the last sample of that answer at the ear of a player that plays
-what comes, when it comes. *Ahead* is the most that was sent beyond the clock that began at ``session.started``.
-The program ends with 1 where a bar is missed.
+A user's recording is sent in real time. *First sound* is the time from its last sample to the arrival of the answer's
+first audible sample, for Live and Realtime alternately. *Interruption* is the time from the first sample of a recording
+that interrupts a long answer to the last sample of that answer that a player without a buffer plays. *Ahead* is the
+maximum amount of audio sent beyond the clock that started at ``session.started``. Exits with 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LONG, REST_S = "long 400", 1.5
 
 @dataclass
 class Heard:
-    """The stream at its listener: when each sample is heard, as runs of (seconds of the clock, samples)."""
+    """The stream as its listener hears it: runs of samples with their start times in seconds."""
 
     runs: list[tuple[float, Any]] = field(default_factory=list[tuple[float, Any]])
     began_s: float = 0.0
@@ -59,13 +59,13 @@ class Heard:
             self.first_s = now_s + loud[0] / SPEAKER_RATE_HZ
 
     def loud_s(self) -> Any:
-        """The moments at which something can be heard."""
+        """Return the times of all audible samples."""
         found = [start + np.flatnonzero(np.abs(pcm.astype(int)) > LOUD) / SPEAKER_RATE_HZ for start, pcm in self.runs]
         return np.concatenate(found) if found else np.zeros(0)
 
 
 async def microphone(socket: ClientConnection, event: str, pcm: Any) -> tuple[float, float]:
-    """Send samples at their pace: when the first and the last one left."""
+    """Send samples in real time. Returns the times of the first and the last one."""
     begun_s = time.monotonic()
     for i, at in enumerate(range(0, len(pcm), PIECE)):
         await asyncio.sleep(max(0.0, begun_s + i * PIECE / SPEAKER_RATE_HZ - time.monotonic()))
@@ -82,7 +82,9 @@ async def listen(socket: ClientConnection, event: str, heard: Heard) -> None:
 
 
 async def round_of(url: str, event: str, delta: str, opening: list[dict[str, Any]], lead_s: float) -> tuple[Any, ...]:
-    """One session: what was heard in it, and when its user spoke; ``lead_s`` of silence come first."""
+    """Run one session after ``lead_s`` of silence. Returns the audio heard, and the start and end of the user's
+    speech.
+    """
     voice = spoken(RECORDING)
     quiet = np.zeros(round(lead_s * SPEAKER_RATE_HZ), np.int16)
     rest = np.zeros(round(REST_S * SPEAKER_RATE_HZ), np.int16)
@@ -120,7 +122,7 @@ async def measure(url: str, rounds: int) -> dict[str, list[float]]:
 
 
 def figures_of(found: dict[str, list[float]]) -> list[Figure]:
-    """The figures that have bars, of what ``measure`` found in milliseconds."""
+    """Return the figures with bars, from the results of ``measure`` in milliseconds."""
     live, realtime = (percentile(found[f"first, {name}"], 50) for name in ("Live", "Realtime"))
     apart = None if live is None or realtime is None else abs(live - realtime)
     note = f"{len(found['first, Live'])} rounds"

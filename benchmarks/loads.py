@@ -1,8 +1,8 @@
-"""Loads on a server over HTTP, and whether each answer under them is the right one (`benchmarks.serve`).
+"""Put a server under load over HTTP, and check whether each answer is correct (for `benchmarks.serve`).
 
-Users ask at once, each again when its answer is over; or they come at random, at a fixed rate (Poisson).
-Every question is asked alone first. An answer under load must bring the same sound as that, its own and nobody else's,
-and none behind its end. What is said as it stands is said back to the server's ears, where it has some.
+Users ask simultaneously, each again after its answer; or they arrive at random at a fixed rate (Poisson). Every
+question is first asked alone. Under load, an answer must have the same audio as alone, with no audio of another answer,
+and none after its end. Spoken texts are played back to the server's speech recognition, if it has any.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ SAID = (
     "What is your name?",
     "What is two times six?",
 )
-"""Texts that nano's ears know, so that what they do not hear was not said."""
+"""Texts that nano's recognizer knows, so that an unrecognized text was not spoken correctly."""
 
 ASKED = PROMPTS[:-1]
-"""Questions whose answers stay the same: the last one's, the time, is another one a minute later."""
+"""Questions with constant answers; the last prompt, which asks for the time, is left out."""
 
 AT_ONCE = (1, 8, 16, 64)
 ROUNDS, LEAST = 2, 16
-"""A load has so many answers for each of its users, and so many at the least."""
+"""Answers per user and load, and the minimum per load."""
 SHARE = 0.7
-"""The part of the most answers a second at which users come, where no rate is given."""
+"""Arrival rate relative to the maximum number of answers per second, if no rate is given."""
 ALIKE_RMS = 1e-3
-"""Sound that differs by less (root mean square, full scale is 1) is the same, computed beside others."""
+"""Maximum difference (root mean square, full scale is 1) of equal audio; batches change rounding."""
 PATIENCE_S = 300.0
-"""Seconds after which an answer counts as failed: under load most of them wait in line."""
+"""Seconds after which an answer counts as failed; under load, most requests wait in the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of question, in as many wordings as there are requests."""
+    """A kind of question, with its different wordings as requests."""
 
     name: str
     requests: tuple[Request, ...]
@@ -60,7 +60,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The questions, and how many users ask. A ``rate`` of None is chosen by what the server gave at best."""
+    """The questions, and the number of users. If ``rate`` is None, it follows from the server's maximum."""
 
     voices: tuple[str, ...] = ()
     at_once: tuple[int, ...] = AT_ONCE
@@ -68,8 +68,9 @@ class Plan:
     count: int | None = None
 
     def kinds(self) -> list[Kind]:
-        """Return the questions: a text to be said, by the default voice and by those that are named, and a
-        conversation's."""
+        """Return the questions: texts to speak with the default and the named voices, and questions of a
+        conversation.
+        """
         said = tuple(Request(id="", session="", messages=(), say=text) for text in SAID)
         asked = tuple(
             Request(id="", session="", messages=(Message("user", (TextPart(text),)),), sampling=Sampling(seed=number))
@@ -81,21 +82,21 @@ class Plan:
         return [Kind("default voice", said), *voices, Kind("answers", asked)]
 
     def answers(self, users: int) -> int:
-        """Return how many answers a load of so many users has."""
+        """Return the number of answers for a load of ``users`` users."""
         return self.count or max(ROUNDS * users, LEAST)
 
 
 @dataclass(slots=True)
 class Answer:
-    """One answer as its listener gets it, in the listener's clock."""
+    """One answer with its listener's times."""
 
     begun_s: float
     question: int
-    """The index of the wording that it answers."""
+    """Index of the question's wording."""
     ended_s: float = 0.0
     player: Player = field(default_factory=Player)
     late: int = 0
-    """Pieces of sound that came behind the answer's end."""
+    """Pieces of audio that arrived after the answer's end."""
     failure: str | None = None
 
     @property
@@ -108,7 +109,7 @@ class Answer:
 
     @property
     def first_s(self) -> float:
-        """Return seconds to the first audible sound, of a complete answer."""
+        """Seconds to the first audible sound of a complete answer."""
         assert self.player.audible_s is not None
         return self.player.audible_s - self.begun_s
 
@@ -118,13 +119,13 @@ class Answer:
 
     @property
     def factor(self) -> float:
-        """Return the real-time factor: seconds of waiting for a second of sound."""
+        """Real-time factor: seconds of waiting per second of audio."""
         return self.whole_s / self.player.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The answers of one kind under one load, against ``alone``, the sound of each wording without any."""
+    """Answers of one kind under one load; ``alone`` is the audio of each wording without load."""
 
     kind: Kind
     """The kind, with the wordings that were answered."""
@@ -139,32 +140,32 @@ class Load:
 
     @property
     def seconds(self) -> float:
-        """Return how long it took, from the first question to the end of the last answer."""
+        """Seconds from the first question to the end of the last answer."""
         return max(one.ended_s for one in self.answers) - min(one.begun_s for one in self.answers)
 
     @property
     def rate(self) -> float:
-        """Return complete answers a second."""
+        """Complete answers per second."""
         return len(self.complete) / self.seconds
 
     @property
     def sound_s(self) -> float:
-        """Return seconds of sound a second."""
+        """Seconds of audio per second."""
         return sum(answer.player.seconds for answer in self.complete) / self.seconds
 
     @property
     def different(self) -> list[Answer]:
-        """Return the complete answers that do not sound as they do alone."""
+        """Complete answers whose audio differs from the one alone."""
         return [one for one in self.complete if not alike(one.player.wave, self.alone[one.question])]
 
     @property
     def leaked(self) -> list[Answer]:
-        """Return those of them that sound as the answer to another question."""
+        """Those of ``different`` whose audio equals the answer to another question."""
         return [one for one in self.different if any(alike(one.player.wave, other) for other in self.alone)]
 
     @property
     def partings(self) -> list[str]:
-        """Return which answer is none that it has alone, and from which second on."""
+        """For each different answer, its question and the second from which it differs."""
         return [
             f"{self.kind.name}, question {one.question + 1} from "
             f"{parting_s(one.player.wave, self.alone[one.question]):.2f} s"
@@ -173,19 +174,19 @@ class Load:
 
 
 def alike(one: Wave, other: Wave) -> bool:
-    """Whether two sounds, float32 [samples], are as long as each other, and the same but for rounding."""
+    """Return whether two sounds, float32 [samples], are equal in length and, except for rounding, in content."""
     return len(one) == len(other) and float(np.sqrt(np.mean((one - other) ** 2, dtype=np.float64))) <= ALIKE_RMS
 
 
 def parting_s(one: Wave, other: Wave) -> float:
-    """Return the second from which two sounds, float32 [samples], differ; where none does, that at which one ends."""
+    """Return the second from which two sounds, float32 [samples], differ, or at which the shorter one ends."""
     length = min(len(one), len(other))
     apart = np.flatnonzero(np.abs(one[:length] - other[:length]) > ALIKE_RMS)
     return float(apart[0] if len(apart) else length) / SPEAKER_RATE_HZ
 
 
 async def ask(server: RemoteServer, kind: Kind, question: int) -> Answer:
-    """One answer to its end. What goes wrong is its outcome."""
+    """Return one complete answer; errors are stored in its outcome."""
     answer = Answer(time.monotonic(), question)
     try:
         async with asyncio.timeout(PATIENCE_S), server.open(kind.requests[question]) as chunks:
@@ -202,9 +203,9 @@ async def ask(server: RemoteServer, kind: Kind, question: int) -> Answer:
 
 
 async def loads(server: RemoteServer, plan: Plan, kind: Kind, replicas: int = 1) -> list[Load]:
-    """Ask alone, then under every load of the plan. Raises EngineError where the server does not answer such questions.
+    """Ask alone, then under every load of the plan. Raises EngineError if the server cannot answer such questions.
 
-    An answer of no sound, as random weights give them, is no question for a load: it is left out.
+    Questions with silent answers, as random weights may give, are left out.
     """
     first = [await ask(server, kind, question) for question in range(len(kind.requests))]
     if not any(answer.complete for answer in first):
@@ -222,7 +223,7 @@ async def loads(server: RemoteServer, plan: Plan, kind: Kind, replicas: int = 1)
 
 
 async def _at_once(server: RemoteServer, kind: Kind, users: int, count: int) -> list[Answer]:
-    """Let so many users ask, each one question at a time, until ``count`` were asked."""
+    """Let ``users`` users ask one question at a time, until ``count`` were asked."""
     answers: list[Answer] = []
     left = iter(range(count))
 
@@ -241,7 +242,7 @@ async def _at_rate(server: RemoteServer, kind: Kind, rate: float, count: int) ->
 
 
 async def transcribed(server: RemoteServer, sound: Wave) -> str | None:
-    """Return the words that the server hears in a sound, float32 [samples]; None if it writes down nothing."""
+    """Return the server's transcript of a sound, float32 [samples], or None if it has no recognizer."""
     pcm = resample((sound * 32767).astype("<i2"), SPEAKER_RATE_HZ, MIC_RATE_HZ)
     request = Request(id="", session="", messages=(Message("user", (AudioPart(pcm),)),))
     try:
@@ -255,7 +256,7 @@ async def transcribed(server: RemoteServer, sound: Wave) -> str | None:
 
 
 def same_words(one: str, other: str) -> bool:
-    """Whether two texts are the same but for their marks and capitals."""
+    """Return whether two texts are equal except for punctuation and case."""
     return _letters(one) == _letters(other)
 
 

@@ -1,16 +1,16 @@
-"""The cost of a lost worker for those who listen: replicas are killed and stopped under load, and each bar is printed.
+"""Measure what listeners notice of lost workers: replicas are killed and stopped under load.
 
     python -m benchmarks.losses [--quick] [NAME ...]
 
-kills   kill -9 of one of two replicas of a stage, 100 times at random moments, while eight sessions are spoken to
-        one answer after the other: how soon it is noticed, the longest gap of those that were served there, the gaps of
-        the others, and every word and frame of all; then the control: the same with replay switched off must fail
-stops   SIGSTOP instead, 15 times: how soon the silent one is fenced off; the same words
-crowd   nano beside two busy loops for each core: nobody is given up for getting no processor
-late    the gap against how far into an answer the loss comes, for the scripted family (a frame takes its talker 8 ms)
-        and for nano; and at 30 s without what the stages had left, as control
+kills   kill -9 of one of two replicas of a stage, 100 times at random moments, while eight sessions receive answers:
+        the time until it is noticed, the longest gap of the affected listeners, the gaps of the others, and every word
+        and frame of all; then a control: with replay disabled, the check must fail
+stops   SIGSTOP instead, 15 times: the time until the silent worker is replaced, and the same check
+crowd   nano with two busy loops per core: no replica may be declared lost for lack of CPU time
+late    the gap depending on the position of the loss in an answer, for the scripted family (8 ms per frame) and nano;
+        as a control, at 30 s without the stages' checkpoints
 
-Everything random follows from seeds. The listener plays from the first sample on; answers are made 0.5 s ahead of them.
+All randomness follows from seeds. The listener plays from the first sample on; answers are generated 0.5 s ahead.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from engine.stream import ReplayBuffer
 
 SESSIONS = 8
 WORDS = 12  # words of 240 ms each: an answer lasts 2.9 s
-LEAD_S = 0.5  # less than a client's buffer, so that losses hit
-NOTICED_S, FENCED_S, GAP_S = 0.1, 1.05, 0.5  # fenced: 1 s of silence, and a turn of a busy loop
+LEAD_S = 0.5  # less than a client's buffer, so that losses are audible
+NOTICED_S, FENCED_S, GAP_S = 0.1, 1.05, 0.5  # fenced: 1 s of silence, and one turn of a busy loop
 STAGES = ("thinker", "talker", "code2wav")
-A_FLEET = 20  # losses of one fleet: a place that is lost again and again is filled later and later
+A_FLEET = 20  # losses per fleet, because repeated losses delay the replacement more and more
 
 
 def spec() -> EngineSpec:
-    """Two replicas of each stage, each alone."""
+    """Return a deployment with two replicas of each stage, each in its own worker."""
     workers = [WorkerSpec(stages=("ears",), max_batch=16)]
     workers += [WorkerSpec(stages=(stage,), replicas=2, max_batch=16) for stage in STAGES]
     return EngineSpec(model="script", workers=tuple(workers), balance="round_robin", empty_s=10.0, stall_s=10.0)
@@ -56,7 +56,7 @@ def spec() -> EngineSpec:
 
 @dataclass(slots=True)
 class Heard:
-    """The part of one answer that its listener got, and how many lost workers had served them."""
+    """One answer as its listener received it, and the number of lost workers that served it."""
 
     id: str
     words: list[str]
@@ -67,19 +67,19 @@ class Heard:
 
     @property
     def ended(self) -> bool:
-        """Whether it was given up as the rule has it: what has lost two replicas does not get a third."""
+        """Whether it ended with the documented error: a request that has lost two replicas does not get a third."""
         return self.hits >= LIVES and "the second one during this request" in self.error
 
     @property
     def right(self) -> bool:
-        """No word, and no frame of any, is repeated or lost: tones depend on a word's letters alone."""
+        """Whether no word and no frame is repeated or lost; the tones depend only on a word's letters."""
         wave, expected = self.player.wave, expected_sound(self.words)
         same = wave.shape == expected.shape and float(np.abs(wave - expected).max()) < 1e-4
         return not self.error and self.text.split() == self.words and same
 
 
 def expected_sound(words: list[str]) -> Any:
-    """The script family's tones of these words, in one go: its definition, written down a second time."""
+    """Return the script family's tones of these words, from an independent implementation."""
     spoken = [word + " " for word in words[:-1]] + words[-1:]
     tones = np.repeat([sum(word.encode()) % 16 for word in spoken], 6 * 960)
     wave = 0.2 * np.sin(np.cumsum(2 * np.pi * 220 * 2 ** (tones / 12) / 24000))
@@ -89,7 +89,7 @@ def expected_sound(words: list[str]) -> Any:
 
 @dataclass(slots=True)
 class Loss:
-    """A worker that was sent a signal, the requests that were on it, and how long it took until the engine knew."""
+    """A worker that received a signal, its requests, and the time until the engine noticed."""
 
     stage: str
     hit: set[str]
@@ -97,7 +97,7 @@ class Loss:
 
 
 async def listen(engine: Engine, heard: Heard) -> None:
-    """One answer to its end, or to its error."""
+    """Receive one answer until its end or error."""
     message = Message("user", (TextPart(f"say: {' '.join(heard.words)}"),))
     request = Request(id=heard.id, session=heard.id.partition("-")[0], messages=(message,), lead_s=LEAD_S)
     try:
@@ -112,7 +112,7 @@ async def listen(engine: Engine, heard: Heard) -> None:
 
 
 async def lose(engine: Engine, draw: random.Random, sign: int) -> Loss:
-    """Send a signal to the worker of a replica drawn at random, and wait until it is known to be lost."""
+    """Send a signal to the worker of a random replica, and wait until the engine knows that it is lost."""
     stage = draw.choice(STAGES)
     host = draw.choice(engine._fleet.pools[stage].members()).replica.host  # pyright: ignore[reportPrivateUsage]
     hit = {run.rpartition("/")[0] for run in host._runs}  # pyright: ignore[reportPrivateUsage]
@@ -124,14 +124,14 @@ async def lose(engine: Engine, draw: random.Random, sign: int) -> Loss:
 
 
 async def whole_again(engine: Engine) -> None:
-    """Wait until the lost are back."""
+    """Wait until all replicas are available again."""
     expected = {"ears": 1} | dict.fromkeys(STAGES, 2)
     while {name: one["replicas"] for name, one in engine.stats().items()} != expected:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
 
 async def storm(seed: int, count: int, sign: int) -> tuple[list[Heard], list[Loss]]:
-    """One fleet, its listeners, and so many losses among them."""
+    """Run one fleet with its listeners and ``count`` losses."""
     draw, answers, losses = random.Random(seed), list[Heard](), list[Loss]()
 
     async def session(i: int) -> None:
@@ -157,7 +157,7 @@ async def storm(seed: int, count: int, sign: int) -> tuple[list[Heard], list[Los
 
 
 async def storms(seed: int, count: int, sign: int) -> tuple[list[Heard], list[Loss]]:
-    """Run as many fleets as so many losses take."""
+    """Run as many fleets as needed for ``count`` losses."""
     answers, losses = list[Heard](), list[Loss]()
     for first in range(0, count, A_FLEET):
         more = await storm(seed + first, min(A_FLEET, count - first), sign)
@@ -197,7 +197,7 @@ def wrong(answers: list[Heard]) -> int:
 
 @contextmanager
 def switched_off(kind: type[Any], name: str, instead: Callable[..., Any]) -> Generator[None]:
-    """Break something of this process for a while."""
+    """Replace an attribute of a class for the duration of the block."""
     before = getattr(kind, name)
     setattr(kind, name, instead)
     try:
@@ -243,7 +243,7 @@ VOICES = {
     "script": (("ears", "thinker"), ("talker", "code2wav")),
     "nano": (("ears",), ("thinker", "talker", "code2wav")),
 }
-"""The workers of the deployment; the last has two replicas, one of which is lost."""
+"""Workers of the deployment; the last one has two replicas, one of which is lost."""
 
 
 async def late(quick: bool) -> bool:
@@ -260,7 +260,7 @@ async def late(quick: bool) -> bool:
 
 
 async def lost_at(model: str, at_s: float) -> tuple[float, float]:
-    """Four listeners, of whom two are hit when they have been hearing for so long: the next sound, and the gap [ms]."""
+    """Kill a replica that serves two of four listeners after ``at_s``. Returns the next audio and the gap in ms."""
     async with talking(model) as engine:
         players = [Player() for _ in range(4)]
         heard = [asyncio.create_task(hear(engine, i, one), name=f"hear{i}") for i, one in enumerate(players)]

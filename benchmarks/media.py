@@ -1,16 +1,14 @@
-"""The number of users that the server talks to at once: WebRTC calls, and WebSocket sessions of which some are
-answered.
+"""Measure how many users the server can talk to at once: WebRTC calls, and WebSocket sessions.
 
     python -m benchmarks.media [calls] [sockets] [--seconds N]
 
-calls     10 calls, each asking and listening to one answer after the other, its microphone open and silent
-sockets   200 sessions, of which 20 do that; the others are open and say nothing
+calls     10 calls with open, silent microphones, each listening to one answer after the other
+sockets   200 sessions, of which 20 do that; the others are idle
 
-Answers are the scripted family's, which takes next to no CPU: what is measured is the way of sound and events. An
-underrun is a moment in which a player without a buffer of its own, in the client or by the server's count, has nothing
-to play. Cores are CPU time by wall time: of the server's process, and of this one, which is all clients. Left behind is
-what the server still holds after they have gone: sessions, threads, open files, and memory grown since the round
-before.
+Answers come from the scripted family, which takes almost no CPU, so audio and event transport are measured. An underrun
+is a moment in which a player without a buffer has nothing to play, counted by the client and by the server. Cores are
+CPU time divided by wall time, of the server's process and of this one (all clients). "Left behind" is what the server
+still holds after the clients have left: sessions, threads, open files, and memory growth since the previous round.
 """
 
 from __future__ import annotations
@@ -47,21 +45,23 @@ server: {limits: {sessions: 300, calls: 32}}
 ANSWER = "long 12"
 PIECE_S = 0.02
 BREATH_S = 0.2
-"""Seconds from the end of an answer to the next question. Behind a call's answer come 100 ms of silence, so that no
-player stretches its end; a question in their midst would be answered behind them, which is nobody's underrun."""
+"""Seconds from the end of an answer to the next question. An answer in a call is followed by 100 ms of silence; a
+question during these would cause an underrun that is not the server's fault.
+"""
 
-MEMORY_MB = 30.0  # the memory that allocators keep differs by as much from one round to the next
+MEMORY_MB = 30.0  # normal variation of allocator memory between rounds
 WARM_UPS = 2
-"""Rounds before the one that counts, and behind it where memory has grown: a leak grows each time. The allocator keeps
-45 to 60 MB of what 200 sessions took at their busiest moment, once: six rounds left 227, 273, 266, 274, 275 and 275 MB,
-and each time 172 after a collection and malloc_trim."""
+"""Rounds before the measured one, and after it if memory has grown; a leak grows in each round. The allocator keeps 45
+to 60 MB of the peak memory of 200 sessions once: six rounds ended with 227, 273, 266, 274, 275 and 275 MB, and each
+time 172 MB after a collection and malloc_trim.
+"""
 
 Way = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``talking`` of ``clients`` are being answered all the time."""
+    """``clients`` sessions, of which ``talking`` are continuously answered."""
 
     name: str
     clients: int
@@ -78,7 +78,7 @@ LOADS = {
 
 @dataclass(slots=True)
 class Round:
-    """The result of one round."""
+    """Results of one round."""
 
     answers: int = 0
     underruns: int = 0
@@ -96,7 +96,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """The things that the server holds at a moment."""
+    """Resources that the server holds at a moment."""
 
     sessions: float
     underruns: float
@@ -107,8 +107,8 @@ class Holds:
 
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("loads", nargs="*", choices=[*LOADS, []], help="which; all without any")
-    parser.add_argument("--seconds", type=float, default=30.0, help="how long each round lasts")
+    parser.add_argument("loads", nargs="*", choices=[*LOADS, []], help="which loads (default: both)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="seconds per round")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "media.yaml"
@@ -119,12 +119,12 @@ async def main() -> int:
 
 
 async def measure(load: Load, config: str, seconds: float) -> bool:
-    """Print the results of a load; return whether nobody ran dry and nothing was left behind."""
+    """Print the results of a load. Returns whether there were no underruns and no leaks."""
     with running(config) as server:
         for _ in range(WARM_UPS):
             await one_round(load, server, min(5.0, seconds))
         before = await settled(server)
-        settle()  # a search through all that is loaded would make all clients wait at once
+        settle()  # a full garbage collection would delay all clients at once
         result = await one_round(load, server, seconds)
         after = again = await settled(server)
         grown_mb = after.memory_mb - before.memory_mb
@@ -167,7 +167,7 @@ async def open_client(opened: Way, url: str) -> AsyncGenerator[Client]:
 
 
 async def converse(client: Client, until_s: float, heard: Callable[[Response], None], after_s: float = 0.0) -> None:
-    """Ask again and again, and listen to the end of each answer; begin after ``after_s``."""
+    """Ask repeatedly and listen to the end of each answer, beginning after ``after_s``."""
     await asyncio.sleep(after_s)
     while time.monotonic() < until_s:
         answer = await client.ask(ANSWER)
@@ -176,7 +176,7 @@ async def converse(client: Client, until_s: float, heard: Callable[[Response], N
 
 
 async def settled(server: Subject) -> Holds:
-    """Return what the server holds once it has noticed that they are gone."""
+    """Return the server's resources once it has noticed that the clients left."""
     for _ in range(100):
         held = await asyncio.to_thread(holds, server)
         if not held.sessions:
@@ -188,7 +188,7 @@ async def settled(server: Subject) -> Holds:
 
 def holds(server: Subject) -> Holds:
     process = psutil.Process(server.pid)
-    threads, files = process.num_threads(), process.num_fds()  # before the connection that is opened for the rest
+    threads, files = process.num_threads(), process.num_fds()  # before opening the connection for the metrics
     with urlopen(server.url.replace("ws", "http", 1) + "/metrics") as answer:
         page = answer.read().decode()
     figures = dict(re.findall(r"(?m)^(\w+) (\S+)$", page))

@@ -1,14 +1,13 @@
-"""The memory that Qwen3-Omni-30B-A3B takes of a device, stage by stage, of its true shapes and without a number.
+"""Compute the device memory of Qwen3-Omni-30B-A3B per stage, from its true shapes without loading data.
 
     python -m benchmarks.memory [--slots 16] [--context 8192] [--remember-mb 2048]
-    python -m benchmarks.memory --configs       # what the shipped deployments take of the devices that they are for
+    python -m benchmarks.memory --configs       # memory of the shipped deployments on their intended devices
 
-Each stage is built on torch's device ``meta``, as a worker does it before it loads anything, and what it holds is added
-up: with the checkpoint's weights in bfloat16, and as ``parley quantize`` leaves them in eight and in four bits; in four
-bits the weights are held against their bars. Then a step and a prefill of 64 requests run there, of two layers of the
-true shapes, and what they hold at once is held against the work space that is planned: with those weights, and with fp8
-in blocks, whose scales are in float32. CUDA itself comes on top; of deployments an allowance for that is added (WORK).
-It ends with 1 where a bar is missed, or a deployment does not fit.
+Each stage is built on torch's device ``meta``, as a worker does before loading, and its memory is summed up: with
+bfloat16 weights, and with the 8-bit and 4-bit weights of ``parley quantize``; the 4-bit weights have bars. Then a step
+and a prefill of 64 requests run there, with two layers of the true shapes, and their peak memory is compared with the
+planned working memory, also for block-wise fp8 with float32 scales. CUDA's own memory comes on top; for deployments, an
+allowance (WORK) is added. Exits with 1 if a bar is missed or a deployment does not fit.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 class Shapes(Random):
-    """The checkpoint as shapes alone, in bfloat16."""
+    """The checkpoint as bfloat16 shapes."""
 
     def tensor(self, name: str, shape: Sequence[int] | None = None) -> Tensor:
         assert shape is not None
@@ -60,7 +59,7 @@ class Shapes(Random):
 
 
 class Packed(Shapes):
-    """The same as ``quantize`` leaves it, with a scale for each GROUP inputs."""
+    """The checkpoint as quantized by ``parley quantize``, with a scale per GROUP inputs."""
 
     bits = 4
 
@@ -79,13 +78,13 @@ class Packed(Shapes):
 
 
 class Packed8(Packed):
-    """The same in eight bits."""
+    """The same with 8 bits."""
 
     bits = 8
 
 
 class Fp8(Packed):
-    """The same in fp8, in blocks with scales in float32; the head in eight bits."""
+    """The same in fp8, in blocks with float32 scales; the head has 8-bit integers."""
 
     def read(self, layer: WeightReader, rows: int, width: int, dtype: torch.dtype) -> QuantizedWeight:
         if re.fullmatch(HEADS, layer.prefix.removesuffix(".")):
@@ -103,22 +102,23 @@ DEVICES: dict[str, tuple[str, float]] = {
     "qwen3_omni_2x48gb": ("int8", 47.8),
     "qwen3_omni_2x24gb": ("int4", 25.2),
 }
-"""The weights of each deployment, and the GB of its devices by their data sheets, less 0.6 for a driver: RTX PRO 6000
-(96 GB), H100, L40S, RTX 3090."""
+"""Weights of each deployment, and the GB of its devices by their data sheets, minus 0.6 for a driver: RTX PRO 6000 (96
+GB), H100, L40S, RTX 3090.
+"""
 
 KINDS: dict[str, type[Shapes]] = {"bfloat16": Shapes, "int8": Packed8, "int4": Packed}
 STEPS = KINDS | {"fp8": Fp8}
-"""Weights of which steps are looked at."""
+"""Kinds of weights whose steps are checked."""
 BARS_GB = {("thinker",): 19.0, ("talker", "code2wav"): 8.0}
-"""GB that the weights of stages may take in four bits."""
-SHORT = 512  # positions that a step without kernels looks back at
+"""Maximum GB of the stages' 4-bit weights."""
+SHORT = 512  # positions that a step without kernels attends to
 SHORTEST = 40  # positions of the shortest prompt of a prefill
 ROWS = 64
-"""Requests of a step whose memory is looked at."""
+"""Requests of the checked step."""
 
 
 class Peak(TorchDispatchMode):
-    """Counts the bytes that are computed within it and held at once, at most. What was there before counts for none."""
+    """Tracks the peak of bytes that are allocated within the block and alive at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Peak(TorchDispatchMode):
 
 @contextmanager
 def reading(kind: type[Shapes]) -> Generator[None]:
-    """Have the family read such a checkpoint."""
+    """Make the family read a checkpoint of this kind."""
     before = checkpoint_source.SafetensorsCheckpoint
     checkpoint_source.SafetensorsCheckpoint = kind  # type: ignore[misc]
     try:
@@ -157,7 +157,7 @@ def reading(kind: type[Shapes]) -> Generator[None]:
 
 
 def plans(folder: Path, kind: str, place: StageConfig, stages: Sequence[str] = tuple(STAGES)) -> dict[str, MemoryPlan]:
-    """Plan each stage with weights of a kind."""
+    """Plan each stage with a kind of weights."""
     place = replace(place, weights=folder, dtype="bfloat16")
     with reading(KINDS[kind]):
         return {name: plan(STAGES[name], place) for name in stages}
@@ -165,7 +165,7 @@ def plans(folder: Path, kind: str, place: StageConfig, stages: Sequence[str] = t
 
 @contextmanager
 def without_launches() -> Generator[None]:
-    """Have grouped products, and launch no kernel of Triton: there is no device."""
+    """Enable grouped products and launch no Triton kernels, because there is no device."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(moe, "has_grouped", lambda device, dtype: True)
         if find_spec("triton") is not None:
@@ -174,12 +174,12 @@ def without_launches() -> Generator[None]:
 
 
 def step(net: Any, rows: int) -> None:
-    """One decode step."""
+    """Run one decode step."""
     net.graphs.computed(torch.empty(10, rows, dtype=torch.int64, device="meta"), SHORT)
 
 
 def prefill(net: Any, rows: int) -> None:
-    """One prompt of each of so many requests, each longer than the one before."""
+    """Run a prefill of ``rows`` prompts of increasing length."""
     batch = Batch()
     for slot in range(rows):
         count = SHORTEST + slot
@@ -189,7 +189,7 @@ def prefill(net: Any, rows: int) -> None:
 
 
 def peaks(kind: str) -> dict[str, tuple[int, int]]:
-    """Bytes that a step and a prefill of each stage hold at once, at most, and those that are planned for them."""
+    """Return the peak bytes of a step and a prefill of each stage, and the planned bytes."""
     found: dict[str, tuple[int, int]] = {}
     with tempfile.TemporaryDirectory() as folder, two_layers(), reading(STEPS[kind]), torch.inference_mode():
         options = {"context": 2048, "graphs": "on"}
@@ -200,7 +200,7 @@ def peaks(kind: str) -> dict[str, tuple[int, int]]:
             net, planned = STAGES[name](place).net, plan(STAGES[name], place).work
             with without_launches():
                 for run in (step, prefill):
-                    run(net, ROWS)  # what is made once for each size of batch is made now
+                    run(net, ROWS)  # allocates what is kept per batch size
                     with Peak() as peak:
                         run(net, ROWS)
                     found[f"{name}'s {run.__name__}"] = peak.most, planned
@@ -215,7 +215,7 @@ def peaks(kind: str) -> dict[str, tuple[int, int]]:
 
 @contextmanager
 def two_layers() -> Generator[None]:
-    """Have the model's stacks so few layers, each of the true shapes, and encoders next to none."""
+    """Reduce the model's stacks to two layers of the true shapes, and the encoders to almost nothing."""
     before = {name: dict(values) for name, values in TRUE.items()}
     for part in ("thinker_config.text_config", "talker_config.text_config"):
         TRUE[part]["num_hidden_layers"] = 2
@@ -229,7 +229,7 @@ def two_layers() -> Generator[None]:
 
 
 def deployments(folder: Path) -> int:
-    """Print what each deployment takes of its devices; 1 where one of them is too small."""
+    """Print the memory of each deployment on its devices. Returns 1 if a device is too small."""
     missed = 0
     for name, (kind, free_gb) in DEVICES.items():
         spec = load_config(CONFIGS / f"{name}.yaml")

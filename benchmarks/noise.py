@@ -1,15 +1,13 @@
-"""``noise_reduction``, what it saves and costs: turns that noise begins, words that the ears get right, delay, time.
+"""Measure the benefit and cost of ``noise_reduction``: false turns, recognized words, delay and computing time.
 
     python -m benchmarks.noise [--minutes 3] [--part 1/12] [--seed 2]
 
-Noise is 5 dB below a voice's level, and made here: babble of 3, 8 and 16 recorded voices at once, music (chords, a
-melody with vibrato, a beat), keys. One who reads aloud is no noise: their turns should stay the same. Each sound is
-heard for minutes by itself: false starts a minute, and the seconds of each minute in which a turn stands open because
-of it. Then with a user in it who speaks every few seconds: how many of their sentences lie in a turn of their own, how
-many turns there were, and the seconds of each minute in which one was open. The words are those of nano's requests,
-by its own ears, on every n-th recording of tests/data/spoken, in noise and clean.
-The delay is the place of the greatest correlation with what went in, by the samples of which each piece consists; the
-time is that of 10 ms of sound.
+Noise is 5 dB below the voice and generated here: babble of 3, 8 and 16 recorded voices, music (chords, a melody with
+vibrato, a beat) and typing. A single reading voice is not noise, so its turns should not change. Each sound first plays
+alone for minutes: false starts per minute, and seconds per minute in which a turn is open. Then a user speaks every few
+seconds: how many sentences lie in a turn of their own, the number of turns, and the seconds per minute with an open
+turn. Words are recognized by nano on every n-th recording of tests/data/spoken, in noise and clean. The delay is the
+maximum of the cross-correlation with the input, for several piece sizes; the time is that of 10 ms of audio.
 """
 
 from __future__ import annotations
@@ -37,29 +35,29 @@ VOICE = 0.05 * 32768  # the level of a user's voice, 26 dB below full scale
 SNR_DB = 5.0
 PIECE = MIC_RATE_HZ // 50
 PIECES = (FRAME, PIECE, 128, 310, 512, 1024)
-"""Samples that clients send at once: whole frames of 10 ms, and what some browsers and drivers have instead."""
+"""Samples that clients send at once: multiples of 10 ms, and the sizes of some browsers and drivers."""
 SETTINGS: dict[str, Field | None] = {"off": None, "near_field": "near_field", "far_field": "far_field"}
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The turns that a detector found in some sound: spans in samples."""
+    """The turns that a detector found, as spans in samples."""
 
     spans: tuple[tuple[int, int], ...]
     minutes: float
 
     @property
     def starts(self) -> float:
-        """Turns in each minute."""
+        """Turns per minute."""
         return len(self.spans) / self.minutes
 
     @property
     def open_s(self) -> float:
-        """Seconds of each minute in which a turn is open."""
+        """Seconds per minute in which a turn is open."""
         return sum(end - start for start, end in self.spans) / MIC_RATE_HZ / self.minutes
 
     def holding(self, sentences: Sequence[tuple[int, int]]) -> int:
-        """Return how many sentences begin and end within one turn that no other sentence began in."""
+        """Return how many sentences lie within one turn that contains no other sentence."""
         held = [[s for s in sentences if start <= s[0] and s[1] <= end] for start, end in self.spans]
         return sum(len(one) == 1 for one in held)
 
@@ -80,7 +78,7 @@ def main() -> None:
 
 
 def made(recordings: Sequence[Recording], count: int, seed: int) -> dict[str, Samples]:
-    """Each noise at its level, the same each time."""
+    """Return each noise at its level; deterministic."""
     rng = np.random.default_rng(seed)
     sounds = {f"babble of {voices}": babble(recordings, voices, count, rng) for voices in (3, 8, 16)}
     sounds["one who reads"] = babble(recordings, 1, count, rng)
@@ -89,10 +87,10 @@ def made(recordings: Sequence[Recording], count: int, seed: int) -> dict[str, Sa
 
 
 def babble(recordings: Sequence[Recording], voices: int, count: int, rng: np.random.Generator) -> Samples:
-    """Some who read the recordings at the same time, each as loud as the others, with short pauses."""
+    """Mix several equally loud voices that read the recordings with short pauses."""
     sound = np.zeros(count)
     for _ in range(voices):
-        at = -int(3 * MIC_RATE_HZ * rng.random())  # they began before we listen
+        at = -int(3 * MIC_RATE_HZ * rng.random())  # starts before the beginning
         while at < count:
             line = recordings[int(rng.integers(len(recordings)))].pcm.astype(np.float64)
             line /= speech_level(line)
@@ -104,7 +102,7 @@ def babble(recordings: Sequence[Recording], voices: int, count: int, rng: np.ran
 
 
 def music(count: int, rng: np.random.Generator) -> Samples:
-    """Four chords, a melody over them whose tones tremble as a voice's do, and a beat."""
+    """Generate four chords, a melody with vibrato, and a beat."""
     sound = np.zeros(count)
     t = np.arange(int(1.2 * MIC_RATE_HZ)) / MIC_RATE_HZ
     decay, beat = np.exp(-3 * t), MIC_RATE_HZ // 2
@@ -120,7 +118,7 @@ def music(count: int, rng: np.random.Generator) -> Samples:
 
 
 def keys(count: int, rng: np.random.Generator) -> Samples:
-    """Somebody types: a click as a key goes down, a softer one as it comes up, and the desk under it."""
+    """Generate typing: a click for each key press, a softer one for its release, and the desk's resonance."""
     sound = np.zeros(count)
     t = np.arange(int(0.03 * MIC_RATE_HZ)) / MIC_RATE_HZ
     at = 0
@@ -154,7 +152,7 @@ def turns_table(noises: dict[str, Samples], recordings: Sequence[Recording]) -> 
 
 
 def speaking(recordings: Sequence[Recording], count: int) -> tuple[Samples, list[tuple[int, int]]]:
-    """A user who says a sentence, and after two seconds the next; and where each is."""
+    """Return a user who speaks a sentence every two seconds, and the position of each sentence."""
     user, at, sentences = np.zeros(count), 5 * MIC_RATE_HZ, list[tuple[int, int]]()
     for recording in recordings[::14]:
         line = recording.pcm.astype(np.float64)
@@ -163,13 +161,13 @@ def speaking(recordings: Sequence[Recording], count: int) -> tuple[Samples, list
         if at + len(line) + MIC_RATE_HZ > count:
             break
         user[at : at + len(line)] = line * VOICE / level(line)
-        sentences.append((at + MIC_RATE_HZ // 5, at + len(line) - MIC_RATE_HZ // 5))  # but for a soft beginning or end
+        sentences.append((at + MIC_RATE_HZ // 5, at + len(line) - MIC_RATE_HZ // 5))  # without a soft beginning or end
         at += len(line) + 2 * MIC_RATE_HZ
     return user, sentences
 
 
 def turns(pcm: Pcm, margin_db: float) -> Turns:
-    """Turns are found as a session with this margin finds them."""
+    """Detect turns as a session with this margin does."""
     detector = TurnDetector(TurnConfig(margin_db=margin_db))
     spans, start = list[tuple[int, int]](), None
     for at in range(0, len(pcm), PIECE):
@@ -216,7 +214,7 @@ def cleaned(worsened: Callable[[Pcm], Pcm], field: Field | None, recording: Reco
 
 
 def through(one: Cleaner, pcm: Pcm, piece: int = PIECE) -> Pcm:
-    """All of a recording, in the pieces in which a session gets it."""
+    """Process a recording in pieces, as a session does."""
     return np.concatenate([one.clean(pcm[at : at + piece]) for at in range(0, len(pcm), piece)])
 
 
@@ -232,7 +230,7 @@ def cost_table(pcm: Pcm) -> Table:
 
 
 def times_us(one: Cleaner, pcm: Pcm) -> list[float]:
-    """What each frame of a recording takes."""
+    """Return the computing time of each frame in microseconds."""
     took = list[float]()
     for at in range(0, len(pcm) - FRAME, FRAME):
         begun_s = time.perf_counter()
@@ -242,7 +240,7 @@ def times_us(one: Cleaner, pcm: Pcm) -> list[float]:
 
 
 def lag(before: Pcm, after: Pcm) -> int:
-    """Samples by which the one comes behind the other."""
+    """Return the delay of the second signal in samples."""
     x, y = before.astype(np.float64), after.astype(np.float64)
     return int(np.argmax([np.dot(x[: len(x) - late], y[late:]) for late in range(2 * FRAME)]))
 

@@ -1,15 +1,15 @@
-"""The engine's own cost: hand-over between two stages, and a step's overhead, with stages that compute nothing.
+"""Measure the engine's own overhead, with stages that compute nothing: hand-over between stages, and steps.
 
     python -m benchmarks.overhead [--json] [--rounds N]
 
-hand-over   from the end of the step that emits a chunk to the beginning of the next stage's step that has it, in one
-            process (both stages on one worker) and across processes (each stage in a worker process of its own, with
-            the server between them)
-step        wall time of the step loop per step, at batch 1 and at batch 17: their difference, over 16, is what each
-            further sequence costs; each request gets one row, and emits one chunk to the server. Also where the
-            server reads nothing of them, as over a link that is slow
+hand-over   from the end of the step that emits a chunk to the start of the next stage's step with it, in one process
+            (both stages in one worker) and across processes (each stage in its own worker process, with the server
+            in between)
+step        wall time of the step loop per step, at batch 1 and at batch 17; the difference divided by 16 is the cost of
+            each further sequence. Each request gets one row and emits one chunk to the server. Also measured while
+            the server does not read, as over a slow link
 
-On a busy machine compare the best round: it is the one that was disturbed least.
+On a busy machine compare the best round, which was disturbed least.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from engine.ipc import links, messages
 from engine.worker.loop.worker import Worker
 from engine.worker.stage_request import StageRequest
 
-CHUNKS = 400  # a round
+CHUNKS = 400  # chunks per round
 BARS = {
     "hand-over in process, p50": 60.0,
     "hand-over across processes, p50": 150.0,
@@ -48,7 +48,7 @@ ROW = "bench.row"
 
 
 class NoOp:
-    """Emits a chunk for each row, with the time at which the step ended; ``took`` is given the time since then."""
+    """Stage that emits a chunk per row with the time of its step's end; ``took`` receives the time since then."""
 
     def __init__(self, name: str, order: int, emits: str, took: Callable[[float], None]) -> None:
         kinds = frozenset({ROW})
@@ -126,7 +126,7 @@ def pool(stage: NoOp, remote: RemoteWorker) -> StagePool[StageReplica]:
 
 
 async def in_process(n: int) -> list[float]:
-    """Two stages on one worker: seconds of each hand-over."""
+    """Measure hand-overs between two stages in one worker, in seconds."""
     took: list[float] = []
     served = worker([first(ignore), second(took.append)], lambda _: None)
     serving = asyncio.create_task(served.serve())
@@ -141,7 +141,7 @@ async def in_process(n: int) -> list[float]:
 
 
 async def child(sock: socket.socket, name: str) -> None:
-    """A worker process with one stage, which at the end reports what it measured as one more chunk."""
+    """Run a worker process with one stage, which finally reports its measurements as a chunk."""
     gone, took = asyncio.Event(), list[float]()
     inbox: list[messages.Message] = []
     receive: Callable[[messages.Message], None] = inbox.append
@@ -165,7 +165,7 @@ async def child(sock: socket.socket, name: str) -> None:
 
 
 async def across(n: int) -> list[float]:
-    """Each stage in a process of its own, the server between them: seconds of each hand-over."""
+    """Measure hand-overs between stages in separate processes, with the server in between, in seconds."""
     remotes, processes = list[RemoteWorker](), list[asyncio.subprocess.Process]()
     report: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
 
@@ -206,10 +206,10 @@ async def across(n: int) -> list[float]:
 
 
 async def stepping(batch: int, n: int, read: bool = True) -> float:
-    """Seconds of one step of ``batch`` requests, its outbox included: the best of ``n`` runs of 60 steps. Whether
-    somebody reads the link makes its outbox empty, or longer with each step.
+    """Return the duration in seconds of a step of ``batch`` requests, the best of ``n`` runs of 60 steps.
 
-    Such a run is shorter than a time slice, so that the best of them was not interrupted.
+    It includes the outbox, which grows if the link is not read. A run is shorter than a time slice, so the best one was
+    not interrupted.
     """
     left, right = socket.socketpair()
     link = links.SocketLink(lambda _: None, lambda: None)
@@ -231,7 +231,7 @@ async def stepping(batch: int, n: int, read: bool = True) -> float:
             for _ in range(60):
                 served.receive(messages.Feed(str(i), fed))
         began_s = time.perf_counter()
-        while len(done) < batch * 60:  # noqa: ASYNC110 - it is the turns that are measured
+        while len(done) < batch * 60:  # noqa: ASYNC110 - the event loop's turns are measured
             await asyncio.sleep(0)
         spent_s.append((time.perf_counter() - began_s) / 60)
     serving.cancel()
@@ -246,7 +246,7 @@ BESIDE = ("step at batch 17", "the same, the link is not read")
 
 
 async def measure(rounds: int) -> dict[str, list[float]]:
-    """Microseconds, one figure a round."""
+    """Return microseconds, one value per round."""
     found: dict[str, list[float]] = {name: [] for name in (*BARS, *BESIDE)}
     for _ in range(rounds):
         found["hand-over in process, p50"].append(statistics.median(await in_process(CHUNKS)) * 1e6)

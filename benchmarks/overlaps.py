@@ -1,21 +1,21 @@
-"""Speech over an answer, through a session's input buffer: a listener's words, and interruptions.
+"""Measure speech during an answer, through a session's input buffer: backchannels and interruptions.
 
     python -m benchmarks.overlaps [--held-out] [--texts 25] [--told]
-    python -m benchmarks.overlaps --dialogues FOLDER              # by the words alone; no sound
+    python -m benchmarks.overlaps --dialogues FOLDER              # text only, no audio
 
-A hundred of each, 25 texts by four synthetic voices, in white noise 20 and 10 dB below the voice. They go through the
-input buffer of a session with a Live session's own settings, as a microphone's pieces would while an answer plays, and
-nano's ears hear them up to each pause; nobody's clock is in it, and no echo. *Wrongly stopped*: a listener's word was
-taken for a turn. *Not stopped*: an interruption was not. *Held*: how long the answer was silent before it went on.
+A hundred of each: 25 texts by four synthetic voices, in white noise 20 and 10 dB below the voice. They pass through the
+input buffer of a session with Live settings, in pieces like a microphone's, while an answer plays. nano's recognizer
+hears them up to each pause. There is no real clock and no echo. *Wrongly stopped*: a backchannel was taken for a turn.
+*Not stopped*: an interruption was ignored. *Held*: how long the answer paused before it continued.
 
-The limits, and which words the ears know, were chosen with all of ``LISTENS`` and ``INTERRUPTS`` in sight, as the
-voices of make_turns say them (needs Debian's ``flite``, ``festival`` and ``festvox-us-slt-hts``). With ``--held-out``
-the texts are others, written before any was heard, and the voices (``espeak-ng``'s) neither taught nor tuned anything.
-With ``--told`` the ears are told the words: what is wrong then is the server's part of it.
+The limits and the backchannel vocabulary were tuned on ``LISTENS`` and ``INTERRUPTS`` with the voices of make_turns
+(needs Debian's ``flite``, ``festival`` and ``festvox-us-slt-hts``). ``--held-out`` uses other texts, written in
+advance, and other voices (``espeak-ng``), neither of which was used for training or tuning. ``--told`` passes the
+correct words instead of recognizing them, which isolates the server's errors.
 
-FOLDER has dialogues of people, one utterance a line as ``speaker|words|act``, in files *.txt: the Switchboard Dialogue
-Act Corpus, as github.com/NathanDuran/Switchboard-Corpus has it (folders train, val and test; on its authors' terms).
-The table says how much of each act is taken for a listener's words.
+FOLDER contains human dialogues in *.txt files, one utterance per line as ``speaker|words|act``: the Switchboard
+Dialogue Act Corpus from github.com/NathanDuran/Switchboard-Corpus (folders train, val and test; see its terms). The
+table shows the share of each act that is taken for a backchannel.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ INTERRUPTS = (
     "what does that mean",
 )  # fmt: skip
 WRITTEN = {"hmm": "hum", "mm-hm": "[[@mh'@m]]"}
-"""What is written for synthesizers that would spell the word out, letter by letter; the second for espeak-ng alone."""
+"""Spellings for synthesizers that would otherwise spell the word out; the second one is for espeak-ng only."""
 OTHER_LISTENS = (
     "mm-hm", "huh", "yup", "oh yes", "yeah sure", "okay good", "I understand", "I know", "no way", "go on",
     "fair enough", "sounds good", "that's true", "you're right", "good point", "for sure", "certainly", "correct",
@@ -78,23 +78,23 @@ OTHER_INTERRUPTS = (
     "who made you", "tell me a story", "what is nine times seven",
 )  # fmt: skip
 OTHER_VOICES = ("en-us+f3", "en-gb-x-rp+m3", "en-gb-scotland+f2", "en-us+klatt2")
-"""espeak-ng's, as it calls them: women and men by two ways of synthesis."""
+"""espeak-ng's voice names: women and men, with two synthesis methods."""
 ACTS = {
     "b": "back-channel", "bk": "acknowledges an answer", "ba": "appreciates", "aa": "agrees", "ny": "says yes",
     "nn": "says no", "ad": "tells to do something", "qy": "asks yes or no", "qw": "asks what or who",
     "qo": "asks openly", "sd": "states", "sv": "has an opinion", "ar": "rejects", "br": "did not hear",
     "^h": "holds the turn",
 }  # fmt: skip
-"""Acts of the Switchboard Dialogue Act Corpus: a listener's first, then those that want an answer or go on."""
+"""Acts of the Switchboard Dialogue Act Corpus: backchannels first, then acts that want an answer or continue."""
 LEVEL = 2000 / 32768
 PIECE = SPEAKER_RATE_HZ // 50
 HEARD = 6
-"""Pieces behind a pause at which the ears have spoken: 120 ms."""
+"""Pieces after a pause (120 ms) until the recognizer has answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of one recording: a turn, or not. ``held_ms`` counts from the first event to the decision."""
+    """The result for one recording: a turn or not. ``held_ms`` is the time from the first event to the decision."""
 
     text: str
     voice: str
@@ -104,13 +104,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What is said over answers, and by whom."""
+    """Texts that are spoken over answers, and their voices."""
 
     listens: Sequence[str]
     interrupts: Sequence[str]
     voices: Sequence[str]
     speak: Callable[[str, str], Any]
-    """A text as a voice says it: float32 [n] at MIC_RATE_HZ, at one level, without silence around it."""
+    """Synthesizes a text with a voice: float32 [n] at MIC_RATE_HZ, at a fixed level, trimmed."""
 
     def recordings(self, texts: Sequence[str]) -> Iterator[tuple[str, str, Any]]:
         for text, voice in product(texts, self.voices):
@@ -118,7 +118,7 @@ class Material:
 
 
 class Model:
-    """An engine of which nothing but its description is asked."""
+    """An engine that only provides its description."""
 
     model = ModelInfo(name="nano", voices=(), abilities=frozenset({"text", "audio", "speech"}), frame_s=0.08)
 
@@ -127,7 +127,7 @@ class Model:
 
 
 def noisy(wave: Any, snr_db: float, seed: int) -> Pcm:
-    """The voice at one level, with a second of room before it and behind it: int16 at SPEAKER_RATE_HZ."""
+    """Return the voice at a fixed level in noise, with a second of noise around it: int16 at SPEAKER_RATE_HZ."""
     voiced = wave[np.abs(wave) > 0.05 * np.abs(wave).max()]
     second = np.zeros(MIC_RATE_HZ, np.float32)
     sound = np.concatenate([second, wave * (LEVEL / np.sqrt(np.square(voiced).mean())), second, second])
@@ -137,8 +137,9 @@ def noisy(wave: Any, snr_db: float, seed: int) -> Pcm:
 
 
 async def outcome(ears: Ears | None, text: str, voice: str, pcm: Pcm) -> Outcome:
-    """Say a recording over an answer, and return what the input buffer makes of it. Without ears it is told the
-    words."""
+    """Play a recording over an answer, and return the input buffer's decision. Without ``ears``, the words are passed
+    on.
+    """
     events = list[TurnEvent]()
     context = SessionContext(Model(), Metrics(), Limits(), TurnSettings(), Silero, SentenceEndOfTurn())
     buffer = InputAudioBuffer(context, live_options(), events.append, OVERLAP_MS)
@@ -166,12 +167,12 @@ async def outcome(ears: Ears | None, text: str, voice: str, pcm: Pcm) -> Outcome
 
 
 def live_options() -> SessionOptions:
-    """A Live session's settings where its client chooses none."""
+    """Return a Live session's default settings."""
     return session_options(SessionOptions(), started({"model": "nano"}).patch())[0]
 
 
 def speak_otherwise(text: str, voice: str) -> Any:
-    """As make_turns' ``speak``, by espeak-ng."""
+    """Synthesize with espeak-ng, like make_turns' ``speak``."""
     return trimmed(synthesized(lambda path: subprocess.run(["espeak-ng", "-v", voice, "-w", path, text], check=True)))
 
 
@@ -195,7 +196,7 @@ async def measure(material: Material, texts: int, ears: Ears | None) -> None:
 
 
 def read(folder: Path) -> Iterator[tuple[str, str]]:
-    """What was said in dialogues of people, and as which act."""
+    """Yield the utterances of human dialogues, with their acts."""
     for file in sorted(folder.glob("*.txt")):
         for line in file.read_text().splitlines():
             if len(parts := line.split("|")) == 3:
@@ -203,7 +204,7 @@ def read(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def count(folder: Path) -> None:
-    """Print how much of each act in dialogues of people is taken for a listener's words."""
+    """Print the share of each act that is taken for a backchannel."""
     table = Table("act", "of", "a listener's, in %")
     said = list(read(folder))
     for act, name in ACTS.items():
@@ -214,10 +215,10 @@ def count(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--held-out", action="store_true", help="texts and voices that chose nothing")
-    parser.add_argument("--texts", type=int, default=25, help="of each kind, the first so many")
-    parser.add_argument("--told", action="store_true", help="the ears are told the words")
-    parser.add_argument("--dialogues", type=Path, metavar="FOLDER", help="judge the words of dialogues, without sound")
+    parser.add_argument("--held-out", action="store_true", help="use texts and voices that were not used for tuning")
+    parser.add_argument("--texts", type=int, default=25, help="number of texts per kind")
+    parser.add_argument("--told", action="store_true", help="pass the correct words instead of recognizing them")
+    parser.add_argument("--dialogues", type=Path, metavar="FOLDER", help="judge the words of dialogues, without audio")
     args = parser.parse_args()
     if args.dialogues:
         count(args.dialogues)

@@ -1,8 +1,7 @@
-"""Figures of a crowd: users beyond a server's room (P10), and what a schedule without a ramp would do to those it has
-(P5).
+"""Figures of an overloaded server: more users than fit (P10), and a control without growing chunks (P5).
 
-Users come at random (Poisson), ten times as many as could be served, and whoever finds no room goes. Those who were let
-in must hear everything without a gap, and the others must be told at once.
+Users arrive at random (Poisson), ten times as many as fit; those without a free slot leave. Admitted users must hear
+everything without a gap, and the others must be refused immediately.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from engine.aio import event_loop
 
 TIMES = 10
 VISIT_S = 10.0
-"""Seconds that a user stays whom the server has let in."""
+"""Seconds that an admitted user stays."""
 
 CROWD_S = 30.0
-"""Seconds for which too many users come."""
+"""Duration of the overload in seconds."""
 
 REFUSED_MS = 50.0
 FIXED = {"chunks.first": 4, "chunks.growth": 25, "chunks.steady": 25, "chunks.hurry": False}
-"""The schedule that others have: four codec frames, then twenty-five at a time, whoever runs dry meanwhile."""
+"""A fixed chunk schedule, common elsewhere: four codec frames, then twenty-five at a time, regardless of underruns."""
 
 
 @dataclass(slots=True)
 class Visits:
-    """Counts of what became of the users who came, from now on."""
+    """Counts of admitted and refused users."""
 
     turns: list[Turn] = field(default_factory=list[Turn])
     admitted: int = 0
@@ -43,7 +42,7 @@ class Visits:
 
 
 def too_many(served: Served, listeners: int) -> list[Figure]:
-    """Measure a crowd, and another schedule of chunks as control: each on a server of its own."""
+    """Measure an overload, and a control with another chunk schedule, each on its own server."""
     room = {"server.limits.sessions": listeners}
     with terminal.waiting(f"{TIMES} times {listeners} users …"), served.running(room) as server:
         figures = event_loop.run(overload(served.target(server), listeners, CROWD_S))
@@ -52,14 +51,14 @@ def too_many(served: Served, listeners: int) -> list[Figure]:
 
 
 async def overload(target: Target, room: int, seconds: float) -> list[Figure]:
-    """Ten times as many users as there is ``room`` for, for so long."""
+    """Run ten times as many users as there is ``room`` for."""
     rate, visits = TIMES * room / VISIT_S, Visits()
     await poisson(lambda: _visit(target, visits), rate, int(rate * seconds))
     return judged(visits, room, seconds)
 
 
 def judged(visits: Visits, room: int, seconds: float) -> list[Figure]:
-    """Void where nobody was let in, or everybody: then nothing was shown."""
+    """Return the figures; without value if nobody or everybody was admitted."""
     came = visits.admitted + len(visits.refused_ms)
     name = f"{TIMES} times as many users as {room} requests"
     note = f"{came} came in {seconds:.0f} s, {visits.admitted} were let in"
@@ -82,6 +81,8 @@ async def _visit(target: Target, visits: Visits) -> None:
 
 
 def control(figures: Sequence[Figure]) -> list[Figure]:
-    """The same listeners with chunks of 4, 25, 25 … frames: their players must run dry, or the bar shows nothing."""
+    """Return the control figure: with chunks of 4, 25, 25 … frames, players must run dry; otherwise the bar shows
+    nothing.
+    """
     (one,) = figures
     return [Figure(name="the same with chunks of 4, 25, 25 … frames", value=one.value, unit="", bar=1, control=True)]

@@ -1,4 +1,4 @@
-"""What the benchmarks' command lines share: the parser, the deployment that is measured, and the exit status."""
+"""Code shared by the benchmarks' command lines: parser, deployment under test, and exit status."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from engine import EngineError
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser whose help shows a module's docstring as it is."""
+    """Return a parser whose help shows a module's docstring unchanged."""
     return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def deployment_parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that choose the deployment and say where its figures go."""
+    """Return a parser with the options for the deployment and the output file."""
     made = parser(description)
     made.add_argument("-c", "--config", help="a YAML file, or a name in configs/ (nano)")
     made.add_argument("--weights", help="a folder of weights, or an id on the Hugging Face hub")
@@ -30,20 +30,22 @@ def deployment_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def numbers(listed: str) -> tuple[int, ...]:
-    """Return the whole numbers of an option such as ``1,8,16``."""
+    """Parse an option such as ``1,8,16``."""
     parts = [part.strip() for part in listed.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise argparse.ArgumentTypeError(f"{listed!r}: give whole numbers above 0, such as 1,8,16")
+        raise argparse.ArgumentTypeError(f"{listed!r} is not a list of positive integers, such as 1,8,16")
     return tuple(map(int, parts))
 
 
 def served(asked: argparse.Namespace) -> Served:
-    """Return the deployment that such options name. Raises EngineError or MediaError."""
+    """Return the deployment that the options select. Raises EngineError or MediaError."""
     return Served(asked.config, asked.weights, asked.speech and spoken(asked.speech))
 
 
 def status(measure: Callable[[], bool]) -> int:
-    """Measure, and return the exit status: 0 where every bar was held. Ends with one sentence on an error."""
+    """Run the measurement and return the exit status: 0 if all bars were met. An error ends the program with one
+    sentence.
+    """
     try:
         with stoppable():
             return int(not measure())

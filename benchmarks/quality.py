@@ -1,13 +1,13 @@
-"""How much a quantized checkpoint's thinker differs from that of the checkpoint it was made of, on a text.
+"""Compare a quantized checkpoint's thinker with the one of its original, on a text.
 
     python -m benchmarks.quality FULL QUANTIZED [--text FILE] [--model qwen3_omni] [--device cuda:0] [--dtype bfloat16]
 
-For whoever has the weights: of random ones, figures detect faults and tell no quality. It prints
+Needs real weights: with random ones, the figures detect faults but do not show quality. It prints:
 
-perplexity   of the text under each of both
-divergence   of the quantized one's next token from the other's (Kullback and Leibler 1951), nats: mean, and of one
-             position in a hundred at least
-agreement    positions at which both hold the same token for the likeliest
+perplexity   of the text under each checkpoint
+divergence   of the quantized next-token distribution from the original (Kullback and Leibler 1951), in nats: the mean,
+             and the minimum of the worst 1 % of positions
+agreement    positions at which both have the same most likely token
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from engine.worker.nn.slots import Batch
 from engine.worker.process import stage_loader
 from engine.worker.stage import StageConfig
 
-MOST = 2048  # tokens of the text
+MOST = 2048  # maximum tokens of the text
 TEXT = Path(__file__).parents[1] / "README.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """See the module."""
+    """Perplexity (original, quantized), divergence (mean, p99) and agreement."""
 
     perplexity: tuple[float, float]
     divergence: tuple[float, float]
@@ -42,7 +42,7 @@ class Quality:
 
 @torch.inference_mode()
 def next_tokens(folder: Path, text: str, model: str, device: str, dtype: str) -> tuple[Tensor, Tensor]:
-    """A text's ids [n], and behind each the logarithms [n, ids] of how likely a token is, on the CPU."""
+    """Return a text's ids [n] and the log probabilities of the next tokens [n, ids], on the CPU."""
     options = {"context": MOST + 64, "remember_mb": 0, "graphs": "off"}
     stage: Any = stage_loader.make(f"{model}.thinker", "thinker", 0, StageConfig(folder, device, dtype, 4, 1, options))
     ids = torch.tensor(stage.chat.encode(text)[:MOST])
@@ -54,11 +54,11 @@ def next_tokens(folder: Path, text: str, model: str, device: str, dtype: str) ->
 
 
 def compared(full: Path, few: Path, text: str, model: str, device: str, dtype: str) -> Quality:
-    """One checkpoint is loaded after the other."""
+    """Compare two checkpoints, loading one after the other."""
     ids, ours = next_tokens(full, text, model, device, dtype)
     other, theirs = next_tokens(few, text, model, device, dtype)
     if not torch.equal(ids, other) or ours.shape != theirs.shape:
-        raise ValueError(f"{few} has other tokens than {full}: it was not made of it")
+        raise ValueError(f"{few} has a different tokenizer than {full}, so it was not made from it")
     told = ids[1:, None]
     perplexity = [float(one[:-1].gather(1, told).mean().neg().exp()) for one in (ours, theirs)]
     apart = (ours.exp() * (ours - theirs)).sum(1)

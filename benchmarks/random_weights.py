@@ -1,6 +1,6 @@
-"""Qwen3-Omni-30B-A3B without its weights: its shapes, and tensors that are made up where they are to be.
+"""Qwen3-Omni-30B-A3B without its weights: its shapes, with random tensors generated on the device.
 
-For measuring: the family reads these as it reads a checkpoint, but no file holds them.
+Families read it like a checkpoint, for measurements, but no file contains it.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ TRUE: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 16, "decoder_dim": 1536,
     },
 }  # fmt: skip
-"""The config.json of Qwen3-Omni-30B-A3B, over that of a tiny one."""
+"""Settings of Qwen3-Omni-30B-A3B's config.json that override those of a tiny checkpoint."""
 
 
 class Random(SafetensorsCheckpoint):
-    """A checkpoint that makes its tensors when it is asked for them, on the device, by their names."""
+    """A checkpoint that generates its tensors on request, on the device, seeded by their names."""
 
     device = torch.device("cpu")
     dtype = torch.float32
-    silent = 0  # the id that ends speech: its logit is 0, so that no answer ends before its time
+    silent = 0  # token that ends speech; its logit is 0, so that answers do not end early
 
     def _locate(self) -> dict[str, Path]:
         return {}
@@ -91,7 +91,7 @@ def hash_of(name: str) -> int:
 
 
 def describe(folder: Path, small: bool) -> Path:
-    """A checkpoint's folder without its weights, of the true shapes or of tiny ones."""
+    """Write a checkpoint's folder without weights, with true or tiny shapes."""
     tokenizer = tiny.make_tokenizer()
     sizes = tiny.Sizes() if small else tiny.Sizes(codebook=2048, groups=16)
     config = tiny.make_config(tokenizer, sizes).to_dict()
@@ -100,7 +100,7 @@ def describe(folder: Path, small: bool) -> Path:
         for name in path.split("."):
             part = part[name]
         part |= values
-        for name in ("layer_types", "num_local_experts"):  # which the config makes anew
+        for name in ("layer_types", "num_local_experts"):  # derived by the config class
             part.pop(name, None)
         if "rope_parameters" in part and part["rope_parameters"].get("mrope_section"):
             part["rope_parameters"]["mrope_section"] = [24, 20, 20]

@@ -1,17 +1,17 @@
-"""Ears, a thinker and a voice with their real weights, measured here: the figures that no random weights can give.
+"""Measure speech recognition, thinker and voice with real weights.
 
     python -m benchmarks.real_weights [--ears NAME] [--thinker FORM] [--voice NAME] [--config FILE] [--turns N]
         [--json FILE]
 
-NAME is a model of the catalogue that `parley pull` has brought, FORM what `parley serve --thinker` takes; what is left
-out is the configuration's (nano). It prints a line for README's table:
+NAME is a catalogue model installed with `parley pull`; FORM is a value of `parley serve --thinker`. Missing options use
+the configuration's parts (nano). It prints:
 
-start        until all stages are there, and the memory that all processes then have
-words wrong  of recordings of English sentences (tests/data/spoken), spoken in real time to the ears
+start        time until all stages are ready, and the memory of all processes
+words wrong  word errors on recordings of English sentences (tests/data/spoken), spoken in real time
 transcript   from the last sample of a recording to its final transcript, p50
 first word   of answers to typed questions, p50
 first sound  of the same, p50
-voice        seconds of computing for a second of speech: above 1 a listener runs dry (typed, one at a time)
+voice        seconds of computing per second of speech; above 1, a listener runs dry (typed, one at a time)
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ async def measured(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 async def ears(engine: Engine, turns: int) -> dict[str, str]:
-    """Recordings, spoken in real time: how many words were wrong, and how long after the last one they were known."""
+    """Measure word errors and transcript delay on recordings that are spoken in real time."""
     wrong = words = 0
     late_ms: list[float] = []
     for n, spoken in enumerate(json.loads((SPOKEN / "index.json").read_text())[:turns]):
@@ -115,7 +115,7 @@ async def ears(engine: Engine, turns: int) -> dict[str, str]:
 
 
 async def said(pcm: np.ndarray[Any, Any], ended: list[float]) -> AsyncGenerator[Speech]:
-    """A recording as a microphone would bring it; notes when its last sample came."""
+    """Yield a recording in real time, and note when its last sample was sent."""
     piece = round(PIECE_S * MIC_RATE_HZ)
     begun_s = time.monotonic()
     for at in range(0, len(pcm), piece):
@@ -125,7 +125,7 @@ async def said(pcm: np.ndarray[Any, Any], ended: list[float]) -> AsyncGenerator[
 
 
 async def answers(engine: Engine, turns: int) -> dict[str, str]:
-    """Typed questions, one after the other."""
+    """Measure typed questions, one after the other."""
     word_ms: list[float] = []
     sound_ms: list[float] = []
     computing_s = spoken_s = 0.0
@@ -153,7 +153,7 @@ async def answers(engine: Engine, turns: int) -> dict[str, str]:
 
 
 def plain(text: str) -> Sequence[str]:
-    """The words of a text, as ears may write them or not."""
+    """Return the words of a text without punctuation and case."""
     return re.sub(r"[^\w' ]", " ", text.lower()).split()
 
 

@@ -1,13 +1,13 @@
-"""Speech recognizers on recordings of people: the error rate through Parley's stage, and that of the library alone.
+"""Compare speech recognizers on recordings of people: word errors with Parley's stage and with the library alone.
 
     apt-get download asterisk-core-sounds-en asterisk-core-sounds-en-wav
     for package in asterisk-core-sounds-en*.deb; do dpkg -x $package recordings; done
     python -m benchmarks.recognizers recordings [--clips 60] [--models moonshine-tiny-en,whisper-base]
 
-The recordings are prompts of telephone systems, spoken by one woman, with their texts (CC-BY-SA, at 8 kHz). Conditions:
-clean; pink noise 10 dB below the speech; coded as a telephone does (G.711 mu-law). The models are those that
-`parley pull` has brought. Columns: words wrong in %, by Parley and by the library with its own settings; milliseconds
-for a clip, p50 and p95, and the processor time of the median clip, which other programs on the machine change less.
+The recordings are telephone prompts by one woman, with their texts (CC-BY-SA, 8 kHz). Conditions: clean; pink noise 10
+dB below the speech; telephone coding (G.711 mu-law). Models must be installed with `parley pull`. Columns: word errors
+in % with Parley and with the library's own settings; milliseconds per clip, p50 and p95; and the CPU time of the median
+clip, which other programs disturb less.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ENGLISH = inflect.engine()
 
 @dataclass(slots=True)
 class Score:
-    """What one recognizer made of all clips."""
+    """Results of one recognizer on all clips."""
 
     wrong: int = 0
     words: int = 0
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def recordings(folder: Path) -> Iterator[tuple[str, Pcm]]:
-    """Yield texts of at least four words, and their sound."""
+    """Yield texts of at least four words, with their audio."""
     for line in gzip.decompress((folder / TEXTS).read_bytes()).decode("utf-8", "replace").splitlines():
         named = re.match(r"([\w/-]+):\s*([^\[(]+)$", line)
         path = folder / SOUNDS / f"{named[1]}.wav" if named else None
@@ -120,7 +120,7 @@ async def by_parley(name: str, clips: Sequence[tuple[str, Pcm]]) -> Score:
 
 
 def by_library(name: str, clips: Sequence[tuple[str, Pcm]]) -> Score:
-    """Transcribe recordings with the library that the model's stage uses, with the library's own settings."""
+    """Transcribe recordings with the stage's library and the library's own settings."""
     score = Score()
     hear = LIBRARIES[model_of(name).use](located(name))
     hear(np.zeros(MIC_RATE_HZ, np.int16))
@@ -168,7 +168,7 @@ LIBRARIES: dict[str, Callable[[Path], Hear]] = {"asr.faster_whisper": faster_whi
 
 
 def words_of(text: str) -> Sequence[str]:
-    """Return the words in lower case, numbers in words, without marks."""
+    """Return the words in lower case without punctuation, with numbers spelled out."""
     spelled = re.sub(r"\d+", lambda digits: f" {_ENGLISH.number_to_words(digits[0])} ", text.lower().replace(",", ""))  # type: ignore[arg-type]
     alike = spelled.replace("e-mail", "email").replace("voice mail", "voicemail").replace("log-in", "login")
     return re.sub(r"[^\w' ]", " ", alike.replace("’", "'")).replace("'", "").split()

@@ -1,9 +1,9 @@
-"""How many answers a second a server gives over HTTP, and whether each is the right one.
+"""Measure how many answers per second a server gives over HTTP, and whether each is correct.
 
     python -m benchmarks.serve [-c CONFIG] [--weights DIR] [--replicas 1,2] [--at-once 1,8,16,64] [--json FILE]
     python -m benchmarks.serve --url URL [--key-file FILE] [--rate N] [--voices NAME,…]
 
-Without ``--url``, servers are started for the deployment, one after another, with that many replicas of every worker.
+Without ``--url``, it starts servers for the deployment one after another, with each number of replicas per worker.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from benchmarks.loads import PATIENCE_S, Load, Plan, loads, same_words, transcri
 from engine import EngineError, EngineSpec
 from engine.aio import event_loop
 
-WAIT_S = 600.0  # in line for a slot: the times tell
+WAIT_S = 600.0  # in the queue for a slot; included in the measured times
 
 Spread = tuple[float, float, float]
 """Mean, p50 and p99."""
 
 
 class Report:
-    """The loads of one run, and what is to be said of them."""
+    """The loads of one run, and their figures."""
 
     def __init__(self) -> None:
         self.loads: list[Load] = []
@@ -46,7 +46,7 @@ class Report:
         self.transcribed = 0
 
     async def measure(self, address: Address, plan: Plan, replicas: int = 1) -> None:
-        """Ask a server everything of the plan that it answers. Raises EngineError where that is nothing."""
+        """Ask a server all questions of the plan that it supports. Raises EngineError if it supports none."""
         refused: list[EngineError] = []
         async with RemoteServer(address, PATIENCE_S) as server:
             for kind in plan.kinds():
@@ -63,7 +63,9 @@ class Report:
             raise refused[0]
 
     async def listen(self, server: RemoteServer, load: Load) -> None:
-        """Have the server's ears hear what was said as it stands: each text once, since the others sound alike."""
+        """Transcribe the spoken texts with the server's speech recognition, each once, because the others sound
+        alike.
+        """
         for request, sound in zip(load.kind.requests, load.alone, strict=True):
             if request.say is None or (words := await transcribed(server, sound)) is None:
                 return
@@ -72,8 +74,7 @@ class Report:
                 self.misunderstood.append(f"{request.say} ({words or 'nothing'})")
 
     def figures(self, exact: bool) -> list[Figure]:
-        """Return the bars. Only where weights are float32 (``exact``) an answer beside others must be what it is
-        alone."""
+        """Return the figures. Only with float32 weights (``exact``), answers under load must equal those alone."""
         answers = [answer for load in self.loads for answer in load.answers]
         failed = [answer.outcome for answer in answers if not answer.complete]
         late, different, leaked = (
@@ -107,7 +108,7 @@ class Report:
         ]
 
     def show(self, console: Console) -> None:
-        """A table on the console, a load a line."""
+        """Print a table with one line per load."""
         table = Table(
             "asked",
             "replicas",
@@ -137,7 +138,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """The servers that are started for a deployment, one after another: with so many ``replicas`` of every worker."""
+    """Servers that are started for a deployment one after another, with each number of ``replicas`` per worker."""
 
     spec: EngineSpec
     served: Served
@@ -145,11 +146,11 @@ class Servers:
 
     @property
     def exact(self) -> bool:
-        """Whether it computes in float32, so that an answer beside others is what it is alone."""
+        """Whether all workers compute in float32, so that batching does not change answers."""
         return all(worker.dtype == "float32" for worker in self.spec.workers)
 
     def changes(self, plan: Plan, replicas: int) -> Changes:
-        """A server of which HTTP may take all slots, with room for all who ask at once. Raises BenchError."""
+        """Return settings that give HTTP all slots and room for all simultaneous users. Raises BenchError."""
         limits = {"answers": 4 * max(plan.at_once), "answers_share": 1.0, "wait_s": WAIT_S}
         changes: dict[str, Any] = {f"server.limits.{name}": value for name, value in limits.items()}
         if replicas == 1:
@@ -160,7 +161,7 @@ class Servers:
 
 
 def run_serve(measured: Address | Servers, plan: Plan, json_path: Path | None) -> bool:
-    """Measure a server that runs, or those of a deployment; whether every bar was held. Raises EngineError."""
+    """Measure a running server or a deployment. Returns whether all bars were met. Raises EngineError."""
     run = Report()
     if isinstance(measured, Address):
         event_loop.run(run.measure(measured, plan))
@@ -175,7 +176,7 @@ def run_serve(measured: Address | Servers, plan: Plan, json_path: Path | None) -
 
 
 def statistics_of(load: Load) -> dict[str, Any]:
-    """Return the figures of a load: milliseconds, seconds, and the real-time factor as (mean, p50, p99)."""
+    """Return the figures of a load; times and real-time factors are (mean, p50, p99)."""
     complete = load.complete
     return {
         "asked": load.kind.name,
@@ -206,7 +207,7 @@ def _replicas(count: int) -> str:
 
 
 def measure(asked: argparse.Namespace) -> bool:
-    """Measure, print and save; return whether every bar was held. Raises EngineError."""
+    """Measure, print and save. Returns whether all bars were met. Raises EngineError."""
     voices = tuple(filter(None, asked.voices.split(",")))
     plan = Plan(voices, asked.at_once, asked.rate)
     if asked.url is not None:
@@ -218,10 +219,10 @@ def measure(asked: argparse.Namespace) -> bool:
 
 def main() -> int:
     parser = program.deployment_parser(__doc__)
-    parser.add_argument("--url", help="a running server, in place of one that is started")
-    parser.add_argument("--key-file", help="this file holds the API key of the server at --url")
+    parser.add_argument("--url", help="measure a running server instead of starting one")
+    parser.add_argument("--key-file", help="file with the API key of the server at --url")
     parser.add_argument("--at-once", type=program.numbers, default="1,8,16,64", help="users who ask at once")
-    parser.add_argument("--rate", type=float, help="users a second in the last load (0.7 of the most it answered)")
+    parser.add_argument("--rate", type=float, help="arrivals per second in the last load (default: 0.7 of the maximum)")
     parser.add_argument("--voices", default="", help="further voices, in addition to the default one")
     parser.add_argument("--replicas", type=program.numbers, default="1", help="replicas of every worker")
     asked = parser.parse_args()

@@ -51,7 +51,7 @@ VOICES = (
 """Model and speaker; the questions take them in turn."""
 LEAD = np.zeros(SPEAKER_RATE_HZ // 4, np.int16)
 PATIENCE_S = 20.0
-TOKENS = 30
+TOKENS = 15
 """The longest answer: what it says is rated by `benchmarks.first_questions`."""
 print_ = Console(width=160, highlight=False).print
 
@@ -176,7 +176,7 @@ async def typed(url: str, question: str) -> float | None:
     async with connect(url) as client:
         try:
             async with asyncio.timeout(4 * PATIENCE_S):
-                return milliseconds((await client.ask(question, max_output_tokens=TOKENS // 3)).ttfa_s)
+                return milliseconds((await client.ask(question, max_output_tokens=TOKENS)).ttfa_s)
         except (ClientError, TimeoutError):
             return None
 

@@ -1,14 +1,13 @@
-"""A telephone's first sound beside the WebSocket's, and ten calls at once: nano, over loopback, in one run.
+"""Compare the first sound on a telephone with that over the WebSocket, and run ten calls at once (nano, over loopback).
 
     python -m benchmarks.telephones [--turns 20] [--calls 10]
 
-The same question is spoken in real time over the WebSocket, through Twilio's Media Streams, Asterisk's AudioSocket and
-SIP, in turn; the time is that from the moment its last piece was sent to the first audible sample of the answer, at the
-caller's end.
-An underrun is a moment in which a listener without a buffer has nothing to play; the server's own count, and how late
-the callers' process came, tell whose it was. Sound at 8 kHz is not always
-understood as it is at 24: what counts is when it was answered. The delay of a format is what its resampling holds back
-of a sound and shifts it by, on its way to the ears (in) and from the voice (out); packets of 20 ms come to that.
+The same question is spoken in real time over the WebSocket, Twilio's Media Streams, Asterisk's AudioSocket and SIP, in
+turn. The time is from sending its last piece to the first audible sample of the answer at the caller. An underrun is a
+moment in which a listener without a buffer has nothing to play; the server's own count and the lateness of the callers'
+process show which side caused it. Recognition at 8 kHz may differ from 24 kHz, but only the time counts. The delay of a
+format is what resampling delays the audio to the recognizer (in) and from the voice (out); packets of 20 ms come on
+top.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ DIALS: dict[str, Dial] = {"Twilio": twilio, "AudioSocket": asterisk, "SIP": sip}
 FRAME_S = 0.020
 PATIENCE_S = 20.0
 BEYOND_MS = 60.0
-"""The bar: milliseconds beyond the WebSocket's."""
+"""Maximum milliseconds in addition to the WebSocket's time."""
 
 
 class Turn:
-    """One spoken turn of a telephone, as its caller hears it."""
+    """One spoken turn of a telephone as its caller hears it."""
 
     def __init__(self, phone: Telephone) -> None:
         self._phone = phone
@@ -65,7 +64,7 @@ class Turn:
         self.late_s = 0.0
 
     async def ask(self, pcm: Pcm) -> None:
-        """Speak int16 at 8 kHz, 20 ms every 20 ms, and stay silent until the answer has been heard."""
+        """Speak int16 at 8 kHz in real time, and stay silent until the answer has been heard."""
         self._due_s = time.monotonic()
         await self._talk(frames(pcm))
         self.spoke_s = time.monotonic()
@@ -74,7 +73,7 @@ class Turn:
             await self._talk(quiet)
             self._listen()
             if time.monotonic() - self.spoke_s > PATIENCE_S:
-                raise BenchError("an answer did not come, or did not end")
+                raise BenchError("an answer did not arrive or did not end")
 
     @property
     def ttfa_ms(self) -> float:
@@ -88,7 +87,7 @@ class Turn:
         return heard and time.monotonic() > self.player.ends_s + 0.5
 
     async def _talk(self, pieces: list[Pcm]) -> None:
-        """Send each piece once those before it have been said, as the client's microphone over the WebSocket does."""
+        """Send each piece when it is due, like the client's microphone over the WebSocket."""
         for one in pieces:
             await asyncio.sleep(max(0.0, self._due_s - time.monotonic()))
             self.late_s = max(self.late_s, time.monotonic() - self._due_s)
@@ -103,12 +102,12 @@ class Turn:
 
 
 async def over_sockets(target: Target, turns: int) -> tuple[list[float], Pcm]:
-    """First sounds over the WebSocket in milliseconds, and the question: int16 at 24 kHz."""
+    """Return the first-sound times over the WebSocket in ms, and the question as int16 at 24 kHz."""
     async with open_client(target) as client:
         asked = await speech(target, client)
         found = [await hear_out(client, asked) for _ in range(turns)]
     if any(turn.ttfa_s is None for turn in found):
-        raise BenchError("an answer over the WebSocket did not come")
+        raise BenchError("an answer over the WebSocket did not arrive")
     return [turn.ttfa_s * 1000 for turn in found if turn.ttfa_s is not None], asked
 
 
@@ -141,8 +140,10 @@ async def measure(server: Subject, ports: Reached, turns: int, calls: int) -> li
 
 
 def underruns(name: str, turns: list[Turn], told: float) -> Figure:
-    """What the callers found, and beside it what the server counted, and by how much the callers themselves were late:
-    they share the machine with it."""
+    """Return the callers' underruns, with the server's count and the callers' own lateness in the note.
+
+    Callers and server share the machine.
+    """
     dry = sum(turn.player.underruns for turn in turns)
     longest_ms = 1000 * max(turn.player.longest_dry_s for turn in turns)
     late_ms = 1000 * max(turn.late_s for turn in turns)
@@ -151,7 +152,7 @@ def underruns(name: str, turns: list[Turn], told: float) -> Figure:
 
 
 def g711_delays() -> list[Figure]:
-    """What a telephone's format adds to a sound's way to the ears, and to an answer's way out; PCMU and PCMA alike."""
+    """Return the delay that a telephone's format adds in each direction, for PCMU and PCMA."""
     sound = np.random.default_rng(0).normal(0, 3000, 8000)
     low = np.convolve(sound, np.sinc(np.arange(-32, 33) / 2) * np.hanning(65) / 2, "same").astype(np.int16)
     figures = list[Figure]()
@@ -174,7 +175,7 @@ def g711_delays() -> list[Figure]:
 
 
 def shift(whole: Pcm, streamed: Pcm) -> int:
-    """Samples by which the second is later than the first."""
+    """Return the delay of the second signal in samples."""
     count = len(streamed)
     spectra = [np.fft.rfft(one[:count].astype(np.float64), 2 * count) for one in (streamed, whole)]
     found = np.fft.irfft(spectra[0] * spectra[1].conj())

@@ -1,14 +1,14 @@
-"""What a language model behind a URL adds to the first sound, and what prefetching its prompt saves.
+"""Measure what a remote language model adds to the first sound, and what prefetching its prompt saves.
 
     python -m benchmarks.thinker latency [--rounds N]
     python -m benchmarks.thinker prepare [--rounds N] [--speech-s S]
 
-latency  first sound behind the remote server's first token, over what nano's own thinker's first token takes to be
-         heard, of the same words: answers of both in turn, p50 and p95
-prepare  first token behind the end of speech, of a conversation of 2000 tokens that llama.cpp's server has never seen,
-         with and without its prompt being read while the user speaks; a random model of 113 million weights
+latency  time from the remote server's first token to the first sound, minus the same for nano's own thinker and the
+         same words, alternately; p50 and p95
+prepare  time from the end of speech to the first token, for a conversation of 2000 tokens that is new to llama.cpp's
+         server, with and without reading the prompt while the user speaks; a random model of 113 million weights
 
-For `latency` the server is this program's own and answers at once; for `prepare` it is llama.cpp's.
+`latency` uses a server in this program that answers immediately; `prepare` uses llama.cpp's.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ print_ = Console(width=120, highlight=False).print
 
 @dataclass(slots=True)
 class Server:
-    """Answers each request with the same words, one an event, and notes when the first was sent."""
+    """Answers each request with the same words, one per event, and records when it sent the first."""
 
     words: list[str]
     port: int = 0
@@ -71,7 +71,7 @@ class Server:
                     self._answer(writer)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client is gone
+            pass  # the client has disconnected
         finally:
             writer.close()
 
@@ -101,7 +101,7 @@ async def serving(words: list[str]) -> AsyncGenerator[Server]:
 
 
 def spec(server: Server | None) -> EngineSpec:
-    """Return nano's voice after the server's words, or after its own thinker's."""
+    """Return a deployment with nano's voice, and the server's words or nano's own thinker."""
     options = {} if server is None else {"url": f"http://127.0.0.1:{server.port}/v1", "model": "m"}
     stages = (
         StageSpec(use="nano.thinker" if server is None else "llm.openai", name="thinker", options=options),
@@ -136,7 +136,7 @@ async def latency(rounds: int) -> bool:
 
 
 async def _behind(engine: Engine, id: str, server: Server | None) -> float:
-    """ms from the first token, at the server that makes it, to the first sound."""
+    """Return the ms from the first token, at its server, to the first sound."""
     async with engine.open(asked(id)) as chunks:
         async for chunk in chunks:
             if isinstance(chunk, Audio):
@@ -155,13 +155,13 @@ SOONER = 3.0
 
 
 def whole_conversation(name: str) -> tuple[Message, ...]:
-    """Return about HISTORY tokens that no other conversation begins with."""
+    """Return a conversation of about HISTORY tokens with a unique beginning."""
     said = [f"{name} {n} tell me about the months of the year and the days of the week please" for n in range(74)]
     return tuple(Message("assistant" if n % 2 else "user", (TextPart(text),)) for n, text in enumerate(said))
 
 
 async def speech(seconds: float) -> AsyncGenerator[Speech]:
-    """Yield speech as it is spoken."""
+    """Yield silence as speech, in real time."""
     for _ in range(round(seconds / 0.02)):
         yield Speech(np.zeros(320, np.int16))
         await asyncio.sleep(0.02)
@@ -194,7 +194,7 @@ async def prepare(rounds: int, speech_s: float) -> bool:
 
 
 async def _first_token(engine: Engine, name: str, speech_s: float) -> tuple[float, Usage]:
-    """ms from the end of speech to the answer's first text, and what the server counted."""
+    """Return the ms from the end of speech to the first text, and the usage."""
     request = Request(
         id=name, session=name, messages=whole_conversation(name), live=True, wants=IN_WRITING, max_text_tokens=4
     )
@@ -212,7 +212,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["latency", "prepare"])
     parser.add_argument("--rounds", type=int, help="latency: 105; prepare: 5")
-    parser.add_argument("--speech-s", type=float, default=20.0, help="how long the user speaks")
+    parser.add_argument("--speech-s", type=float, default=20.0, help="seconds of speech")
     given = parser.parse_args()
     prefetch = given.what == "prepare"
     work = prepare(given.rounds or 5, given.speech_s) if prefetch else latency(given.rounds or 105)

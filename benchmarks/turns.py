@@ -1,23 +1,29 @@
-"""The worth of turn detection: the time from the last word to the first sound, and who is cut off, in one run.
+"""Measure turn detection: the time from a user's last word to the first sound of the answer, and how often users are
+cut off.
 
-    python -m engine.training.nano.make_turns out/turns          # the recordings, once
+    python -m engine.training.nano.make_turns out/turns          # make the recordings, once
     python -m benchmarks.turns out/turns [--rows auto,fixed] [--callers 4] [--json FILE]
-    python -m benchmarks.turns out/turns --judged         # the waits alone; no timing
-    python -m benchmarks.turns --corpus out/people        # the waits on recordings of people; no timing
+    python -m benchmarks.turns out/turns --judged                 # only the waits; no timing
+    python -m benchmarks.turns --corpus out/people                # the waits on recordings of people; no timing
 
-Each row is one setting of the same server, asked over the WebSocket as our clients ask. Each recording is said into a
-microphone of its own at its own pace, with a quiet room around it. A *cut* is a turn that ended before the last word's
-end, counted over the recordings with a pause; the settings were chosen by one half of them, the other was held out.
-*Last word* is the moment at which the piece of sound that holds its last sample was sent (where that is, the synthesis
-tells: see make_turns); *first sound* is the first 20 ms above −45 dBFS that a player without a buffer plays. *Wait* is
-the silence that ended those turns, *in vain* how many answers were begun in pauses and forgotten. A wrong answer is one
-that does not do what was asked, refusals and questions back among them. ``fixed`` is server_vad with 500 ms; of
-``auto``, ``voice alone`` hides the words from the judge, ``words alone`` the voice and the ears' verdict, ``nothing``
-all. ``held`` is push to talk: nobody finds the turn's end, the key is let go with the last word, and *first sound*
-counts from the commit; ``held late`` is held in silence for 4 s before the first word.
+Each row is one setting of the same server, used over the WebSocket with our own client. Each recording is sent in real
+time, with the noise of a quiet room around it. The columns:
 
-With ``--judged`` nothing is timed and no server runs: the ears hear each recording up to 150 ms behind a pause or an
-end, and what the judge makes of that is the wait; a cut is a wait shorter than the pause.
+- *Last word*: when the piece of audio that contains the end of the last word was sent (make_turns knows where that is).
+- *First sound*: the first 20 ms above −45 dBFS that a player without a buffer plays.
+- *Wait*: the silence after which the server ended the turn.
+- *Cut*: a turn that ended before the end of the last word, counted over the recordings with a pause. Settings were
+  chosen on one half of these ("chosen by"); the other half is held out.
+- *Wrong*: the answer does not do what was asked; refusals and questions back count as wrong.
+- *In vain*: answers begun during pauses and discarded.
+
+``fixed`` is server_vad with 500 ms. Of ``auto``, ``voice alone`` hides the words from the judge, ``words alone`` hides
+the sound and the recognizer's verdict, and ``nothing`` hides everything. ``held`` is push to talk: the client commits
+the audio at the last word, and *first sound* counts from the commit; in ``held late`` 4 s of silence come before the
+first word.
+
+With ``--judged`` nothing is timed and no server runs: speech recognition hears each recording until 150 ms after a
+pause or the end, and the judge gives the wait; a cut is a wait shorter than the pause.
 
 With ``--corpus`` the folder is that of ``benchmarks.turn_recordings``; ``benchmarks.human_turns`` explains the table.
 """
@@ -60,21 +66,21 @@ CONFIG = Path(__file__).parents[1] / "configs" / "nano.yaml"
 LEAD_S = 0.5
 PIECE = SPEAKER_RATE_HZ // 50
 GUESS_MS = 120
-"""No turn ends sooner: the ears are asked for all of it only then."""
+"""No turn ends sooner: only then is the complete transcript requested."""
 HEARD_S = 0.15
 ANSWER_S = 25.0
-"""Seconds after the last word; an answer that has not come by then is missing."""
+"""Seconds after the last word; an answer that has not arrived by then counts as missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way to ask a server, and what its judge does not see."""
+    """One setting of turn detection, and the information that it hides from the judge."""
 
     detection: dict[str, Any] | None
     """None: push to talk."""
     hides: Callable[[EndpointingContext], EndpointingContext] = lambda moment: moment
     lead_s: float = LEAD_S
-    """Silence ahead of the first word."""
+    """Seconds of silence before the first word."""
 
 
 def semantic(eagerness: str) -> dict[str, Any]:
@@ -97,7 +103,7 @@ ROWS = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one recording; ``first_sound_ms`` is None where no answer to the whole of it was heard."""
+    """The result of one recording; ``first_sound_ms`` is None if no answer to the whole recording was heard."""
 
     kind: str
     chosen: bool
@@ -110,7 +116,7 @@ class Outcome:
 
 
 class Blindfolded:
-    """A judge that does not see all of the moment."""
+    """A judge from which a row's ``hides`` can hide part of the information."""
 
     def __init__(self) -> None:
         self.hides: Callable[[EndpointingContext], EndpointingContext] = lambda moment: moment
@@ -129,7 +135,7 @@ class Blindfolded:
 
 
 class Judged(Service):
-    """A server with that judge."""
+    """A server with the judge above."""
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
@@ -149,14 +155,18 @@ class Judged(Service):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="the recordings of make_turns")
-    parser.add_argument("--rows", default=",".join(ROWS), help="which settings, by comma")
-    parser.add_argument("--kinds", default="whole,inserted,apart", help="which recordings, by comma")
-    parser.add_argument("--callers", type=int, default=4, help="how many speak at once")
-    parser.add_argument("--json", type=Path, help="keep every outcome there")
-    parser.add_argument("--judged", action="store_true", help="the waits alone, without a server")
-    parser.add_argument("--corpus", type=Path, metavar="DIR", help="recordings of people, instead of the folder")
-    parser.add_argument("--fit", action="store_true", help="of a corpus: print the fitted constants")
-    parser.add_argument("--ears", type=Path, metavar="DIR", help="of a corpus: folder of the ASR models, if not pulled")
+    parser.add_argument("--rows", default=",".join(ROWS), help="settings to measure, comma-separated")
+    parser.add_argument("--kinds", default="whole,inserted,apart", help="kinds of recordings, comma-separated")
+    parser.add_argument("--callers", type=int, default=4, help="number of concurrent users")
+    parser.add_argument("--json", type=Path, help="file for the result of every recording")
+    parser.add_argument("--judged", action="store_true", help="measure only the waits, without a server")
+    parser.add_argument(
+        "--corpus", type=Path, metavar="DIR", help="folder with recordings of people, used instead of FOLDER"
+    )
+    parser.add_argument("--fit", action="store_true", help="with --corpus: print the fitted constants")
+    parser.add_argument(
+        "--ears", type=Path, metavar="DIR", help="with --corpus: folder of the ASR models, if not pulled"
+    )
     args = parser.parse_args()
     if args.corpus is not None:
         human_turns.main(args.corpus, args.ears, args.fit)
@@ -177,7 +187,7 @@ def _pcm(path: Path) -> Any:
 
 
 async def table(recordings: Sequence[tuple[Any, Pcm]], names: Sequence[str], callers: int, kept: Path | None) -> None:
-    """Every row, one after the other on one server."""
+    """Measure the rows one after the other on one server, and print the table."""
     found: dict[str, list[Outcome]] = {}
     print("| setting | last word → first sound, p50 / p95 | wait, p50 | cut: chosen by / held out | wrong | in vain |")
     print("|---|---|---|---|---|---|")
@@ -222,7 +232,7 @@ async def _asked(free: asyncio.Semaphore, url: str, row: Row, script: Any, pcm: 
 
 
 async def _said(client: Client, script: Any, pcm: Pcm) -> Outcome:
-    """Say a recording, and hear the answer to the whole of it."""
+    """Send a recording, and wait for the answer to the whole of it."""
     wave = _in_a_room(pcm, LEAD_S, ANSWER_S)
     end_s = LEAD_S + script["end_s"]
     stops: list[int] = []
@@ -244,7 +254,7 @@ async def _said(client: Client, script: Any, pcm: Pcm) -> Outcome:
 
 
 async def _held(client: Client, script: Any, pcm: Pcm, lead_s: float) -> Outcome:
-    """Hold the key while a recording is said, let it go with the last word, and hear the answer."""
+    """Send a recording by push to talk, commit at the last word, and wait for the answer."""
     words: Pcm = pcm[: round(script["end_s"] * MIC_RATE_HZ)]
     answer, let_go_s = None, 0.0
     try:
@@ -259,14 +269,14 @@ async def _held(client: Client, script: Any, pcm: Pcm, lead_s: float) -> Outcome
 
 
 def _in_a_room(pcm: Pcm, before_s: float, behind_s: float) -> Pcm:
-    """int16 at SPEAKER_RATE_HZ: a quiet room before and behind."""
+    """Return int16 at SPEAKER_RATE_HZ, with the noise of a quiet room before and after."""
     rng = np.random.default_rng(0)
     room = [rng.normal(0, 3, round(s * MIC_RATE_HZ)).astype(np.int16) for s in (before_s, behind_s)]
     return resample(np.concatenate([room[0], pcm, room[1]]), MIC_RATE_HZ, SPEAKER_RATE_HZ)
 
 
 def _outcome(script: Any, answer: Response | None, ended_s: float, cut: bool) -> Outcome:
-    """Return the outcome of a recording of which the last word, or the key's release, was at ``ended_s``."""
+    """Return the result of a recording whose last word, or whose commit, was at ``ended_s``."""
     said: Any = {"text": script["text"], "kind": script["kind"], "chosen": script["chosen"], "cut": cut}
     if answer is None or answer.player.audible_s is None:
         return Outcome(first_sound_ms=None, wait_ms=None, right=False, answer="", **said)
@@ -280,7 +290,7 @@ def _outcome(script: Any, answer: Response | None, ended_s: float, cut: bool) ->
 
 
 async def _watch(client: Client, stops: list[int]) -> None:
-    """Note where turns ended, in ms of what was sent."""
+    """Record where turns ended, in ms of the audio sent."""
     async for event in client.events():
         if isinstance(event, SpeechStopped):
             stops += [event.audio_end_ms]
@@ -288,7 +298,7 @@ async def _watch(client: Client, stops: list[int]) -> None:
 
 @asynccontextmanager
 async def serving(spec: EngineSpec) -> AsyncGenerator[tuple[Judged, str]]:
-    """A server on a free port of the loopback address, and its URL."""
+    """Run a server on a free port of the loopback address, and yield it with its URL."""
     service, listener = Judged(spec), socket.create_server(("127.0.0.1", 0))
     server, ready = Server(config_of(service), service), asyncio.Event()
     service.engine_host.on_ready = service.engine_host.on_failure = ready.set
@@ -305,7 +315,7 @@ async def serving(spec: EngineSpec) -> AsyncGenerator[tuple[Judged, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A pause in a recording, or its end, and what is known of it."""
+    """A pause or the end of a recording, and the judge's input there."""
 
     script: Any
     is_end: bool
@@ -316,7 +326,7 @@ Wait = Callable[[Silence], float]
 
 
 def judged(recordings: Sequence[tuple[Any, Pcm]]) -> None:
-    """Print how long the judge would wait at each pause and each end."""
+    """Print how long the judge would wait at each pause and at each end."""
     ears = Ears(StageConfig())
     silences: list[Silence] = []
     for script, pcm in recordings:

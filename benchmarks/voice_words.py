@@ -1,13 +1,13 @@
-"""A voice re-heard: the words that Whisper makes of 20 texts, through Parley and of the library alone.
+"""Check a TTS model by transcribing 20 texts with Whisper, once through Parley and once from the library alone.
 
     pip install faster-whisper
     python -m benchmarks.voice_words --weights FOLDER --whisper FOLDER [--use tts.sherpa] [--threads N] [--texts N]
 
-words wrong    per hundred, of plain texts and of hard ones (numbers, abbreviations, names): clause by clause through
-               Parley, and of the library, called once for each text
-first sound    from a text to its first sample, p50 and worst
-speed          seconds of computing for a second of speech
-joints         between clauses within a phrase: how many, the longest pause, and the largest jump of a sample
+words wrong    percent, of plain texts and of hard ones (numbers, abbreviations, names): clause by clause through
+               Parley, and from the library, called once per text
+first sound    from a text to its first audio, p50 and worst
+speed          seconds of computing per second of speech
+joints         between clauses within a phrase: their number, the longest pause, and the largest jump between samples
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ LONGEST_S = 60.0
 
 @dataclass
 class Spoken:
-    """A text as it came through Parley."""
+    """A text and its audio, as emitted by Parley."""
 
     text: str
     began_s: float
@@ -77,7 +77,7 @@ class Spoken:
     first_s: float = 0.0
     took_s: float = 0.0
     marks: dict[int, int] = field(default_factory=dict[int, int])
-    """For a number of characters, the sample by which the voice has said them."""
+    """Number of characters -> the sample by which they have been spoken."""
 
     @property
     def wave(self) -> Wave:
@@ -147,7 +147,7 @@ def words_of(text: str) -> list[str]:
 
 
 class Listener:
-    """Whisper, by faster-whisper (the extra `whisper`)."""
+    """Whisper, run by faster-whisper (the extra ``whisper``)."""
 
     def __init__(self, folder: Path) -> None:
         from faster_whisper import WhisperModel  # pyright: ignore[reportMissingImports]
@@ -155,7 +155,7 @@ class Listener:
         self._model: Any = WhisperModel(str(folder), compute_type="int8")
 
     def wrong(self, text: str, wave: Wave) -> tuple[int, int]:
-        """Return the words of a text that are heard as others, and how many it has."""
+        """Return the number of word errors in the recognized text, and the number of words of the text."""
         heard_at = resample(wave, SPEAKER_RATE_HZ, 16_000)
         pieces, _ = self._model.transcribe(heard_at, language="en", beam_size=5)
         heard, meant = words_of("".join(piece.text for piece in pieces)), words_of(text)
@@ -170,7 +170,7 @@ def share(listener: Listener, texts: Sequence[str], waves: Sequence[Wave]) -> fl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--use", default="tts.sherpa")
-    parser.add_argument("--weights", type=Path, required=True, help="the folder of the voice")
+    parser.add_argument("--weights", type=Path, required=True, help="folder with the model of the voice")
     parser.add_argument("--whisper", type=Path, required=True, help="a folder of Whisper for CTranslate2")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--texts", type=int, default=10, help="of each kind")

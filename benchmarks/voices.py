@@ -1,11 +1,11 @@
-"""A voice that runs here, measured at a worker: its first sound, its speed, and what it costs to leave it.
+"""Measure a local TTS model in a worker: its first sound, its speed, and how fast an aborted answer frees its slot.
 
     python -m benchmarks.voices --weights FOLDER [--use tts.pocket] [--threads N] [--rounds N]
 
-first sound    from an answer's first words to the first sample that leaves, p50, and the library's own for the same
-speed          seconds of computing for a second of sound, one answer alone; above 1 a listener runs dry
-leave          from the word to leave until the slot is free, p50 and worst, and samples that left behind the word
-twenty leave   the first sound of who comes as twenty leave, against that of who comes alone
+first sound    from the first text of an answer to its first audio, p50; and the same for the library alone
+speed          seconds of computing per second of audio, one answer alone; above 1 playback stutters
+leave          from aborting an answer until its slot is free, p50 and worst, and the samples emitted after the abort
+twenty leave   the first sound of an answer that begins as twenty others are aborted, and of one alone
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ FIRST = "Hello there, how are you?"
 TEXT = "It is a fine day today, and we go to the park with all of our friends. They will be glad to see us again. "
 SLOTS = 32
 LONGEST_S = 4.0
-"""Seconds of an answer's sound."""
+"""Longest audio of an answer in seconds."""
 LEAVE_MS = 100.0
 LOOK_S = 0.0005
 UNCOUNTED = 2
-"""Rounds at the start."""
+"""Warm-up rounds that are not counted."""
 print_ = Console(width=120, highlight=False).print
 
 
 class Asked:
-    """A worker with a voice: when each run's sound left it, and how much of it."""
+    """A worker with a voice; records when the audio of each run was emitted, and how much."""
 
     def __init__(self, stage: Any) -> None:
         self.stage = stage
@@ -78,7 +78,7 @@ class Asked:
         return run
 
     async def first_s(self, text: str) -> float:
-        """Measure the time until its first sound; the rest is left."""
+        """Return the seconds until the first sound, then abort the answer."""
         began_s = time.perf_counter()
         run = self.begin(text)
         await self._sound[run].wait()
@@ -86,32 +86,33 @@ class Asked:
         return self._came[run][0][0] - began_s
 
     async def whole_s(self, text: str) -> tuple[float, float]:
-        """Measure how long an answer takes, and how long it is."""
+        """Return the seconds of computing for a whole answer, and the seconds of audio."""
         began_s = time.perf_counter()
         run = self.begin(text)
         await self._over[run].wait()
         return time.perf_counter() - began_s, sum(count for _, count in self._came[run]) / SPEAKER_RATE_HZ
 
     async def left_s(self, text: str) -> tuple[float, int]:
-        """Leave behind the first sound, as a step begins: how long until the slot is free, and the samples that left
-        meanwhile."""
+        """Abort an answer after its first sound, as a step begins. Returns the seconds until the slot is free, and the
+        samples emitted meanwhile.
+        """
         run = self.begin(text)
         await self._sound[run].wait()
-        while not self._worker.in_step:  # noqa: ASYNC110 - as unlucky as can be
+        while not self._worker.in_step:  # noqa: ASYNC110 - the worst moment
             await asyncio.sleep(0)
         given, began_s = len(self._came[run]), time.perf_counter()
         await self._leave(run)
         return time.perf_counter() - began_s, sum(count for _, count in self._came[run][given:])
 
     async def _leave(self, *runs: str) -> None:
-        """Wait until their slots are free."""
+        """Abort runs, and wait until all slots are free."""
         for run in runs:
             self._worker.receive(messages.Close(run))
         while self._worker.free["voice"] < SLOTS:  # noqa: ASYNC110 - a worker does not report that a slot is free
             await asyncio.sleep(LOOK_S)
 
     async def after_twenty_s(self, text: str) -> float:
-        """The first sound of who comes as twenty leave."""
+        """Return the first sound in seconds of an answer that begins as twenty others are aborted."""
         runs = [self.begin(TEXT * 4) for _ in range(20)]
         sounds = [asyncio.create_task(self._sound[run].wait()) for run in runs]
         await asyncio.wait(sounds, return_when="FIRST_COMPLETED")
@@ -135,7 +136,9 @@ class Asked:
 
 
 def direct_s(stage: Any, text: str) -> float:
-    """The library's first piece of a text, called with nothing between; 0 where it gives a clause at once."""
+    """Return the seconds until the library, called directly, returns its first piece; 0 if it synthesizes whole
+    clauses.
+    """
     if not isinstance(stage, ClauseSpeaker) or stage.whole:
         return 0.0
     began_s = time.perf_counter()
@@ -162,7 +165,7 @@ async def measured(stage: Any, rounds: int) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--use", default="tts.pocket")
-    parser.add_argument("--weights", type=Path, required=True, help="the folder of the voice")
+    parser.add_argument("--weights", type=Path, required=True, help="folder with the model of the voice")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=20)
     given = parser.parse_args()

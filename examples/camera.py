@@ -19,7 +19,7 @@ import av
 import numpy as np
 from av.container import InputContainer
 
-from parley_voice.app.client import Client, connect
+from parley_voice.app.client import Client, ClientError, connect
 
 EVERY_S = 1.0
 LIVE = "/dev/"
@@ -73,4 +73,9 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except (ClientError, OSError, EOFError, wave.Error) as error:
+        raise SystemExit(str(error)) from None
+    except ExceptionGroup as errors:  # of the camera, or of the connection
+        raise SystemExit(str(errors.exceptions[0])) from None

@@ -15,9 +15,23 @@ import base64
 from contextlib import suppress
 from typing import Any
 
-import sounddevice
+try:
+    import sounddevice
+except (ImportError, OSError):  # OSError: the package is installed, but PortAudio is not
+    raise SystemExit(
+        "microphone.py needs sounddevice and PortAudio. "
+        "Run .venv/bin/pip install --constraint constraints.txt -e '.[device]', on Debian also apt install libportaudio2."
+    ) from None
 
-from parley_voice.app.client import AudioDelta, Client, SpeechStarted, TextDelta, TranscriptionCompleted, connect
+from parley_voice.app.client import (
+    AudioDelta,
+    Client,
+    ClientError,
+    SpeechStarted,
+    TextDelta,
+    TranscriptionCompleted,
+    connect,
+)
 
 FORMAT = {"samplerate": 24_000, "channels": 1, "dtype": "int16", "blocksize": 480}
 
@@ -81,5 +95,10 @@ async def talk(url: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Talk with a server.")
     parser.add_argument("--url", default="http://127.0.0.1:8000")
-    with suppress(KeyboardInterrupt):
-        asyncio.run(talk(parser.parse_args().url))
+    try:
+        with suppress(KeyboardInterrupt):
+            asyncio.run(talk(parser.parse_args().url))
+    except ClientError as error:
+        raise SystemExit(str(error)) from None
+    except ExceptionGroup as errors:  # of the microphone, the loudspeaker or the connection
+        raise SystemExit(str(errors.exceptions[0])) from None

@@ -1,13 +1,17 @@
-// Asks a typed question over a WebSocket, and keeps the spoken answer as a WAV file. Needs Node 22, and no package.
+// Asks a typed question over a WebSocket, and writes the spoken answer to a WAV file. Needs Node 22, and no package.
 //
 //     node examples/node_client.mjs "What can you do?" ws://127.0.0.1:8000 answer.wav
 //
-// (Node 20 has the same WebSocket behind `--experimental-websocket`.)
+// With Node 20, add `--experimental-websocket` after `node`.
 
 import { writeFileSync } from "node:fs";
 
 const [question = "What can you do?", url = "ws://127.0.0.1:8000", output = "answer.wav"] = process.argv.slice(2);
 const RATE_HZ = 24_000;
+if (!globalThis.WebSocket) {
+  console.error(`Node ${process.versions.node} has no WebSocket: use Node 22, or run node --experimental-websocket examples/node_client.mjs`);
+  process.exit(1);
+}
 const socket = new WebSocket(`${url}/v1/realtime`);
 const send = (event) => socket.send(JSON.stringify(event));
 const sound = [];
@@ -18,7 +22,7 @@ socket.onopen = () => {
   send({ type: "response.create" });
 };
 socket.onerror = () => {
-  console.error(`there is no server at ${url}`);
+  console.error(`No server answers at ${url}. Start one: make serve`);
   process.exitCode = 1;
 };
 socket.onmessage = ({ data }) => {

@@ -15,6 +15,7 @@ import json
 import wave
 
 from websockets.asyncio.client import connect
+from websockets.exceptions import WebSocketException
 
 
 async def ask(url: str, question: str) -> tuple[str, bytes]:
@@ -46,7 +47,10 @@ def main() -> None:
     parser.add_argument("--url", default="ws://127.0.0.1:8000")
     parser.add_argument("--output", default="answer.wav")
     chosen = parser.parse_args()
-    words, sound = asyncio.run(ask(chosen.url, chosen.question))
+    try:
+        words, sound = asyncio.run(ask(chosen.url, chosen.question))
+    except (OSError, WebSocketException, ValueError) as error:
+        raise SystemExit(f"No session at {chosen.url}: {error}") from None
     with wave.open(chosen.output, "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)

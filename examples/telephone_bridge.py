@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import base64
 import json
+from contextlib import suppress
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -90,4 +91,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        with suppress(KeyboardInterrupt):
+            asyncio.run(main())
+    except OSError as error:
+        raise SystemExit(f"The port cannot be used: {error}") from None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from parley_voice.app.client import Tool, connect
+from parley_voice.app.client import ClientError, Tool, connect
 
 
 async def set_timer(minutes: float) -> dict[str, object]:
@@ -43,4 +43,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except ClientError as error:
+        raise SystemExit(str(error)) from None

@@ -1,11 +1,12 @@
-"""The hook by which mkdocs finds the site's pages (``mkdocs.yml``): every Markdown page of the repository.
+"""MkDocs hooks for ``mkdocs.yml``: the site has every Markdown page of the repository.
 
-Pages keep the paths that they have there, so their links to one another hold as they are. A file that a
-page links to, and that is no page, goes along as it is. Knows nothing of what a page says.
+Pages keep their paths, so links between them work both on GitHub and on the site. The README is the exception: it is
+GitHub's front page, and the site begins with the quickstart instead.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 import subprocess
 from pathlib import Path
@@ -14,41 +15,59 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
+HOME = "docs/quickstart.md"
+README = "README.md"
+ASSETS = ("docs/site.css", "web/public/icon.svg")
+UNSEARCHED = ("CHANGELOG.md", "MAINTAINING.md", "engine/training/", "engine/weights/")
+"""Pages that the search index leaves out: users look for instructions, not for history or training."""
 FENCE = re.compile(r"^ *```")
 LIST_ITEM = re.compile(r"^( +)(?=([-*]|\d+\.) )")
 LINK = re.compile(r"(?<!!)\]\(([^()\s#:]+)((?:#[\w-]+)?)\)")
 
 
 def pages() -> list[str]:
-    """The Markdown pages of the repository, from its root."""
+    """Return the Markdown pages of the repository, relative to its root."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    return [page for page in listed if (ROOT / page).is_file()]
 
 
 def linked(page: str) -> set[str]:
-    """The files of the repository, from its root, that a page links to."""
+    """Return the files of the repository that a page links to, relative to its root."""
     found = {(ROOT / page).parent / path for path, _ in LINK.findall((ROOT / page).read_text(encoding="utf-8"))}
     return {str(path.resolve().relative_to(ROOT)) for path in found if path.is_file()}
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Give mkdocs the pages, and the files that they link to."""
+    """Replace the files that MkDocs found by the pages, and by the files that they link to."""
     for file in list(files):
         if file.abs_src_path is not None and Path(file.abs_src_path).is_relative_to(ROOT / "docs"):
             files.remove(file)
-    for name in sorted({*pages(), *(target for page in pages() for target in linked(page))}):
-        files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
+    names = {*pages(), *ASSETS, *(target for page in pages() for target in linked(page))}
+    for name in sorted(names - {README}):
+        file = File.generated(config, name, abs_src_path=str(ROOT / name))
+        if name == HOME:
+            file.name = "index"
+            file.dest_uri = "index.html"
+        files.append(file)
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """A page as Python's Markdown reads it: a list within a list is indented by four, and a folder is its page."""
-    lines, fenced = list[str](), False
+    """Adapt a page to MkDocs: indent nested lists by four, link to files only, and set what the search indexes."""
+    path = page.file.src_uri
+    if path.startswith(UNSEARCHED):
+        page.meta["search"] = {"exclude": True}
+    lines = list[str]()
+    fenced = False
     for line in markdown.splitlines():
         fenced ^= FENCE.match(line) is not None
         lines.append(line if fenced else LIST_ITEM.sub(lambda indent: indent[1] * 2, line))
-    return LINK.sub(lambda link: f"]({_page_of(link[1])}{link[2]})", "\n".join(lines))
+    folder = posixpath.dirname(path)
+    return LINK.sub(lambda link: f"]({_target(link[1], folder)}{link[2]})", "\n".join(lines))
 
 
-def _page_of(path: str) -> str:
-    return f"{path}README.md" if path.endswith("/") else path
+def _target(path: str, folder: str) -> str:
+    """Return the file for a link: a folder's page is its README, and the home page stands for the repository's."""
+    path = f"{path}README.md" if path.endswith("/") else path
+    return posixpath.relpath(HOME, folder) if posixpath.normpath(posixpath.join(folder, path)) == README else path

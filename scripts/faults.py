@@ -1,9 +1,9 @@
-"""A table of all that the server must survive of its network, its input and attackers, and the tests that prove it.
+"""List the statements about faults that the server survives (network, input, attackers), and the tests that prove them.
 
     python -m scripts.faults [--markdown] [N1 I4 ...]
 
-The statements are `tests/faults/statements.txt`; a test proves some by ``@pytest.mark.fault("N1.1", ...)``. Fails where
-one has no test. Tests are read, not run. How: scripts/seeds.py.
+The statements are in `tests/faults/statements.txt`; a test proves some with ``@pytest.mark.fault("N1.1", ...)``. Fails
+if a statement has no test. Tests are parsed, not run; see scripts/seeds.py.
 """
 
 from __future__ import annotations

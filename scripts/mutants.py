@@ -1,7 +1,7 @@
-"""Mutants of the statements about the seed systems: each deletes a behaviour, and a test of its statement goes red.
+"""Mutation tests of the statements about the seed systems: each mutant deletes a behaviour, and a test must fail.
 
-The mutants are `tests/seeds/mutants.toml`. Each is applied to a copy of the tree, never to the checkout; the tests that
-bear the mark of its statements run there, and nothing else. scripts/seeds.py --mutate starts it.
+The mutants are in `tests/seeds/mutants.toml`. Each is applied to a copy of the repository, in which only the tests that
+are marked with its statements run. Started by scripts/seeds.py --mutate.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = ROOT / "tests" / "seeds" / "mutants.toml"
 QUICK = "not (attacks or gpu or soak or chaos or conformance or bench or media or ray or transitions)"
 OUTCOMES = {0: "green", 1: "red", 5: "no test ran"}
-"""The verdict on a mutant by pytest's exit code; any other code is `broken`: the tests could not be collected."""
+"""Verdict by pytest's exit code; for any other code it is `broken` (the tests could not be collected)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A deletion of what ``statements`` promise: in ``file``, ``old`` becomes ``new``."""
+    """A change that breaks the ``statements``: in ``file``, ``old`` becomes ``new``."""
 
     name: str
     statements: tuple[str, ...]
@@ -40,14 +40,16 @@ class Mutant:
     new: str
 
     def applied(self, text: str) -> str:
-        """Return the text of its file with the behaviour deleted. Raises ValueError where it no longer applies."""
+        """Return the file's text with the mutation. Raises ValueError if it no longer applies."""
         if (times := text.count(self.old)) != 1:
-            raise ValueError(f"the mutant {self.name!r}: its old text occurs {times} times in {self.file}, not once")
+            raise ValueError(
+                f"the mutant {self.name!r}: its old text occurs {times} times in {self.file} (must be once)"
+            )
         return text.replace(self.old, self.new)
 
 
 def mutants(path: Path = MUTANTS) -> list[Mutant]:
-    """All mutants, in the order of the file. Raises ValueError for two of one name."""
+    """Return all mutants in the order of the file. Raises ValueError for duplicate names."""
     known = msgspec.convert(tomllib.loads(path.read_text())["mutant"], list[Mutant])
     if len({mutant.name for mutant in known}) < len(known):
         raise ValueError(f"{path.name}: two mutants have the same name")
@@ -56,8 +58,7 @@ def mutants(path: Path = MUTANTS) -> list[Mutant]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan by which the mutants are run: how often each, until when, and where the outcomes are kept between two
-    pieces."""
+    """How to run the mutants: repetitions, time limit, and the file that keeps outcomes between runs."""
 
     times: int
     minutes: float
@@ -65,8 +66,10 @@ class Plan:
 
 
 def run(chosen: Sequence[Mutant], proofs: dict[str, list[str]], plan: Plan) -> int:
-    """Run mutants until all are done or the time is up. 0 where all were red, 1 where one was not, 3 where some are
-    left."""
+    """Run mutants until all are done or the time is up.
+
+    Returns 0 if all mutants were red, 1 if one was not, 3 if some are left.
+    """
     until_s = time.monotonic() + 60 * plan.minutes
     seen = _seen(plan.resume)
     with _copy() as tree:
@@ -92,7 +95,7 @@ def _seen(resume: Path | None) -> dict[str, list[str]]:
 
 
 class _Intact:
-    """The tree without a mutant: tests that fail there prove nothing. Each set of tests is run once."""
+    """The unmutated copy. Tests that fail there prove nothing. Each set of tests runs once."""
 
     def __init__(self, tree: Path) -> None:
         self.tree = tree
@@ -106,8 +109,7 @@ class _Intact:
 
 
 def _outcome(mutant: Mutant, tests: Sequence[str], intact: _Intact, until_s: float) -> str | None:
-    """Run the tests of a mutant, and without it the one that failed; None where the time is up before they have
-    ended."""
+    """Run a mutant's tests, and the failed one without the mutant; None if the time is up before."""
     path = intact.tree / mutant.file
     whole = path.read_text()
     try:
@@ -126,7 +128,7 @@ def _outcome(mutant: Mutant, tests: Sequence[str], intact: _Intact, until_s: flo
 
 
 def _pytest(tests: Sequence[str], tree: Path, until_s: float, memory: str = "intact") -> int:
-    """Run tests until one fails; those that failed before, by the same ``memory``, first."""
+    """Run tests until one fails, those that failed before under the same ``memory`` first."""
     options = ["-x", "-q", "-n", "0", "--failed-first", "-o", f"cache_dir={_cache(tree, memory)}", "-m", QUICK]
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", *options, *tests]
@@ -135,7 +137,7 @@ def _pytest(tests: Sequence[str], tree: Path, until_s: float, memory: str = "int
 
 
 def _failed(tree: Path, memory: str) -> list[str]:
-    """The tests that failed, each with all of its parameters."""
+    """Return the tests that failed, without their parameters."""
     found = json.loads((_cache(tree, memory) / "v" / "cache" / "lastfailed").read_text())
     return sorted({test.partition("[")[0] for test in found})
 
@@ -146,7 +148,7 @@ def _cache(tree: Path, memory: str) -> Path:
 
 @contextmanager
 def _copy() -> Generator[Path]:
-    """A copy of the tree as it lies here, changes that are not committed among them, until the block is left."""
+    """Yield a temporary copy of the working tree, including uncommitted changes."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -171,5 +173,5 @@ def _report(chosen: Sequence[Mutant], seen: dict[str, list[str]], times: int) ->
         if mutant not in red:
             print(f"not red: {mutant.name} ({', '.join(mutant.statements)}): {', '.join(seen[mutant.name])}")
     if len(done) < len(chosen):
-        print(f"{len(chosen) - len(done)} are left: run again with the same --resume FILE")
+        print(f"{len(chosen) - len(done)} are left. Run again with the same --resume FILE")
     return 1 if len(red) < len(done) else 3 if len(done) < len(chosen) else 0

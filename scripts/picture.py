@@ -1,10 +1,10 @@
-"""The README's moving picture: a conversation with the built-in model, recorded in its page as it goes on.
+"""Record the README's animation: a conversation with the built-in model on its web page.
 
     python -m scripts.picture [FILE]
 
-A server starts, Chromium opens its page, and its microphone plays two questions from tests/data/spoken. Every picture
-keeps the time at which it was taken, so the film is as quick as the answers were on this machine. Needs what
-`make test` needs, Chromium and Node included. Look at what it has made before you commit it.
+Starts a server and opens its page in Chromium, whose microphone plays two questions from tests/data/spoken. Frames keep
+their timing, so the animation shows the speed of this machine. Needs what `make test` needs, including Chromium and
+Node. Check the result before committing it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "docs" / "conversation.webp"
 SPOKEN = ROOT / "tests" / "data" / "spoken"
 QUESTIONS = (("in_162.ogg", 2.8), ("in_123.ogg", 4.0))
-"""What the user says, and the seconds of silence behind it."""
+"""The questions, each with the seconds of silence after it."""
 BEFORE_S = 0.4
 SIZE = {"width": 760, "height": 400}
 SCALE = 1.5
 LEAST_MS = 80
 LAST_MS = 1500
-"""The last picture stays so long before the film begins again."""
+"""Duration of the last frame before the animation repeats."""
 QUALITY = 60
 
 
 def main(arguments: list[str]) -> int:
-    """Record, and say what was made."""
+    """Record the animation and report its size."""
     file = Path(arguments[0]) if arguments else FILE
     with tempfile.TemporaryDirectory() as folder:
         shots = asyncio.run(recorded(Path(folder)))
@@ -51,18 +51,18 @@ def main(arguments: list[str]) -> int:
 
 
 def said(folder: Path) -> tuple[Path, float]:
-    """The microphone's sound, and its seconds."""
+    """Write the microphone audio, and return its path and its length in seconds."""
     pieces, rate_hz = [], 0
     for name, silence_s in QUESTIONS:
         voice, rate_hz = soundfile.read(SPOKEN / name, dtype="float32")
         pieces += [voice, np.zeros(int(silence_s * rate_hz))]
     samples = np.concatenate([np.zeros(int(BEFORE_S * rate_hz)), *pieces])
-    silence = np.zeros(60 * rate_hz)  # the browser plays the file once, and its end would be a lost microphone
+    silence = np.zeros(60 * rate_hz)  # the browser plays the file once, and would lose the microphone at its end
     return written(folder / "user.wav", np.concatenate([samples, silence]), rate_hz), len(samples) / rate_hz
 
 
 async def recorded(folder: Path) -> list[tuple[bytes, float]]:
-    """PNGs of the page, each with the second at which it was taken."""
+    """Return screenshots (PNG) of the page with their times in seconds."""
     microphone, seconds = said(folder)
     async with (
         running(load_config(ROOT / "configs" / "nano.yaml")) as server,
@@ -75,7 +75,7 @@ async def recorded(folder: Path) -> list[tuple[bytes, float]]:
 
 
 async def filmed(page: Page, file: Path, seconds: float) -> list[tuple[bytes, float]]:
-    """Take pictures for so long, as quickly as the browser gives them, but not more often than every LEAST_MS."""
+    """Take screenshots for the given time, as fast as the browser can, but at most one every LEAST_MS."""
     shots: list[tuple[bytes, float]] = []
     begun_s = time.monotonic()
     while (now_s := time.monotonic() - begun_s) < seconds:
@@ -86,7 +86,7 @@ async def filmed(page: Page, file: Path, seconds: float) -> list[tuple[bytes, fl
 
 
 def merged(shots: list[tuple[bytes, float]]) -> list[tuple[Image.Image, int]]:
-    """The pictures with their milliseconds; those that are equal to the one before lengthen it."""
+    """Return the frames with their durations in ms; identical consecutive frames are merged."""
     film: list[tuple[Image.Image, int]] = []
     ends = [*(at for _, at in shots[1:]), None]
     before = b""

@@ -1,8 +1,8 @@
-"""Write constraints.txt: the version of every package that this environment installed for Parley and its extras.
+"""Write constraints.txt: the version of every package that Parley and its extras installed in this environment.
 
-Run it in an environment where ``pip install -e .[dev,device]`` has resolved freely: ``make constraints`` does. The
-first lines carry the size of the downloads, measured with pip, so that the installer can name it before it begins.
-Knows no index: where packages come from is pip's own configuration.
+Run it with ``make constraints``, in an environment where ``pip install -e .[dev,device]`` has resolved freely. The
+first lines state the download sizes, measured with pip, so that the installer can show them in advance. Package sources
+come from pip's own configuration.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from packaging.version import Version
 
 TARGET = Path(__file__).resolve().parent.parent / "constraints.txt"
 PROJECT = "parley-voice"
-EXTRAS = ("dev", "device")  # between them they take in every other extra
+EXTRAS = ("dev", "device")  # together they include every other extra
 HEADER = """\
 # Written by scripts/pin.py (`make constraints`): the versions that Parley is tested with. Don't edit by hand.
-# Downloads, in MB: base {base}, local {local}, dev {dev} (with a CPU build of torch; its CUDA build is several GB).
+# Downloads, in MB: base {base}, local {local}, dev {dev}, demo {demo}, docs {docs} (torch as its CPU build).
 """
 
 
 def main() -> None:
     dev, everything = closure(("dev",)), closure(EXTRAS)
     build = {"setuptools": release("setuptools")}
-    served = {"base": closure(()), "local": closure(("local",)), "dev": dev}
-    sizes = {name: download_mb(packages | build) for name, packages in served.items()}
+    installed = {"base": closure(()), "dev": dev} | {extra: closure((extra,)) for extra in ("local", "demo", "docs")}
+    sizes = {name: download_mb(packages | build) for name, packages in installed.items()}
     own = marked()
     alike = [f"{name}=={version}" for name, version in (everything | build).items() if name not in own]
     lines = sorted([*alike, *(line for lines in own.values() for line in lines)])
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def marked() -> dict[str, list[str]]:
-    """The packages of which another machine gets another version: their lines, as the project gives them."""
+    """Return the requirement lines of packages whose version depends on the platform."""
     requirements = map(Requirement, metadata.requires(PROJECT) or ())
     lines: dict[str, list[str]] = {}
     for one in requirements:
@@ -49,7 +49,7 @@ def marked() -> dict[str, list[str]]:
 
 
 def closure(extras: tuple[str, ...], of: str = PROJECT) -> dict[str, str]:
-    """Every installed package that the project (or another) with ``extras`` needs, and its version."""
+    """Return every installed package that the project (or ``of``) needs with ``extras``, with its version."""
     pins: dict[str, str] = {}
     todo = [(of, frozenset(extras))]
     seen = set(todo)
@@ -66,18 +66,18 @@ def closure(extras: tuple[str, ...], of: str = PROJECT) -> dict[str, str]:
 
 
 def applies(requirement: Requirement, extras: frozenset[str]) -> bool:
-    """Whether a requirement holds on this machine for one of the extras, or without any."""
+    """Return whether a requirement applies on this machine, for one of the extras or without any."""
     marker = requirement.marker
     return marker is None or any(marker.evaluate({"extra": extra}) for extra in extras | {""})
 
 
 def release(name: str) -> str:
-    """The installed version without its local label: ``2.13.0+cpu`` is 2.13.0, so that any build of it fits."""
+    """Return the installed version without its local label: ``2.13.0+cpu`` becomes 2.13.0, which matches any build."""
     return Version(metadata.version(name)).public
 
 
 def download_mb(pins: dict[str, str]) -> int:
-    """Return how much pip fetches for these packages on a bare machine of this kind, in MB."""
+    """Return the download size of these packages on a fresh machine, in MB."""
     with tempfile.TemporaryDirectory() as folder:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
         subprocess.run([*pip, *(f"{name}=={version}" for name, version in pins.items())], check=True)

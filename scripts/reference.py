@@ -1,10 +1,10 @@
-"""Write the tables of the settings' pages anew from the code: each key, its type, its default and its sentence.
+"""Regenerate the tables of settings in the documentation from the code: key, type, default, description.
 
     python scripts/reference.py [--check]
 
-A page says by ``<!-- generated: app.settings.Limits -->`` which dataclass a table shows, or by ``generated: models``
-that it is the catalogue; ``<!-- end -->`` follows the table. The sentences are the strings below the fields. With
-``--check`` nothing is written, and a page that is not what the code says is an error.
+``<!-- generated: app.settings.Limits -->`` in a page starts the table of a dataclass, ``generated: models`` that of the
+model catalogue, and ``<!-- end -->`` ends it. Descriptions are the strings below the fields. ``--check`` writes nothing
+and fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -28,46 +28,48 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 MOST_LANGUAGES = 6
-"""Languages of a model that are named one by one."""
+"""Maximum number of a model's languages to list by name."""
 WORDS: Mapping[object, str] = {str: "text", int: "integer", float: "number", bool: "true, false", Mapping: "mapping"}
 
 
 def pages() -> list[Path]:
-    """The pages that have tables of the code's."""
+    """Return the pages that contain generated tables."""
     command = ["git", "grep", "--untracked", "-l", "<!-- generated: ", "--", "*.md"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     return [ROOT / name for name in names]
 
 
 def written(text: str) -> str:
-    """A page with its tables as the code has them now."""
+    """Return a page's text with current tables."""
     return BLOCK.sub(lambda block: f"{block[1]}\n{table(block[2])}\n{block[4]}", text)
 
 
 def table(name: str) -> str:
-    """The table of a dataclass, or of the catalogue."""
+    """Return the table of a dataclass, or of the model catalogue."""
     if name == "models":
         return _lines("Name", "Part", "Stage", "Licence", "Size", "Languages", "Repository", rows=_models())
     return _lines("Key", "Type", "Default", "Meaning", rows=keys(kind_of(name)))
 
 
 def kind_of(name: str) -> type[Any]:
-    """The dataclass of that path."""
+    """Import a dataclass by its dotted path."""
     module, _, name = name.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
 def keys(kind: type[Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Each key of a dataclass: its name, type, default and sentence. Raises LookupError where there is no sentence."""
+    """Yield each key of a dataclass: name, type, default, description. Raises LookupError if a description is
+    missing.
+    """
     hints, sentences = get_type_hints(kind), _sentences(kind)
     for one in fields(kind):
         if one.name not in sentences:
-            raise LookupError(f"{kind.__qualname__}.{one.name} has no sentence: write one below it")
+            raise LookupError(f"{kind.__qualname__}.{one.name} has no description. Write a docstring below the field.")
         yield f"`{one.name.rstrip('_')}`", _type(hints[one.name]), _default(one), sentences[one.name]
 
 
 def _sentences(kind: type[Any]) -> dict[str, str]:
-    """The strings below the fields, those of the bases included, each in one line."""
+    """Return the docstrings of the fields, including those of base classes, each on one line."""
     found: dict[str, str] = {}
     for one in reversed([base for base in kind.__mro__ if is_dataclass(base)]):
         tree = ast.parse(textwrap.dedent(inspect.getsource(one)))
@@ -131,7 +133,9 @@ def _lines(*names: str, rows: Iterator[tuple[str, ...]]) -> str:
 def main(arguments: list[str]) -> int:
     stale = {page: new for page in pages() if (new := written(page.read_text(encoding="utf-8"))) != page.read_text()}
     for page, text in stale.items():
-        print(f"{page.relative_to(ROOT)} {'is not what the code says' if arguments else 'is written anew'}")
+        print(
+            f"{page.relative_to(ROOT)} {'is out of date; run python scripts/reference.py' if arguments else 'updated'}"
+        )
         if not arguments:
             page.write_text(text, encoding="utf-8")
     return int(bool(arguments and stale))

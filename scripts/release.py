@@ -1,15 +1,15 @@
-"""Make what a release is: packages, what is in them, and under which licences. Needs a network.
+"""Build a release: packages, a bill of materials, and licences. Needs a network.
 
     python -m scripts.release [--tag vVERSION] [--folder out/release]
 
 parley_voice-VERSION.*        the source distribution and the wheel, which is pure Python
-sbom.json                     CycloneDX: every package that an installation brings, with the extras that bring it where
-                              the package alone does not, and the weights in the wheel
-LICENCES.md                   the same, and the models of `parley pull`; a package whose licence is not permissive fails
-                              the command
-SHA256SUMS                    of all of these
+sbom.json                     CycloneDX: every package of an installation, with the extras that bring it if the
+                              package alone does not, and the weights in the wheel
+LICENCES.md                   their licences, and those of the `parley pull` models; a package whose licence is not
+                              permissive fails the command
+SHA256SUMS                    checksums of all of these
 
-A tag must name the version of pyproject.toml, and CHANGELOG.md must have a heading for it.
+A tag must match the version of pyproject.toml, and CHANGELOG.md must have a heading for it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from engine.deployment.installation import DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = ("demo", "device", "hf", "local", "mcp", "moonshine", "noise", "phonon", "pocket", "ray", "whisper")
-"""What users choose from; the other extras are for those who change Parley, or part of these."""
+"""Extras for users; the other ones are for developers, or contained in these."""
 
 TOOLS = ("build==1.6.*", "twine==7.*", "cyclonedx-bom==7.*", "pip-licenses==5.5.*")
 WEIGHTS = ROOT / "engine" / "weights"
 OURS = {"onnx": "Apache-2.0", "weights": "Apache-2.0", "fsg": "Apache-2.0", "dict": "BSD-2-Clause"}
-"""The licence of the weights by their kind; the dictionaries are from CMU's. NOTICE has the whole story."""
+"""Licences of the weights by file type; the dictionaries derive from CMU's. See NOTICE."""
 PERMISSIVE = re.compile(
     r"MIT|BSD|BSL-1\.0|Apache|ISC|PSF|Python Software Foundation|0BSD|Zlib|CC0|Unlicense|HPND", re.IGNORECASE
 )
@@ -52,7 +52,7 @@ NAMED = {
     "pocket-tts": "its metadata names no licence; the LICENSE file in its wheel is MIT's",
     "sherpa_onnx": "its metadata says in a sentence what is Apache-2.0",
 }
-"""Packages whose metadata names another licence, or none by its name, and why that is fine."""
+"""Packages whose metadata has no or another licence name, and why they are acceptable."""
 BUNDLED = (
     "Some wheels carry libraries: av FFmpeg (LGPL-3.0-or-later) and beside it x264 and x265 (GPL-2.0-or-later; Parley "
     "calls neither), soundfile libsndfile (LGPL-2.1).",
@@ -61,12 +61,12 @@ BUNDLED = (
 
 
 class ReleaseError(Exception):
-    """One sentence that says what is wrong."""
+    """A reason why the release cannot be built, as one sentence."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tag", help="the tag that is to be released")
+    parser.add_argument("--tag", help="the tag to release")
     parser.add_argument("--folder", type=Path, default=ROOT / "out" / "release")
     args = parser.parse_args()
     try:
@@ -85,7 +85,7 @@ def version() -> str:
 
 
 def check(tag: str | None, version: str, changelog: str) -> None:
-    """Raises ReleaseError where the tag, the version and the changelog do not belong together."""
+    """Check that the tag, the version and the changelog match. Raises ReleaseError."""
     if tag is not None and tag != f"v{version}":
         raise ReleaseError(f"the tag {tag} is not v{version}, the version of pyproject.toml")
     heading = re.search(rf"^## {re.escape(version)}(.*)$", changelog, re.MULTILINE)
@@ -96,7 +96,7 @@ def check(tag: str | None, version: str, changelog: str) -> None:
 
 
 def make(folder: Path) -> list[Path]:
-    """Return the files of a release, made anew."""
+    """Build the files of a release in an empty folder, and return them."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     tools = environment(folder.parent / "release-tools", TOOLS)
@@ -134,23 +134,23 @@ def make(folder: Path) -> list[Path]:
 
 
 def environment(folder: Path, packages: Sequence[str]) -> Path:
-    """Return the programs of a new environment with these packages."""
+    """Create a virtual environment with these packages, and return its folder of programs."""
     venv.create(folder, clear=True, with_pip=True)
     run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
     return folder / "bin"
 
 
 def run(*command: object) -> str:
-    """Return what a command printed. Raises ReleaseError with its last line where it fails."""
+    """Run a command and return its output. Raises ReleaseError with its last line if it fails."""
     done = subprocess.run([str(one) for one in command], capture_output=True, text=True, cwd=ROOT, check=False)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise ReleaseError(f"{Path(str(command[0])).name} failed: {said[-1] if said else 'it said nothing'}")
+        raise ReleaseError(f"{Path(str(command[0])).name} failed: {said[-1] if said else 'it printed nothing'}")
     return done.stdout
 
 
 def brought_by_extras(python: Path) -> dict[str, str]:
-    """The packages that come with no plain installation, by their canonical names, and the extras that bring them."""
+    """Return the packages that only extras install, by canonical name, with the names of these extras."""
     code = "import json, sys; from scripts.pin import closure; names = sys.argv[1:]; "
     code += "print(json.dumps([[*closure(())], {name: [*closure((name,))] for name in names}]))"
     plain, found = json.loads(run(python, "-c", code, *EXTRAS))
@@ -159,7 +159,7 @@ def brought_by_extras(python: Path) -> dict[str, str]:
 
 
 def with_extras(sbom: dict[str, Any], extras: Mapping[str, str]) -> dict[str, Any]:
-    """Return the list with the extras beside the packages that only they bring."""
+    """Return the bill of materials with the extras as a property of the packages that only they install."""
 
     def told(part: dict[str, Any]) -> dict[str, Any]:
         names = extras.get(canonicalize_name(part["name"]))
@@ -174,7 +174,7 @@ def weights() -> list[Path]:
 
 
 def with_weights(sbom: dict[str, Any]) -> dict[str, Any]:
-    """Return the list with the weights that the wheel carries."""
+    """Return the bill of materials with the weights in the wheel."""
     ours: list[dict[str, Any]] = [
         {
             "type": "machine-learning-model",
@@ -189,7 +189,7 @@ def with_weights(sbom: dict[str, Any]) -> dict[str, Any]:
 
 
 def not_permissive(packages: Iterable[dict[str, str]]) -> list[str]:
-    """Return the packages of which a part has a licence that is none of those that go with anything."""
+    """Return the packages with a licence that is not permissive."""
     return [
         f"{one['Name']} ({one['License']})"
         for one in packages

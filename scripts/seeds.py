@@ -1,13 +1,13 @@
-"""The statements about five seed systems that the tests prove, as a table; fails where one has no test.
+"""List the statements about five seed systems and the tests that prove them; fails if a statement has no test.
 
     python -m scripts.seeds [--markdown | --check] [A0 A4 ...]
     python -m scripts.seeds --mutate [--times 3] [--minutes 9] [--resume FILE] [A0 A4.3 ...]
 
-The statements are `tests/seeds/statements.txt`; a test proves some by ``@pytest.mark.seed("A4.3", ...)``. Tests are
-read, not run: it takes a second. Where a statement cannot arise in this design, the test that shows so carries it.
+The statements are in `tests/seeds/statements.txt`; a test proves some with ``@pytest.mark.seed("A4.3", ...)``. Tests
+are parsed, not run, which takes a second. If a situation cannot occur in this design, the test that shows it is marked.
 
-``--mutate`` proves the proofs: each mutant of `tests/seeds/mutants.toml` deletes a behaviour in a copy of the tree, and
-a test of its statement must go red. After ``--minutes`` it stops, and goes on with the same ``--resume FILE``.
+``--mutate`` checks the tests: each mutant of `tests/seeds/mutants.toml` deletes a behaviour in a copy of the
+repository, and a test of its statement must fail. It stops after ``--minutes``; the same ``--resume FILE`` continues.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ STATEMENTS = ROOT / "tests" / "seeds" / "statements.txt"
 
 
 def statements(path: Path = STATEMENTS) -> dict[str, str]:
-    """Each statement's number and its words."""
+    """Return the statements by number."""
     lines = [line for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
     return {number: words.strip() for number, _, words in (line.partition(" ") for line in lines)}
 
 
 def proofs(mark: str = "seed", tests: Path = ROOT / "tests") -> dict[str, list[str]]:
-    """The tests that carry ``mark``, by the statements that they name, as ``path::name``."""
+    """Return the tests with the mark, as ``path::name``, by the statements that they name."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted(tests.rglob("test_*.py")):
         for name, numbers in marked(ast.parse(path.read_text()), mark):
@@ -42,7 +42,7 @@ def proofs(mark: str = "seed", tests: Path = ROOT / "tests") -> dict[str, list[s
 
 
 def marked(tree: ast.AST, mark: str = "seed") -> Iterator[tuple[str, list[str]]]:
-    """The tests of a module that carry the mark, and the statements that each names."""
+    """Yield the tests of a module that have the mark, with the statements that each names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for one in node.decorator_list:
@@ -57,13 +57,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def mutate(arguments: Sequence[str]) -> int:
-    """Run the mutants of all statements, or of those that are named, and expect red."""
+    """Run the mutants of all or the named statements, each of which must fail a test."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("statements", nargs="*", help="only these, like A4 or A4.3")
+    parser.add_argument("statements", nargs="*", help="only these, such as A4 or A4.3")
     parser.add_argument("--mutate", action="store_true")
     parser.add_argument("--times", type=int, default=1, help="how often each must be red")
-    parser.add_argument("--minutes", type=float, default=9.0, help="stop after so many, and go on with --resume")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="keep the outcomes there; a new file after changes")
+    parser.add_argument("--minutes", type=float, default=9.0, help="time limit; continue with --resume")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="file that keeps the outcomes; use a new one after changes"
+    )
     options = parser.parse_args(arguments)
     asked = set(options.statements)
     chosen = [
@@ -75,11 +77,11 @@ def mutate(arguments: Sequence[str]) -> int:
 
 
 def table(arguments: Sequence[str], description: str | None, source: Path, mark: str) -> int:
-    """Print which tests carry ``mark`` for which statements of a file; 1 where one has none."""
+    """Print the tests with ``mark`` for each statement of a file. Returns 1 if a statement has none."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("systems", nargs="*", help="only these, like A4")
+    parser.add_argument("systems", nargs="*", help="only these, such as A4")
     parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("--check", action="store_true", help="say only what is missing")
+    parser.add_argument("--check", action="store_true", help="print only what is missing")
     options = parser.parse_args(arguments)
     known, found = statements(source), proofs(mark)
     asked = [number for number in known if not options.systems or number.partition(".")[0] in options.systems]

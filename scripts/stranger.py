@@ -1,15 +1,16 @@
-"""A stranger's path to the first spoken answer, timed, with what it downloads.
+"""Time a new user's path to the first spoken answer, and measure its downloads.
 
     python -m scripts.stranger [WAY ...]
 
 clone      `git clone`, `make serve`, and a spoken question
-wheel      a Debian root with Python and nothing else, the wheel by pip, and a spoken question (root; mmdebstrap)
-laptop     a clone with the extra `local`: llama.cpp's server with the tests' tiny model, Parley with it as its thinker
-container  the image by buildah on that Debian, podman, and a spoken question (root; what `make containers` needs)
+wheel      a Debian root with only Python, the wheel from pip, and a spoken question (root; mmdebstrap)
+laptop     a clone with the extra `local`: llama.cpp's server with the tests' tiny model as the language model
+container  the image built with buildah on that Debian, podman, and a spoken question (root; needs what
+           `make containers` needs)
 
-Nothing is taken from pip's cache. Megabytes are the sizes of what was fetched: Debian's packages, and pip's, from a
-network, with its speed, or from a folder of this machine that pip's configuration names. Each way ends with its minutes
-and its megabytes in all. Without names it walks the first three.
+pip's cache is not used. Sizes are those of the downloaded Debian and pip packages, from a network (with its speed) or
+from a local folder that pip's configuration names. Each way ends with its total time and download size. Without
+arguments, the first three run.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ ENV = ("PATH=/usr/bin:/bin", "HOME=/root", "PIP_NO_CACHE_DIR=1")
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a step has fetched, in words and in all."""
+    """Downloads of a step, as text and in MB."""
 
     said: str
     mb: float
@@ -59,11 +60,11 @@ class Fetched:
 
 
 Step = tuple[str, float, str | Fetched]
-"""A name, its seconds, and a remark."""
+"""Name, seconds, and a remark or its downloads."""
 
 
 def main(names: list[str]) -> int:
-    """Walk each way that was named, or all, and print its steps."""
+    """Run the named ways, or the first three, and print their steps."""
     for name in names or list(WAYS)[:3]:
         in_all_s = in_all_mb = 0.0
         print(f"{name}:", flush=True)
@@ -124,7 +125,7 @@ def in_debian(folder: Path) -> Iterator[Step]:
 
 def laptop(folder: Path) -> Iterator[Step]:
     place, log, port = folder / "parley", folder / "pip.log", free_port()
-    model = tiny_llm.model_file()  # in the place of a model that one downloads
+    model = tiny_llm.model_file()  # stands in for a downloaded model
     yield timed("git clone", lambda: cloned(place))
     install = ["sh", "scripts/setup.sh", ".venv", "local"]
 
@@ -144,7 +145,7 @@ def laptop(folder: Path) -> Iterator[Step]:
 
 
 def container(folder: Path) -> Iterator[Step]:
-    """In the folder of `make containers`, which is emptied first."""
+    """Use the folder of `make containers`, which is emptied first."""
     trial = [sys.executable, "-m", "scripts.containers"]
     call([*trial, "--clean"], 300)
     FOLDER.mkdir(parents=True)
@@ -180,7 +181,7 @@ def timed(what: str, work: Callable[[], str | Fetched]) -> Step:
 
 
 def cloned(place: Path) -> Fetched:
-    """Clone this repository as a stranger's git does: over git's own protocol, one commit deep or not is theirs."""
+    """Clone this repository with git's file protocol, one commit deep."""
     call(["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(place)], 300)
     mb = sum(file.stat().st_size for file in (place / ".git").rglob("*.pack")) / 1e6
     return Fetched(f"{mb:.0f} MB", mb)
@@ -192,12 +193,12 @@ def of_debian(log: Path) -> Fetched:
 
 
 def fresh(log: Path) -> dict[str, str]:
-    """An environment in which pip keeps a log and takes nothing from its cache."""
+    """Return an environment in which pip writes a log and does not use its cache."""
     return {**os.environ, "PIP_LOG": str(log), "PIP_NO_CACHE_DIR": "1"}
 
 
 def fetched(log: Path, root: Path = Path("/")) -> Fetched:
-    """The packages of pip's log, in MB: those of its network, and those that lay in folders."""
+    """Return the packages in pip's log in MB: from the network, and from folders."""
     lines = [(datetime.fromisoformat(at), text) for at, text in LINE.findall(log.read_text(errors="replace"))]
     network = folders = seconds = 0.0
     for (at, text), (then, _) in pairwise(lines):
@@ -222,7 +223,7 @@ def free_port() -> int:
 
 @contextmanager
 def mounted(root: Path, files: Sequence[tuple[str, str]]) -> Generator[None]:
-    """/dev, /proc, and files of this machine, within a root while the block lasts."""
+    """Bind-mount /dev, /proc and files of this machine into a root for the duration of the block."""
     places = [("/dev", "/dev"), ("/proc", "/proc"), *files]
     done: list[Path] = []
     try:
@@ -242,7 +243,7 @@ def mounted(root: Path, files: Sequence[tuple[str, str]]) -> Generator[None]:
 
 
 def answered(port: int) -> Step:
-    """A spoken question, and its spoken answer."""
+    """Ask a spoken question and wait for the spoken answer."""
     return timed("a spoken question and its answer", lambda: asyncio.run(asked(f"http://127.0.0.1:{port}")))
 
 

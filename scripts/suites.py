@@ -1,11 +1,10 @@
-"""Run the tests, and say what ran: a table of suites, the slowest tests, what was skipped, and what tools are missing.
+"""Run test suites and print a summary: results per suite, slowest tests, skipped tests, and missing tools.
 
-Without arguments it is `make test`: what a laptop runs within minutes, in parallel. `make slow` has the rest of what
-every commit must pass, in parallel, too. `make timings` (bench) has what measures time, alone. With the names of heavy
-suites (chaos, soak, gpu, kernels, conformance, media, ray, attacks, transitions, real, bench) it runs those; words
-after ``--`` choose the tests whose names have one of them. Where there is npm, the page's packages are fetched first,
-once.
-``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure. Knows no test.
+Without arguments it runs `make test`: the tests that take minutes on a laptop, in parallel. ``slow`` (`make slow`) runs
+the other tests that every commit must pass, in parallel. ``bench`` (`make timings`) runs tests that measure time, one
+at a time. Names of heavy suites (chaos, soak, gpu, kernels, conformance, media, ray, attacks, transitions, real, bench)
+run these. Words after ``--`` select tests by name. If npm is installed, the web page's packages are fetched once.
+``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure.
 
     python -m scripts.suites [SUITE ...] [-- WORD ...]
 """
@@ -39,12 +38,12 @@ SLOW_PATHS = (
     "tests/app/transports/test_pace_over_the_wire.py", "tests/app/transports/webrtc/test_resume.py", "tests/training/",
     "tests/examples/",
 )  # fmt: skip
-"""Beginnings of the paths of slow tests: models against their references, real processes, the page in a browser,
-training. `make slow` runs them, and tests with the mark `slow`; `make test` does not even import these files."""
+"""Path prefixes of slow tests: comparisons with reference models, real processes, the page in a browser, training.
+`make slow` runs them and tests with the mark `slow`. `make test` does not import these files."""
 HEAVY = ("chaos", "soak", "gpu", "kernels", "conformance", "media", "ray", "attacks", "transitions", "real", "bench")
 TARGETS = {"bench": "timings"}  # `make bench` measures a deployment
-TOOLS = ("chromium", "node", "haproxy", "nginx", "faketime", "namespaces", "triton")  # whose absence is told
-WORKERS = "2"  # on two cores: three and four are no sooner done, and a browser's call has too little of them
+TOOLS = ("chromium", "node", "haproxy", "nginx", "faketime", "namespaces", "triton")  # reported if missing
+WORKERS = "2"  # on two cores, 3 or 4 workers are not faster, and browser tests get too little CPU
 SLOWEST = 20  # tests that are listed
 NPM = ("npm", "ci", "--no-audit", "--no-fund", "--loglevel", "error", "--fetch-retries", "1")
 NO_TESTS = 5  # pytest's exit code when nothing was selected
@@ -53,14 +52,14 @@ OUTCOMES = ("passed", "failed", "error", "skipped")
 
 @dataclass(slots=True)
 class Suite:
-    """The tests of one folder (or of one file at the top), over all runs."""
+    """Results of one test folder (or one file at the top level), over all runs."""
 
     outcomes: Counter[str] = field(default_factory=Counter[str])
     seconds: float = 0.0
 
 
 def main(arguments: list[str]) -> int:
-    """Run what was asked for; the exit code."""
+    """Run the requested suites and return the exit code."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     names, chosen = arguments[:end], arguments[end + 1 :]
     if unknown := set(names) - {SLOW, *HEAVY}:
@@ -86,7 +85,7 @@ def main(arguments: list[str]) -> int:
 
 
 def fetch_page_packages() -> None:
-    """Put what the page's tests need into web/node_modules, unless it is there; without npm or a network say so."""
+    """Install the web page's test packages into web/node_modules if needed; print a message if npm fails."""
     lock = tools.WEB / "package-lock.json"
     if tools.INSTALLED.is_file() and tools.INSTALLED.stat().st_mtime >= lock.stat().st_mtime:
         return
@@ -97,12 +96,12 @@ def fetch_page_packages() -> None:
     if fetched.returncode == 0:
         tools.INSTALLED.touch()
     else:
-        why = next((line for line in fetched.stderr.splitlines() if line.strip()), "it does not say why")
-        print(f"npm could not fetch the page's packages, and tests that need them are skipped: {why}", flush=True)
+        why = next((line for line in fetched.stderr.splitlines() if line.strip()), "no error message")
+        print(f"npm could not install the page's packages ({why}). Tests that need them are skipped.", flush=True)
 
 
 def runs(names: list[str], chosen: list[str]) -> Iterator[list[str]]:
-    """pytest's arguments for each run."""
+    """Yield pytest's arguments for each run."""
     only = ["-k", " or ".join(chosen)] if chosen else []
     together = ["-n", WORKERS, "--dist", "worksteal", *only]
     others = " or ".join(HEAVY)
@@ -117,7 +116,7 @@ def runs(names: list[str], chosen: list[str]) -> Iterator[list[str]]:
 
 
 def files(marks: list[str], paths: tuple[str, ...] = ()) -> list[str]:
-    """The test files that use one of the marks or begin with one of the paths. The others need not be imported."""
+    """Return the test files that use one of the marks or start with one of the paths, to avoid importing the others."""
     every = sorted((ROOT / "tests").rglob("test_*.py"))
     named = [(str(path.relative_to(ROOT)), path) for path in every]
     return [name for name, path in named if name.startswith(paths) or uses(path, marks)]
@@ -134,13 +133,14 @@ def run_pytest(report: Path, arguments: list[str]) -> int:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of the tests. It keeps what is compiled, whatever the shell says: each of the hundreds of
-    Pythons would do it anew."""
+    """Return the tests' environment without PYTHONDONTWRITEBYTECODE, so that hundreds of Python processes share
+    compiled files.
+    """
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def read(reports: list[Path]) -> tuple[dict[str, Suite], Counter[str]]:
-    """Read pytest's reports: the suites by name, and how often each reason for a skip was given."""
+    """Read pytest's reports: results per suite, and the number of skips per reason."""
     suites: defaultdict[str, Suite] = defaultdict(Suite)
     skipped: Counter[str] = Counter()
     for report in reports:
@@ -156,27 +156,29 @@ def read(reports: list[Path]) -> tuple[dict[str, Suite], Counter[str]]:
 
 
 def suite_of(classname: str) -> str:
-    """``tests.app.realtime.test_events`` belongs to tests/app, ``tests.test_repo`` to tests."""
+    """Return the suite of a test class: ``tests.app.realtime.test_events`` is in tests/app, ``tests.test_repo`` in
+    tests.
+    """
     parts = classname.split(".")
     return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
 
 
 def slow(reports: list[Path]) -> list[tuple[float, str]]:
-    """The tests that took the longest, with their seconds."""
+    """Return the slowest tests with their seconds."""
     cases = (case for report in reports for case in ElementTree.parse(report).iter("testcase"))
     timed = ((float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}") for case in cases)
     return heapq.nlargest(SLOWEST, timed)
 
 
 def missing_tools() -> dict[str, str]:
-    """The tools that some tests want and this machine lacks, each with what is missing of it."""
+    """Return the missing tools, each with an explanation."""
     return {tool: why for tool in TOOLS if (why := tools.missing(tool))}
 
 
 def show(
     suites: dict[str, Suite], slowest: list[tuple[float, str]], skipped: Counter[str], missing: dict[str, str]
 ) -> None:
-    """The table, the slowest tests, the reasons for skips, the missing tools."""
+    """Print the table, the slowest tests, the skip reasons and the missing tools."""
     table = Table("suite", *OUTCOMES, "seconds", title="suites")
     for name, suite in suites.items():
         counts = (str(suite.outcomes[outcome] or "") for outcome in OUTCOMES)
@@ -192,7 +194,7 @@ def show(
 
 
 def closing_line(suites: dict[str, Suite], seconds: float) -> str:
-    """pytest's own last line, over all runs."""
+    """Return a summary line like pytest's own, over all runs."""
     total: Counter[str] = Counter()
     for suite in suites.values():
         total += suite.outcomes

@@ -1,12 +1,11 @@
-"""Run the engine's and the workers' tests among other versions than those that Parley is developed with.
+"""Run the engine's tests with other versions of Python and packages.
 
     python -m scripts.versions PYTHON [NAME==VERSION ...] [-- PYTEST-ARGUMENT ...]
 
-For ``3.12 torch==2.11.0 transformers==5.17.0`` it makes an environment of Python 3.12 in ``build/versions``, once. The
-packages that are named have these versions, whatever ``pyproject.toml`` says of them; all others have those of
-``constraints.txt``, unless what is named needs another one. There it runs the tests of
-``tests/engine`` that `make test` runs, or whatever stands behind ``--``. Needs a network for the first run. Knows no
-test.
+For ``3.12 torch==2.11.0 transformers==5.17.0`` it creates an environment with Python 3.12 in ``build/versions`` once.
+The named packages get these versions, regardless of ``pyproject.toml``. All others get those of ``constraints.txt``,
+unless a named package needs another version. Then it runs the tests of ``tests/engine`` that `make test` runs, or the
+ones after ``--``. The first run needs a network.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ TESTS = ("tests/engine",)
 
 
 def main(arguments: list[str]) -> int:
-    """Make the environment where it is not there, and run the tests in it; pytest's exit code."""
+    """Create the environment if needed, run the tests in it, and return pytest's exit code."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     (name, *pins), chosen = arguments[:end] or [""], arguments[end + 1 :]
     if not re.fullmatch(r"\d+\.\d+", name) or not all(map(_is_pin, pins)):
-        print("Name a Python and versions, like this: 3.12 torch==2.11.0 transformers==5.17.0", file=sys.stderr)
+        print("Usage: python -m scripts.versions 3.12 torch==2.11.0 transformers==5.17.0", file=sys.stderr)
         return 2
     python = wheel.find(f"python{name}")
     if python is None:
-        print(f"Python {name} is not here, on the PATH or in pyenv. Install it, and try again.", file=sys.stderr)
+        print(f"Python {name} is not on the PATH or in pyenv. Install it and try again.", file=sys.stderr)
         return 1
     folder = MADE / "-".join([name, *(pin.replace("==", "-") for pin in sorted(pins))])
     if not (folder / "made").exists():
         try:
             make(python, folder, pins)
         except subprocess.CalledProcessError as error:
-            print(f"The environment could not be made; pip's message above says why ({error}).", file=sys.stderr)
+            print(f"The environment could not be created; see pip's message above ({error}).", file=sys.stderr)
             return 1
     (ours, *_) = suites.runs([], [])
     command = [str(folder / "bin" / "python"), "-m", "pytest", "-q", *ours, *(chosen or TESTS)]
@@ -59,21 +58,25 @@ def _is_pin(text: str) -> bool:
 
 
 def make(python: str, folder: Path, pins: list[str]) -> None:
-    """Make an environment that has these versions and what they need, and everything else as it is pinned, where they
-    allow it. Raises CalledProcessError."""
+    """Create an environment with these versions and their dependencies, and pinned versions of everything else.
+
+    Raises CalledProcessError.
+    """
     subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     subprocess.run([*pip, *pins], check=True)
     rest = folder / "rest.txt"
     rest.write_text("\n".join(fitting(folder, pins)))
-    subprocess.run([*pip, "--no-deps", "-r", str(rest)], check=True)  # all that each of them needs is among them
+    subprocess.run([*pip, "--no-deps", "-r", str(rest)], check=True)  # the list includes all dependencies
     subprocess.run([*pip, "--no-deps", "--editable", str(ROOT)], check=True)
     (folder / "made").touch()
 
 
 def fitting(folder: Path, pins: list[str]) -> Iterator[str]:
-    """The lines of ``constraints.txt`` but those of packages that keep another version: one that is named, or one that
-    something needs that keeps its own."""
+    """Yield the lines of ``constraints.txt`` except for packages that must keep another version.
+
+    These are the named packages, and packages that a kept one requires in another version.
+    """
     found = metadata.distributions(path=[str(site) for site in folder.glob("lib/python*/site-packages")])
     there = {str(canonicalize_name(one.name)): one for one in found}
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
@@ -85,7 +88,7 @@ def fitting(folder: Path, pins: list[str]) -> Iterator[str]:
 
 
 def _fits(line: str, kept: set[str], there: Mapping[str, metadata.Distribution]) -> bool:
-    """Whether those that keep their versions allow this one of a package."""
+    """Return whether the kept packages allow the version in this line."""
     needs = (need for name in kept & there.keys() for need in there[name].requires or () if "extra ==" not in need)
     bounds = [one.specifier for one in map(Requirement, needs) if canonicalize_name(one.name) == _name(line)]
     return all(pin.version in bound for bound in bounds for pin in Requirement(line).specifier)

@@ -56,23 +56,25 @@ for file in root.rglob("*.py"):
 
 
 def main(names: list[str]) -> int:
-    """Try the named interpreters, or all that are here; 1 if one of them fails."""
+    """Try the named or all installed interpreters. Returns 1 if one fails."""
     console, failed = Console(highlight=False), 0
     for name in names or [f"python{version}" for version in SUPPORTED]:
         python = find(name)
         if python is None:
-            console.print(f"{name}: not here")
+            console.print(f"{name}: not installed")
             continue
         begun_s = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             why = tried(python, Path(folder))
         failed += why is not None
-        console.print(f"{name}: {why or 'speaks, and serves'} ({time.monotonic() - begun_s:.0f} s)", markup=False)
+        console.print(f"{name}: {why or 'works'} ({time.monotonic() - begun_s:.0f} s)", markup=False)
     return int(failed > 0)
 
 
 def find(name: str) -> str | None:
-    """An interpreter by its name or path; pyenv's own are found behind shims that refuse to run."""
+    """Return an interpreter by name or path; pyenv's versions are looked up directly, because its shims may refuse to
+    run.
+    """
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = [shutil.which(name), *(str(path) for path in sorted(pyenv.glob(f"*/bin/{name}"), reverse=True))]
     return next((one for one in found if one and _works(one)), None)
@@ -83,7 +85,7 @@ def _works(python: str) -> bool:
 
 
 def tried(python: str, folder: Path) -> str | None:
-    """Build the wheel for one interpreter, install it there, and run it; why it does not work, or None."""
+    """Build, install and run the wheel with one interpreter. Returns the error, or None if it works."""
     fresh = folder / "fresh"
     pip = [str(fresh / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
     try:
@@ -133,7 +135,7 @@ def run(environment: Path, folder: Path) -> None:
 def serving(
     command: Sequence[str], folder: Path, patience_s: float, env: dict[str, str] | None = None
 ) -> Generator[str]:
-    """Run a server; enter the block with its address once it is ready.
+    """Run a server, and yield its address once it is ready.
 
     Raises CalledProcessError or TimeoutExpired.
     """

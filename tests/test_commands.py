@@ -206,22 +206,9 @@ def bring(line: str, reader: Reader) -> None:
     if "laptop" in line:
         for name, make in (("zipformer-en", ears), ("kokoro-en", kokoro), ("qwen3-1.7b", qwen)):
             pulled(reader, name, make)
-    if found := re.search(r"--smart-turn (\S+)", line):
-        smart_turn(reader.folder / found[1])
     if "--voice pocket" in line:  # the package knows no model so small by its name
         form = tiny(reader, "pocket") / "languages" / "english" / "english.yaml"
         shutil.copy(form, models(reader) / "pocket" / "languages" / "english")
-
-
-def smart_turn(file: Path) -> None:
-    """A judge of turns that finds an end the likelier, the louder it was."""
-    helper = pytest.importorskip("onnx").helper
-    mean = helper.make_node("ReduceMean", ["input_features"], ["mean"], keepdims=0)
-    nodes = [mean, helper.make_node("Sigmoid", ["mean"], ["sure"])]
-    heard = helper.make_tensor_value_info("input_features", 1, (1, 80, 800))
-    graph = helper.make_graph(nodes, "judge", [heard], [helper.make_tensor_value_info("sure", 1, ())])
-    opsets = [helper.make_opsetid("", 18)]
-    file.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString())
 
 
 def beside_models(line: str, reader: Reader) -> str:
@@ -288,7 +275,7 @@ SAYS = {
     r"benchmarks\.serve .*--url": r"voice +│(.|\n)*│ slt (.|\n)*answers: another's +│ 0 ",
     r"benchmarks\.ablation": r"saved by prefixes(.|\n)*of collections",
     r"benchmarks\.overhead": r"hand-over across processes, p50 +[\d.]+",
-    r"benchmarks\.turns": r"Smart Turn alone, believed \| \d+ ms / \d+ ms \|",
+    r"benchmarks\.turns": r"voice alone \| \d+ ms / \d+ ms \|",
     r"make_turns|tiny_qwen3_omni": r"",
 }
 """What a line that measures has said by its end."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,18 @@ pytest.importorskip("mkdocs", reason="mkdocs-material is not installed (`make do
 from scripts import documentation
 
 ROOT = documentation.ROOT
+SEARCH = Path(__file__).with_name("site_search.mjs")
+FIRST_RESULTS = {
+    "ollama": "configs/index.html",
+    "change voice": "docs/voices.html",
+    "phone": "app/TELEPHONES.html",
+    "barge-in": "docs/conversation.html",
+    "embed": "web/LIBRARY.html",
+    "microphone blocked": "docs/troubleshooting.html",
+    "memory": "docs/conversation.html",
+    "language": "docs/languages.html",
+}
+"""The page that a user looks for with each query."""
 ELSEWHERE = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=["']?(?:https?:)?//[^>]*>""")
 
 
@@ -60,13 +74,51 @@ def build(configuration: Path, folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def test_every_page_of_the_repository_is_there(site: Path) -> None:
-    expected = {re.sub(r"README\.md$", "index.md", page).removesuffix("md") + "html" for page in documentation.pages()}
+    expected = {"index.html", *pages()}
     assert len(expected) > 25
     assert not [name for name in expected if not (site / name).is_file()]
 
 
-def test_a_picture_that_a_page_shows_goes_along(site: Path) -> None:
-    assert (site / "docs" / "conversation.webp").is_file()
+def pages() -> set[str]:
+    """Return the site's files of all pages but the home page."""
+    names = set(documentation.pages()) - {documentation.README, documentation.HOME}
+    return {re.sub(r"README\.md$", "index.md", name).removesuffix("md") + "html" for name in names}
+
+
+def test_the_quickstart_is_the_home_page(site: Path) -> None:
+    assert '<h1 id="quickstart">' in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_navigation_names_each_page_by_its_heading(site: Path) -> None:
+    home = (site / "index.html").read_text(encoding="utf-8")
+    links = dict(
+        re.findall(r'<a href="([\w/.]+\.html)" class="md-nav__link">\s*<span class="md-ellipsis">\s*(.+?)\s*<', home)
+    )
+    assert links.keys() == pages()
+    for link, title in links.items():
+        heading = re.search(r"<h1[^>]*>(.+?)<a class", (site / link).read_text(encoding="utf-8"))
+        assert heading is not None
+        assert heading[1] == title
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_search_finds_the_page_that_a_user_looks_for(site: Path) -> None:
+    found = searched(site, *FIRST_RESULTS)
+    assert {query: pages[0] for query, pages in found.items()} == FIRST_RESULTS
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_search_leaves_out_history_and_training(site: Path) -> None:
+    found = searched(site, "training", "release", "weights", "licence").values()
+    results = {page for pages in found for page in pages}
+    assert "docs/models.html" in results
+    assert not [page for page in results if page.startswith(("CHANGELOG", "MAINTAINING", "engine/training"))]
+
+
+def searched(site: Path, *queries: str) -> dict[str, list[str]]:
+    """Return the pages that the site's own search finds for each query, best first."""
+    command = ["node", str(SEARCH), str(site), *queries]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
 
 
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:

@@ -93,5 +93,5 @@ class Example:
 def test_a_key_without_a_sentence_is_refused(tmp_path: Path) -> None:
     found = reference.keys(Example)
     assert next(found) == ("`width`", "integer", "`3`", "The width, or `None`.")
-    with pytest.raises(LookupError, match=r"Example\.depth has no sentence"):
+    with pytest.raises(LookupError, match=r"Example\.depth has no description"):
         next(found)

@@ -75,6 +75,18 @@ def test_the_pins_name_no_registry_and_the_download_sizes() -> None:
     assert re.search(r"^# Downloads, in MB: base (\d+), local (\d+), dev (\d+)", text, re.MULTILINE)
 
 
+def test_the_help_has_three_groups_and_every_target_and_names_the_downloads() -> None:
+    groups = re.findall(r"^(\w+)\n((?:  .+\n)+)", make("help"), re.MULTILINE)
+    assert [name for name, _ in groups] == ["Use", "Develop", "Maintain"]
+    listed = {target for _, lines in groups for target in re.findall(r"^  ([a-z ]+?)  ", lines, re.MULTILINE)}
+    phony = re.search(r"^\.PHONY: help (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert phony
+    assert set(" ".join(listed).split()) == set(phony[1].split())
+    sizes = dict(re.findall(r"(\w+) (\d+)", (ROOT / "constraints.txt").read_text().splitlines()[1]))
+    for target in ("demo", "docs"):
+        assert re.search(rf"^  {target} .+ {sizes[target]} MB once", make("help"), re.MULTILINE), target
+
+
 def make(*arguments: str) -> str:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
     result = subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True, env=environment, timeout=60)
@@ -343,7 +355,7 @@ class TestSuites:
         suites = script("suites")
         (web / "offline").touch()
         suites.fetch_page_packages()
-        assert "are skipped: npm error network is unreachable" in capsys.readouterr().out
+        assert "(npm error network is unreachable). Tests that need them are skipped." in capsys.readouterr().out
         assert "page's packages" in suites.missing_tools()["node"]
 
     def test_without_npm_nothing_is_fetched(self, web: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

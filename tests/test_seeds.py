@@ -104,7 +104,7 @@ def test_what_the_time_did_not_suffice_for_is_run_the_next_time(
 ) -> None:
     proofs, resume = {"A9.1": [f"{MUTANT.file}::test_sum"]}, tmp_path / "outcomes"
     assert mutants.run([MUTANT], proofs, mutants.Plan(2, 0.0, resume)) == 3
-    assert "1 are left: run again with the same --resume FILE" in capsys.readouterr().out
+    assert "1 are left. Run again with the same --resume FILE" in capsys.readouterr().out
     resume.write_text('{"no sum": ["red"]}')
     assert mutants.run([MUTANT], proofs, mutants.Plan(2, ENOUGH, resume)) == 0
     assert json.loads(resume.read_text()) == {"no sum": ["red", "red"]}

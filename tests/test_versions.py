@@ -63,13 +63,13 @@ def test_what_is_named_is_taken_and_all_else_as_it_is_pinned(commands: list[list
 def test_what_cannot_be_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments in ([], ["torch==2.11.0"], ["3.12", "torch"], ["3.12", "torch>=2"], ["3.12", "=="]):
         assert versions.main(arguments) == 2
-        assert capsys.readouterr().err.startswith("Name a Python and versions, like this: 3.12 torch==")
+        assert capsys.readouterr().err.startswith("Usage: python -m scripts.versions 3.12 torch==")
     assert versions.main(["3.9", *PINS]) == 1
-    assert capsys.readouterr().err.startswith("Python 3.9 is not here, on the PATH or in pyenv. Install it")
+    assert capsys.readouterr().err.startswith("Python 3.9 is not on the PATH or in pyenv. Install it")
 
     def fails(command: list[str], **_: Any) -> None:
         raise subprocess.CalledProcessError(1, command)
 
     monkeypatch.setattr(subprocess, "run", fails)
     assert versions.main(["3.12", *PINS]) == 1
-    assert capsys.readouterr().err.startswith("The environment could not be made; pip's message above says why")
+    assert capsys.readouterr().err.startswith("The environment could not be created; see pip's message above")

@@ -68,7 +68,7 @@ def test_control_the_decoys_raise(environment: Path, tmp_path: Path) -> None:
 
 def test_an_interpreter_that_is_not_here_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert wheel.main(["python1.5"]) == 0
-    assert capsys.readouterr().out == "python1.5: not here\n"
+    assert capsys.readouterr().out == "python1.5: not installed\n"
 
 
 def test_why_it_does_not_work_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

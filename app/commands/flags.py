@@ -12,42 +12,40 @@ from app.commands.finding_thinker import found
 from app.commands.server import Address
 from app.commands.source import Target
 
-Config = Annotated[
-    str | None, typer.Option("--config", "-c", help="The configuration: a YAML file, or a name in configs/.")
-]
+Config = Annotated[str | None, typer.Option("--config", "-c", help="A YAML file, or the name of one in configs/.")]
 Output = Annotated[
     str | None,
     typer.Option(
         "-o",
         "--output",
         metavar="FILE",
-        help="Write the sound to this file (.wav, .mp3, .flac, .ogg, .opus or .aac); "
+        help="Write the audio to this file (.wav, .mp3, .flac, .ogg, .opus or .aac); "
         "- writes raw 16-bit mono samples at 24 kHz to standard output.",
     ),
 ]
 Voice = Annotated[str | None, typer.Option(help="A voice of the model; `parley voices` lists them.")]
-Greedy = Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")]
-Model = Annotated[str | None, typer.Option(help="Another model than the one that the configuration names.")]
+Greedy = Annotated[bool, typer.Option("--greedy", help="Always choose the most likely token.")]
+Model = Annotated[str | None, typer.Option(help="Use this model instead of the configuration's.")]
 Weights = Annotated[str | None, typer.Option(help="A folder of weights, or an id on the Hugging Face hub.")]
 Thinker = Annotated[
     str | None,
     typer.Option(
         metavar="FORM",
-        help="Let another language model think: one that runs already (ollama:MODEL, lmstudio:MODEL, llamacpp[:PORT], "
-        "or openai:MODEL@URL for any server of the kind; auto looks for one on this machine), or one that Parley "
-        "runs itself: a file (gguf:PATH), or a checkpoint's folder by vLLM (vllm:PATH, which needs `make vllm` once).",
+        help="Use this language model: a server (ollama:MODEL, lmstudio:MODEL, llamacpp[:PORT], openai:MODEL@URL; auto "
+        "finds one on this machine), a file (gguf:PATH), a checkpoint's folder in vLLM (vllm:PATH, after `make vllm`), "
+        "or a name from `parley models`.",
     ),
 ]
 ThinkerKey = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="This file holds the API key of --thinker; nobody else may be able to read it."),
+    typer.Option(metavar="FILE", help="File with the API key for --thinker. No other user may read it."),
 ]
 Ears = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|PATH|auto",
-        help="Hear with these ears: a name that `parley models` lists, a model's folder, or STAGE:PATH. With "
-        "--thinker the default is auto: ears that only know nano's requests give way to pulled ones; nano keeps them.",
+        help="Use this speech recognition: a name from `parley models`, a model's folder, or STAGE:PATH. With "
+        "--thinker the default is auto, which uses a pulled model instead of nano's; nano keeps nano's.",
     ),
 ]
 VoicePart = Annotated[
@@ -55,24 +53,24 @@ VoicePart = Annotated[
     typer.Option(
         "--voice",
         metavar="NAME|PATH",
-        help="Speak with this voice: a name that `parley models` lists, a model's folder, or STAGE:PATH.",
+        help="Use this voice: a name from `parley models`, a model's folder, or STAGE:PATH.",
     ),
 ]
 LOCAL = "http://127.0.0.1:8000"
 Served = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help=f"Ask a server that runs already ({LOCAL}); no engine is started here."),
+    typer.Option("--url", metavar="URL", help=f"Use a running server, such as {LOCAL}, instead of starting an engine."),
 ]
 ServedKey = Annotated[
-    str | None, typer.Option("--key-file", metavar="FILE", help="This file holds the API key of the server at --url.")
+    str | None, typer.Option("--key-file", metavar="FILE", help="File with the API key of the server at --url.")
 ]
 Url = Annotated[str, typer.Option(help="The address of the running server.")]
 KeyFile = Annotated[
-    str, typer.Option(metavar="FILE", help="The admin key: the file that the server's `server.admin_key_file` names.")
+    str, typer.Option(metavar="FILE", help="File with the admin key: the server's `server.admin_key_file`.")
 ]
-Seed = Annotated[int, typer.Option(help="The same seed and question give the same answer.")]
-MaxTextTokens = Annotated[int, typer.Option(min=1, help="The longest answer, in tokens of text.")]
-MaxSeconds = Annotated[float, typer.Option(min=0.01, help="The longest answer, in seconds of speech.")]
+Seed = Annotated[int, typer.Option(help="Random seed. The same seed and question give the same answer.")]
+MaxTextTokens = Annotated[int, typer.Option(min=1, help="Maximum length of the answer in text tokens.")]
+MaxSeconds = Annotated[float, typer.Option(min=0.01, help="Maximum length of the answer in seconds of speech.")]
 
 
 def parts(thinker: str | None, key_file: str | None, ears: str | None = None, voice: str | None = None) -> Parts:

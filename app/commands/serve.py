@@ -62,7 +62,7 @@ def repeated(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
 def announcement(
     url: str, settings: Settings, certificate: Certificate | None, addresses: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the start-up lines: the local address, the addresses for other machines, and what a microphone there needs.
+    """Yield the start-up lines: the addresses for this and other machines, and how to allow a microphone there.
 
     ``addresses`` are this machine's.
     """

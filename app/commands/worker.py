@@ -1,7 +1,6 @@
 """`parley worker`: runs processes that host stages for a server elsewhere. Knows no engine.
 
-A process that has lost its server is restarted, and waits for the server to return. A process that was asked to end is
-not.
+A process that has lost its server is restarted and waits for the server to return, unless it was told to end.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ async def engine_messages(
 
 
 def _joined(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Leave out empty answers, and merge assistant messages of tool calls alone into the assistant message before."""
+    """Drop empty assistant messages, and merge those with tool calls only into the assistant message before them."""
     joined = list[Message]()
     for message in messages:
         if message.role == "assistant" and not message.parts:

@@ -54,7 +54,7 @@ class Approval(Struct, frozen=True):
     never: ToolFilter | None = None
 
     def needed(self, name: str, read_only: bool) -> bool:
-        """Return whether a tool needs approval. If neither filter matches, it does, unless only ``always`` is given."""
+        """Return whether a tool needs approval. If neither filter matches, it does, unless only ``always`` is set."""
         if self.always is not None and self.always.matches(name, read_only):
             return True
         if self.never is not None:

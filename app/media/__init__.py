@@ -1,1 +1,1 @@
-"""Decode the bytes that clients send to samples and pictures, within size limits."""
+"""Decoding of media from clients to samples and pixels, within size limits."""

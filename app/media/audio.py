@@ -1,6 +1,6 @@
-"""Bytes to samples, with every size checked before anything is decoded; pictures are in ``images``.
+"""Decoding of audio, with every size checked first; pictures are in ``images``.
 
-Raises MediaError in one sentence. Knows no session; does not read files or addresses that a client names.
+Raises MediaError with one sentence. Knows no session. Never reads files or URLs that a client names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RATES_HZ = range(4_000, 192_001)
 
 
 def decode_base64(text: str) -> bytes:
-    """Standard alphabet with padding, nothing else."""
+    """Decode base64: standard alphabet with padding only."""
     try:
         return pybase64.b64decode(text.encode("ascii"), validate=True)
     except ValueError:
@@ -36,35 +36,35 @@ def decode_base64(text: str) -> bytes:
 
 
 def pcm16_count(data: bytes) -> int:
-    """Count the 16-bit samples."""
+    """Return the number of 16-bit samples."""
     if len(data) % 2:
         raise MediaError(f"{len(data)} bytes are not whole 16-bit samples")
     return len(data) // 2
 
 
 def pcm16(data: bytes) -> Pcm:
-    """Little-endian 16-bit samples as int16 [samples]."""
+    """Return little-endian 16-bit samples as int16 [samples]."""
     pcm16_count(data)
     return np.frombuffer(data, "<i2").astype(np.int16, copy=False)
 
 
 def decode_audio(data: bytes, limit_s: float, unwanted: Callable[[], bool] = lambda: False) -> Pcm:
-    """The sound of a WAV, FLAC, OGG, MP3, AAC, M4A, MP4 or WebM file, int16 [samples] at MIC_RATE_HZ, channels mixed.
+    """Decode a WAV, FLAC, OGG, MP3, AAC, M4A, MP4 or WebM file to int16 [samples] at MIC_RATE_HZ, channels mixed.
 
-    It is decoded in blocks, and only as far as ``limit_s`` and what that many seconds of stereo at 48 kHz may cost:
-    beyond either it is refused, whatever its header says. Pictures in it are never decoded. It ends soon after
-    ``unwanted`` says so.
+    Decoding stops with an error beyond ``limit_s``, or beyond the samples of that many seconds of stereo at 48 kHz,
+    whatever the header says. Pictures in the file are never decoded. It also stops soon after ``unwanted`` returns
+    True.
     """
     container, data = recognized(data)
     if container is None:
-        raise MediaError(f"not a sound or video file that can be read ({_KINDS})")
+        raise MediaError(f"unknown audio or video format: use {_KINDS}")
     if container == "wav":
         data = checked_wav(data)
     try:
         with av.open(io.BytesIO(data), format=container, options=_FRUGAL, metadata_errors="replace") as file:
             return _sound(file, limit_s, unwanted)
     except (av.error.FFmpegError, RuntimeError, EOFError):
-        raise MediaError(f"the file is damaged or cut off, or is none of those that can be read ({_KINDS})") from None
+        raise MediaError(f"the file is damaged or cut off, or its format is unknown: use {_KINDS}") from None
 
 
 _KINDS = "WAV, FLAC, OGG, MP3, AAC, M4A, MP4 or WebM"
@@ -97,20 +97,20 @@ SOUND_CODECS = frozenset(
         "gsm_ms",
     ]
 )
-"""Codecs that record speech; of all that FFmpeg knows, the rest is never run."""
+"""Codecs for recordings of speech. FFmpeg's other codecs are never run."""
 
 _FRUGAL = {"codec_whitelist": ",".join(sorted(SOUND_CODECS)), "probesize": "1000000"}
 _SAMPLES_S = 2 * 48_000
-"""Samples of all channels that a second may have, on average up to the limit."""
+"""Average number of samples of all channels that a second may have."""
 
 
 def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
-    """The samples of an open file's first sound."""
+    """Decode the first audio stream of an open file."""
     stream = next(iter(file.streams.audio), None)
     if stream is None:
-        raise MediaError("the file holds no sound")
+        raise MediaError("the file contains no audio")
     if stream.codec_context is None or stream.codec_context.name not in SOUND_CODECS:
-        raise MediaError("the file's sound is of a kind that is not read here")
+        raise MediaError("the file's audio codec is not supported")
     stream.codec_context.thread_count = 1
     pieces = list[Pcm]()
     seconds = 0.0
@@ -119,7 +119,7 @@ def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
     resampler: tuple[int, Resampler[np.int16]] | None = None
     for frame in _frames(file, stream):
         if unwanted():
-            raise MediaError("nobody waits for the audio any more")
+            raise MediaError("the client no longer waits for the audio")
         rate_hz, channels = int(frame.sample_rate), len(frame.layout.channels)
         if rate_hz not in _RATES_HZ or not 1 <= channels <= _MAX_CHANNELS:
             raise MediaError(f"audio of {channels} channels at {rate_hz} Hz is not supported")
@@ -134,20 +134,20 @@ def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
             resampler = rate_hz, Resampler(rate_hz, MIC_RATE_HZ)
         pieces.append(resampler[1].push(_mixed(frame, channels)))
     if resampler is None or not samples:
-        raise MediaError("the audio file holds no samples")
+        raise MediaError("the audio file contains no samples")
     check_whole(stream, seconds, pauses_s=end_s - seconds)
     return np.concatenate([*pieces, resampler[1].flush()])
 
 
 def _frames(file: Any, stream: Any) -> Iterator[Any]:
-    """Yield what can be decoded; a damaged packet is left out, as players do."""
+    """Yield the frames that can be decoded. Damaged packets are skipped, as players do."""
     for packet in file.demux(stream):
         with suppress(av.error.InvalidDataError):
             yield from packet.decode()
 
 
 def _mixed(frame: Any, channels: int) -> Pcm:
-    """The mean of a frame's channels as int16 [samples], whatever its samples are."""
+    """Return the mean of a frame's channels as int16 [samples], for any sample format."""
     wave: NDArray[Any] = frame.to_ndarray()
     wave = wave if frame.format.is_planar else wave.reshape(-1, channels).T
     match wave.dtype.kind:
@@ -161,7 +161,9 @@ def _mixed(frame: Any, channels: int) -> Pcm:
 
 
 def check_whole(stream: Any, seconds: float, pauses_s: float = 0.0) -> None:
-    """Raise if the file says that much more was recorded than is there: half of a recording is not taken for it. Of an
-    MP3 it would be a guess. ``pauses_s`` are gaps between the timestamps, as MP4s have them."""
+    """Raise MediaError if a file contains much less than its header says, except for MP3, where this would be a guess.
+
+    ``pauses_s`` are gaps between timestamps, which MP4 files may have.
+    """
     if stream.duration and stream.container.format.name.startswith(("mov", "flac")):
         check_length(seconds, float(stream.duration * stream.time_base) - pauses_s)

@@ -1,4 +1,4 @@
-"""Files of sound and video, recognized by their first bytes, with what taggers and recorders put before and into them.
+"""Detection of audio and video files by their first bytes, and repair of what taggers and recorders add.
 
 Nothing is decoded here.
 """
@@ -8,24 +8,24 @@ from __future__ import annotations
 import struct
 
 _STREAMED = 1 << 30
-"""Bytes of sound in the header of a WAV from which on they are no length: who streams one does not know it yet."""
+"""A WAV's data length from this value on is a placeholder: a streaming recorder does not know the length yet."""
 _MOST_CHUNKS = 100
-"""Chunks of a WAV that may come before its sound."""
+"""Maximum number of chunks in a WAV before its audio."""
 _MOST_TAGS = 10
 _MOVIE_BOXES = (b"ftyp", b"moov", b"mdat", b"wide")
 _FREE_BOXES = (b"free", b"skip", b"uuid")
-"""Boxes without sound, of which an MP4 may have some before the others."""
+"""Boxes without media, which may come first in an MP4."""
 _EXTENSIBLE = 0xFFFE
 
 
 class MediaError(ValueError):
-    """Media that can't be taken: what is wrong with it."""
+    """The media can't be used. The message is the reason."""
 
 
 def recognized(data: bytes) -> tuple[str | None, bytes]:
-    """Return FFmpeg's name for what a file is, and the file without tags and zeros before it; None if it is unknown.
+    """Return FFmpeg's name of a file's format, and the file without leading tags and zeros; None if it is unknown.
 
-    FFmpeg is not left to guess: some of its formats name other files.
+    FFmpeg's own detection is not used, since some of its formats refer to other files.
     """
     rest = data
     for _ in range(_MOST_TAGS):
@@ -36,7 +36,7 @@ def recognized(data: bytes) -> tuple[str | None, bytes]:
             rest = rest[_tag_length(rest) :]
         elif rest[:1] == b"\0":
             zeros = len(rest) - len(rest.lstrip(b"\0"))
-            box = rest[max(0, zeros - 3) :]  # the length of an MP4's first box begins with zeros
+            box = rest[max(0, zeros - 3) :]  # the length field of an MP4's first box starts with zeros
             rest = box if _container_of(box) == "mov" else rest[zeros:]
         else:
             break
@@ -61,19 +61,21 @@ def _container_of(data: bytes) -> str | None:
         length = int.from_bytes(data[:4], "big")
         return "mov" if data[length + 4 : length + 8] in (*_MOVIE_BOXES, *_FREE_BOXES) else None
     if data[:1] == b"\xff" and len(data) > 1 and data[1] & 0xE0 == 0xE0:
-        return "mp3" if data[1] & 0x06 else "aac"  # MPEG audio's layer: AAC's frames (ADTS) have 0 there
+        return "mp3" if data[1] & 0x06 else "aac"  # MPEG audio's layer bits are 0 in AAC frames (ADTS)
     return None
 
 
 def _tag_length(data: bytes) -> int:
-    """Return the bytes of an ID3v2 tag: its header, its body in four groups of seven bits, and its footer."""
+    """Return the length of an ID3v2 tag: its header, its body (four groups of seven bits) and its footer."""
     body = sum((byte & 127) << shift for byte, shift in zip(data[6:10], (21, 14, 7, 0), strict=False))
     return 10 + body + (10 if data[5:6] and data[5] & 0x10 else 0)
 
 
 def checked_wav(data: bytes) -> bytes:
-    """Return a WAV with a sample size that FFmpeg can read. Raises MediaError if it is cut off: FFmpeg takes the length
-    of what is there for what the header says."""
+    """Return a WAV with a sample size that FFmpeg can read. Raises MediaError if the file is cut off.
+
+    FFmpeg itself would accept a file that is shorter than its header says.
+    """
     byte_rate, at = 0, 12
     for _ in range(_MOST_CHUNKS):
         kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
@@ -90,7 +92,9 @@ def checked_wav(data: bytes) -> bytes:
 
 
 def _filled(header: bytes) -> bytes:
-    """A WAV's format with samples that fill their containers: 24 bits in 32 are the upper ones, and the rest is 0."""
+    """Return a WAV's format with samples that fill their containers: 24 bits in 32 are the upper ones, the rest is
+    0.
+    """
     if len(header) < 16:
         return header
     kind, channels, rate_hz, byte_rate, block, bits = struct.unpack("<HHIIHH", header[:16])
@@ -104,6 +108,6 @@ def _filled(header: bytes) -> bytes:
 
 
 def check_length(seconds: float, said_s: float) -> None:
-    """Raise MediaError if much less is there than a file says."""
+    """Raise MediaError if much less is present than a file's header says."""
     if seconds < 0.95 * said_s - 0.5:
         raise MediaError(f"the file is cut off: {seconds:.1f} s of {said_s:.1f} s are there")

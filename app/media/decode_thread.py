@@ -1,7 +1,7 @@
-"""Recordings that come over HTTP, decoded off the event loop and one at a time.
+"""Decoding of recordings from HTTP, off the event loop and one at a time.
 
-Many uploads at once then cost one core and the memory of one; who waits holds no more than the body that was counted
-when it came. Knows no route.
+Many concurrent uploads then use one core and the memory of one decoder; waiting requests hold only their body. Knows no
+route.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from engine.core import Pcm
 T = TypeVar("T")
 
 LINE = 16
-"""Recordings at a time, as many as there are answers over HTTP: the last one waits for the seconds of all of them."""
+"""Maximum number of recordings, as many as there are HTTP answers. The last one waits for all the others."""
 
 
 class Decoding:
-    """The one thread of a server that decodes recordings."""
+    """The decoding thread of a server."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "decoding")
         self._line = 0
 
     def start(self) -> None:
-        """Have the thread ready; else it starts with the first recording."""
+        """Start the thread in advance."""
         self._thread.submit(int)
 
     async def samples(self, data: bytes, limit_s: float) -> Pcm:
-        """Decode as ``decode_audio`` does, in its turn, as long as the client is there.
+        """Run ``decode_audio`` in turn, as long as the client is connected.
 
-        Raises MediaError, and Overloaded where LINE recordings are being decoded or wait for it.
+        Raises MediaError, and Overloaded if LINE recordings are being decoded or wait.
         """
         return await self._turn(lambda left: decode_audio(data, limit_s, left))
 
     async def video(self, data: bytes, limit_s: float, feed: CameraFeed) -> Video:
-        """The same as ``decode_video`` does."""
+        """Run ``decode_video`` in the same way."""
         return await self._turn(lambda left: decode_video(data, limit_s, feed, left))
 
     async def _turn(self, decode: Callable[[Callable[[], bool]], T]) -> T:
         if self._line >= LINE:
-            raise Overloaded(f"{self._line} recordings wait to be decoded; try again soon.")
+            raise Overloaded(f"{self._line} recordings wait to be decoded; try again later.")
         left, loop = threading.Event(), asyncio.get_running_loop()
         self._line += 1
         try:
@@ -57,5 +57,5 @@ class Decoding:
             self._line -= 1
 
     async def close(self) -> None:
-        """End the thread, once it is done with what it decodes."""
+        """End the thread after its current work."""
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""G.711: one byte a sample at 8 kHz, as telephones speak. Tables made once; stateless, knows no session.
+"""G.711 for telephones: one byte per sample at 8 kHz. Tables are computed once; knows no session.
 
 Source: ITU-T G.711; the byte layout is that of RFC 3551, section 4.5.14 (PCMU and PCMA).
 """
@@ -18,22 +18,22 @@ Bytes = NDArray[np.uint8]
 
 
 def decode_ulaw(data: bytes) -> Pcm:
-    """int16 [samples]."""
+    """Decode to int16 [samples]."""
     return _ulaw_values()[np.frombuffer(data, np.uint8)]
 
 
 def decode_alaw(data: bytes) -> Pcm:
-    """int16 [samples]."""
+    """Decode to int16 [samples]."""
     return _alaw_values()[np.frombuffer(data, np.uint8)]
 
 
 def encode_ulaw(pcm: Pcm) -> bytes:
-    """One byte for each of int16 [samples]."""
+    """Encode int16 [samples], one byte each."""
     return _ulaw_bytes()[pcm.view(np.uint16)].tobytes()
 
 
 def encode_alaw(pcm: Pcm) -> bytes:
-    """One byte for each of int16 [samples]."""
+    """Encode int16 [samples], one byte each."""
     return _alaw_bytes()[pcm.view(np.uint16)].tobytes()
 
 
@@ -55,8 +55,7 @@ def _alaw_values() -> Pcm:
 
 @cache
 def _ulaw_bytes() -> Bytes:
-    """Compute the byte of every 16-bit word: sign, the segment of the biased size, and the four bits below its
-    first."""
+    """Compute the byte of every 16-bit value: sign, segment of the biased magnitude, and the next four bits."""
     value = np.arange(65_536, dtype=np.uint16).view(np.int16).astype(np.int32)
     size = np.minimum(np.abs(value), 32_635) + 0x84
     exponent = np.log2(size).astype(np.int32) - 7
@@ -66,8 +65,10 @@ def _ulaw_bytes() -> Bytes:
 
 @cache
 def _alaw_bytes() -> Bytes:
-    """Compute the byte of every 16-bit word: sign, segment and four bits of its upper thirteen; negative sizes are
-    one's complement."""
+    """Compute the byte of every 16-bit value: sign, segment and four bits of its upper thirteen.
+
+    Negative magnitudes are in one's complement.
+    """
     value = np.arange(65_536, dtype=np.uint16).view(np.int16).astype(np.int32) >> 3
     size = np.where(value < 0, ~value, value)
     exponent = np.maximum(np.log2(np.maximum(size, 1)).astype(np.int32) - 4, 0)

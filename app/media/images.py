@@ -1,6 +1,6 @@
-"""Still pictures: PNG and JPEG, weighed by their headers before anything of them is decoded.
+"""Decoding of PNG and JPEG images, whose size is read from the header before anything is decoded.
 
-Raises MediaError in one sentence. Knows no session; does not read files or addresses that a client names.
+Raises MediaError with one sentence. Knows no session. Never reads files or URLs that a client names.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from app.media.audio import MediaError, decode_base64
 
 MAX_PIXELS = 16_000_000
-"""The most pixels: more than any camera still that a model downscales anyway; 48 MB once decoded."""
+"""Maximum number of pixels, 48 MB once decoded: more than any camera image that a model downscales anyway."""
 
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Image:
-    """A PNG or JPEG that has been weighed and is not decoded yet: what ``image_of`` makes."""
+    """A checked but undecoded PNG or JPEG, as returned by ``image_of``."""
 
     data: bytes
     kind: Literal["png", "mjpeg"]
@@ -39,11 +39,11 @@ class Image:
 
     @property
     def size(self) -> int:
-        """Bytes of its pixels once they are decoded."""
+        """Return the bytes of its pixels once decoded."""
         return self.width * self.height * 3
 
     def decode(self) -> NDArray[np.uint8]:
-        """uint8 [height, width, 3], upright; of a PNG with several pictures the first. Raises MediaError."""
+        """Decode to uint8 [height, width, 3], upright; of a PNG with several images the first. Raises MediaError."""
         data = _only_picture(self) if self.kind == "png" else self.data
         try:
             decoder: Any = av.CodecContext.create(self.kind, "r")
@@ -56,27 +56,27 @@ class Image:
 
 
 def image_of(data: bytes) -> Image:
-    """A PNG or JPEG, of which the header alone is read. Raises MediaError if it is neither, or too large."""
+    """Read the header of a PNG or JPEG. Raises MediaError if it is neither, or too large."""
     kind, (width, height) = _header(data)
     if not (width and height):
         raise MediaError("the image has no pixels")
     if width * height > MAX_PIXELS:
-        raise MediaError(f"the image has {width}x{height} pixels; at most {MAX_PIXELS / 1e6:g} million are taken")
+        raise MediaError(f"the image has {width}x{height} pixels; the limit is {MAX_PIXELS / 1e6:g} million")
     return Image(data, kind, width, height)
 
 
 def image_of_url(url: str) -> Image:
-    """The picture of a ``data:image/png;base64,`` or ``data:image/jpeg;base64,`` URI. Fetches nothing."""
+    """Return the image of a ``data:image/png;base64,`` or ``data:image/jpeg;base64,`` URI. Fetches nothing."""
     head, comma, body = url.partition(",")
     if not comma or head not in ("data:image/png;base64", "data:image/jpeg;base64", "data:image/jpg;base64"):
-        raise MediaError("image_url must be a data URI of a PNG or JPEG in base64; addresses are not fetched")
+        raise MediaError("image_url must be a data URI of a PNG or JPEG in base64; URLs are not fetched")
     if len(body) > MAX_IMAGE_BYTES * 4 // 3 + 4:
         raise MediaError(f"the image is larger than {MAX_IMAGE_BYTES // 2**20} MiB")
     return image_of(decode_base64(body))
 
 
 def encode_frame(frame: VideoFrame, longest: int) -> tuple[NDArray[np.uint8], bytes]:
-    """A camera's frame as uint8 [height, width, 3] and as JPEG, no side longer than ``longest`` pixels."""
+    """Return a camera frame as uint8 [height, width, 3] and as JPEG, no side longer than ``longest`` pixels."""
     scale = min(1.0, longest / max(frame.width, frame.height))
     width, height = (max(2, round(side * scale) // 2 * 2) for side in (frame.width, frame.height))
     pixels = cast("NDArray[np.uint8]", frame.to_ndarray(format="rgb24", width=width, height=height))
@@ -92,14 +92,14 @@ def encode_frame(frame: VideoFrame, longest: int) -> tuple[NDArray[np.uint8], by
 
 
 def scaled(pixels: NDArray[np.uint8], longest: int) -> NDArray[np.uint8]:
-    """A picture, uint8 [height, width, 3], no side of which is longer than ``longest`` pixels."""
+    """Return an image, uint8 [height, width, 3], with no side longer than ``longest`` pixels."""
     height, width = pixels.shape[:2]
     scale = min(1.0, longest / max(height, width))
     return _resized(pixels, max(1, round(height * scale)), max(1, round(width * scale)))
 
 
 def fitted(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """A picture, uint8 [height, width, 3], in the middle of black where its shape is another one."""
+    """Return an image, uint8 [height, width, 3], scaled to fit and padded with black."""
     high, wide = pixels.shape[:2]
     scale = min(height / high, width / wide)
     inner = _resized(pixels, max(1, round(high * scale)), max(1, round(wide * scale)))
@@ -117,17 +117,17 @@ def _resized(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.u
 
 
 def image_url(jpeg: bytes) -> str:
-    """A JPEG as a data URI."""
+    """Return a JPEG as a data URI."""
     return "data:image/jpeg;base64," + pybase64.b64encode(jpeg).decode("ascii")
 
 
 def rotation(frame: Any) -> float:
-    """Return by how many degrees a frame is to be turned counter-clockwise to stand upright."""
+    """Return the counter-clockwise rotation in degrees that makes a frame upright."""
     return float(getattr(frame, "rotation", 0) or 0)
 
 
 def _header(data: bytes) -> tuple[Literal["png", "mjpeg"], tuple[int, int]]:
-    """The decoder's name, and the width and height that the file itself declares."""
+    """Return the decoder's name, and the width and height in the file's header."""
     if data[:8] == _PNG and data[12:16] == b"IHDR" and len(data) >= 29:
         return "png", struct.unpack(">II", data[16:24])
     if data[:2] == b"\xff\xd8":
@@ -136,7 +136,7 @@ def _header(data: bytes) -> tuple[Literal["png", "mjpeg"], tuple[int, int]]:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """Width and height from the start-of-frame segment (ITU-T T.81, B.2.2)."""
+    """Return width and height from the start-of-frame segment (ITU-T T.81, B.2.2)."""
     at = 2
     for _ in range(_MOST_MARKERS):
         if at + 9 > len(data) or data[at] != 0xFF:
@@ -153,23 +153,24 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 
 
 _MOST_MARKERS = 4096
-"""Fill bytes, and markers without a frame's size, that are read of a JPEG: cameras and editors write some dozens. Ten
-megabytes of them took seconds."""
+"""Maximum number of fill bytes and markers read before a JPEG's frame size. Cameras and editors write some dozens; ten
+megabytes of them would take seconds.
+"""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _NEEDED = frozenset([b"IHDR", b"PLTE", b"tRNS", b"eXIf", b"IDAT", b"IEND"])
-"""The chunks that pixels are made of. Others may inflate to any size (zTXt, iCCP), or are another picture's (fdAT)."""
+"""Chunks needed for the pixels. Others may inflate to any size (zTXt, iCCP), or belong to another image (fdAT)."""
 
 _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-"""Samples of a pixel, by the colour type (W3C PNG, 11.2.1)."""
+"""Samples per pixel by colour type (W3C PNG, 11.2.1)."""
 
 _BLOCK = 1 << 20
 _EDGE = 128
-"""Pixels that a decoder may add to a side. A JPEG may have a second header, which must not make it larger than this."""
+"""Pixels that a decoder may add to a side. A second header in a JPEG must not make it larger than that."""
 
 
 def _only_picture(image: Image) -> bytes:
-    """A PNG without what is not its picture. Raises MediaError if it holds more pixels than its header says."""
+    """Return a PNG with only the chunks of its image. Raises MediaError if it has more pixels than its header says."""
     kept, pixels = [_PNG], list[bytes]()
     for kind, chunk in _chunks(image.data):
         kept.append(chunk)
@@ -177,12 +178,12 @@ def _only_picture(image: Image) -> bytes:
             pixels.append(chunk[8:-4])
     depth, colour = image.data[24:26]
     row = 1 + (image.width * depth * _SAMPLES.get(colour, 4) + 7) // 8
-    _check_inflated(b"".join(pixels), 2 * row * image.height)  # twice: an interlaced one has rows for each pass
+    _check_inflated(b"".join(pixels), 2 * row * image.height)  # twice: an interlaced image has rows for each pass
     return b"".join(kept)
 
 
 def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The chunks that are needed, each with its name, length and sum, as far as the file goes."""
+    """Yield the needed chunks, with their name, length and checksum, until the file ends."""
     at = len(_PNG)
     while at + 12 <= len(png):
         (length,), kind = struct.unpack(">I", png[at : at + 4]), png[at + 4 : at + 8]
@@ -192,7 +193,7 @@ def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _check_inflated(data: bytes, most: int) -> None:
-    """Raise MediaError if there is more to inflate than ``most`` bytes: a decoder would go on to the end of it."""
+    """Raise MediaError if the data inflates to more than ``most`` bytes, since a decoder would inflate all of it."""
     inflater, size = zlib.decompressobj(), 0
     try:
         while data and not inflater.eof and size <= most:

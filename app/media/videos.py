@@ -1,7 +1,7 @@
-"""Videos, as far as a model takes them: so many frames a second, so large, and the sound.
+"""Decoding of videos to the frame rate, size and audio that a model accepts.
 
-Every size is checked before it is decoded, or as soon as it is known. Raises MediaError in one sentence. Knows no
-session; does not read files or addresses that a client names.
+Sizes are checked before decoding, or as soon as they are known. Raises MediaError with one sentence. Knows no session.
+Never reads files or URLs that a client names.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from engine import AudioPart, CameraFeed, ImagePart, Part, VideoPart
 from engine.core import Pcm
 
 MAX_VIDEO_BYTES = 20 * 1024 * 1024
-"""A minute as telephones record it; with base64 it fits into the body of a request."""
+"""A minute as recorded by phones. In base64 it fits into a request body."""
 
 MAX_PIXELS = 4_000_000_000
-"""Pixels of all frames that are decoded: a minute of 1920 × 1080 at 30 a second, some ten seconds of one core."""
+"""Maximum pixels of all decoded frames: a minute of 1920 × 1080 at 30 fps, about ten seconds on one core."""
 
 MAX_FRAME_PIXELS = 3840 * 2160
 
@@ -36,9 +36,9 @@ _KINDS = "MP4, MOV or WebM"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Video:
-    """uint8 [frames, height, width, 3] at ``fps`` a second, and int16 [samples] at MIC_RATE_HZ if it has a sound.
+    """uint8 [frames, height, width, 3] at ``fps``, and int16 [samples] at MIC_RATE_HZ if it has audio.
 
-    ``apart``: a model that takes no video gets the frames as pictures, and the sound as what the user says.
+    ``apart``: the model supports no video, and receives the frames as images and the audio as the user's speech.
     """
 
     frames: NDArray[np.uint8]
@@ -47,8 +47,10 @@ class Video:
     apart: bool = False
 
     def taken(self, abilities: Collection[str], written: bool) -> Video:
-        """The video as a model of these abilities takes it; where something is ``written`` beside a video that is taken
-        apart, the user says that, and not the sound."""
+        """Return the video as a model with these abilities accepts it.
+
+        If the video is taken apart and text accompanies it (``written``), the audio is dropped.
+        """
         if "video" in abilities:
             return self
         pcm = None if written or "audio" not in abilities else self.pcm
@@ -56,36 +58,36 @@ class Video:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Its size in bytes."""
         return self.frames.nbytes + (0 if self.pcm is None else self.pcm.nbytes)
 
 
 def parts_of(frames: Iterable[Any], fps: float, pcm: Pcm | None, apart: bool) -> tuple[Part, ...]:
-    """Make what the engine is given of a video."""
+    """Return the parts of a video for the engine."""
     if not apart:
         return (VideoPart(frames, fps, pcm),)
     return (*map(ImagePart, frames), *(() if pcm is None else (AudioPart(pcm),)))
 
 
 def video_of_url(url: str) -> bytes:
-    """The file of a ``data:video/…;base64,`` URI. Fetches nothing."""
+    """Return the file of a ``data:video/…;base64,`` URI. Fetches nothing."""
     head, comma, body = url.partition(",")
     if not comma or not head.startswith("data:video/") or not head.endswith(";base64"):
-        raise MediaError("video_url must be a data URI of a video in base64; addresses are not fetched")
+        raise MediaError("video_url must be a data URI of a video in base64; URLs are not fetched")
     if len(body) > MAX_VIDEO_BYTES * 4 // 3 + 4:
         raise MediaError(f"the video is larger than {MAX_VIDEO_BYTES // 2**20} MiB")
     return decode_base64(body)
 
 
 def decode_video(data: bytes, limit_s: float, feed: CameraFeed, unwanted: Callable[[], bool] = lambda: False) -> Video:
-    """Take what a model wants of an MP4, MOV or WebM file of at most ``limit_s``, which is decoded frame by frame.
+    """Decode an MP4, MOV or WebM file of at most ``limit_s``, frame by frame, to the model's camera settings.
 
-    There are ``feed.fps`` frames a second, and half as many (a quarter, …) where they would be more than ``feed.most``.
-    It ends soon after ``unwanted`` says so.
+    The result has ``feed.fps`` frames per second, or a half (a quarter, …) of that to stay within ``feed.most``.
+    Decoding stops soon after ``unwanted`` returns True.
     """
     container, data = recognized(data)
     if container not in ("mov", "matroska"):
-        raise MediaError(f"not a video file that can be read ({_KINDS})")
+        raise MediaError(f"unknown video format: use {_KINDS}")
     codecs = ",".join(sorted(_CODECS | SOUND_CODECS))
     options = {"codec_whitelist": codecs, "probesize": "1000000", "max_pixels": str(2 * MAX_FRAME_PIXELS)}
     try:
@@ -93,17 +95,17 @@ def decode_video(data: bytes, limit_s: float, feed: CameraFeed, unwanted: Callab
             frames, fps = _sampled(file, limit_s, feed, unwanted)
             sounds = bool(file.streams.audio)
     except (av.error.FFmpegError, RuntimeError, EOFError):
-        raise MediaError(f"the video is damaged or cut off, or is none of those that can be read ({_KINDS})") from None
+        raise MediaError(f"the video is damaged or cut off, or its format is unknown: use {_KINDS}") from None
     return Video(frames, fps, decode_audio(data, limit_s, unwanted) if sounds else None)
 
 
 def _sampled(
     file: Any, limit_s: float, feed: CameraFeed, unwanted: Callable[[], bool]
 ) -> tuple[NDArray[np.uint8], float]:
-    """Return the frames that are taken of an open file, all in the first one's size, and how many a second they are."""
+    """Return the selected frames of an open file in the first one's size, and their rate per second."""
     stream = next(iter(file.streams.video), None)
     if stream is None:
-        raise MediaError("the file holds no picture")
+        raise MediaError("the file contains no video")
     taken, fps, end_s = list[NDArray[np.uint8]](), feed.fps, 0.0
     for frame, at_s in _timed(file, stream, unwanted):
         if at_s > limit_s:
@@ -116,15 +118,15 @@ def _sampled(
         if len(taken) > feed.most:
             taken, fps = taken[::2], fps / 2
     if not taken:
-        raise MediaError("the video has no frame that can be read")
+        raise MediaError("the video has no readable frame")
     check_whole(stream, end_s)
     return np.stack(taken), fps
 
 
 def _timed(file: Any, stream: Any, unwanted: Callable[[], bool]) -> Iterator[tuple[Any, float]]:
-    """Yield the frames with their times in seconds from the first one, which never go back."""
+    """Yield the frames with their times in seconds from the first one, never decreasing."""
     if stream.codec_context is None or stream.codec_context.name not in _CODECS:
-        raise MediaError("the video is of a kind that is not read here")
+        raise MediaError("the video codec is not supported")
     stream.codec_context.thread_count = 1
     first_s, at_s, pixels = None, 0.0, 0
     for packet in file.demux(stream):
@@ -132,13 +134,13 @@ def _timed(file: Any, stream: Any, unwanted: Callable[[], bool]) -> Iterator[tup
         try:
             frames = packet.decode()
         except av.error.InvalidDataError:
-            continue  # a damaged packet is left out, as players do
+            continue  # damaged packets are skipped, as players do
         for frame in frames:
             if unwanted():
-                raise MediaError("nobody waits for the video any more")
+                raise MediaError("the client no longer waits for the video")
             pixels += frame.width * frame.height
             if pixels > MAX_PIXELS:
-                raise MediaError("the video has too many pixels: send it smaller, or with fewer frames a second")
+                raise MediaError("the video has too many pixels: reduce its size or frame rate")
             time_s = at_s if frame.time is None else float(frame.time)
             first_s = time_s if first_s is None else first_s
             at_s = max(at_s, time_s - first_s)
@@ -147,13 +149,11 @@ def _timed(file: Any, stream: Any, unwanted: Callable[[], bool]) -> Iterator[tup
 
 def _check_size(width: int, height: int) -> None:
     if width * height > MAX_FRAME_PIXELS:
-        raise MediaError(
-            f"the video has {width}x{height} pixels; at most {MAX_FRAME_PIXELS / 1e6:.1f} million are taken"
-        )
+        raise MediaError(f"the video has {width}x{height} pixels; the limit is {MAX_FRAME_PIXELS / 1e6:.1f} million")
 
 
 def _upright(frame: Any, longest: int) -> NDArray[np.uint8]:
-    """A frame as uint8 [height, width, 3], no side longer than ``longest`` pixels."""
+    """Return a frame as uint8 [height, width, 3], no side longer than ``longest`` pixels."""
     scale = min(1.0, longest / max(frame.width, frame.height))
     width, height = (max(1, round(side * scale)) for side in (frame.width, frame.height))
     pixels: NDArray[np.uint8] = frame.to_ndarray(format="rgb24", width=width, height=height)

@@ -21,7 +21,7 @@ def join(file: Expected, parts: Sequence[tuple[Path, str]], target: Path) -> str
     """Write the files at the given paths of archives, one after the other, to ``target``.
 
     Args:
-        file: What the result must contain; a different result is removed.
+        file: The expected contents; a different result is removed.
         parts: Each archive, and the path inside it.
         target: The file to write.
 

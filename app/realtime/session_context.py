@@ -1,4 +1,4 @@
-"""What a session receives from the server: the engine, metrics, limits and clocks."""
+"""The server's parts that a session uses: the engine, metrics, limits and clocks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SessionContext:
 
     @property
     def camera(self) -> CameraFeed:
-        """Return the camera input that a session accepts: what the model wants, but at most the server's rate."""
+        """Return the camera input that a session accepts: the model's, but at most at the server's rate."""
         wanted = self.engine.model.camera
         return replace(wanted, fps=min(wanted.fps, 1 / self.camera_every_s))
 

@@ -58,14 +58,14 @@ def session_view(
 
 
 def log_opening(context: SessionContext, session_id: str, options: SessionOptions) -> None:
-    """Log the initial settings that were replaced by what is loaded."""
+    """Log the initial settings that were replaced by the loaded model or voice."""
     if options.model != context.engine.model.name:
         log("session.model_mapped", session=session_id, asked=options.model, loaded=context.engine.model.name)
     log_mapped(context, session_id, options, [])
 
 
 def log_mapped(context: SessionContext, session_id: str, options: SessionOptions, unknown: list[str]) -> None:
-    """Log settings that were replaced by what is loaded, and the paths of ``unknown`` settings."""
+    """Log settings that were replaced by the loaded model or voice, and the paths of ``unknown`` settings."""
     model, voice = context.engine.model, name_of(options.audio.output.voice)
     if unknown:
         log("session.unknown_fields", session=session_id, fields=listed(unknown))

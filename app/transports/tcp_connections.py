@@ -1,28 +1,28 @@
-"""Every TCP connection of a server: how long its peer may keep the server waiting, and which goes when there are many.
+"""All TCP connections of a server: deadlines for each state, and which connection is closed when there are too many.
 
-At any time the server either owes the peer something or waits for it. Each state in which it waits has a deadline, so
-nobody holds a descriptor for long by saying, or by reading, nothing:
+At any time, either the server owes the client something or it waits for the client. Each state in which it waits has a
+deadline, so no client holds a descriptor for long by sending or reading nothing:
 
-| State     | The server waits until the peer                                   | Deadline       | Then   |
-|-----------|-------------------------------------------------------------------|----------------|--------|
-| HANDSHAKE | has shaken hands over TLS                                         | 10 s           | cut    |
-| HEAD      | has sent a request's head, the first or a later one               | 10 s           | closed |
-| BODY      | has sent the body (app/http/body.py answers 408 after 120 s)      | 130 s          | closed |
-| REST      | has sent the rest of a body that was answered before its end      | 10 s           | closed |
-| READING   | has read some of the answer, of which more than 64 kB lie here    | 30 s for 48 kB | cut    |
-| IDLE      | has another request                                               | 75 s           | closed |
-| CLOSING   | has read what was on its way when the connection was closed       | 10 s           | cut    |
+| State     | The server waits until the client                                   | Deadline       | Then    |
+|-----------|---------------------------------------------------------------------|----------------|---------|
+| HANDSHAKE | has completed the TLS handshake                                     | 10 s           | aborted |
+| HEAD      | has sent a request's headers                                        | 10 s           | closed  |
+| BODY      | has sent the body (app/http/body.py answers 408 after 120 s)        | 130 s          | closed  |
+| REST      | has sent the rest of a body that was answered before its end        | 10 s           | closed  |
+| READING   | has read some of a response, if more than 64 kB of it are buffered  | 30 s for 48 kB | aborted |
+| IDLE      | sends another request                                               | 75 s           | closed  |
+| CLOSING   | has read the output that was pending when the connection was closed | 10 s           | aborted |
 
-What the server owes is bounded elsewhere:
+The server's own work is limited elsewhere:
 
-| State     | The server                  | Bound                                                                   |
-|-----------|-----------------------------|-------------------------------------------------------------------------|
-| ANSWER    | makes an answer             | the route's own                                                         |
-| UPGRADE   | decides about a WebSocket   | 10 s, then closed                                                       |
-| OPEN      | speaks over a WebSocket     | a ping each 10 s, answered within 15 s; what the session's limits allow |
+| State     | The server                | Limit                                                       |
+|-----------|---------------------------|-------------------------------------------------------------|
+| ANSWER    | produces a response       | the route's own                                             |
+| UPGRADE   | decides about a WebSocket | 10 s, then closed                                           |
+| OPEN      | uses a WebSocket          | a ping every 10 s, answered within 15 s; the session limits |
 
-A connection for which the server waits is called idle. Where there are too many of these, or no more descriptors, the
-one that has kept the server waiting for longest is cut for the new one. Knows no HTTP and no session.
+A connection that waits for its client is called idle. If there are too many of them, or no more descriptors, the
+longest waiting one is closed for the new one. Knows no HTTP and no session.
 """
 
 from __future__ import annotations

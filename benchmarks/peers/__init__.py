@@ -1,4 +1,4 @@
-"""Peers that the engine is compared with, each in a process of its own: ``python -m benchmarks.peers NAME``.
+"""Other implementations to compare the engine with, each in its own process: ``python -m benchmarks.peers NAME``.
 
-A name selects a file that exports ``PEER``.
+Each file of this package exports ``PEER``.
 """

@@ -1,4 +1,4 @@
-"""A peer as a process: the subject and then questions come as JSON lines, times go back; it ends with its input."""
+"""Run a peer as a process: reads its subject, then questions, as JSON lines from stdin, and writes times to stdout."""
 
 from __future__ import annotations
 

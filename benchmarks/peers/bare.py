@@ -1,7 +1,7 @@
-"""A family's own stages, stepped one after the other with nothing between them: the least that a first sound costs.
+"""A family's own stages, stepped one after the other with nothing in between: the lower bound for a first sound.
 
-No loop, no schedule, no process and no wire: requests go from stage to stage as one batch, and only the time inside
-``step`` counts. What an engine takes beyond that is its own.
+There is no loop, scheduler, process or network. Requests pass through the stages as one batch, and only the time inside
+``step`` counts. Everything an engine takes beyond that is its own overhead.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from engine.worker.stage import Stage, StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.uses import line_of
 
-DEPTH = 4096  # chunks of one answer: nothing waits for room here
+DEPTH = 4096  # chunks of one answer; large enough to never wait
 
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """One request at each stage, and what lies between them."""
+    """One request's state at each stage, and the streams in between."""
 
     reqs: list[StageRequest]
     streams: list[Stream]
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(slots=True)
 class Bare:
-    """Every stage of a family, in this process."""
+    """All stages of a family in this process."""
 
     stages: list[Stage]
     spent_s: float = 0.0
@@ -55,11 +55,11 @@ class Bare:
 
     @property
     def frame_s(self) -> float:
-        """Return the frame length of the stage that makes sound."""
+        """Frame length of the stage that makes audio."""
         return next(stage.info.facets.frame_s for stage in self.stages if stage.info.facets.frame_s)
 
     def answer(self, question: Question) -> Times:
-        """Return how long the stages had computed, for all requests together, when each one's first sound was there."""
+        """Return the accumulated computing time of all stages at each request's first audio."""
         return asyncio.run(self._first_sounds(question))
 
     async def _first_sounds(self, question: Question) -> Times:
@@ -82,7 +82,7 @@ class Bare:
         return Times(first_s=tuple(line.first_s or 0.0 for line in lines), whole_s=self.spent_s, frames=1)
 
     def _line(self, slot: int, question: Question) -> Line:
-        id = f"bare-{next(self._ids)}"  # a session of its own: nothing of it is known
+        id = f"bare-{next(self._ids)}"  # a new session, so that nothing is cached
         request = Request(
             id=id,
             session=id,
@@ -91,7 +91,7 @@ class Bare:
             max_text_tokens=question.tokens,
             max_audio_s=question.frames * self.frame_s,
         )
-        self.stages = [stage for stage in self.stages if not stage.info.hears_only]  # nobody speaks
+        self.stages = [stage for stage in self.stages if not stage.info.hears_only]  # there is no speech input
         stages = self.stages
         line = Line([StageRequest(request, slot, OneFrame()) for _ in stages], [Stream(DEPTH) for _ in stages])
         for stage, req in zip(stages, line.reqs, strict=True):
@@ -108,7 +108,7 @@ class Bare:
         self._wake.set()
 
     def _step(self, lines: Sequence[Line]) -> bool:
-        """One step of the earliest stage that holds somebody up, with all whom it holds up."""
+        """Run one step of the earliest stage that delays any request, with all requests that wait for it."""
         for at, stage in enumerate(self.stages):
             waiting = [line for line in lines if line.reqs[at].ready and not _further(line, at)]
             if waiting:
@@ -133,7 +133,7 @@ class Bare:
 
 
 def _further(line: Line, at: int) -> bool:
-    """Whether a later stage has something to do for this request, so that this one need not hurry."""
+    """Return whether a later stage has work for this request, so that this one need not run now."""
     return any(req.ready or len(stream) for req, stream in list(zip(line.reqs, line.streams, strict=True))[at + 1 :])
 
 

@@ -1,4 +1,4 @@
-"""The questions to a peer and its answers: one JSON line each, so that it may be another process."""
+"""Messages to and from a peer: one JSON line each, so that it may be another process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """The model to be loaded: a deployment's, without its workers."""
+    """The model to load: a deployment's model without its workers."""
 
     model: str
     weights: str | None
@@ -18,7 +18,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """``count`` greedy answers to a text, asked at the same moment, of at most so many tokens and codec frames."""
+    """``count`` simultaneous greedy answers to a text, limited to ``tokens`` tokens and ``frames`` codec frames."""
 
     text: str
     tokens: int
@@ -27,7 +27,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds from the question to each answer's first sound, and to the end of all; ``frames`` that one has."""
+    """Seconds from the question to each answer's first audio and to the end of all, and the frames of one answer."""
 
     first_s: tuple[float, ...]
     whole_s: float
@@ -35,6 +35,6 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Peer(Protocol):
-    """Made from a Subject; answers as often as it is asked."""
+    """An implementation, created from a Subject."""
 
     def answer(self, question: Question) -> Times: ...

@@ -1,4 +1,4 @@
-"""transformers' own ``generate()`` on the same checkpoint: the sound is there when all of it is."""
+"""transformers' ``generate()`` on the same checkpoint; audio is available only at the end."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MODELS = {"qwen3_omni": "Qwen3OmniMoeForConditionalGeneration"}
 
 
 class Transformers:
-    """One checkpoint, as a user of the library would load it, in float32."""
+    """One checkpoint, loaded as a user of the library would, in float32."""
 
     def __init__(self, subject: Subject) -> None:
         if subject.model not in MODELS:
-            raise ConfigError(f"benchmarks.against: it has no {subject.model}, only {', '.join(MODELS)}")
+            raise ConfigError(f"benchmarks.against supports only {', '.join(MODELS)}, not {subject.model}")
         library = installed("benchmarks.against", "transformers", "transformers", "dev")
         library.utils.logging.disable_progress_bar()
         torch.set_num_threads(subject.threads)
@@ -32,13 +32,13 @@ class Transformers:
 
     @torch.no_grad()
     def answer(self, question: Question) -> Times:
-        """``count`` is not heeded: it answers one at a time."""
+        """Answer one question at a time; ``count`` is ignored."""
         begun_s = time.perf_counter()
         talk = [{"role": "user", "content": [{"type": "text", "text": question.text}]}]
         prompt = self.tokenizer.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
         ids = torch.tensor([self.tokenizer.encode(prompt, add_special_tokens=False)])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns of its own defaults
+            warnings.simplefilter("ignore")  # transformers warns about its own defaults
             _, wave = self.model.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),

@@ -48,4 +48,4 @@ def _apart(match: re.Match[str]) -> str:
     if _WORD.fullmatch(base):
         return f"{base} "
     power = {"2": "squared", "3": "cubed"}.get(raised) or f"to the power of {raised.replace('-', 'minus ')}"
-    return f"{base} {power} "
+    return f"{'ay' if base == 'a' else base} {power} "

@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from engine.english.lexicon import ALPHABETS, ALWAYS_SPELLED, LETTER_NAMES, LIGATURES, SIGNS, WORDS_IN_CAPITALS
-from engine.english.numbers import digits_or_number
+from engine.english.numbers import digits_or_number, year
 
 INNER_PAUSES = frozenset("—–;:")
 
@@ -62,4 +62,21 @@ def address(written: str) -> str:
     bare = re.sub(r"^https?://|[?#].*$|/$", "", written, flags=re.IGNORECASE)
     bare = re.sub(r"^www\.", "", bare, flags=re.IGNORECASE)
     names = {".": " dot ", "/": " slash ", "@": " at ", "-": " dash ", "_": " underscore ", ":": " colon "}
-    return " ".join(names.get(part) or spell_part(part) for part in re.split(r"([^\w'])", bare))
+    parts = re.split(r"([^\w']|_)", bare.lower())
+    host_end = max((i for i, part in enumerate(parts) if part == "." and "/" not in parts[:i]), default=-1) + 1
+    return " ".join(
+        _country(part) if i == host_end else names.get(part) or spell_part(part) for i, part in enumerate(parts)
+    )
+
+
+def _country(domain: str) -> str:
+    """The end of a host's name: the two letters of a country one by one, but for those that are read as a word."""
+    if len(domain) == 2 and domain.isalpha() and domain.isascii() and domain not in ("me", "co"):
+        return " ".join(LETTER_NAMES[letter] for letter in domain)
+    return spell_part(domain)
+
+
+def hashtag(tag: str) -> str:
+    """The words of a hashtag: OpenAI -> open ay eye."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+", tag)
+    return " ".join(year(word) if re.fullmatch(r"(?:19|20)\d\d", word) else spell_part(word) for word in words)

@@ -12,6 +12,34 @@ FULL_MONTHS = _words("january february march april may june july august septembe
 MONTHS = frozenset(FULL_MONTHS + _words("jan feb mar apr jun jul aug sep sept oct nov dec"))
 
 MAGNITUDES = frozenset(_words("hundred thousand million billion trillion"))
+SHORT_MAGNITUDES = {
+    "k": "thousand",
+    "K": "thousand",
+    "M": "million",
+    "mn": "million",
+    "B": "billion",
+    "bn": "billion",
+    "T": "trillion",
+}
+SHORT_TIMES = {"h": "hour", "hr": "hour", "d": "day", "wk": "week", "mo": "month", "yr": "year"}
+
+# Words that a number follows, also a Roman one.
+NUMBERED = frozenset(
+    _words(
+        "act apollo appendix article book bowl chapter class division episode figure grade level mark page part phase "
+        "question round scene season section stage step table tier title type unit version volume war world"
+    )
+)
+# Names of rulers, which an ordinal follows.
+RULERS = frozenset(
+    _words(
+        "alexander alfonso catherine charles christian edward elizabeth ferdinand francis frederick george gustav "
+        "harald henry innocent james john juan louis ludwig mary napoleon nicholas olav otto paul peter philip pius "
+        "ramesses richard rudolf thutmose urban victor wilhelm william"
+    )
+)
+# Words that digits follow which are read one by one.
+DIALED = frozenset(_words("call code dial ext extension fax phone pin text zip"))
 
 # written -> (one, many, name of the hundredth part)
 CURRENCIES = {
@@ -19,6 +47,7 @@ CURRENCIES = {
     "€": ("euro", "euros", "cents"),
     "£": ("pound", "pounds", "pence"),
     "¥": ("yen", "yen", ""),
+    "₹": ("rupee", "rupees", "paise"),
 }
 
 UNITS = {
@@ -65,6 +94,19 @@ UNITS = {
     "kw": ("kilowatt", "kilowatts"),
     "kW": ("kilowatt", "kilowatts"),
     "W": ("watt", "watts"),
+    "kWh": ("kilowatt hour", "kilowatt hours"),
+    "mAh": ("milliampere hour", "milliampere hours"),
+    "kcal": ("kilocalorie", "kilocalories"),
+    "dB": ("decibel", "decibels"),
+    "mi": ("mile", "miles"),
+    "fps": ("frame per second", "frames per second"),
+    "bpm": ("beat per minute", "beats per minute"),
+    "rpm": ("revolution per minute", "revolutions per minute"),
+    "kbps": ("kilobit per second", "kilobits per second"),
+    "Mbps": ("megabit per second", "megabits per second"),
+    "Gbps": ("gigabit per second", "gigabits per second"),
+    "MB/s": ("megabyte per second", "megabytes per second"),
+    "GB/s": ("gigabyte per second", "gigabytes per second"),
     "V": ("volt", "volts"),
 }
 
@@ -87,6 +129,11 @@ SIGNS = {
     "≤": "is at most",
     "≥": "is at least",
     "≈": "is about",
+    "≠": "is not",
+    "±": "plus or minus",
+    "√": "the square root of",
+    "∞": "infinity",
+    "·": "times",
     "→": "to",
     "$": "dollars",
     "€": "euros",
@@ -144,6 +191,7 @@ ABBREVIATIONS = {
     "u.s.a.": "you ess ay",
     "ok": "okay",
     "o.k.": "okay",
+    "at&t": "ay tee and tee",
     "w/": "with",
     "w/o": "without",
     "and/or": "and or",

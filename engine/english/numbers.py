@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.english.lexicon import CURRENCIES
 
-NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
+NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
 """The pattern of a written number: with or without commas between thousands, with or without decimals."""
 
 _DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -64,7 +64,9 @@ def one_by_one(digits: str) -> str:
 def digits_or_number(written: str) -> str:
     """12,345.67 or 007: long numbers and those with a leading zero are read digit by digit."""
     whole, _, fraction = written.replace(",", "").partition(".")
-    if (len(whole) > 1 and whole[0] == "0") or len(whole) > 15 or (len(whole) > 7 and "," not in written):
+    if not whole:
+        spoken = ""
+    elif (len(whole) > 1 and whole[0] == "0") or len(whole) > 15 or (len(whole) > 7 and "," not in written):
         spoken = one_by_one(whole)
     else:
         spoken = cardinal(whole)
@@ -83,13 +85,15 @@ def year(digits: str) -> str:
 
 def money(word: str, magnitude: str = "") -> str:
     """$3.50 -> three dollars and fifty cents; a magnitude comes before the currency."""
-    match = re.search(rf"([$€£¥])({NUMBER})", word)
+    match = re.search(rf"([$€£¥₹])({NUMBER})", word)
     assert match, word
     (one, many, small), amount = CURRENCIES[match[1]], match[2]
     sign = "minus " if word[0] == "-" else ""
     whole, _, cents = amount.partition(".")
     if magnitude:
         return f"{sign}{digits_or_number(amount)} {magnitude} {many}"
+    if len(cents) == 2 and small and not whole:
+        return f"{sign}{cardinal(cents)} {small}"
     if len(cents) == 2 and small:
         dollars = f"{digits_or_number(whole)} {one if whole == '1' else many}"
         return sign + dollars + (f" and {cardinal(cents)} {small}" if cents != "00" else "")

@@ -1,4 +1,4 @@
-"""Words that a pattern tells: times, dates, amounts, quantities, fractions, ranges, telephone numbers."""
+"""Words that a pattern tells: times, dates, amounts, quantities, fractions, ranges, versions, telephone numbers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from engine.english.fractions import part_of
 from engine.english.letters import spell_part
-from engine.english.lexicon import FULL_MONTHS, MONTHS, UNITS
+from engine.english.lexicon import CURRENCIES, DIALED, FULL_MONTHS, MONTHS, SHORT_MAGNITUDES, SHORT_TIMES, UNITS
 from engine.english.numbers import NUMBER, cardinal, digits_or_number, money, one_by_one, ordinal, year
+from engine.english.telephone import dialed
 
 
 def _clock(match: re.Match[str], _: str) -> str:
@@ -22,6 +23,8 @@ def _clock(match: re.Match[str], _: str) -> str:
 
 def _plain_number(match: re.Match[str], before: str) -> str:
     digits = match[0]
+    if before.lower().strip(".,:") in DIALED and digits.isdigit() and len(digits) > 2:
+        return one_by_one(digits)
     if before.lower().strip(".,") in MONTHS and digits.isdigit() and 1 <= int(digits) <= 31:
         return ordinal(digits)
     return year(digits) if re.fullmatch(r"1[1-9]\d\d|20\d\d", digits) else digits_or_number(digits)
@@ -38,16 +41,76 @@ def _unit(unit: str, number: str) -> str:
 
 
 def _loose_unit(match: re.Match[str], before: str) -> str:
-    number = re.fullmatch(rf"[-~]?({NUMBER})", before)
+    number = re.fullmatch(rf"[-~±]?(?:(?:{NUMBER})[-–])?({NUMBER})(?:[eE]-?\d+)?", before)
     return _unit(match[0], number[1]) if number else spell_part(match[0])
 
 
 def _ordinal(match: re.Match[str], _: str) -> str:
-    return ordinal(match[1])
+    return ordinal(match[1].replace(",", ""))
 
 
 def _money(match: re.Match[str], _: str) -> str:
-    return money(match[0])
+    """$5M, €25/hour."""
+    amount, magnitude, time = match.groups()
+    per = f" per {SHORT_TIMES.get(time) or spell_part(time)}" if time else ""
+    return money(amount, SHORT_MAGNITUDES.get(magnitude or "", "")) + per
+
+
+def _money_after(match: re.Match[str], _: str) -> str:
+    amount, sign = match.groups()
+    return f"{digits_or_number(amount)} cents" if sign == "¢" else money(sign + amount)
+
+
+def _foreign_dollars(match: re.Match[str], _: str) -> str:
+    return f"{digits_or_number(match[2])} {' '.join(map(spell_part, match[1]))} dollars"
+
+
+def _short_amount(match: re.Match[str], _: str) -> str:
+    return f"{digits_or_number(match[1])} {SHORT_MAGNITUDES[match[2]]}"
+
+
+def _times(match: re.Match[str], _: str) -> str:
+    return f"{digits_or_number(match[1])} times"
+
+
+def _exponent(match: re.Match[str], _: str) -> str:
+    power = match[2].lstrip("+").replace("-", "minus ")
+    power = power.replace(power.split()[-1], cardinal(power.split()[-1]))
+    return f"{digits_or_number(match[1])} times ten to the power of {power}"
+
+
+def _ratio(match: re.Match[str], _: str) -> str:
+    return f"{cardinal(match[1])} to {cardinal(match[2])}"
+
+
+def _span(match: re.Match[str], _: str) -> str:
+    """A range of amounts, times or decimals; "" where a side is none of them."""
+    first, last = match.groups()
+    if first[0] in CURRENCIES and re.fullmatch(NUMBER, last):
+        return f"{digits_or_number(first[1:])} to {money(first[0] + last)}"
+    sides = [_value(first), _value(last)]
+    return " to ".join(sides) if all(sides) else ""
+
+
+def _value(text: str) -> str:
+    return next((say(match, "") for pattern, say in _VALUES if (match := pattern.fullmatch(text))), "")
+
+
+def _version(match: re.Match[str], _: str) -> str:
+    """v2.0.1-rc1 -> version two point zero point one are see one."""
+    mark, numbers, suffix = match.groups()
+    spoken = " point ".join(digits_or_number(one) for one in numbers.split("."))
+    return f"{'version ' if mark else ''}{spoken}{' ' + spell_part(suffix) if suffix else ''}"
+
+
+def _ip(match: re.Match[str], _: str) -> str:
+    names = {".": "dot", ":": "colon", "/": "slash"}
+    parts = re.split(r"([.:/])", match[0])
+    return " ".join(names.get(part) or one_by_one(part).replace(",", "") for part in parts)
+
+
+def _sharp(match: re.Match[str], _: str) -> str:
+    return f"{spell_part(match[1])} sharp"
 
 
 def _iso_date(match: re.Match[str], _: str) -> str:
@@ -89,23 +152,44 @@ def _decade(match: re.Match[str], _: str) -> str:
 
 
 def _phone(match: re.Match[str], _: str) -> str:
-    return ", ".join(one_by_one(group) for group in re.findall(r"\d+", match[0]))
+    return dialed(match[0])
 
 
 _HALVES = {"am": "ay em", "pm": "pee em"}
 _UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
-SHAPES: list[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]]] = [
+_MAGNITUDE = "|".join(SHORT_MAGNITUDES)
+_SIGN = "[$€£¥₹]"
+_Shapes = list[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]]]
+_VALUES: _Shapes = [
     (re.compile(r"(\d{1,2}):(\d\d)([ap]\.?m\.?)?", re.IGNORECASE), _clock),
     (re.compile(r"([1-9]|1[0-2])()([ap]\.?m\.?)", re.IGNORECASE), _clock),
+    (re.compile(rf"({_SIGN}(?:{NUMBER}))({_MAGNITUDE})?(?:/([a-z]+))?"), _money),
+    (re.compile(rf"({NUMBER})({_UNIT})"), _quantity),
+    (re.compile(rf"({NUMBER})({_MAGNITUDE})"), _short_amount),
+    (re.compile(NUMBER), _plain_number),
+]
+"""What a range may have on each side."""
+SHAPES: _Shapes = [
+    *_VALUES[:2],
+    (re.compile(r"(\d{1,4}):(\d)"), _ratio),
     (re.compile(r"(\d{4})-(\d\d)-(\d\d)"), _iso_date),
     (re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})"), _slash_date),
-    (re.compile(r"(\d{1,15})(?:st|nd|rd|th)", re.IGNORECASE), _ordinal),
+    (re.compile(r"(\d{1,15}|\d{1,3}(?:,\d{3})+)(?:st|nd|rd|th)", re.IGNORECASE), _ordinal),
     (re.compile(r"'?(\d{4}|\d0)'?s"), _decade),
-    (re.compile(rf"[$€£¥](?:{NUMBER})"), _money),
-    (re.compile(rf"({NUMBER})({_UNIT})"), _quantity),
+    *_VALUES[2:5],
+    (re.compile(rf"({NUMBER})([€£₹¢])"), _money_after),
+    (re.compile(rf"(US|CA|AU|NZ|HK|A|C)\$({NUMBER})"), _foreign_dollars),
     (re.compile(_UNIT), _loose_unit),
+    (re.compile(rf"({NUMBER})x"), _times),
+    (re.compile(rf"({NUMBER})[eE]([-+]?\d{{1,4}})"), _exponent),
     (re.compile(r"(\d{1,6})/(\d{1,6})"), _fraction),
     (re.compile(r"(\d{1,9})[-–](\d{1,9})"), _range),
-    (re.compile(r"\+?\d+(?:-\d+){2,}|\+\d{8,}"), _phone),
-    (re.compile(NUMBER), _plain_number),
+    (re.compile(r"\+?\d+(?:-\d+){2,}|\+\d{8,}|\d{3}\.\d{3}\.\d{4}|\(\d{3}\)\d{3}[-.]\d{4}"), _phone),
+    (re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?:[:/]\d{1,5})?"), _ip),
+    (re.compile(r"(v)(\d+(?:\.\d+)*)(?:-([a-z]\w*))?"), _version),
+    (re.compile(r"(V)(\d+(?:\.\d+)+)(?:-([a-z]\w*))?"), _version),
+    (re.compile(r"()(\d+(?:\.\d+){2,})(?:-([a-z]\w*))?"), _version),
+    (re.compile(r"([^-–]+)[-–]([^-–]+)"), _span),
+    (re.compile(r"([CF])#"), _sharp),
+    *_VALUES[5:],
 ]

@@ -5,7 +5,8 @@ Numbers, times, dates, money, units, abbreviations, acronyms, addresses and sign
 alphabet are mentioned ("something in greek"), and what else cannot be said is dropped. Every letter knows the
 character it came from. Knows no model, no voice and no language but English.
 
-A word is spoken as soon as the blank after it is there; only an amount of money waits for the next word ("$3 million").
+A word is spoken as soon as the blank after it is there. Few wait for the next word: an amount of money ("$3 million"),
+a full hour ("5:00 PM"), and digits that may begin a telephone number ("(415) 555-2671").
 """
 
 from __future__ import annotations
@@ -14,9 +15,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from engine.english import telephone
 from engine.english.lexicon import MAGNITUDES
-from engine.english.numbers import NUMBER, money
+from engine.english.numbers import NUMBER, money, year
 from engine.english.word import CLOSING, pause, speak
+
+_MONEY = re.compile(rf"[-+(]?[$€£¥₹](?:{NUMBER})")
+_WAITS = re.compile(rf"{_MONEY.pattern}|\d{{1,2}}:00|10\d\d|{telephone.WAITS}")
+_HALVES = frozenset({"am", "pm", "a.m", "p.m"})
+_ERAS = frozenset({"ad", "bc", "bce", "ce"})
 
 LONGEST_WORD = 200  # characters; more without a blank is cut, so that no input is held back without end
 
@@ -41,7 +48,8 @@ class Speller:
     def __init__(self) -> None:
         self._begin = 0  # index of the first character of self._word
         self._word = ""
-        self._money: tuple[str, int] | None = None
+        self._waiting: tuple[str, int, str] | None = None  # a word, where it begins, and the word before it
+        self._dialing = False  # whether the last word belongs to a telephone number
         self._before = ""  # the word before, as written
         self._last = ""  # the last letter said
 
@@ -55,7 +63,7 @@ class Speller:
 
     def flush(self) -> Said:
         """Return the rest, closed by a full stop if something was said and it ends without one."""
-        said = [self._end_word(), self._release_money("")]
+        said = [self._end_word(), self._release("")]
         if self._last and self._last not in ".?":
             said.append(self._say(".", self._begin - 1, 1))
         return _join(said)
@@ -66,7 +74,7 @@ class Speller:
                 yield self._end_word()
                 self._begin += 1
                 if character == "\n" and self._last not in " ,.?" and self._last:
-                    yield self._release_money("")
+                    yield self._release("")
                     yield self._say(",", self._begin - 1, 1)
                 continue
             self._word += character
@@ -79,26 +87,45 @@ class Speller:
             return NOTHING
         self._word = ""
         self._begin = begin + len(word)
-        magnitude = word.rstrip(CLOSING).lower()
-        if self._money and magnitude in MAGNITUDES:
-            released = self._release_money(magnitude, tail=pause(word))
-            self._before = word
-            return released
-        released = self._release_money("")
-        if re.fullmatch(rf"[-+(]?[$€£¥](?:{NUMBER})", word):
-            self._money = (word, begin)
-            self._before = word
-            return released
-        said = released + self._say(speak(word, self._before), begin, len(word))
+        before = self._before
         self._before = word
-        return said
+        bare = word.rstrip(CLOSING)
+        is_magnitude = self._waits_for_magnitude and bare.lower() in MAGNITUDES
+        said = self._release(word)
+        if is_magnitude:
+            return said
+        if self._dialing and telephone.goes_on(bare):
+            return said + self._say(telephone.dialed(bare) + pause(word[len(bare) :]), begin, len(word))
+        self._dialing = False
+        if _WAITS.fullmatch(word):
+            self._waiting = (word, begin, before)
+            return said
+        return said + self._say(speak(word, before), begin, len(word))
 
-    def _release_money(self, magnitude: str, tail: str = "") -> Said:
-        if not self._money:
+    @property
+    def _waits_for_magnitude(self) -> bool:
+        return self._waiting is not None and bool(_MONEY.fullmatch(self._waiting[0]))
+
+    def _release(self, after: str) -> Said:
+        """Say the word that waits; ``after`` is the next one, "" if there is none in its line."""
+        if self._waiting is None:
             return NOTHING
-        (word, begin) = self._money
-        self._money = None
-        return self._say(money(word, magnitude) + tail, begin, len(word))
+        word, begin, before = self._waiting
+        self._waiting = None
+        bare = after.rstrip(CLOSING)
+        if _MONEY.fullmatch(word):
+            magnitude = bare.lower() if bare.lower() in MAGNITUDES else ""
+            spoken = money(word, magnitude) + (pause(after) if magnitude else "")
+        elif telephone.begins(word, bare):
+            self._dialing = True
+            spoken = telephone.dialed(word)
+        elif word.endswith(":00") and bare.lower() in _HALVES:
+            spoken = speak(word.removesuffix(":00"), before)
+        elif word.isdecimal() and len(word) == 4 and bare.lower() in _ERAS:
+            spoken = year(word)
+        else:
+            spoken = speak(word, before)
+        return self._say(spoken, begin, len(word))
 
     def _say(self, spoken: str, begin: int, length: int) -> Said:
         """Put a blank before words and drop pauses that follow pauses; spread the letters over the source

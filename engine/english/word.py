@@ -7,15 +7,20 @@ import unicodedata
 from functools import lru_cache
 
 from engine.english.fractions import written_out
-from engine.english.letters import address, foreign, spell_part
+from engine.english.letters import address, foreign, hashtag, spell_part
 from engine.english.lexicon import ABBREVIATIONS, LETTER_NAMES, LONE_SIGNS
+from engine.english.roman import numeral
 from engine.english.shapes import SHAPES
 
 CLOSING = "\"'“”‘’»*_`~|}>-–—…!?.,;:)]"
 PAUSES = {"!": ".", "…": ".", ".": ".", "?": "?", ",": ",", ";": ",", ":": ",", ")": ",", "]": ",", "—": ",", "–": ","}
 _OPENING = "([{<\"'“”‘’«»*_`#~|-–—•·"
-_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?[\w.+-]+(?:@[\w-]+)?(?:\.[a-z]{2,})(?:[/:?#]\S*)?", re.IGNORECASE)
+_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?[\w.+-]+(?:@[\w.-]+)?(?:\.[a-z]{2,})(?:[/:?#]\S*)?", re.IGNORECASE)
 _TOP_LEVEL = re.compile(r"\.(?:com|org|net|edu|gov|io|ai|dev|de|uk|co|info|eu|fr|app|me|tv)\b", re.IGNORECASE)
+
+
+_TIME = re.compile(r"(?:.*[-–])?(?:[01]?\d|2[0-4])(?::\d\d)?")
+_ABOUT = {"±": "plus or minus ", "~": "about ", "≈": "about "}
 
 
 @lru_cache(4096)  # words come again and again, and a burst of first sounds waits for each of them
@@ -34,8 +39,10 @@ def speak(word: str, before: str = "") -> str:
     tail = pause(word[len(core) :])
     if re.match(r"[-–—−](?=[\d.$€£])", core):
         return "minus " + _core(core[1:], before, tail) + tail
-    if re.match(r"#\d", core):
-        return "number " + _core(core[1:], before, tail) + tail
+    if re.match(r"[±~≈](?=[\d.])", core):
+        return _ABOUT[core[0]] + _core(core[1:], before, tail) + tail
+    if tag := re.fullmatch(r"[(\"'“*_]*#(\w+)", core):
+        return (f"number {_core(tag[1], before, tail)}" if tag[1].isdecimal() else f"hashtag {hashtag(tag[1])}") + tail
     return _core(core.lstrip(_OPENING), before, tail) + tail
 
 
@@ -49,9 +56,13 @@ def _core(core: str, before: str, tail: str) -> str:
     """A word without the punctuation around it."""
     if alphabet := foreign(core):
         return "" if foreign(before) == alphabet else f"something in {alphabet}"
+    if core.lower() == "am" and _TIME.fullmatch(before):
+        return "ay em"
+    if said := numeral(core, before):
+        return said
     for pattern, say in SHAPES:
-        if match := pattern.fullmatch(core):
-            return say(match, before)
+        if (match := pattern.fullmatch(core)) and (said := say(match, before)):
+            return said
     if len(core) == 1 and core.isalpha() and core.isascii():
         return _single_letter(core, before, tail)
     if _ADDRESS.fullmatch(core) and (_TOP_LEVEL.search(core) or "@" in core or "://" in core):

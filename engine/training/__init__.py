@@ -1,1 +1,1 @@
-"""How the built-in weights were made. Nothing imports it, and it is not installed."""
+"""Training of the built-in weights. Nothing imports it, and it is not installed."""

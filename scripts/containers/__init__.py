@@ -1,1 +1,1 @@
-"""`make containers`: the images, built and run as deploy/compose.yaml has them, without a registry or compose."""
+"""`make containers`: build and run the images as in deploy/compose.yaml, without a registry or compose."""

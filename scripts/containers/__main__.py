@@ -2,9 +2,9 @@
 
     python -m scripts.containers [--base IMAGE] [--built] [--clean] [--only PART ...]
 
-Needs root, and Debian's buildah, podman, crun, catatonit, mmdebstrap and iproute2; no registry, no compose, no docker.
-Everything is made in out/containers, every socket is in network namespaces of its own, and nothing goes on when it
-ends. The second time the roots and the layers are there already; ``--clean`` removes them.
+Needs root, and Debian's buildah, podman, crun, catatonit, mmdebstrap and iproute2; no registry, compose or docker.
+Everything is created in out/containers, every socket is in separate network namespaces, and no process outlives the
+run. Later runs reuse the root file systems and layers; ``--clean`` removes them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ INSIDE = "--inside"
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", help="an image with Python; without it one is made of Debian's packages")
-    parser.add_argument("--clean", action="store_true", help="remove what earlier runs have left")
-    parser.add_argument("--built", action="store_true", help="take the image that an earlier run has built")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="run these parts alone")
+    parser.add_argument("--base", help="image with Python (default: made of Debian's packages)")
+    parser.add_argument("--clean", action="store_true", help="remove the files of earlier runs")
+    parser.add_argument("--built", action="store_true", help="use the image that an earlier run built")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="run only these parts")
     parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     try:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def outside(options: argparse.Namespace) -> Iterator[str]:
-    """Check and build: these need the machine's network."""
+    """Run the checks and builds that need the machine's network."""
     if "lint" in options.only:
         yield from lint.lint(FOLDER)
     if "wheels" in options.only:
@@ -63,11 +63,11 @@ def outside(options: argparse.Namespace) -> Iterator[str]:
 
 
 def inside(parts: Sequence[str]) -> Iterator[str]:
-    """Run what has namespaces of its own."""
+    """Run the parts that need separate network namespaces."""
     os.umask(0o022)
     here = Machine(FOLDER)
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix="try-") as folder:
-        os.chmod(folder, 0o755)  # the containers' users look in
+        os.chmod(folder, 0o755)  # readable by the containers' users
         network.build(Path(folder))
         if "deployment" in parts:
             yield from deployment(here, Path(folder))
@@ -76,13 +76,13 @@ def inside(parts: Sequence[str]) -> Iterator[str]:
 
 
 def deployment(here: Machine, folder: Path) -> Iterator[str]:
-    """Deploy, and talk. Raises Failed."""
+    """Deploy the services, and check answers, metrics and shutdown. Raises Failed."""
     local, data = folder / "local", folder / "data"
     services.configure(local, network.HOUSE)
     with services.deployed(here, local, data) as found:
         place = checks.Place(data / "caddy" / "caddy" / "pki" / "authorities" / "local" / "root.crt", local / "keys")
         if not here.counts_memory:
-            yield "memory and processes are bounded in compose.yaml alone: podman has no control groups here"
+            yield "memory and process limits not tested: podman has no control groups here"
         yield from checks.check_health(found["parley"])
         checks.wait_scraped()
         yield from checks.check_answers(place)

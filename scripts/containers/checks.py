@@ -1,4 +1,4 @@
-"""Checks of a deployment that runs: answers over each way, the dashboard's queries, and the drain."""
+"""Checks of a running deployment: answers over each transport, the dashboard's queries, and draining."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from scripts.containers.services import DEPLOY, Running
 URL = f"https://{network.NAME}"
 PROMETHEUS = "http://127.0.0.1:9090"
 HIDDEN = ("/metrics", "/admin/workers")
-"""Pages that Parley itself has, and answers with another status than 404."""
+"""Pages that Parley itself serves with a status other than 404."""
 TALK_S = 120.0
 SCRAPED_S = 60.0
 UNTIL_IT_HAPPENS = ("by (why)", "by (code)")
-"""Figures that have no series before their first event: a refusal, an error."""
+"""Parts of queries whose metrics have no series before their first event, such as a refusal or an error."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The files of Caddy's authority, and of a key."""
+    """The files with the certificate of Caddy's authority, and with the API keys."""
 
     certificate: Path
     keys: Path
@@ -44,20 +44,20 @@ def check_health(parley: Running) -> Iterator[str]:
 
 
 def check_answers(place: Place) -> Iterator[str]:
-    """A spoken answer over each way, and none where there is no way. Raises Failed."""
+    """Ask by voice over each transport; where the firewall leaves no route, expect no answer. Raises Failed."""
     yield f"wss through Caddy: {talk('wss', place, [])}"
     network.block_udp_but_turn()
     caller = ["ip", "netns", "exec", "caller"]
     if (answer := _talked("direct", place, caller)).returncode == 0:
-        raise Failed(f"the firewall blocks nothing: a call without TURN was answered: {answer.stdout}")
-    yield "WebRTC without TURN, UDP blocked: no answer, as it must be"
-    yield f"WebRTC by TURN over UDP alone: {talk('udp', place, caller)}"
+        raise Failed(f"the firewall does not work: a call without TURN was answered: {answer.stdout}")
+    yield "WebRTC without TURN, UDP blocked: no answer, as expected"
+    yield f"WebRTC through TURN over UDP, other UDP blocked: {talk('udp', place, caller)}"
     network.block_udp()
-    yield f"WebRTC by TURN over TCP, no UDP at all: {talk('tcp', place, caller)}"
+    yield f"WebRTC through TURN over TCP, all UDP blocked: {talk('tcp', place, caller)}"
 
 
 def talk(way: str, place: Place, inside: list[str], url: str = URL) -> str:
-    """Describe the answer. Raises Failed."""
+    """Ask by voice, and return a description of the answer. Raises Failed if there is none."""
     done = _talked(way, place, inside, url)
     if done.returncode != 0:
         raise Failed(f"{way}: {(done.stdout + done.stderr).strip()[-2000:]}")
@@ -71,7 +71,7 @@ def _talked(way: str, place: Place, inside: list[str], url: str = URL) -> subpro
 
 
 def check_hidden(url: str = URL) -> Iterator[str]:
-    """Ask for the pages that Caddy passes on to nobody. Raises Failed."""
+    """Check that Caddy does not serve Parley's internal pages. Raises Failed."""
     for path in HIDDEN:
         try:
             with urllib.request.urlopen(f"{url}{path}", context=_anyone(), timeout=10) as answer:
@@ -79,8 +79,8 @@ def check_hidden(url: str = URL) -> Iterator[str]:
         except HTTPError as refused:
             status = refused.code
         if status != 404:
-            raise Failed(f"{path} is open to the world: {status}")
-    yield "/metrics and /admin: hidden behind Caddy"
+            raise Failed(f"{path} is open to everyone: status {status}")
+    yield "/metrics and /admin: not served by Caddy"
 
 
 def _anyone() -> ssl.SSLContext:
@@ -91,27 +91,27 @@ def _anyone() -> ssl.SSLContext:
 
 
 def dashboard_queries() -> list[str]:
-    """Every expression of the dashboard."""
+    """Return every expression of the dashboard."""
     board = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
     return [target["expr"] for panel in board["panels"] for target in panel["targets"]]
 
 
 def wait_scraped() -> None:
-    """Wait until Prometheus has seen Parley, so that what happens from now on is a change. Raises Failed."""
+    """Wait until Prometheus has scraped Parley once, so that later events show as changes. Raises Failed."""
     deadline_s = time.monotonic() + SCRAPED_S
     while time.monotonic() < deadline_s:
         if _values('up{job="parley"}') == [1.0]:
             return
         time.sleep(1)
-    raise Failed("Prometheus does not get Parley's metrics")
+    raise Failed("Prometheus could not scrape Parley's metrics in time")
 
 
 def check_queries() -> Iterator[str]:
-    """Ask Prometheus each question of the dashboard. Raises Failed."""
+    """Run every query of the dashboard in Prometheus. Raises Failed if one has no result in time."""
     deadline_s = time.monotonic() + SCRAPED_S
     while unanswered := [one for one in dashboard_queries() if not _has_figures(one)]:
         if time.monotonic() > deadline_s:
-            raise Failed(f"Prometheus has no figures for {'; '.join(unanswered)}")
+            raise Failed(f"Prometheus has no values for {'; '.join(unanswered)}")
         time.sleep(2)
     yield f"Prometheus answers all {len(dashboard_queries())} queries of the dashboard"
 
@@ -122,19 +122,19 @@ def _has_figures(query: str) -> bool:
 
 
 def _values(query: str) -> list[float]:
-    """The values of a query now. Raises Failed where it is none."""
+    """Return the current values of a query. Raises Failed if Prometheus rejects it."""
     asking = f"{PROMETHEUS}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
     try:
         with urllib.request.urlopen(asking, timeout=10) as answer:
             found = json.load(answer)["data"]["result"]
     except HTTPError as refused:
-        raise Failed(f"Prometheus refuses {query}: {refused.read().decode()[:300]}") from None
+        raise Failed(f"Prometheus rejects {query}: {refused.read().decode()[:300]}") from None
     return [float(one["value"][1]) for one in found]
 
 
 def check_stop(parley: Running) -> Iterator[str]:
-    """SIGTERM drains, and the container ends well before it would be killed. Raises Failed."""
+    """Check that SIGTERM drains Parley, and that the container ends before the grace period is over. Raises Failed."""
     code = parley.stop()
     if code != 0 or "server.draining" not in parley.said:
-        raise Failed(f"Parley ended with {code} on SIGTERM, and said:\n{parley.said}")
-    yield "SIGTERM: drained, and ended by itself"
+        raise Failed(f"Parley ended with {code} on SIGTERM; its output:\n{parley.said}")
+    yield "SIGTERM: drained, then exited"

@@ -1,7 +1,7 @@
-"""What deploy/compose.yaml says of a service, as podman's options: the deployment that is tried is the one that ships.
+"""Translates services of deploy/compose.yaml into podman's options, so that the tested deployment is the released one.
 
-Where a service's image is Debian's instead of its makers' own, its user and its folders are other ones: ``services``
-has those. Knows no machine and starts nothing.
+Where a service runs Debian's package instead of its vendor's image, the user and folders differ; ``services`` has
+those. Starts nothing.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from scripts.containers.machine import ROOT, Failed
 DEPLOY = ROOT / "deploy"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
 NOT_HERE = {"image", "build", "command", "ports", "networks", "network_mode", "depends_on", "restart", "logging"}
-"""What podman is not told: images are built or Debian's, the network is a namespace of its own, and a container that
-ends is a failure."""
+"""Keys that are not translated: images are built here or Debian's, the network is a separate namespace, and a container
+that exits is a failure.
+"""
 
 BOUNDED_BY_GROUPS = {"mem_limit": "--memory", "pids_limit": "--pids-limit"}
 VARIABLE = re.compile(r"\$\{(\w+)(?::[-?]([^}]*))?\}")
 
 
 def command(name: str) -> list[str]:
-    """The arguments of a service's program."""
+    """Return the arguments of a service's program."""
     return [str(word) for word in SERVICES[name].get("command", ())]
 
 
 def stop_s(name: str) -> int:
-    """The seconds that a service has to end by itself; compose's own default where none are named."""
+    """Return the seconds that a service has to exit; compose's default if compose.yaml sets none."""
     return int(str(SERVICES[name].get("stop_grace_period", "10s")).removesuffix("s"))
 
 
 def options(name: str, local: Path, data: Path, variables: Mapping[str, str], groups: bool) -> Iterator[str]:
-    """podman's options for a service, with the configuration in ``local``, and its volumes in ``data``.
+    """Yield podman's options for a service whose configuration is in ``local`` and whose volumes are in ``data``.
 
-    ``groups`` is whether this machine's podman can bound memory and processes. Raises Failed where compose.yaml says
-    something of a service that is not understood here.
+    ``groups`` is whether podman can limit memory and processes on this machine. Raises Failed if compose.yaml uses a
+    key that is not supported here.
     """
     for key, value in SERVICES[name].items():
         match key:
@@ -62,25 +63,27 @@ def options(name: str, local: Path, data: Path, variables: Mapping[str, str], gr
                 if groups:
                     yield f"{BOUNDED_BY_GROUPS[key]}={filled(str(value), variables)}"
             case _ if key not in NOT_HERE:
-                raise Failed(f"deploy/compose.yaml says {key} of {name}, which scripts/containers/composed.py cannot")
+                raise Failed(
+                    f"deploy/compose.yaml sets {key} for {name}, which scripts/containers/composed.py does not support"
+                )
             case _:
                 pass
 
 
 def filled(text: str, variables: Mapping[str, str]) -> str:
-    """A value with its variables, or the defaults that stand beside their names."""
+    """Return a value with its variables replaced, by the defaults in the text where ``variables`` has none."""
     return VARIABLE.sub(lambda found: variables.get(found[1], found[2] or ""), text)
 
 
 def volume(mount: Mapping[str, Any], local: Path, data: Path) -> str:
-    """A file of the configuration, or a folder of ``data`` in place of a volume's."""
+    """Return the option that mounts a configuration file, or a folder of ``data`` in place of a volume."""
     source = filled(mount["source"], {"PARLEY_LOCAL": str(local)})
     where = data / source if mount["type"] == "volume" else (DEPLOY / source).resolve()
     return f"--volume={where}:{mount['target']}" + (":ro" if mount.get("read_only") else "")
 
 
 def volumes(name: str, data: Path, user: int) -> None:
-    """Make the folders that stand for a service's volumes, for the user that it runs as."""
+    """Create the folders that replace a service's volumes, owned by the user that it runs as."""
     for mount in SERVICES[name].get("volumes", ()):
         if mount["type"] == "volume":
             (data / mount["source"]).mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""The images: roots by mmdebstrap where no registry is reached, and Parley's by the Dockerfile. Knows no network.
+"""Builds the images: root file systems by mmdebstrap where no registry can be reached, and Parley's with the
+Dockerfile.
 
-pip's configuration on this machine (an index of its own, folders, a certificate) goes into the build as a secret and as
-mounts, and into no image.
+This machine's pip configuration (its index, folders, certificate) enters the build as a secret and as mounts, and is in
+no image.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ SERVICES = "coturn,caddy,prometheus,ca-certificates"
 MOST_MB = 650
 CERTIFICATES = "/run/host-certificates.pem"
 PIP_LOGS = "/run/pip"
-"""The folder within the build where pip writes what it fetches."""
+"""Folder within the build where pip writes its log."""
 GOT = re.compile(r"^Get:.+ \[([\d.,]+) (k?B|[MG]B)\]$")
-"""apt's line for one file."""
+"""apt's line for one downloaded file."""
 UNITS = {"B": 1e-6, "kB": 1e-3, "MB": 1.0, "GB": 1e3}
 
 
 def build(machine: Machine, base: str | None) -> int:
-    """Build parley:cpu and parley-services; the size of the first in MB. Raises Failed."""
+    """Build parley:cpu and parley-services, and return the size of parley:cpu in MB. Raises Failed."""
     if base is None:
         base = imported(machine, "parley-base", BASE)
     imported(machine, "parley-services", SERVICES)
@@ -44,15 +45,15 @@ def build(machine: Machine, base: str | None) -> int:
 
 
 def check_size(machine: Machine) -> int:
-    """The image's size in MB. Raises Failed where it is too large."""
+    """Return the size of parley:cpu in MB. Raises Failed if it is too large."""
     size = int(call([*machine.podman, "image", "inspect", "--format={{.Size}}", "parley:cpu"])) // 1_000_000
     if size > MOST_MB:
-        raise Failed(f"the image takes {size} MB, and {MOST_MB} at most are allowed")
+        raise Failed(f"the image takes {size} MB, more than the allowed {MOST_MB} MB")
     return size
 
 
 def imported(machine: Machine, name: str, packages: str) -> str:
-    """The name of an image that is a Debian root with these packages."""
+    """Return the name of an image that is a Debian root with these packages; made if it does not exist."""
     image = f"localhost/{name}:{SUITE}"
     if subprocess.run([*machine.podman, "image", "exists", image], capture_output=True).returncode != 0:
         tar = machine.folder / f"{name}.tar"
@@ -65,29 +66,29 @@ def imported(machine: Machine, name: str, packages: str) -> str:
 
 
 def debian(where: Path, packages: str, log: Path) -> None:
-    """Make a root with these packages, a folder or a tar. Raises Failed."""
+    """Create a Debian root with these packages, as a folder or a tar. Raises Failed."""
     call_logged(["mmdebstrap", "--verbose", "--variant=minbase", f"--include={packages}", SUITE, where], log, 1200)
 
 
 def root_log(machine: Machine, name: str) -> Path:
-    """What mmdebstrap said of a root."""
+    """Return the file with mmdebstrap's output for a root."""
     return machine.folder / f"{name}.log"
 
 
 def pip_log(machine: Machine) -> Path:
-    """What pip said while Parley's image was built, unless its layer was there already."""
+    """Return the file with pip's log of the last build of Parley's image; missing if its layer was cached."""
     return machine.folder / "pip" / "pip.log"
 
 
 def debian_mb(log: Path) -> float:
-    """The megabytes of packages and their lists that apt fetched for a root."""
-    lines = set(log.read_text(errors="replace").splitlines())  # a fork of apt's says some twice
+    """Return the megabytes of packages and package lists that apt downloaded for a root."""
+    lines = set(log.read_text(errors="replace").splitlines())  # a forked apt process repeats some lines
     found = filter(None, map(GOT.match, lines))
     return sum(float(one[1].replace(",", "")) * UNITS[one[2]] for one in found)
 
 
 def pip_settings() -> dict[str, str]:
-    """pip's configuration here, without the certificate; variables win, as they do for pip."""
+    """Return pip's configuration on this machine; environment variables take precedence, as in pip."""
     found: dict[str, str] = {}
     for line in call([sys.executable, "-m", "pip", "config", "list"]).splitlines():
         name, _, value = line.partition("=")
@@ -96,7 +97,7 @@ def pip_settings() -> dict[str, str]:
 
 
 def pip_lines() -> Iterator[str]:
-    """The lines of the configuration that the build gets."""
+    """Yield the lines of the pip configuration for the build."""
     settings = pip_settings()
     for name in ("index-url", "extra-index-url", "find-links", "trusted-host", "default-timeout", "proxy"):
         if name in settings:
@@ -106,12 +107,12 @@ def pip_lines() -> Iterator[str]:
 
 
 def pip_mounts() -> Iterator[tuple[str, str]]:
-    """The files and folders of this machine that the configuration names, and where the build finds them."""
+    """Yield the local files and folders that the pip configuration names, and their paths within the build."""
     settings = pip_settings()
     if "cert" in settings:
         yield settings["cert"], CERTIFICATES
     named = " ".join(settings.get(name, "") for name in ("index-url", "extra-index-url", "find-links")).split()
     for path in {Path(one.removeprefix("file://")) for one in named if one.startswith(("file:///", "/"))}:
-        folder = path.parent if path.name == "simple" else path  # the files that an index lists lie beside it
+        folder = path.parent if path.name == "simple" else path  # the files of an index are in its parent folder
         if folder.is_dir() and not folder.is_relative_to(ROOT):
             yield str(folder), str(folder)

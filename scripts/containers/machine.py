@@ -1,7 +1,4 @@
-"""The machine that containers are tried on: what it must have, a storage of our own, and how podman runs there.
-
-Knows no image and no service.
-"""
+"""The machine that runs the containers: its requirements, a separate podman storage, and podman's options."""
 
 from __future__ import annotations
 
@@ -17,31 +14,31 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 NEEDS = ("buildah", "podman", "crun", "catatonit", "mmdebstrap", "unshare", "ip")
 HYBRID = Path("/sys/fs/cgroup/unified")
-"""The mount of a machine that has both versions of control groups, which crun refuses."""
+"""Mount of a machine that has both versions of control groups; crun refuses to run there."""
 
 
 class Failed(Exception):
-    """Something does not work; its text says what to do."""
+    """A check failed; the text says what to do."""
 
 
 def check() -> None:
-    """Raises Failed: this is Debian's own set of tools, and namespaces are made by root."""
+    """Raise Failed if tools are missing or the user is not root."""
     missing = [name for name in NEEDS if shutil.which(name) is None]
     if missing:
         raise Failed(
             f"{', '.join(missing)} not found: apt-get install buildah podman crun catatonit mmdebstrap iproute2"
         )
     if os.geteuid() != 0:
-        raise Failed("run this as root: it makes network namespaces and Debian's root file systems")
+        raise Failed("run this as root: it creates network namespaces and Debian root file systems")
 
 
 def call(command: Sequence[str | Path], timeout_s: float = 60, **more: str) -> str:
-    """The output of a command. Raises Failed with the last lines of what it said."""
+    """Run a command, and return its output. Raises Failed with the last lines of its output."""
     return _checked(_done(command, timeout_s, more)).stdout.strip()
 
 
 def call_logged(command: Sequence[str | Path], log: Path, timeout_s: float = 60) -> None:
-    """Run a command; the log gets all that it said. Raises Failed."""
+    """Run a command, and write its output to ``log``. Raises Failed."""
     done = _done(command, timeout_s, {})
     log.write_text(done.stdout + done.stderr)
     _checked(done)
@@ -52,25 +49,25 @@ def _done(command: Sequence[str | Path], timeout_s: float, more: Mapping[str, st
     try:
         return subprocess.run(words, capture_output=True, text=True, timeout=timeout_s, cwd=ROOT, env=env)
     except subprocess.TimeoutExpired:
-        raise Failed(f"{' '.join(words[:3])} … took longer than {timeout_s:g} s, and was ended") from None
+        raise Failed(f"{' '.join(words[:3])} … took longer than {timeout_s:g} s, and was killed") from None
 
 
 def _checked(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
-        raise Failed(f"{' '.join(done.args[:3])} … ended with {done.returncode}:\n{said}")
+        raise Failed(f"{' '.join(done.args[:3])} … exited with {done.returncode}:\n{said}")
     return done
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A folder that holds everything that is made here."""
+    """A machine on which containers run; ``folder`` holds all files that are created."""
 
     folder: Path
 
     @property
     def storage(self) -> list[str]:
-        """The options of podman and buildah for a storage of our own: nobody's images are touched."""
+        """Options of podman and buildah for a separate storage, so that no other images are touched."""
         where = [f"--root={self.folder}/storage", f"--runroot={self.folder}/run"]
         return [*where, "--storage-driver=vfs"]
 
@@ -84,16 +81,18 @@ class Machine:
 
     @cached_property
     def limits(self) -> list[str]:
-        """Options without which no container starts on this machine, found out by a first one. Raises Failed."""
+        """Options that a container needs in order to start on this machine, found by trial. Raises Failed if none
+        starts.
+        """
         most = ["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"]
         for options in (most, [*most, "--cgroups=disabled"]):
             if self._starts(options):
                 return options
         if HYBRID.is_mount():
-            call(["umount", "-l", HYBRID])  # in our own mount namespace alone
+            call(["umount", "-l", HYBRID])  # only in this process's mount namespace
             if self._starts(options := [*most, "--cgroups=disabled"]):
                 return options
-        raise Failed("podman starts no container here: try `podman run --rm --network host parley:cpu --version`")
+        raise Failed("podman cannot start a container here: try `podman run --rm --network host parley:cpu --version`")
 
     def _starts(self, options: Sequence[str]) -> bool:
         run = ["run", "--rm", "--network=host", *options, "--entrypoint=python", "parley:cpu", "-c", ""]
@@ -101,11 +100,11 @@ class Machine:
 
     @property
     def counts_memory(self) -> bool:
-        """Whether podman itself can bound a container's memory."""
+        """Whether podman can limit a container's memory here."""
         return "--cgroups=disabled" not in self.limits
 
 
 def in_namespaces(arguments: Sequence[str]) -> int:
-    """Run this program again with a network and mounts of its own: its sockets are on no network of the machine."""
+    """Run this program again in a separate network and mount namespace, and return its exit status."""
     command = ["unshare", "--net", "--mount", sys.executable, "-m", "scripts.containers", *arguments]
     return subprocess.run(command, cwd=ROOT).returncode

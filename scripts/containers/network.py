@@ -1,6 +1,7 @@
-"""Two machines in namespaces: the house, in which the containers are, and a caller behind a firewall that blocks UDP.
+"""Two hosts in network namespaces: the house, which runs the containers, and a caller behind a firewall that blocks
+UDP.
 
-The house is the namespace that this process is in already. Knows no container.
+The house is the namespace of this process.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 from scripts.containers.machine import call
 
 NAME = "parley.localhost"
-"""The server's name: for one like this Caddy is its own authority."""
+"""Name of the server; for a name under localhost, Caddy signs the certificate itself."""
 
 HOUSE = "198.18.0.1"
 CALLER = "198.18.0.2"
@@ -21,7 +22,7 @@ TURN_PORT = "3478"
 
 
 def build(folder: Path) -> None:
-    """Make both, and names for them in an /etc/hosts of our own mounts."""
+    """Create both hosts, and an /etc/hosts for them that only this mount namespace sees."""
     hosts = folder / "hosts"
     names = {"127.0.0.1": "localhost", HOUSE: NAME, INSIDE: "parley prometheus"}
     hosts.write_text("".join(f"{address} {name}\n" for address, name in names.items()))
@@ -30,7 +31,7 @@ def build(folder: Path) -> None:
     call(["mount", "--bind", hosts, "/etc/hosts"])
     namespaces = Path("/run/netns")
     namespaces.mkdir(exist_ok=True)
-    call(["mount", "-t", "tmpfs", "tmpfs", namespaces])  # ours, so that no name is left behind
+    call(["mount", "-t", "tmpfs", "tmpfs", namespaces])  # in this mount namespace, so that no name remains afterwards
     ip("netns", "add", "caller")
     ip("link", "add", "house0", "type", "veth", "peer", "name", "caller0", "netns", "caller")
     ip("address", "add", f"{HOUSE}/24", "dev", "house0")
@@ -41,13 +42,13 @@ def build(folder: Path) -> None:
 
 
 def block_udp_but_turn() -> None:
-    """Let the caller send datagrams to the TURN server's port, and to no other of the house."""
+    """Block the caller's UDP to the house except to the TURN server's port."""
     at_caller("rule", "add", "ipproto", "udp", "dport", TURN_PORT, "lookup", "main", "priority", "10")
     at_caller("rule", "add", "to", f"{HOUSE}/24", "ipproto", "udp", "blackhole", "priority", "20")
 
 
 def block_udp() -> None:
-    """Let the caller send no datagram at all to the house."""
+    """Block all of the caller's UDP to the house."""
     at_caller("rule", "delete", "priority", "10")
 
 

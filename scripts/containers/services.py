@@ -1,4 +1,4 @@
-"""The containers of deploy/compose.yaml, each run by podman in the foreground until its block ends. Knows no client."""
+"""Runs the containers of deploy/compose.yaml with podman, each in the foreground until its block ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scripts.containers.network import INSIDE, NAME
 
 READY_S = 120.0
 STOP_S = composed.stop_s("parley")
-"""What goes on for longer is killed, and ends with 137."""
+"""A container that takes longer to stop is killed and exits with 137."""
 
 PROGRAMS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
     "parley": (10001, (), ()),
@@ -30,19 +30,20 @@ PROGRAMS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
     "coturn": (65534, ("turnserver",), ("--tmpfs=/var/lib/turn",)),
     "prometheus": (65534, ("prometheus", "--web.listen-address=127.0.0.1:9090"), ()),
 }
-"""Of each service the user that it runs as, what stands before compose.yaml's words in its image, and what is otherwise
-in Debian's packages. Grafana is in none of Debian's."""
+"""Service -> its user, the words before those of compose.yaml in its command, and podman options for Debian's package.
+Grafana is missing: Debian has no package of it.
+"""
 
 LOCKED = ("--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--tmpfs=/tmp")
-"""What compose.yaml says of every service, for a container that is none of its services."""
+"""The options that compose.yaml sets for every service, for containers that are not in it."""
 
 REMOVED_S = 120.0
-"""podman removes a container's copy of the image before it ends, on a slow disk slowly."""
+"""Seconds to wait: podman removes its copy of the image before it exits, which is slow on a slow disk."""
 
 
 @dataclass(frozen=True)
 class Container:
-    """A container as it is started: ``options`` are podman's."""
+    """A container to start; ``options`` are podman's."""
 
     name: str
     image: str
@@ -51,7 +52,7 @@ class Container:
 
 
 def all_of(machine: Machine, local: Path, data: Path) -> Iterator[Container]:
-    """The services, with the configuration in ``local``; ``data`` is the place of their volumes."""
+    """Yield the services whose configuration is in ``local`` and whose volumes are in ``data``."""
     for name, (user, program, more) in PROGRAMS.items():
         composed.volumes(name, data, user)
         options = [*composed.options(name, local, data, {"PARLEY_NAME": NAME}, machine.counts_memory), *more]
@@ -64,17 +65,17 @@ def all_of(machine: Machine, local: Path, data: Path) -> Iterator[Container]:
 
 
 def parley(command: Sequence[str], options: Sequence[str] = (), name: str = "parley") -> Container:
-    """Parley, with whatever command."""
+    """Return a container of Parley's image that runs the given command."""
     return Container(name, "parley:cpu", command, options)
 
 
 def service(name: str, command: Sequence[str], options: Sequence[str]) -> Container:
-    """A program of Debian's."""
+    """Return a container that runs a program of Debian's packages."""
     return Container(name, "localhost/parley-services:bookworm", command, options)
 
 
 class Running:
-    """One container that runs, and what it says."""
+    """A running container and its output."""
 
     def __init__(self, machine: Machine, container: Container, log: Path, wrapper: Sequence[str] = ()) -> None:
         self.machine = machine
@@ -95,12 +96,12 @@ class Running:
         return self._log.read_text(errors="replace")
 
     def healthy(self) -> bool:
-        """Whether the image's own health check is content."""
+        """Whether the image's own health check passes."""
         check = [*self.machine.podman, "healthcheck", "run", self.name]
         return subprocess.run(check, capture_output=True, timeout=60).returncode == 0
 
     def stop(self) -> int:
-        """End it as an operator does; what it ended with. May be called twice."""
+        """Stop the container as an operator does, and return its exit status; later calls return the same."""
         if self.process.poll() is None:
             subprocess.run([*self.machine.podman, "stop", self.name], capture_output=True, timeout=STOP_S + 60)
         try:
@@ -110,17 +111,17 @@ class Running:
             return self.process.wait()
 
     def ended(self, timeout_s: float) -> str:
-        """Return its words once it has ended by itself. Raises Failed."""
+        """Return the output once the container has exited without being stopped. Raises Failed."""
         try:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise Failed(f"{self.name} goes on; it said:\n{self.said}") from None
+            raise Failed(f"{self.name} is still running; its output:\n{self.said}") from None
         return self.said
 
 
 @contextmanager
 def running(machine: Machine, container: Container, logs: Path, wrapper: Sequence[str] = ()) -> Generator[Running]:
-    """A container while the block lasts."""
+    """Run a container while the block lasts."""
     logs.mkdir(exist_ok=True)
     one = Running(machine, container, logs / f"{container.name}.log", wrapper)
     try:
@@ -131,7 +132,7 @@ def running(machine: Machine, container: Container, logs: Path, wrapper: Sequenc
 
 @contextmanager
 def deployed(machine: Machine, local: Path, data: Path) -> Generator[dict[str, Running]]:
-    """All services while the block lasts, and Parley ready. Raises Failed."""
+    """Run all services while the block lasts; yields once Parley and Prometheus are ready. Raises Failed."""
     with ExitStack() as stack:
         found = {
             one.name: stack.enter_context(running(machine, one, data / "logs")) for one in all_of(machine, local, data)
@@ -142,7 +143,7 @@ def deployed(machine: Machine, local: Path, data: Path) -> Generator[dict[str, R
 
 
 def wait_ready(one: Running, url: str) -> None:
-    """Raises Failed if the container ends, or answers nothing in time."""
+    """Wait until the URL answers. Raises Failed if the container exits first or takes too long."""
     deadline_s = time.monotonic() + READY_S
     while time.monotonic() < deadline_s and one.process.poll() is None:
         try:
@@ -150,9 +151,9 @@ def wait_ready(one: Running, url: str) -> None:
                 return
         except (URLError, OSError):
             time.sleep(0.3)
-    raise Failed(f"{one.name} did not get ready; it said:\n{one.said}")
+    raise Failed(f"{one.name} did not become ready; its output:\n{one.said}")
 
 
 def configure(local: Path, address: str) -> None:
-    """Write a configuration with secrets of its own, as an operator does."""
+    """Write a configuration with new secrets, as an operator does."""
     call(["sh", DEPLOY / "configure.sh", NAME, address, local])

@@ -1,6 +1,6 @@
-"""`python -m scripts.containers.talk WAY URL CERTIFICATE KEYS`: one spoken question, and its spoken answer.
+"""`python -m scripts.containers.talk WAY URL CERTIFICATE KEYS`: ask one spoken question, and check the spoken answer.
 
-WAY is ``wss``, or a call: ``udp`` and ``tcp`` name the TURN address that is used, and ``direct`` uses none.
+WAY is ``wss``, or for a WebRTC call ``udp`` or ``tcp`` (TURN over that transport) or ``direct`` (no TURN).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from scripts.containers.machine import ROOT
 
 QUESTION = ROOT / "tests" / "data" / "spoken" / "in_001.ogg"
 LEAST_S = 0.5
-"""The shortest sound that is an answer."""
+"""Shortest audio, in seconds, that counts as an answer."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """1, and a sentence, if there is no spoken answer."""
+    """Return 1, after printing the reason, if there is no spoken answer."""
     way, url, certificate, keys = arguments
     trust, key = ssl.create_default_context(cafile=certificate), read_keys(keys)[0].value
     try:
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def talked(way: str, url: str, trust: ssl.SSLContext, key: str) -> str:
-    """Ask by voice, and describe the answer. Raises ClientError."""
+    """Ask by voice, and return a description of the answer. Raises ClientError."""
     voice = resample(decode_audio(QUESTION.read_bytes(), limit_s=30), 16_000, 24_000)
     async with channel(way, url, trust, key) as client:
         await client.speak(voice)
@@ -48,7 +48,7 @@ async def talked(way: str, url: str, trust: ssl.SSLContext, key: str) -> str:
         answer = await client.answer()
     seconds = len(answer.pcm) / 24_000
     if seconds < LEAST_S or not answer.pcm.any():
-        raise ClientError(f"{seconds:.1f} s of sound are no answer: {answer.text!r}")
+        raise ClientError(f"{seconds:.1f} s of audio, or silence, do not count as an answer: {answer.text!r}")
     return f"{seconds:.1f} s of speech after {1000 * (answer.ttfa_s or 0):.0f} ms: {answer.text}"
 
 
@@ -59,7 +59,7 @@ def channel(way: str, url: str, trust: ssl.SSLContext, key: str) -> AbstractAsyn
 
 
 def turn_servers(way: str, url: str, trust: ssl.SSLContext, key: str) -> list[RTCIceServer]:
-    """The TURN servers that the server names to its clients, over one transport."""
+    """Return the TURN servers that Parley offers its clients, limited to one transport."""
     asking = urllib.request.Request(f"{url}/v1/realtime/ice-servers", headers={"Authorization": f"Bearer {key}"})
     with urllib.request.urlopen(asking, context=trust, timeout=10) as answer:
         found = json.load(answer)["ice_servers"]
@@ -71,7 +71,7 @@ def turn_servers(way: str, url: str, trust: ssl.SSLContext, key: str) -> list[RT
 
 @asynccontextmanager
 async def called(url: str, trust: ssl.SSLContext, key: str, ice_servers: list[RTCIceServer]) -> AsyncGenerator[Client]:
-    """A call while the block lasts. Raises ClientError."""
+    """Keep a call open while the block lasts. Raises ClientError."""
     async with opened(url, "", key, trust, ice_servers=ice_servers) as line, Client(line, (), "auto") as client:
         yield client
 

@@ -1,4 +1,6 @@
-"""Machines that lack something: each makes Parley say one sentence with the next step, or work all the same."""
+"""Runs Parley on machines that lack something; it must exit with one sentence that says what to do, or work all the
+same.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ WITH_CERTIFICATE = ("serve", "nano", "--https", "auto")
 
 
 def all_of(machine: Machine, folder: Path) -> Iterator[str]:
-    """Raises Failed."""
+    """Yield a line for each case. Raises Failed."""
     logs = folder / "trouble"
     state = "--mount=type=tmpfs,destination=/var/lib/parley,ro"
     yield refuses(machine, logs, "a read-only disk", [state], "cannot store a certificate")
@@ -41,12 +43,12 @@ def all_of(machine: Machine, folder: Path) -> Iterator[str]:
 
 
 def refuses(machine: Machine, logs: Path, what: str, options: Sequence[str], sentence: str) -> str:
-    """The sentence with which the server ends. Raises Failed."""
+    """Return the sentence with which the server exits. Raises Failed if there is not exactly one."""
     with running(machine, named(WITH_CERTIFICATE, options), logs) as one:
         said = one.ended(ENDS_S)
     found = [line for line in said.splitlines() if sentence in line]
     if len(found) != 1 or "Traceback" in said:
-        raise Failed(f"{what}: not one sentence:\n{said}")
+        raise Failed(f"{what}: expected one sentence, got:\n{said}")
     return f"{what}: {found[0]}"
 
 
@@ -59,19 +61,21 @@ def serves(
     command: Sequence[str] = SERVE,
     host: str = "127.0.0.1",
 ) -> str:
-    """Parley gets ready, and speaks. Raises Failed."""
+    """Check that Parley becomes ready and speaks. Raises Failed if not."""
     with running(machine, named(command, options), logs, wrapper) as one:
         wait_ready(one, f"http://{host}:8000/health")
         url = f"http://{host}:8000"
         say = ["parley", "say", "Good morning.", "--url", url, "-o", "/tmp/said.wav"]
         done = subprocess.run([*machine.podman, "exec", one.name, *say], capture_output=True, text=True, timeout=ENDS_S)
         if done.returncode != 0 or "Traceback" in one.said:
-            raise Failed(f"{what}: {done.stdout}{done.stderr}\nthe server said:\n{one.said}")
+            raise Failed(f"{what}: {done.stdout}{done.stderr}\nthe server's output:\n{one.said}")
     return f"{what}: speaks"
 
 
 def wrong_turn_secret(machine: Machine, folder: Path) -> str:
-    """A call finds its way without the relay, and the log says what to correct. Raises Failed."""
+    """Check that with a wrong secret a call connects without the relay, and the log says what to correct. Raises
+    Failed.
+    """
     local, data = folder / "wrong", folder / "wrong-data"
     services.configure(local, HOUSE)
     data.mkdir()
@@ -82,24 +86,24 @@ def wrong_turn_secret(machine: Machine, folder: Path) -> str:
         wait_ready(one, "http://127.0.0.1:8000/health")
         answer = checks.talk("direct", checks.Place(CERTIFICATES, local / "keys"), [], "http://127.0.0.1:8000")
         lines = [line for line in one.said.splitlines() if "call.no_relay" in line]
-    if not lines or not all("must be those of server.ice_servers" in line for line in lines):
+    if not lines or not all("must match server.ice_servers" in line for line in lines):
         raise Failed(f"a wrong TURN secret: the log does not say what to correct: {lines or one.said}")
     return f"a wrong TURN secret: {lines[0][24:]}; {answer}"
 
 
 def named(command: Sequence[str], options: Sequence[str]) -> Container:
-    """A container of a name of its own: podman forgets names late."""
+    """Return a container with a unique name, since podman releases names late."""
     return parley(command, [*LOCKED, *options], f"parley-{uuid.uuid4().hex[:8]}")
 
 
 @contextmanager
 def half_a_gigabyte(machine: Machine) -> Generator[tuple[list[str], list[str]]]:
-    """podman's options for a bound of 512 MB without swap, or the command that bounds podman and all it starts."""
+    """Yield podman's options for 512 MB without swap, or a command that limits podman and all its children to that."""
     if machine.counts_memory:
         yield ["--memory=512m", "--memory-swap=512m"], []
         return
     if not (MEMORY / "cgroup.procs").exists():
-        raise Failed("neither podman nor this machine can bound memory here")
+        raise Failed("neither podman nor control groups can limit memory on this machine")
     group = MEMORY / f"parley-{uuid.uuid4().hex[:8]}"
     group.mkdir()
     try:
@@ -112,7 +116,7 @@ def half_a_gigabyte(machine: Machine) -> Generator[tuple[list[str], list[str]]]:
 
 @contextmanager
 def full_disk(folder: Path) -> Generator[Path]:
-    """A folder for everybody's files that has no room for one."""
+    """Yield a folder that everyone can write to, on a disk without free space."""
     disk = folder / "full"
     disk.mkdir()
     call(["mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "tmpfs", disk])
@@ -125,6 +129,6 @@ def full_disk(folder: Path) -> Generator[Path]:
 
 
 def only_ipv6() -> None:
-    """Take every IPv4 address from this network, which nobody else is in."""
+    """Remove all IPv4 addresses from this network namespace, which nothing else uses."""
     call(["ip", "-4", "address", "flush", "dev", "lo"])
     call(["ip", "-4", "address", "flush", "dev", "house0"])

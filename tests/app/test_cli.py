@@ -387,7 +387,7 @@ async def test_the_doctor_knows_a_parley_server_that_holds_the_port(server: Runn
     result = await asyncio.to_thread(parley, "doctor", "-c", "script", "--port", str(server.port))
     assert result.exit_code == 0, result.stderr
     assert f"runs at {server.http}: ready, with script" in result.stderr
-    for subject in ("UDP: datagrams pass", "https: off", "keys: no keys required", "ears: script hears"):
+    for subject in ("UDP: datagrams reach", "https: off", "keys: no keys required", "ears: script understands"):
         assert f"ok   {subject}" in result.stderr
 
 

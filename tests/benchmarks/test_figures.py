@@ -30,3 +30,20 @@ def test_a_figure_is_short_and_its_command_exists(figure: Figure) -> None:
 def test_a_value_that_misses_its_bar_is_bold() -> None:
     figure = Figure(name="a", value="2", bar="≤ 1", machine="any", date="2026-11-27", command="make x", missed=True)
     assert figure.row() == "| a | **2** | ≤ 1 | any | 2026-11-27 | `make x` |"
+
+
+def test_the_readme_s_figures_are_those_of_the_data() -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Figures")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| `([^`]+)` \|$", section, re.MULTILINE)
+    assert len(rows) == 4
+    known_figures = [(figure.value, figure.command) for figure in FIGURES]
+    assert not [
+        row for row in rows if not any(row[0] in value and row[1] == command for value, command in known_figures)
+    ]
+
+
+def test_a_figure_stands_nowhere_else_in_the_readme() -> None:
+    prose = re.sub(
+        r"```.*?```|^\|.*$", "", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
+    assert re.findall(r"\d+(?:\.\d+)? (?:ms|s|%)\b", prose) == []

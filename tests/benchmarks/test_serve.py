@@ -156,7 +156,7 @@ def test_rounding_is_no_difference_and_a_sample_less_is() -> None:
 @pytest.mark.parametrize("given", ["", "0", "1,", "-3", "many", "1.5"])
 def test_a_list_of_numbers_is_checked(given: str) -> None:
     assert program.numbers("1, 8,16") == (1, 8, 16)
-    with pytest.raises(argparse.ArgumentTypeError, match="whole numbers above 0"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a list of positive integers"):
         program.numbers(given)
 
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import re
+import statistics
+import time
+from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
 from engine.english.speller import Speller
 from engine.worker.llm.spoken_text import SpokenText
+
+CASES = [
+    tuple(line.split("\t"))
+    for line in Path(__file__).with_name("spoken_english.tsv").read_text().splitlines()
+    if not line.startswith("# kind")
+]
+"""Kind, text, and the words that were expected before the code was written."""
 
 
 def said(text: str) -> str:
@@ -19,48 +30,28 @@ def said(text: str) -> str:
     return " ".join(re.findall(r"[\w']+", letters))
 
 
-def wrong(reason: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(strict=True, reason=f"{reason}")
-
-
-TIME = wrong("AM in capitals after a time is read as the word")
-TELEPHONE = wrong("groups of a telephone number are read as large numbers")
-DECIMAL = wrong("the decimal point is lost in ranges, bare fractions and exponents")
-EMAIL = wrong("the dots of a longer e-mail address are lost")
-ROMAN = wrong("Roman numerals after a name are spelled letter by letter")
-ENTITY = wrong("HTML entities are read as their source text")
-LATEX = wrong("the two numbers of a LaTeX fraction run together")
-
-
 @pytest.mark.parametrize(
     ("text", "wanted", "unwanted"),
     [
-        pytest.param("The meeting is at 10:30 AM.", ["ten thirty ay em"], ["am"], marks=TIME),
-        pytest.param("We close at 12 AM.", ["twelve ay em"], ["am"], marks=TIME),
-        pytest.param("Open 9 AM to 5 PM.", ["nine ay em", "five pee em"], ["am"], marks=TIME),
+        ("The meeting is at 10:30 AM.", ["ten thirty ay em"], ["am"]),
+        ("We close at 12 AM.", ["twelve ay em"], ["am"]),
+        ("Open 9 AM to 5 PM.", ["nine ay em", "five pee em"], ["am"]),
         ("I AM VERY HAPPY.", ["i am"], ["ay em"]),
-        pytest.param("between 3.5-4.5 GB", ["three point five", "four point five"], [], marks=DECIMAL),
-        pytest.param("a dose of .5 mg", ["point five"], [], marks=DECIMAL),
-        pytest.param("It weighs 6.02e23 grams.", ["six point zero two"], [], marks=DECIMAL),
-        pytest.param("open 7.5–8.5 hours", ["seven point five", "eight point five"], [], marks=DECIMAL),
+        ("between 3.5-4.5 GB", ["three point five", "four point five"], []),
+        ("a dose of .5 mg", ["point five"], []),
+        ("It weighs 6.02e23 grams.", ["six point zero two"], []),
+        ("open 7.5–8.5 hours", ["seven point five", "eight point five"], []),
         ("Write to me@example.com.", ["me at example dot com"], []),
         ("Write to first.last@example.com.", ["first dot last at example dot com"], []),
-        pytest.param(
-            "Write to help@mail.example.co.uk.", ["help at mail dot example dot co dot you kay"], [], marks=EMAIL
-        ),
-        pytest.param("It was World War II.", ["war two"], ["eye"], marks=ROMAN),
-        pytest.param("See Chapter IV.", ["chapter four"], ["eye", "vee"], marks=ROMAN),
+        ("Write to help@mail.example.co.uk.", ["help at mail dot example dot co dot you kay"], []),
+        ("It was World War II.", ["war two"], ["eye"]),
+        ("See Chapter IV.", ["chapter four"], ["eye", "vee"]),
         ("I saw it.", ["i saw it"], []),
-        pytest.param("Don&#39;t worry about Q&amp;A.", ["don't worry", "cue and ay"], ["thirty", "amp"], marks=ENTITY),
-        pytest.param(
-            "If 5 &lt; 6&nbsp;km, <b>go</b>.",
-            ["five is less than six kilometers"],
-            ["ell", "en bee", "bee"],
-            marks=ENTITY,
-        ),
-        pytest.param("Add \\(\\frac{1}{2}\\) of it.", ["one"], ["twelve"], marks=LATEX),
-        pytest.param("It is $\\frac{7}{10}$.", ["seven"], ["hundred"], marks=LATEX),
-        pytest.param("Take $$\\frac{3}{4}$$ now.", ["three"], ["thirty four"], marks=LATEX),
+        ("Don&#39;t worry about Q&amp;A.", ["don't worry", "cue and ay"], ["thirty", "amp"]),
+        ("If 5 &lt; 6&nbsp;km, <b>go</b>.", ["five is less than six kilometers"], ["ell", "en bee", "bee"]),
+        ("Add \\(\\frac{1}{2}\\) of it.", ["one"], ["twelve"]),
+        ("It is $\\frac{7}{10}$.", ["seven"], ["hundred"]),
+        ("Take $$\\frac{3}{4}$$ now.", ["three"], ["thirty four"]),
     ],
 )
 def test_a_text_is_said_as_people_say_it(text: str, wanted: list[str], unwanted: list[str]) -> None:
@@ -69,9 +60,27 @@ def test_a_text_is_said_as_people_say_it(text: str, wanted: list[str], unwanted:
     assert [one for one in unwanted if f" {one} " in words] == []
 
 
-@TELEPHONE
 @pytest.mark.parametrize("number", ["(415) 555-2671", "415.555.2671", "+1 (415) 555-2671", "321 555-5049"])
 def test_a_telephone_number_is_said_digit_by_digit(number: str) -> None:
     words = said(f"Call {number} now.")
     assert "five five five" in words
     assert not {"hundred", "thousand", "to"} & set(words.split())
+
+
+def test_most_sentences_of_each_kind_are_said_as_expected() -> None:
+    """The target is 97 %: those that are said otherwise are listed here, so that a change of any shows."""
+    wrong = defaultdict[str, list[str]](list)
+    for kind, text, spoken in CASES:
+        if said(text) != spoken:
+            wrong[kind].append(f"{text!r}: {said(text)!r}")
+    assert sum(map(len, wrong.values())) <= 0.03 * len(CASES), dict(wrong)
+    assert dict(wrong) == {}
+
+
+def test_spelling_delays_a_clause_by_less_than_two_milliseconds() -> None:
+    delays_ms: list[float] = []
+    for _, text, _ in CASES:
+        start_s = time.thread_time()
+        said(text)
+        delays_ms.append((time.thread_time() - start_s) * 1e3)
+    assert statistics.quantiles(delays_ms, n=20)[-1] < 2.0

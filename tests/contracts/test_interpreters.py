@@ -162,7 +162,7 @@ async def test_an_interpreter_that_cannot_run_a_worker_ends_the_start(tmp_path: 
 
 
 async def test_a_library_that_a_workers_environment_lacks_is_one_sentence(tmp_path: Path) -> None:
-    told = rf"stages\[0\]: .*/stage\.py cannot be made with {sys.executable}: No module named 'only_there'"
+    told = rf"stages\[0\]: .*/stage\.py cannot be created with {sys.executable}: No module named 'only_there'"
     async with no_descriptor_left():
         with pytest.raises(ConfigError, match=told):
             await Engine(spec(tmp_path, sys.executable)).__aenter__()

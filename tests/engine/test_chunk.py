@@ -145,7 +145,7 @@ def test_what_no_client_can_take_is_not_hosted(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ScriptThinker, "__init__", emitting)
     spec = WorkerSpec(stages=("thinker",))
     task = messages.Task("w", (StageSpec(use="script.thinker", name="thinker"),), spec, "cpu", ChunkSpec(), 1.0)
-    with pytest.raises(ConfigError, match="the stage thinker emits checkpoint, which no client can take"):
+    with pytest.raises(ConfigError, match="the stage thinker emits checkpoint, which cannot be sent to clients"):
         build(task, lambda message: None)
 
 

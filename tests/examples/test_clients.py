@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import runpy
 import signal
 import subprocess
@@ -165,3 +166,48 @@ def test_a_camera_is_watched_while_the_question_is_spoken(http: str, tmp_path: P
     question = written(tmp_path / "question.wav", spoken(http, "What do you see?"))
     camera = ("--camera", filmed(tmp_path / "camera.mp4", rate=5))
     assert "red square" in ran(python("camera.py", str(question), *camera, "--url", http), tmp_path).lower()
+
+
+def failed(command: list[str], folder: Path) -> str:
+    """Run an example that must fail, and return its message."""
+    result = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S)
+    assert result.returncode == 1
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        python("raw_websocket.py", "--url", "ws://127.0.0.1:9"),
+        python("tool_calling.py", "--url", "http://127.0.0.1:9"),
+        python("microphone.py", "--url", "http://127.0.0.1:9"),
+        python("camera.py", "none.wav"),
+    ],
+    ids=lambda command: Path(command[3]).name,
+)
+def test_an_example_that_cannot_run_says_so_in_one_sentence(command: list[str], tmp_path: Path) -> None:
+    message = failed(command, tmp_path)
+    assert "Traceback" not in message
+    assert message.count("\n") == 1
+    assert "127.0.0.1:9" in message or "none.wav" in message
+
+
+def test_a_microphone_without_portaudio_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "sounddevice.py").write_text('raise OSError("PortAudio library not found")')
+    paths = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    command = python("microphone.py")
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment(PYTHONPATH=paths), capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert result.returncode == 1
+    assert "apt install libportaudio2" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.node
+def test_node_without_a_websocket_and_without_a_server_says_so_in_one_sentence(tmp_path: Path) -> None:
+    client = str(EXAMPLES / "node_client.mjs")
+    options = ["--no-warnings", "--no-experimental-websocket"]
+    assert "has no WebSocket: use Node 22" in failed(["node", *options, client], tmp_path)
+    options[1] = "--experimental-websocket"
+    assert "make serve" in failed(["node", *options, client, "Hello.", "ws://127.0.0.1:9"], tmp_path)

@@ -24,8 +24,8 @@ _BUILT_IN = "smart-turn-v3.2-cpu.onnx"
 class SmartTurn:
     """A network that tells from the last 8 s of a turn whether it is over.
 
-    The default is Smart Turn v3.2 (NOTICE, section 4). The network loads at the first use: 0.3 s, and 50 ms of one core
-    for each judgement. It may be called from any thread.
+    The default is Smart Turn v3.2 (NOTICE, section 4). The network loads at the first use (0.3 s). A judgement takes 60
+    to 150 ms of one core. It may be called from any thread.
 
     Args:
         path: Another ONNX file: one float32 input [n, 80, 800] (``log_mel``), one float32 output [n, 1], the

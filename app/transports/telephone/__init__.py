@@ -1,1 +1,1 @@
-"""Telephone calls: an exchange brings their sound and keys, and a session answers, whose server plays it out."""
+"""Telephone calls: an exchange carries audio and keys, and the server plays the session's answers."""

@@ -1,7 +1,7 @@
-"""AudioSocket: an Asterisk brings a call over TCP, its sound as 16-bit samples at 8 kHz both ways.
+"""AudioSocket: Asterisk connects a call over TCP, with 16-bit audio at 8 kHz in both directions.
 
-Source: Asterisk's ``res_audiosocket``: a message is a kind, two bytes of length (the high one first) and the payload;
-the first one is the call's UUID. The protocol has no key, so the port is for the exchange alone.
+Source: Asterisk's ``res_audiosocket``: a message consists of a kind, a two-byte big-endian length and the payload. The
+first one is the call's UUID. The protocol has no authentication, so only the exchange may reach the port.
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ OTHER_RATES_HZ = {
     0x17: 96_000,
     0x18: 192_000,
 }
-"""Kinds of sound at rates that no telephone here has: newer versions of Asterisk know them."""
+"""Kinds of audio at unsupported sample rates, which newer versions of Asterisk use."""
 
 START_S = 5.0
-"""Seconds until the exchange says whose call it is; it does so at once."""
+"""Seconds until the exchange must send the call's UUID; it does so at once."""
 
 MOST_CALLS = 256
-"""Connections at a time, those that have not said their name included: an exchange that runs wild must not take all
-descriptors."""
+"""Maximum number of connections, including those without a UUID yet, so that a faulty exchange can't use up all
+descriptors.
+"""
 
 
 class AudioSocketStream:
-    """One call, once it has said its name."""
+    """One call with a known UUID."""
 
     lead_s = LEAD_S
     way_s = 0.02
-    """A frame of the exchange's: nothing comes back by which the way could be measured."""
+    """One frame of the exchange: the delay can't be measured, since nothing comes back."""
 
     made_up_s = 0.0
 
@@ -74,12 +75,12 @@ class AudioSocketStream:
                 case 0x00:  # END
                     return
                 case _ if kind in OTHER_RATES_HZ:
-                    sound = f"the call's sound has {OTHER_RATES_HZ[kind]} Hz, and is to have {RATE_HZ}"
+                    sound = f"the call's audio must be at {RATE_HZ} Hz (got {OTHER_RATES_HZ[kind]} Hz)"
                     raise Disconnect(1007, sound, "goodbye")
                 case 0xFF:  # ERROR
                     raise Disconnect(1011, f"the exchange reports an error ({payload[:1].hex()})")
                 case _:
-                    message = f"a message of kind {kind:#04x} with {len(payload)} bytes is not understood"
+                    message = f"invalid message of kind {kind:#04x} with {len(payload)} bytes"
                     raise Disconnect(1007, message, "goodbye")
 
     async def send(self, pcm: Pcm) -> None:
@@ -90,7 +91,7 @@ class AudioSocketStream:
             raise Disconnect(1006, "the exchange is gone") from None
 
     async def stop(self) -> None:
-        """Let what has left be heard: there is no word for it."""
+        """Do nothing: the protocol can't discard audio."""
 
     async def close(self, disconnect: Disconnect) -> None:
         with suppress(ConnectionError):
@@ -101,9 +102,9 @@ class AudioSocketStream:
 
 @asynccontextmanager
 async def listening(service: Service, telephones: Telephones) -> AsyncGenerator[None]:
-    """Take calls while the block lasts, if the settings name an address; leaving it ends those that are left.
+    """Accept calls while the block lasts, if the settings name an address. Remaining calls end with the block.
 
-    A server that can't listen there ends.
+    A server that can't listen at the address ends.
     """
     address = service.settings.telephone.audiosocket
     if address is None:
@@ -127,18 +128,18 @@ async def listening(service: Service, telephones: Telephones) -> AsyncGenerator[
 
 
 class AudioSockets:
-    """The connections that a listener took, each a task."""
+    """The accepted connections, each in a task."""
 
     def __init__(self, telephones: Telephones) -> None:
         self._telephones = telephones
         self._calls = 0
 
     async def accept(self, listener: socket.socket, tasks: asyncio.TaskGroup) -> None:
-        """Take connections for ever."""
+        """Accept connections until cancelled."""
         while True:
             try:
                 connection, (address, *_) = await asyncio.get_running_loop().sock_accept(listener)
-            except OSError as error:  # no descriptor is left: the next one may find one
+            except OSError as error:  # no descriptor is left; one may become free later
                 log("audiosocket.not_accepted", error=error.strerror)
                 await asyncio.sleep(1.0)
                 continue
@@ -173,12 +174,12 @@ class AudioSockets:
 
 
 def message(kind: int, payload: bytes = b"") -> bytes:
-    """One message as it goes over the wire; the payload has 65,535 bytes at most."""
+    """Encode a message; the payload has at most 65,535 bytes."""
     return bytes([kind]) + len(payload).to_bytes(2, "big") + payload
 
 
 async def read_message(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """The next message: its kind and payload. Raises Disconnect where the connection ends."""
+    """Return the kind and payload of the next message. Raises Disconnect if the connection ends."""
     try:
         head = await reader.readexactly(3)
         return head[0], await reader.readexactly(int.from_bytes(head[1:], "big"))
@@ -189,5 +190,5 @@ async def read_message(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 async def _name(reader: asyncio.StreamReader) -> str:
     kind, payload = await read_message(reader)
     if kind != NAME or len(payload) != 16:
-        raise Disconnect(1007, "the first message is no UUID of a call")
+        raise Disconnect(1007, "the first message is not a call's UUID")
     return str(uuid.UUID(bytes=payload))

@@ -1,6 +1,6 @@
-"""The model's control of its call: it may end the call, or hand it on, by functions that the server runs itself.
+"""Functions with which the model ends or transfers its call. The server runs them.
 
-A call whose end was asked for ends once the goodbye was heard. Knows no dialect.
+The call ends once the goodbye was heard. Knows no dialect.
 """
 
 from __future__ import annotations
@@ -33,33 +33,36 @@ State = Literal["goes on", "mistaken", "answer", "last answer", "over"]
 
 
 class CallControl:
-    """``step`` is what comes after the call: HANG_UP, or the name of a destination. ``destinations`` are names and
-    numbers."""
+    """Follows one call. ``step`` is the next step after it: HANG_UP, or the name of a destination.
+
+    ``destinations`` maps names to numbers.
+    """
 
     def __init__(self, hang_up: bool, destinations: Mapping[str, str]) -> None:
         self._hang_up = hang_up
         self._destinations = destinations
         self.step: str | None = None
         self.mistaken_call = ""
-        """The id of the last function call that named no destination."""
-        self._answering = set[str]()  # the responses under way beside which no spoken answer may begin
-        self._sounding = set[str]()  # the responses that can be heard; one may begin before another's end was heard
+        """The id of the last transfer call without a valid destination."""
+        self._answering = set[str]()  # active responses, during which no spoken answer may start
+        self._sounding = set[str]()  # audible responses; one may start before another one's end was heard
         self._user_speaks = self._has_result = False
-        self._answered = 0  # results of tools since the caller's last turn
+        self._answered = 0  # tool results since the caller's last turn
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """The functions, as a session offers them."""
+        """Return the functions in the format of a session's tools."""
         hang_up = _function(HANG_UP, "End the telephone call. Say goodbye before.", {})
         names = {"type": "string", "enum": list(self._destinations)}
         transfer = _function(TRANSFER, "Hand the caller on to somebody else.", {"destination": names})
         return [*([hang_up] if self._hang_up else []), *([transfer] if self._destinations else [])]
 
     def follow(self, event: ServerEvent) -> State:
-        """Take one event that is told; whether the call goes on, is over, the model named no destination, or a tool
-        that the server ran has a result that waits for an answer: the last one asks for no further tool.
+        """Follow one event. Returns whether the call goes on or is over, or what the model needs.
 
-        A destination that is none is a result, too: it is answered once the response is over that named it.
+        "mistaken": the model named no valid destination. "answer": a tool that the server ran has a result to answer;
+        after "last answer" the model may call no further tool. An invalid destination is a result too, answered after
+        the response that named it.
         """
         match event:
             case ResponseCreatedEvent(response) if response.conversation_id is not None or response.options.speaks:
@@ -74,7 +77,7 @@ class CallControl:
                 return self._state()
             case CallDoneEvent(_, item):
                 return self._called(item)
-            case HostedCallDoneEvent(_, item) if item.status == "completed":  # one that was cut off asked for nothing
+            case HostedCallDoneEvent(_, item) if item.status == "completed":  # a call that was cut off requests nothing
                 self._has_result = True
                 return self._state()
             case _:
@@ -82,12 +85,14 @@ class CallControl:
         return "goes on"
 
     def _follow_turn(self, event: ServerEvent) -> State:
-        """Whoever speaks is not talked over, and what their turn is answered with has the results so far."""
+        """Follow the caller's turn: nobody talks over the caller, and the answer to the turn includes the results so
+        far.
+        """
         match event:
             case SpeechStartedEvent():
                 self._user_speaks = True
             case SpeechStoppedEvent():
-                self._user_speaks = False  # the turn is committed next, or there is no room for it
+                self._user_speaks = False  # the turn is committed next, unless there is no room
             case AudioCommittedEvent():
                 self._user_speaks = self._has_result = False
                 self._answered = 0
@@ -100,13 +105,13 @@ class CallControl:
         return "goes on"
 
     def _turn_dropped(self) -> State:
-        """No commit follows what was begun to be said: the client forgot it, or switched turn detection off."""
+        """Handle a turn that will not be committed: the client cleared it, or disabled turn detection."""
         self._user_speaks = False
         return self._state()
 
     def _called(self, item: CallItem) -> State:
         if item.status != "completed":
-            return "goes on"  # the caller interrupted, or the model broke off: it asked for nothing
+            return "goes on"  # cut off by the caller or the model: it requests nothing
         if item.name == HANG_UP and self._hang_up:
             self.step = HANG_UP
         elif item.name == TRANSFER and self._destinations:

@@ -1,6 +1,6 @@
-"""A telephone as a session's transport: the caller's sound and keys in, the answer's sound out.
+"""A telephone as a session's transport: the caller's audio and keys in, the answer's audio out.
 
-The exchange takes no events; those beside the call do (``sideband``), and the call's own functions follow them. Knows
+The exchange receives no events; additional listeners do (``sideband``), and the call's own functions follow them. Knows
 no exchange.
 """
 
@@ -31,22 +31,26 @@ from engine.audio.resampler import Resampler
 from engine.core import Pcm
 
 HANDSET_S = 0.060
-"""Seconds that a sample waits between the exchange and the ear: the buffer of a telephone."""
+"""Seconds between the exchange and the ear: a telephone's buffer."""
 
 MOST_WAITING = 50
-"""Packets: pacing keeps some tenths of a second ahead, so a second waits only where the exchange takes nothing; its
-oldest is dropped then."""
+"""Maximum number of waiting packets. Pacing sends a few tenths of a second ahead, so a second waits only if the
+exchange reads nothing; the oldest is then dropped.
+"""
 
 SILENT_S = 300.0
-"""Seconds without anything from the exchange after which a call is over. A stream whose exchange tells of holds gives a
-sign of a call on hold, of which nothing comes; others may send nothing then, and give it up after such a time, too."""
+"""Seconds without input from the exchange after which a call is over.
+
+A stream that knows of holds reports a held call regularly; other exchanges may send nothing then, but also give up
+after such a time.
+"""
 
 AHEAD_S = 10.0
-"""Seconds of sound that may come before their time: what waited in a network that stood still."""
+"""Seconds of audio that may arrive too early, after waiting in a stalled network."""
 
 
 class Phone:
-    """``inbox`` has what comes from the caller, and what others say beside it."""
+    """One telephone. ``inbox`` receives the caller's input and the events of additional listeners."""
 
     def __init__(
         self,
@@ -66,23 +70,23 @@ class Phone:
         self.last_seen_s = time.monotonic()
         self._up = Resampler(RATE_HZ, MIC_RATE_HZ)
         self._down = Resampler(SPEAKER_RATE_HZ, RATE_HZ)
-        self._waiting = deque[Pcm | None](maxlen=MOST_WAITING)  # None: what was sent before is to be thrown away
+        self._waiting = deque[Pcm | None](maxlen=MOST_WAITING)  # None: discard what was sent before
         self._news = asyncio.Event()
         self._gone = asyncio.Event()
         self._over = asyncio.Event()
 
     @property
     def lag_s(self) -> float:
-        """Return how long a sample is on its way from here to the listener's ear."""
+        """Return the seconds between sending a sample and the listener hearing it."""
         return self._stream.way_s + self.delay_s
 
     def play(self, pcm: bytes) -> None:
-        """Play little-endian int16 at SPEAKER_RATE_HZ; an answer's last packet ends in silence. Never waits."""
+        """Play little-endian int16 at SPEAKER_RATE_HZ; an answer's last packet is padded with silence. Never waits."""
         self._waiting.append(self._down.push(whole_frames(pcm)))
         self._news.set()
 
     def stop(self) -> None:
-        """Throw away what was played and has yet to be heard, where the exchange can. Never waits."""
+        """Discard unplayed audio, if the exchange can. Never waits."""
         self._waiting.clear()
         self._waiting.append(None)
         self._news.set()
@@ -94,10 +98,10 @@ class Phone:
         raise Disconnect
 
     async def send(self, text: str) -> None:
-        """The exchange takes no events."""
+        """Do nothing: the exchange receives no events."""
 
     def follow(self, event: ServerEvent) -> None:
-        """Follow what the session tells: the call may be over with it. Never waits."""
+        """Follow the session's events: one of them may end the call. Never waits."""
         match self.control.follow(event):
             case "over":
                 self._over.set()
@@ -105,15 +109,15 @@ class Phone:
                 output = "There is no such destination."
                 item = CallOutputItem(id=new_id("item"), call_id=self.control.mistaken_call, output=output)
                 self.inbox.put(Received(CreateItem(item)), 0)
-            case "answer":  # nobody else asks for it
+            case "answer":  # nobody else requests it
                 self.inbox.put(Received(CreateResponse()), 0)
-            case "last answer":  # a model that only ever calls would call until the caller hangs up
+            case "last answer":  # a model that always calls tools would do so until the caller hangs up
                 self.inbox.put(Received(CreateResponse({"tool_choice": "none"})), 0)
             case "goes on":
                 pass
 
     async def run(self) -> None:
-        """Carry sound both ways until the caller, or the model, ends the call. Raises Disconnect, in groups."""
+        """Carry audio both ways until the caller or the model ends the call. Raises Disconnect, in groups."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen(), name="phone-listen")
             tasks.create_task(self._speak(), name="phone-speak")
@@ -142,7 +146,7 @@ class Phone:
                     continue
                 received_s += len(one) / RATE_HZ
                 if received_s - self._stream.made_up_s > self.last_seen_s - began_s + AHEAD_S:
-                    raise Disconnect(SLOW, "the exchange sends more sound than a call has", "cut")
+                    raise Disconnect(SLOW, "the exchange sends audio faster than real time", "cut")
                 if len(one):
                     samples = self._up.push(one)
                     self.inbox.put(Received(InputSamples(samples)), samples.nbytes)
@@ -157,18 +161,18 @@ class Phone:
                     async with asyncio.timeout(self._send_timeout_s):
                         await self._say_next()
                 except TimeoutError:
-                    raise Disconnect(SLOW, "the exchange takes no sound", "cut") from None
+                    raise Disconnect(SLOW, "the exchange reads no audio", "cut") from None
 
     async def _say_next(self) -> None:
         pcm = self._waiting.popleft()
         await (self._stream.stop() if pcm is None else self._stream.send(pcm))
 
     async def _watch_silence(self) -> None:
-        """A telephone of which nothing comes has vanished, even if nobody says so: who is silent sends silence."""
+        """End a call without input: silence is sent as audio, so no input means that the telephone has vanished."""
         while (left_s := self.last_seen_s + SILENT_S - time.monotonic()) > 0:  # noqa: ASYNC110 - it looks seldom
             await asyncio.sleep(left_s)
-        raise Disconnect(1001, f"nothing came from the exchange for {SILENT_S:g} s", "goodbye")
+        raise Disconnect(1001, f"no input from the exchange for {SILENT_S:g} s", "goodbye")
 
     async def _watch_inbox(self) -> None:
         await self.inbox.overflowed.wait()
-        raise Disconnect(SLOW, "the telephone says more than can be obeyed", "cut")
+        raise Disconnect(SLOW, "the telephone sends more than can be processed", "cut")

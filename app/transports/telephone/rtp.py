@@ -1,7 +1,7 @@
-"""A telephone's sound as RTP: packets of G.711 both ways, and pressed keys. Source: RFC 3550, 3551, 4733.
+"""A telephone's audio as RTP: G.711 packets in both directions, and pressed keys. Source: RFC 3550, 3551, 4733.
 
-Packets are taken from the host of the offer alone, or from the exchange's own. On hold nothing is sent, and what
-comes is not the caller: music, say.
+Packets are accepted only from the offer's host and from the exchange. On hold nothing is sent, and received audio is
+not the caller's (but music, for example).
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from app.transports.webrtc.audio_receiver import AudioReceiver
 from engine.core import Pcm
 
 FRAME = RATE_HZ // 50
-"""Samples of a packet: what telephones send, and ``ptime`` says."""
+"""Samples per packet, as telephones send and ``ptime`` says."""
 
 SILENT_PACKETS = 5
-"""Silent packets at the beginning, and where sound goes to another place."""
+"""Silent packets sent at the start, and after the destination has changed."""
 
 MOST_WAITING = 512
-"""Pieces of sound that wait for the session: ten seconds."""
+"""Maximum number of pieces that wait for the session: ten seconds."""
 
 STAY_S = 60.0
-"""Seconds between two signs of a call on hold: nothing comes of it, and still it has not vanished."""
+"""Seconds between two signs of life of a call on hold, from which nothing arrives."""
 
 MOST_BYTES = 1500
-"""Bytes of a packet; one of 20 ms has 172."""
+"""Maximum bytes of a packet; one of 20 ms has 172."""
 
 
 class RtpStream(asyncio.DatagramProtocol):
-    """``began`` is called once the session takes the call. ``hosts`` are those whose packets are taken."""
+    """The RTP of one call. ``began`` is called once the session accepts the call; ``hosts`` are the allowed senders."""
 
     def __init__(self, name: str, offer: RtpOffer, hosts: set[str], began: Callable[[], None]) -> None:
         self.name = name
@@ -51,14 +51,14 @@ class RtpStream(asyncio.DatagramProtocol):
         self._began = began
         self._place = (offer.host, offer.port)
         self._placed = asyncio.Event()
-        """Set once there is a place to send sound to, or the call is over."""
+        """Set once there is a destination for audio, or the call is over."""
         if offer.port:
             self._placed.set()
         self._received = asyncio.Queue[Pcm | str | None](MOST_WAITING)
         self._receiver = AudioReceiver(self._add, RATE_HZ, self._decode, RATE_HZ)
         self._transport: asyncio.DatagramTransport | None = None
         self._last: Pcm = np.zeros(FRAME, np.int16)
-        self._key_s: int | None = None  # the timestamp of the last key: its packets come three times and more
+        self._key_s: int | None = None  # timestamp of the last key, whose packets arrive three times or more
         self._part: Pcm = np.empty(0, np.int16)
         self._ssrc = random.getrandbits(32)
         self._sequence = random.getrandbits(15)
@@ -69,7 +69,7 @@ class RtpStream(asyncio.DatagramProtocol):
 
     @property
     def port(self) -> int:
-        """The port at which packets are taken."""
+        """The local port."""
         assert self._transport is not None
         return self._transport.get_extra_info("sockname")[1]
 
@@ -78,7 +78,7 @@ class RtpStream(asyncio.DatagramProtocol):
         return self._receiver.made_up_s
 
     def redirect(self, offer: RtpOffer, hosts: set[str]) -> None:
-        """Obey a later offer: sound goes to another place or in another law, or the call is put on hold, or goes on."""
+        """Apply a later offer: another destination or codec, a hold, or its end."""
         moved = (offer.host, offer.port) != (self.offer.host, self.offer.port)
         self.offer = offer
         self._hosts = hosts
@@ -88,7 +88,7 @@ class RtpStream(asyncio.DatagramProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._stay()
-        if moved and self._ticks < self._now():  # nothing is being said
+        if moved and self._ticks < self._now():  # nothing is being played
             self._show_place()
 
     def connection_made(self, transport: Any) -> None:
@@ -103,14 +103,14 @@ class RtpStream(asyncio.DatagramProtocol):
         except (ValueError, IndexError, struct.error):
             return
         if packet.payload_type == self.offer.payload_type:
-            self._place = addr[:2]  # a telephone behind a NAT sends from another place than it says
+            self._place = addr[:2]  # a telephone behind NAT sends from another address than the announced one
             if self.offer.speaks:
                 self._receiver.add(packet)
         elif packet.payload_type == self.offer.keys and len(packet.payload) == 4:
             self._press(packet)
 
     def hang_up(self) -> None:
-        """The caller has hung up. May be called twice."""
+        """Record that the caller has hung up. May be called twice."""
         self._placed.set()
         if self._received.full():
             self._received.get_nowait()
@@ -125,7 +125,7 @@ class RtpStream(asyncio.DatagramProtocol):
     async def send(self, pcm: Pcm) -> None:
         await self._placed.wait()
         if self._ticks < self._now() - RATE_HZ // 10:
-            self._part = np.zeros(-len(pcm) % FRAME, np.int16)  # what is less than a packet would wait for the end
+            self._part = np.zeros(-len(pcm) % FRAME, np.int16)  # otherwise less than a packet would wait for the end
         samples = np.concatenate([self._part, pcm])
         whole = len(samples) // FRAME * FRAME
         for at in range(0, whole, FRAME):
@@ -133,11 +133,11 @@ class RtpStream(asyncio.DatagramProtocol):
         self._part = samples[whole:]
 
     async def stop(self) -> None:
-        """Let what has left be heard; the part of a packet that has not is dropped."""
+        """Drop an incomplete packet. Sent packets will be heard."""
         self._part = self._part[:0]
 
     async def close(self, disconnect: Disconnect) -> None:
-        """Free the port; what the caller is told is said in SIP."""
+        """Free the port. SIP tells the caller."""
         self._receiver.close()
         if self._staying is not None:
             self._staying.cancel()
@@ -151,7 +151,7 @@ class RtpStream(asyncio.DatagramProtocol):
         return g711.decode_alaw, g711.encode_alaw
 
     def _stay(self) -> None:
-        """Say from time to time that a call on hold is there still, by a piece of no sound."""
+        """Report a call on hold regularly, with an empty piece of audio."""
         if self._staying is not None:
             self._staying.cancel()
         if not self.offer.speaks:
@@ -159,7 +159,7 @@ class RtpStream(asyncio.DatagramProtocol):
             self._staying = asyncio.get_running_loop().call_later(STAY_S, self._stay)
 
     def _show_place(self) -> None:
-        """Relays learn from silence where sound comes from."""
+        """Send silence, from which relays learn where audio comes from."""
         for _ in range(SILENT_PACKETS):
             self._put(np.zeros(FRAME, np.int16))
 
@@ -167,7 +167,7 @@ class RtpStream(asyncio.DatagramProtocol):
         return round((time.monotonic() - self._origin_s) * RATE_HZ)
 
     def _put(self, frame: Pcm) -> None:
-        """Send a packet; behind a pause its timestamp jumps by the time that has passed, and its marker says so."""
+        """Send a packet. After a pause its timestamp jumps by the elapsed time, and its marker bit is set."""
         if not self.offer.receives:
             return
         now, marker = self._now(), 0
@@ -188,7 +188,7 @@ class RtpStream(asyncio.DatagramProtocol):
         self._transport.sendto(packet.serialize(), self._place)
 
     def _decode(self, payload: bytes | None) -> Pcm:
-        """A lost packet is the last one again, half as loud."""
+        """Decode a packet. A lost one repeats the last packet at half the volume."""
         self._last = self._last // 2 if payload is None else self._law[0](payload)
         return self._last
 

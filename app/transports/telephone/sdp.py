@@ -1,6 +1,6 @@
-"""The description of a telephone's sound: an offer of G.711 over RTP, and the answer to it. Source: RFC 3264, 4566.
+"""SDP of telephone audio: an offer of G.711 over RTP, and the answer to it. Source: RFC 3264, 4566.
 
-Of an offer's sections, the first that can be had is answered; the others (a camera, a fax) are refused in their places.
+The first acceptable section of an offer is answered; the others (a camera, a fax) are refused in place.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from app.refusal import Refusal
 from app.transports.telephone.media_stream import RATE_HZ
 
 PCMU, PCMA = 0, 8
-"""The payload types of both laws, which never change (RFC 3551)."""
+"""The static payload types of both codecs (RFC 3551)."""
 
 NAMES = {PCMU: "PCMU", PCMA: "PCMA"}
 
 PROFILES = frozenset({"RTP/AVP", "RTP/AVPF"})
-"""Profiles of plain RTP; the feedback that AVPF allows may stay away (RFC 4585)."""
+"""Profiles of plain RTP. AVPF allows feedback but does not require it (RFC 4585)."""
 
 KEYS = f"telephone-event/{RATE_HZ}"
 """The codec of pressed keys (RFC 4733)."""
@@ -33,7 +33,7 @@ _MIRRORED: dict[Direction, Direction] = {
     "recvonly": "sendonly",
     "inactive": "inactive",
 }
-"""What this side does then (RFC 3264, 6.1)."""
+"""The direction of this side (RFC 3264, 6.1)."""
 
 _DEAF: dict[Direction, Direction] = {
     "sendrecv": "sendonly",
@@ -41,18 +41,20 @@ _DEAF: dict[Direction, Direction] = {
     "recvonly": "inactive",
     "inactive": "inactive",
 }
-"""What a side does whose address is none: an older way of saying that it takes no sound (RFC 3264, 8.4)."""
+"""The direction of a side whose address is unspecified: an older way to say that it accepts no audio (RFC 3264,
+8.4).
+"""
 
 _NAME = re.compile(r"[a-z0-9_.-]{1,253}", re.IGNORECASE)
 _TYPE = re.compile(r"[0-9]{1,2}|1[01][0-9]|12[0-7]")
-"""A payload type, of which there are 128."""
+"""One of the 128 payload types."""
 
 
 @dataclass(frozen=True, slots=True)
 class RtpOffer:
-    """The place that sound is to be sent to, its law, and the payload type of pressed keys where there is one.
+    """The destination of audio, the codec, and the payload type of pressed keys, if any.
 
-    Port 0 is that of a call whose caller has not named a place yet.
+    Port 0 means that the caller has not named a destination yet.
     """
 
     host: str
@@ -60,11 +62,11 @@ class RtpOffer:
     law: int
     keys: int | None
     sections: tuple[str | None, ...] = (None,)
-    """All sections in their order: None is that of this sound, the others are the lines that refuse them."""
+    """All sections in order: None for the accepted one, the refusing line for the others."""
     direction: Direction = "sendrecv"
-    """What the other side does. Who puts a call on hold only sends (music, say), or does nothing."""
+    """The direction of the other side. Hold is "sendonly" (music, for example) or "inactive"."""
     dynamic: int | None = None
-    """The payload type of the law, where the offer gives it another one than its own."""
+    """The payload type of the codec, if the offer uses another one than the static type."""
     profile: str = "RTP/AVP"
 
     @property
@@ -73,21 +75,21 @@ class RtpOffer:
 
     @property
     def receives(self) -> bool:
-        """Whether the other side takes sound."""
+        """Whether the other side accepts audio."""
         return self.direction in ("sendrecv", "recvonly")
 
     @property
     def speaks(self) -> bool:
-        """Whether what the other side sends is its caller's voice."""
+        """Whether the other side sends the caller's voice."""
         return self.direction == "sendrecv"
 
 
 UNKNOWN = RtpOffer("", 0, PCMU, 101, direction="inactive")
-"""The place of sound where an INVITE comes without an offer: the server makes one, and the ACK brings the answer."""
+"""The offer of an INVITE without one: the server makes its own offer, and the ACK contains the answer."""
 
 
 def offer_of(body: bytes) -> RtpOffer:
-    """The offer in a body. Raises Refusal where it is none, or has no G.711."""
+    """Return the offer in a body. Raises Refusal if it is invalid, or has no G.711."""
     head, *sections = _sections(body)
     sounds = [_sound(one, head) for one in sections]
     place, sound = next(((i, one) for i, one in enumerate(sounds) if one is not None), (-1, None))
@@ -97,7 +99,7 @@ def offer_of(body: bytes) -> RtpOffer:
 
 
 def name_in(body: bytes) -> str | None:
-    """The first host that is a name, which must be looked up before ``offer_of`` can read the offer."""
+    """Return the first host name, which must be resolved before ``offer_of`` can read the offer."""
     for line in body.decode(errors="replace").splitlines():
         words = line.split()
         if line.startswith("c=") and len(words) == 3 and _NAME.fullmatch(words[2]) and _host([line]) is None:
@@ -106,7 +108,7 @@ def name_in(body: bytes) -> str | None:
 
 
 def own_offer(host: str, port: int, session: int, version: int) -> bytes:
-    """The server's own offer, for an INVITE without one."""
+    """Return the server's own offer, for an INVITE without one."""
     types = [(PCMU, f"PCMU/{RATE_HZ}"), (PCMA, f"PCMA/{RATE_HZ}"), (101, KEYS)]
     sound = [
         f"m=audio {port} RTP/AVP {' '.join(str(number) for number, _ in types)}",
@@ -119,8 +121,10 @@ def own_offer(host: str, port: int, session: int, version: int) -> bytes:
 
 
 def answer_to(offer: RtpOffer, host: str, port: int, session: int, version: int) -> bytes:
-    """The answer, for sound that is taken at ``host`` and ``port``. ``session`` is a number that the call's answers
-    share; the ``version`` is another where the answer is (RFC 3264, 8)."""
+    """Return the answer, for audio received at ``host`` and ``port``.
+
+    ``session`` is a number shared by all answers of a call; ``version`` changes with their contents (RFC 3264, 8).
+    """
     law = offer.payload_type
     types = [law] if offer.keys is None else [law, offer.keys]
     keys = [f"a=rtpmap:{offer.keys} {KEYS}", f"a=fmtp:{offer.keys} 0-15"]
@@ -142,19 +146,21 @@ def _described(sections: list[str], host: str, session: int, version: int) -> by
 
 
 def _sections(body: bytes) -> list[list[str]]:
-    """The lines before the first section, and those of each, whose first has four words at least."""
+    """Return the lines before the first section, and those of each section, whose first line has at least four
+    words.
+    """
     sections: list[list[str]] = [[]]
     for line in body.decode(errors="replace").splitlines():
         if line.startswith("m="):
             sections.append([])
         sections[-1].append(line)
     if any(len(lines[0].split()) < 4 for lines in sections[1:]):
-        raise Refusal("invalid_offer", "The SDP has a section that can't be read.", "sdp")
+        raise Refusal("invalid_offer", "The SDP has an invalid section.", "sdp")
     return sections
 
 
 def _sound(section: list[str], head: list[str]) -> RtpOffer | None:
-    """The sound that a section offers, if it can be had."""
+    """Return the audio offered by a section, or None if it is not acceptable."""
     media, port, profile, *types = section[0].split()
     named = dict(_codecs(section))
     laws = [(law, int(one)) for one in types for law in NAMES if named.get(one, one) in (str(law), _codec_of(law))]
@@ -181,13 +187,13 @@ def _codec_of(law: int) -> str:
 
 
 def _refused(section: list[str]) -> str:
-    """The line that refuses a section."""
+    """Return the line that refuses a section."""
     media, _, *rest = section[0].split()
     return f"{media} 0 {' '.join(rest)}"
 
 
 def _host(lines: list[str]) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address to which sound is to be sent; no name, which would have to be looked up."""
+    """Return the address for audio; None for a host name."""
     words = next((line.split() for line in lines if line.startswith("c=")), [])
     with suppress(ValueError):
         return ipaddress.ip_address(words[2]) if len(words) == 3 else None
@@ -195,13 +201,13 @@ def _host(lines: list[str]) -> ipaddress.IPv4Address | ipaddress.IPv6Address | N
 
 
 def _direction(lines: list[str]) -> Direction:
-    """The first that is named: a section's own comes before that of the whole."""
+    """Return the first direction: a section's own precedes the session's."""
     named: list[Direction] = [one for line in lines for one in _MIRRORED if line == f"a={one}"]
     return named[0] if named else "sendrecv"
 
 
 def _codecs(section: list[str]) -> list[tuple[str, str]]:
-    """The payload types that a section names, and each one's codec."""
+    """Return the payload types in a section with their codecs."""
     lines = [line.removeprefix("a=rtpmap:").split() for line in section if line.startswith("a=rtpmap:")]
     return [
         (words[0], words[1].lower().removesuffix("/1"))
@@ -211,5 +217,5 @@ def _codecs(section: list[str]) -> list[tuple[str, str]]:
 
 
 def _port(word: str) -> int:
-    """The port that a word is; 0 for none."""
+    """Parse a port; 0 if the word is not one."""
     return int(word) if word.isascii() and word.isdecimal() and len(word) < 6 and int(word) < 2**16 else 0

@@ -1,7 +1,7 @@
-"""SIP over UDP, as the one who is called: a trunk, a proxy or an exchange brings calls, and the server answers them.
+"""SIP over UDP for incoming calls: a trunk, proxy or exchange sends calls, and the server answers them.
 
-Source: RFC 3261 (INVITE, ACK, BYE, CANCEL, OPTIONS as a user agent server; BYE as a client), RFC 3515 (REFER).
-It does not register, and asks for no password: requests are taken from the hosts that the settings name, and no others.
+Source: RFC 3261 (INVITE, ACK, BYE, CANCEL, OPTIONS as a user agent server; BYE as a client), RFC 3515 (REFER). The
+server does not register and requires no password: it accepts requests only from the configured hosts.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from engine.deployment.config import address_of
 WHERE = "server.telephone.sip"
 
 T1_S, T2_S = 0.5, 4.0
-"""The first wait for an answer, and the longest between two tries (RFC 3261, 17)."""
+"""First retransmission interval, and the maximum one (RFC 3261, 17)."""
 
 GIVE_UP_S = 64 * T1_S
 
 LOOK_UP_S = 4.0
-"""Seconds in which the name of an offer's host must be found; the exchange repeats its INVITE meanwhile."""
+"""Maximum seconds for resolving the host name in an offer; the exchange repeats its INVITE meanwhile."""
 
 REFER_S = 10.0
-"""Seconds that the other side may take to hang up once it has handed a call on."""
+"""Seconds within which the other side must hang up after a transfer."""
 
 MOST_CALLS = 256
-"""Calls at a time, those that are refused included."""
+"""Maximum number of calls, including refused ones."""
 
 METHODS = "INVITE, ACK, BYE, CANCEL, OPTIONS, NOTIFY"
 
@@ -57,13 +57,13 @@ class Dialog:
         self._sip = sip
         self.tag = secrets.token_hex(8)
         self.final: SipMessage | None = None
-        """The answer to the INVITE, once there is one; sent again whenever the INVITE is."""
+        """The final response to the INVITE, sent again for each repeated INVITE."""
         self.confirming: asyncio.Task[None] | None = None
-        """The task that sends that answer until it is confirmed."""
+        """The task that repeats this response until it is confirmed."""
         self.confirmed = asyncio.Event()
         self.ended = asyncio.Event()
         self.stream: RtpStream | None = None
-        self._routes = invite.all("record-route")  # those of the first INVITE: later ones name none, and change none
+        self._routes = invite.all("record-route")  # of the first INVITE: later ones can't change them
         self._described: RtpOffer | None = None  # the offer that was answered last
         self._session = int(time.time())
         self._version = 0
@@ -71,14 +71,14 @@ class Dialog:
         self._answers: dict[int, asyncio.Future[int]] = {}
 
     def answer(self, status: int, reason: str, *more: tuple[str, str], body: bytes = b"") -> None:
-        """Answer the INVITE, for the first time or again."""
+        """Send a final response to the INVITE."""
         if self.final is None:
             self.confirming = self._sip.begin(self._until_confirmed())
         self.final = response(self.invite, status, reason, self.tag, *more, body=body)
         self._sip.send(self.final, self.address)
 
     def accept(self, offer: RtpOffer) -> None:
-        """Answer the INVITE with the place at which sound is taken."""
+        """Accept the INVITE with the local address for audio."""
         assert self.stream is not None
         if offer != self._described:
             self._described = offer
@@ -90,17 +90,17 @@ class Dialog:
 
     @property
     def accepted(self) -> bool:
-        """Whether the call was taken, and the caller has not hung up."""
+        """Whether the call was accepted and the caller has not hung up."""
         return self.final is not None and self.final.status == 200 and not self.ended.is_set()
 
     def end(self) -> None:
-        """The caller has hung up. May be called twice."""
+        """Record that the caller has hung up. May be called twice."""
         self.ended.set()
         if self.stream is not None:
             self.stream.hang_up()
 
     async def _until_confirmed(self) -> None:
-        """Send the answer again until its ACK comes; a caller that never sends one is gone."""
+        """Repeat the response until its ACK arrives. A caller that never sends one is gone."""
         wait_s, waited_s = T1_S, 0.0
         while waited_s < GIVE_UP_S:
             with suppress(TimeoutError):
@@ -113,7 +113,7 @@ class Dialog:
         self.end()
 
     async def request(self, method: str, *more: tuple[str, str]) -> int:
-        """Send a request within the dialog until it is answered; its status, 408 if it never is."""
+        """Send a request in the dialog until it is answered. Returns its status, or 408 without a response."""
         self._number += 1
         number, branch = self._number, f"z9hG4bK{secrets.token_hex(8)}"
         invite = self.invite
@@ -144,14 +144,14 @@ class Dialog:
             del self._answers[number]
 
     def answered(self, message: SipMessage) -> None:
-        """Take the answer to a request of ours."""
+        """Handle the response to one of our requests."""
         waiting = self._answers.get(message.cseq[0])
         if waiting is not None and not waiting.done() and message.status >= 200:
             waiting.set_result(message.status)
 
 
 class Sip(asyncio.DatagramProtocol):
-    """The listener. ``tasks`` hold the calls."""
+    """The SIP listener. ``tasks`` contains the calls."""
 
     def __init__(self, service: Service, telephones: Telephones, tasks: asyncio.TaskGroup) -> None:
         settings = service.settings
@@ -171,7 +171,7 @@ class Sip(asyncio.DatagramProtocol):
 
     @property
     def host(self) -> str:
-        """The server's own host, as others reach it."""
+        """The server's host as seen from outside."""
         return self._public or self._bound[0]
 
     @property
@@ -187,14 +187,14 @@ class Sip(asyncio.DatagramProtocol):
         self._transport.sendto(message.encode(), address)
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin a part of a call's life; it ends with the listener."""
+        """Start a part of a call, which ends with the listener."""
         task = self._tasks.create_task(work, name="sip-call")
         self.parts.add(task)
         task.add_done_callback(self.parts.discard)
         return task
 
     def close(self) -> None:
-        """Take no more datagrams. May be called twice."""
+        """Stop listening. May be called twice."""
         if self._transport is not None:
             self._transport.close()
 
@@ -204,7 +204,7 @@ class Sip(asyncio.DatagramProtocol):
         try:
             message = SipMessage.of(data)
         except NotSip:
-            return  # keep-alives are two line ends
+            return  # keep-alives consist of two line ends
         try:
             name = name_in(message.body)
             if name is None:
@@ -215,7 +215,9 @@ class Sip(asyncio.DatagramProtocol):
             log_failure("sip.bug")
 
     async def _look_up(self, message: SipMessage, addr: Any, name: str) -> None:
-        """Take a message once the name in its SDP has an address. One without is taken unchanged, and refused."""
+        """Handle a message after resolving the host name in its SDP. If that fails, the unchanged message is
+        refused.
+        """
         try:
             async with asyncio.timeout(LOOK_UP_S):
                 family = socket.AF_INET6 if ":" in addr[0] else socket.AF_INET
@@ -254,7 +256,7 @@ class Sip(asyncio.DatagramProtocol):
                 self.send(refusal, addr)
 
     def _end(self, dialog: Dialog, method: str) -> None:
-        """The caller hangs up, or takes back a call that was not answered; one that was, only BYE ends."""
+        """End a call with BYE, or with CANCEL before it was answered."""
         if dialog.final is None:
             dialog.answer(487, "Request Terminated")
         elif method == "CANCEL":
@@ -262,7 +264,7 @@ class Sip(asyncio.DatagramProtocol):
         dialog.end()
 
     def _invited(self, invite: SipMessage, dialog: Dialog | None, addr: Any) -> None:
-        if dialog is not None and not tag_of(invite.get("to")):  # the same one again
+        if dialog is not None and not tag_of(invite.get("to")):  # the same INVITE again
             if dialog.final is not None:
                 self.send(dialog.final, addr)
         elif dialog is not None and dialog.accepted and dialog.stream is not None:
@@ -280,12 +282,12 @@ class Sip(asyncio.DatagramProtocol):
             self.begin(self._serve(dialog))
 
     def _changed(self, invite: SipMessage, dialog: Dialog, stream: RtpStream, addr: Any) -> None:
-        """A later INVITE: a session timer, a hold, or another place for the sound. What can't be had changes nothing.
+        """Handle a later INVITE: a session timer, a hold, or another destination. An invalid one changes nothing.
 
-        One without an offer asks for the server's; the answer to that comes with its ACK.
+        Without an offer, the server makes one, and the ACK contains the answer.
         """
         if invite.cseq < dialog.invite.cseq:
-            return  # a datagram that was on its way for long
+            return  # a datagram that was delayed
         try:
             offer = offer_of(invite.body) if invite.body else replace(stream.offer, direction="sendrecv")
         except Refusal:
@@ -305,13 +307,13 @@ class Sip(asyncio.DatagramProtocol):
         try:
             offer = offer_of(ack.body)
         except Refusal:
-            if dialog.stream.offer is UNKNOWN:  # there is no place to send sound to
+            if dialog.stream.offer is UNKNOWN:  # there is no destination for audio
                 dialog.stream.hang_up()
             return
         dialog.stream.redirect(offer, {offer.host, dialog.address[0]})
 
     async def _serve(self, dialog: Dialog) -> None:
-        """One call to its end."""
+        """Serve one call to its end."""
         name = dialog.invite.get("call-id")
         try:
             body = dialog.invite.body
@@ -335,7 +337,7 @@ class Sip(asyncio.DatagramProtocol):
             del self._dialogs[name]
 
     async def _carry(self, dialog: Dialog, offer: RtpOffer, name: str) -> None:
-        """Raises Closed and Refusal, and OSError where no port is free."""
+        """Run the call. Raises Closed and Refusal, and OSError if no port is free."""
         stream = await self._stream(dialog, offer, name)
         dialog.stream = stream
         try:
@@ -354,10 +356,12 @@ class Sip(asyncio.DatagramProtocol):
             await dialog.request("BYE")
 
     async def _stream(self, dialog: Dialog, offer: RtpOffer, name: str) -> RtpStream:
-        """The RTP of a call, on one of the ports that it may have; it answers the INVITE once it is taken."""
+        """Return the call's RTP stream on one of the allowed ports. It answers the INVITE once the session accepts the
+        call.
+        """
 
         def began() -> None:
-            if dialog.final is None:  # else it was taken back meanwhile
+            if dialog.final is None:  # otherwise it was cancelled meanwhile
                 dialog.accept(offer)
 
         loop = asyncio.get_running_loop()
@@ -371,14 +375,14 @@ class Sip(asyncio.DatagramProtocol):
                     raise
                 continue
             return stream
-        raise AssertionError("there is one port at least")
+        raise AssertionError("there is at least one port")
 
 
 @asynccontextmanager
 async def answering(service: Service, telephones: Telephones) -> AsyncGenerator[None]:
-    """Take calls while the block lasts, if the settings name an address; leaving it ends those that are left.
+    """Accept calls while the block lasts, if the settings name an address. Remaining calls end with the block.
 
-    A server that can't listen there ends.
+    A server that can't listen at the address ends.
     """
     address = service.settings.telephone.sip
     if address is None:

@@ -1,4 +1,4 @@
-"""SIP's messages: a datagram to a message and back. Sans-I/O. Source: RFC 3261, 7 and 18; RFC 3581 for ``rport``."""
+"""SIP messages: from a datagram and back. Sans-I/O. Source: RFC 3261, 7 and 18; RFC 3581 for ``rport``."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _SHORT = {
     "c": "content-type",
     "l": "content-length",
 }
-"""The one-letter names of headers (RFC 3261, 7.3.3)."""
+"""One-letter header names (RFC 3261, 7.3.3)."""
 
 _LISTS = frozenset({"via", "record-route", "route"})
-"""Headers of which one line may hold several, with commas between."""
+"""Headers whose lines may contain several values, separated by commas."""
 
 
 class NotSip(ValueError):
-    """The datagram is no message of SIP's."""
+    """The datagram is not a SIP message."""
 
 
 @dataclass(frozen=True, slots=True)
 class SipMessage:
-    """``start`` is the first line; ``headers`` have lower-case names, in order."""
+    """A message. ``start`` is its first line; ``headers`` are in order, with lower-case names."""
 
     start: str
     headers: tuple[tuple[str, str], ...]
@@ -36,7 +36,7 @@ class SipMessage:
 
     @classmethod
     def of(cls, datagram: bytes) -> Self:
-        """Raises NotSip."""
+        """Parse a datagram. Raises NotSip."""
         head, _, body = datagram.partition(b"\r\n\r\n")
         try:
             start, *texts = head.decode().replace("\r\n ", " ").replace("\r\n\t", " ").split("\r\n")
@@ -53,31 +53,31 @@ class SipMessage:
 
     @property
     def method(self) -> str:
-        """The method of a request; of a response "" ."""
+        """The method of a request; "" for a response."""
         word = self.start.split(" ", 1)[0]
         return "" if word == VERSION else word
 
     @property
     def status(self) -> int:
-        """The status of a response; of a request 0."""
+        """The status of a response; 0 for a request."""
         word = self.start.split(" ")[1]
         return int(word) if not self.method and word.isascii() and word.isdecimal() else 0
 
     @property
     def cseq(self) -> tuple[int, str]:
-        """The number and the method."""
+        """The sequence number and the method."""
         number, _, method = self.get("cseq").partition(" ")
         return (int(number) if number.isascii() and number.isdecimal() and len(number) < 11 else 0), method.strip()
 
     def get(self, name: str) -> str:
-        """The first header of a name; "" if there is none."""
+        """Return the first header with this name, or ""."""
         return next((value for one, value in self.headers if one == name), "")
 
     def all(self, name: str) -> list[str]:
         return [value for one, value in self.headers if one == name]
 
     def encode(self) -> bytes:
-        """The datagram."""
+        """Return the datagram."""
         texts = [self.start, *(f"{name}: {value}" for name, value in self.headers), f"content-length: {len(self.body)}"]
         return "\r\n".join([*texts, "", ""]).encode() + self.body
 
@@ -85,7 +85,7 @@ class SipMessage:
 def response(
     request: SipMessage, status: int, reason: str, tag: str = "", *more: tuple[str, str], body: bytes = b""
 ) -> SipMessage:
-    """The response to a request; ``tag`` is the server's in its To, unless there is one already."""
+    """Return the response to a request. ``tag`` is added to its To header if that has none."""
     to = request.get("to")
     copied = [
         *(("via", value) for value in request.all("via")),
@@ -99,7 +99,7 @@ def response(
 
 
 def tag_of(address: str) -> str:
-    """The tag of a From or a To; "" if it has none."""
+    """Return the tag of a From or To header, or ""."""
     for parameter in address.rpartition(">")[2].split(";"):
         name, _, value = parameter.strip().partition("=")
         if name.lower() == "tag":
@@ -108,7 +108,7 @@ def tag_of(address: str) -> str:
 
 
 def uri_of(address: str) -> str:
-    """The URI in a Contact, a From or a Route."""
+    """Return the URI in a Contact, From or Route header."""
     _, opened, rest = address.partition("<")
     return rest.partition(">")[0] if opened else address.partition(";")[0].strip()
 

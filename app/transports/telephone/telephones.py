@@ -1,6 +1,6 @@
-"""The telephone calls of a server: each is a session, open to its key's backends, and leaves what comes after it.
+"""The telephone calls of a server. Each is a session that backends with its key may join.
 
-Knows no exchange: ``twilio`` and ``audiosocket`` bring the streams.
+Knows no exchange: ``twilio``, ``audiosocket`` and ``sip`` provide the streams.
 """
 
 from __future__ import annotations
@@ -27,19 +27,23 @@ from app.transports.telephone.phone import Phone
 from engine import ConfigError
 
 RESERVE_S = 0.15
-"""Seconds of sound with which an answer begins: all that its listener has while others begin. The engine makes their
-first sounds before it goes on with an answer that is two rounds of steps ahead, and 0.1 s ran dry over that where ten
-calls were answered at once."""
+"""Seconds of audio with which an answer starts.
+
+They last while the engine makes the first audio of other answers, before it continues with an answer that is two rounds
+ahead. With 0.1 s, playback ran dry when ten calls were answered at once.
+"""
 
 MOST_STEPS = 1000
-"""Calls that are over, and of which it is known what comes after them: an exchange asks at once."""
+"""Maximum number of ended calls whose next step is remembered; an exchange asks at once."""
 
 TURNS = {"input": {"turn_detection": {"type": "semantic_vad"}}}
-"""The turn detection of calls whose settings name none: that of our own clients."""
+"""Turn detection for calls without a setting: the same as for our own clients."""
 
 
 class Telephones:
-    """Made before the event loop runs. Raises ConfigError for settings that no session can have."""
+    """The calls of one server. Create it before the event loop runs. Raises ConfigError for invalid session
+    settings.
+    """
 
     def __init__(self, service: Service, open_calls: OpenCalls) -> None:
         self._service = service
@@ -48,7 +52,7 @@ class Telephones:
         self._sessions = ResumableSessions(service.settings.name)
         self._steps = LruTable[str, str](MOST_STEPS)
         if self._settings.key and self._settings.key not in service.keys.names:
-            raise ConfigError("server.telephone.key: there is no key of this name in server.keys_file")
+            raise ConfigError("server.telephone.key: no key with this name in server.keys_file")
         try:
             _, opening = self._opening(Principal(), self._control())
             session_options(SessionOptions(), opening.settings or {})
@@ -56,8 +60,10 @@ class Telephones:
             raise ConfigError(f"server.telephone.session: {refusal}") from None
 
     async def serve(self, stream: MediaStream) -> None:
-        """Serve a call to its end. Raises Closed where there is no room for it, and Refusal; the stream is closed only
-        where it was served."""
+        """Serve a call to its end. Raises Closed if there is no room, and Refusal.
+
+        The stream is closed only if the call was served.
+        """
         caller, control = Principal(self._settings.key), self._control()
         id, opening = self._opening(caller, control)
         with self._service.admission.share("calls", caller), self._service.admission.admit(caller) as context:
@@ -76,7 +82,7 @@ class Telephones:
             self._steps[stream.name] = control.step
 
     def next_step(self, name: str) -> str:
-        """Return what comes after a call of an exchange's: HANG_UP, or the number of a destination."""
+        """Return the next step of an exchange's call: HANG_UP, or the number of a destination."""
         step = self._steps.get(name, HANG_UP)
         return str(self._settings.destinations.get(step, HANG_UP))
 
@@ -84,7 +90,7 @@ class Telephones:
         return CallControl(self._settings.hang_up, self._settings.destinations)
 
     def _opening(self, caller: Principal, control: CallControl) -> tuple[str, Opening]:
-        """A call's id, and its terms: the call's own functions are among its tools. Raises Refusal."""
+        """Return a call's id and opening, with the call's own functions among its tools. Raises Refusal."""
         server = self._service.settings.name
         if self._settings.protocol == "live":
             engine = self._service.engine_host.engine

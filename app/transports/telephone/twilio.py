@@ -1,7 +1,7 @@
-"""``WS /v1/telephone/twilio/stream``: Twilio's Media Streams, a call's G.711 as JSON both ways.
+"""``WS /v1/telephone/twilio/stream``: Twilio's Media Streams, a call's G.711 audio as JSON in both directions.
 
-Source: Twilio's "Media Streams - WebSocket Messages" and "Validating Signatures". Whoever connects has signed the
-handshake with the account's auth token.
+Source: Twilio's "Media Streams - WebSocket Messages" and "Validating Signatures". The handshake is signed with the
+account's auth token.
 """
 
 from __future__ import annotations
@@ -37,17 +37,20 @@ from engine.deployment.secret_file import check_secret
 SIGNATURE = "x-twilio-signature"
 
 START_S = 10.0
-"""Seconds until the stream says whose it is; it does so at once."""
+"""Seconds until the stream must send its start message; it does so at once."""
 
 MOST_CHARS = 32_000
-"""Characters of one message: three seconds of sound; Twilio's have 20 ms."""
+"""Maximum characters of one message: three seconds of audio. Twilio sends 20 ms."""
 
 LEAD_S = 0.2
-"""Seconds that sending runs ahead of the caller's ear. Twilio keeps what comes early, and throws it away when told, so
-that a hiccup on the way is not heard and an interrupted answer is silent all the same."""
+"""Seconds of audio sent ahead of the caller.
+
+Twilio buffers early audio and discards it on request, so network stalls are inaudible and interrupted answers stop at
+once.
+"""
 
 MARK_S = 1.0
-"""Seconds from one mark to the next: each comes back when what was sent before it has been played."""
+"""Seconds between two marks. Each mark returns when the audio before it has been played."""
 
 NOT_UNDERSTOOD = 1007
 
@@ -79,7 +82,7 @@ class _Message(msgspec.Struct):
 
 
 class Twilio:
-    """The account that the settings name, and its proofs. Raises ConfigError where its token can't be read."""
+    """The configured account and its signature check. Raises ConfigError if its token can't be read."""
 
     def __init__(self, settings: Telephone) -> None:
         path = Path(settings.twilio_token_file or "").expanduser()
@@ -94,19 +97,21 @@ class Twilio:
         return f"wss{self.url.removeprefix('https')}{PATH}/stream"
 
     def signed(self, signature: str, url: str, form: Mapping[str, str]) -> bool:
-        """Whether a request to ``url`` is the account's own."""
+        """Return whether a request to ``url`` was signed by the account."""
         text = url + "".join(name + form[name] for name in sorted(form))
         digest = hmac.new(self._token, text.encode("utf-8", "surrogatepass"), hashlib.sha1).digest()
         return hmac.compare_digest(base64.b64encode(digest), signature.encode("utf-8", "surrogateescape"))
 
     def signed_stream(self, signatures: Iterable[str]) -> bool:
-        """Whether a handshake is; some of Twilio's parts sign the address with a slash behind it."""
+        """Return whether a handshake was signed by the account. Some parts of Twilio sign the URL with a trailing
+        slash.
+        """
         urls = (self.stream_url, f"{self.stream_url}/")
         return any(self.signed(one, url, {}) for one in signatures for url in urls)
 
 
 class TwilioStream:
-    """One stream, once it has started."""
+    """One started stream."""
 
     def __init__(self, socket: WebSocket, start: _Start) -> None:
         self._socket = socket
@@ -115,8 +120,8 @@ class TwilioStream:
         self.lead_s = LEAD_S
         self.way_s = 0.05
         self.made_up_s = 0.0
-        self._ends_s = 0.0  # when what was sent would be over, were there no way
-        self._marked_s: float | None = None  # the same for what stands before the mark that has not come back
+        self._ends_s = 0.0  # when everything sent would have been played, without network delay
+        self._marked_s: float | None = None  # the same for the audio before the outstanding mark
         self._next_mark_s = 0.0
 
     async def received(self) -> AsyncGenerator[Pcm | str]:
@@ -131,7 +136,7 @@ class TwilioStream:
                 case _Message(event="stop"):
                     return
                 case _:
-                    pass  # of what it may say in the years to come nothing is for us
+                    pass  # unknown message types are ignored
 
     async def send(self, pcm: Pcm) -> None:
         payload = pybase64.b64encode(g711.encode_ulaw(pcm)).decode("ascii")
@@ -144,7 +149,7 @@ class TwilioStream:
             await self._put({"event": "mark", "streamSid": self._stream, "mark": {"name": "heard"}})
 
     async def stop(self) -> None:
-        """A mark that comes back now has been thrown away, too."""
+        """Clear Twilio's buffer. A mark that returns now was discarded too."""
         self._ends_s = 0.0
         self._marked_s = None
         await self._put({"event": "clear", "streamSid": self._stream})
@@ -153,7 +158,7 @@ class TwilioStream:
         await _close(self._socket, disconnect.code, disconnect.reason)
 
     def _measure(self) -> None:
-        """A mark is back: the way there and back, and what waited there beyond what was sent ahead."""
+        """Measure the delay from a returned mark: round trip and queue, beyond the audio sent ahead."""
         if self._marked_s is not None:
             self.way_s = min(1.0, max(0.0, time.monotonic() - self._marked_s))
             self._marked_s = None
@@ -161,12 +166,12 @@ class TwilioStream:
     async def _put(self, message: object) -> None:
         try:
             await self._socket.send_text(msgspec.json.encode(message).decode())
-        except (WebSocketDisconnect, RuntimeError):  # RuntimeError: it is closed already
+        except (WebSocketDisconnect, RuntimeError):  # RuntimeError: already closed
             raise Disconnect(1006, "the stream is gone") from None
 
 
 async def serve_stream(socket: WebSocket, twilio: Twilio, telephones: Telephones) -> None:
-    """One stream, from the handshake to the close."""
+    """Serve one stream from handshake to close."""
     if not twilio.signed_stream(socket.headers.getlist(SIGNATURE)):
         audit("telephone.refused", client=address_of(socket.scope), path=PATH)
         await deny(socket, 403, "invalid_signature", "The handshake is not signed with the account's auth token.")
@@ -187,17 +192,17 @@ async def serve_stream(socket: WebSocket, twilio: Twilio, telephones: Telephones
 
 
 async def _start(socket: WebSocket) -> _Start:
-    """The stream's first word about itself. Raises Disconnect."""
+    """Return the stream's start message. Raises Disconnect."""
     async for message in _messages(socket):
         if message.event == "start" and (start := message.start) is not None:
             if (start.mediaFormat.encoding, start.mediaFormat.sampleRate) != ("audio/x-mulaw", g711.RATE_HZ):
-                raise Disconnect(NOT_UNDERSTOOD, "the stream's sound is not audio/x-mulaw at 8000 Hz")
+                raise Disconnect(NOT_UNDERSTOOD, "the stream's audio must be audio/x-mulaw at 8000 Hz")
             return start
-    raise Disconnect(1000, "the stream ended before it began")
+    raise Disconnect(1000, "the stream ended before it started")
 
 
 async def _messages(socket: WebSocket) -> AsyncGenerator[_Message]:
-    """Yield what comes until the socket is closed. Raises Disconnect for what is no message of a stream."""
+    """Yield messages until the WebSocket is closed. Raises Disconnect for invalid messages."""
     while (event := await socket.receive())["type"] != "websocket.disconnect":
         text = event.get("text") or ""
         if len(text) > MOST_CHARS:
@@ -205,7 +210,7 @@ async def _messages(socket: WebSocket) -> AsyncGenerator[_Message]:
         try:
             yield msgspec.json.decode(text, type=_Message)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise Disconnect(NOT_UNDERSTOOD, "a message is no message of a stream", "goodbye") from None
+            raise Disconnect(NOT_UNDERSTOOD, "invalid message", "goodbye") from None
 
 
 def _sound(payload: str) -> bytes:

@@ -1,1 +1,1 @@
-"""WebRTC: a call's sound and pictures as RTP, its events on a data channel; the session in between is the same."""
+"""WebRTC calls: audio and video as RTP, and events on a data channel, for the same session as on other transports."""

@@ -1,6 +1,6 @@
-"""The private parts of aioice that are used or set here, as they were read in version 0.13.0.
+"""Private parts of aioice that are used or set here, verified for version 0.13.0.
 
-With another version ``test_aioice_compat`` says what to read again: these, and what ``ice.py`` extends and replaces.
+For another version, ``test_aioice_compat`` lists what to verify again: these, and what ``ice.py`` extends and replaces.
 """
 
 from __future__ import annotations
@@ -19,4 +19,4 @@ NAMES = frozenset({"_protocols", "_check_list", "_queue", "_transport_policy"})
 aioice.ice.CONSENT_FAILURES = 4
 
 inside = partial(Inside, names=NAMES)
-"""The private parts of an object of aioice's."""
+"""The private parts of an aioice object."""

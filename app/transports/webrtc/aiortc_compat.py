@@ -1,6 +1,6 @@
-"""The private parts of aiortc that are used or replaced here, as they were read in version 1.16.0.
+"""Private parts of aiortc that are used or replaced here, verified for version 1.16.0.
 
-With another version ``test_aiortc_compat`` says what to read again: all that bears a name below.
+For another version, ``test_aiortc_compat`` lists what to verify again: everything named below.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ NAMES = frozenset(
     | {"_get_inbound_stream", "_mark_received", "_inbound_streams", "_data_channels", "_local_tsn"}
     | {"_last_received_tsn", "_sack_misordered", "_sack_duplicates"}
 )
-"""Private names: of a connection, a transceiver and a receiver; of the transports over DTLS and ICE; of the one over
-SCTP."""
+"""Private names of connections, transceivers, receivers, and of the DTLS, ICE and SCTP transports."""
 
 inside = partial(Inside, names=NAMES)
-"""The private parts of an object of aiortc's. The ``connection`` of an ICE transport is aioice's."""
+"""The private parts of an aiortc object. The ``connection`` of an ICE transport belongs to aioice."""

@@ -1,7 +1,7 @@
-"""The sound that the server hears of a call: RTP packets of the client's microphone in, samples out, at once.
+"""The audio received in a call: RTP packets of the client's microphone in, samples out, without delay.
 
-Takes the place of aiortc's own jitter buffer, which delays speech by 80 ms, adds to that with every loss, and holds
-back the end of what was said. Decoding happens here, in the packet's own turn: it takes 0.1 ms, a hop to a thread more.
+Replaces aiortc's jitter buffer, which delays speech by 80 ms, adds to the delay with each loss, and holds back the end
+of speech. Decoding happens in the packet's own callback: it takes 0.1 ms, less than a hop to a thread.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ from engine import MIC_RATE_HZ
 from engine.core import Pcm
 
 HELD_S = 0.060
-"""Seconds that a packet waits behind a gap when nothing follows: three packets' time."""
+"""Seconds that a packet waits for missing ones if nothing follows: the duration of three packets."""
 
 QUIET_S, QUIET_STEP_S, LONGEST_QUIET_S = 0.3, 0.1, 10.0
-"""A microphone that sends nothing (switched off, or it saves silence) is silent: after so long, in steps of so much, up
-to the longest pause that any turn detection waits for. A spike of 200 ms is no silence."""
+"""A microphone that sends nothing (switched off, or silence suppression) counts as silent.
+
+Silence is added after the first value, in steps of the second, up to the third: the longest pause that turn detection
+waits for. A network delay of 200 ms is not silence.
+"""
 
 SHORTEST_PAUSE_S = 0.020
-"""A packet's time: what is left out between two packets that follow each other is no less."""
+"""Duration of a packet: a shorter pause between consecutive packets is none."""
 
 
 class AudioReceiver:
-    """The place where aiortc puts the packets of one receiver. ``on_samples`` takes int16 at ``rate_hz`` and never
-    waits; ``decode`` makes them of a payload, and of None where one is lost.
+    """Receives the packets of one aiortc receiver. ``on_samples`` accepts int16 at ``rate_hz`` and never waits.
 
-    Who saves silence leaves packets out, without a gap in their numbers: only the next one's timestamp says how long.
-    Where ``clock_hz`` says how timestamps count, what no timer has made up of such a pause by then is made up before
-    that packet. None is for a listener whose sender pauses where nothing is said.
+    ``decode`` converts a payload, or None for a lost packet, to samples. Senders with silence suppression leave packets
+    out without a gap in their sequence numbers, so only the next timestamp shows the pause. If ``clock_hz`` is set (the
+    rate of timestamps), the silence that no timer has added by then is added before that packet. Use None if the sender
+    pauses only when nothing is spoken.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class AudioReceiver:
         clock_hz: int | None = None,
     ) -> None:
         self.made_up_s = 0.0
-        """Seconds of silence among what was heard of which no packet came."""
+        """Seconds of added silence for which no packet arrived."""
         self._on_samples = on_samples
         self._rate_hz = rate_hz
         self._clock_hz = clock_hz
@@ -55,31 +58,31 @@ class AudioReceiver:
         self._decode_one = decode or OpusDecoder(rate_hz).decode
         self._ssrc: int | None = None
         self._quiet_s = 0.0
-        self._next_ticks: int | None = None  # the timestamp of what follows the last packet
-        self._received_to_s = 0.0  # the time up to which something was heard, on the event loop's clock
+        self._next_ticks: int | None = None  # the expected timestamp of the next packet
+        self._received_to_s = 0.0  # end of the audio so far, on the event loop's clock
         self._timer: asyncio.TimerHandle | None = None
 
     def attach(self, receiver: Any) -> None:
-        """Hear what this receiver gets. Raises RuntimeError where aiortc is not the one that this was written for."""
+        """Receive this receiver's packets. Raises RuntimeError for an unsupported version of aiortc."""
         aiortc_compat.inside(receiver).jitter_buffer = self
 
     def add(self, packet: Any) -> tuple[bool, None]:
-        """One RTP packet. Never raises: aiortc would end the call, without a word."""
+        """Add an RTP packet. Never raises, since aiortc would end the call silently."""
         try:
             self._take(packet)
         except Exception:  # noqa: BLE001 - see above; the packet is skipped
             log_failure("call.bad_packet")
-        return False, None  # no picture to ask for, and nothing for aiortc to decode
+        return False, None  # no picture to request, and nothing for aiortc to decode
 
     def close(self) -> None:
-        """Hear no more. May be called twice."""
+        """Stop receiving. May be called twice."""
         if self._timer is not None:
             self._timer.cancel()
         self._on_samples = lambda pcm: None
 
     def _take(self, packet: Any) -> None:
         now = asyncio.get_running_loop().time()
-        if packet.ssrc != self._ssrc:  # another microphone: it counts from anew
+        if packet.ssrc != self._ssrc:  # a new stream with its own numbers
             self._ssrc = packet.ssrc
             self._jitter = Jitter[Any]()
             self._next_ticks = None
@@ -99,7 +102,7 @@ class AudioReceiver:
                 self._next_ticks += len(pcm) * self._clock_hz // self._rate_hz
 
     def _receive_pause(self, packet: Any) -> None:
-        """Make up what the sender has left out before a packet; no more than has passed, whatever it says."""
+        """Add the silence that the sender left out before a packet, at most as much as the elapsed time."""
         if self._clock_hz is None:
             return
         if self._next_ticks is not None:

@@ -1,7 +1,7 @@
-"""One call: a session whose client speaks over WebRTC, and the sockets that listen beside it.
+"""One call: a session over WebRTC, with the WebSockets that listen to it.
 
-Its life is every connection's (``connection``): it ends when the client hangs up, closes the data channel or vanishes,
-when the session expires, or when the server drains.
+It ends like every connection (``connection``): when the client hangs up, closes the data channel or vanishes, when the
+session expires, or when the server drains.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from app.transports.webrtc.peer_connection import PeerConnection
 
 
 class PeerCall(OpenCall):
-    """``id`` is the protocol's ``rtc_…``."""
+    """A WebRTC call. ``id`` is the protocol's ``rtc_…``."""
 
     def __init__(
         self, id: str, service: Service, context: SessionContext, sessions: ResumableSessions, opening: Opening
@@ -39,7 +39,7 @@ class PeerCall(OpenCall):
         super().__init__(id, opening, inbox, connection)
 
     def new_peer(self) -> PeerConnection:
-        """Another connection of the call's client: the first one, or one that it comes back over."""
+        """Return another connection for the call's client: the first one, or one for resuming."""
         context = self._context
         camera = context.camera
         return PeerConnection(

@@ -1,4 +1,4 @@
-"""The calls of a server: each is a task of one group, from its offer to its end. Knows no route."""
+"""The WebRTC calls of a server. Each is a task of one group, from its offer to its end. Knows no route."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Answered = asyncio.Future[tuple[str, str]]
 """A call's id, and the answer to its client's offer."""
 
 Work = Callable[[Answered], Coroutine[Any, Any, None]]
-"""Work that answers an offer, and serves the connection that follows."""
+"""A function that answers an offer, and serves the connection that follows."""
 
 
 class WebRtcCalls:
-    """``open`` before the first call; leaving it ends those that are left, of ``open_calls`` all."""
+    """The WebRTC calls of one server. Enter ``open`` before the first call; leaving it ends the remaining calls."""
 
     def __init__(self, service: Service, open_calls: OpenCalls) -> None:
         self.server = service.settings.name
-        """The server's name, which stands in the ids of its calls."""
+        """The server's name, which is part of its calls' ids."""
         self._service = service
         self._open_calls = open_calls
         self._calls: dict[str, PeerCall] = {}
@@ -41,7 +41,7 @@ class WebRtcCalls:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
-        """Take calls while the block lasts."""
+        """Accept calls while the block lasts."""
         async with asyncio.TaskGroup() as self._tasks:
             try:
                 yield
@@ -51,32 +51,34 @@ class WebRtcCalls:
     async def begin(
         self, offer: str, start: dict[str, Any] | None, model: str = "", maker: Principal | None = None
     ) -> tuple[str, str]:
-        """A call for an SDP offer: its id, and the answer. Raises Refusal, and Closed where there is no room."""
+        """Start a call for an SDP offer. Returns its id and the answer. Raises Refusal, and Closed if there is no
+        room.
+        """
         return await self.open_for(offer, Opening(maker or Principal(), model, start), new_id("rtc", self.server))
 
     async def open_for(self, offer: str, opening: Opening, id: str) -> tuple[str, str]:
-        """Begin a call of that id, on those terms, as ``begin`` does."""
+        """Start a call with this id and opening, like ``begin``."""
         limit = self._service.settings.limits.calls
         if len(self._calls) >= limit:
             raise Closed("server_full", f"All {limit} calls are taken; try again later.")
         return await self._rooted(id, lambda answer: self._serve(id, offer, answer, opening))
 
     async def resume(self, offer: str, token: str, after: str, caller: Principal) -> tuple[str, str]:
-        """Begin, as ``begin`` does, another connection for a call whose client comes back. Raises NoWayBack, too."""
+        """Start another connection for a call whose client resumes, like ``begin``. Also raises NoWayBack."""
         resumable, number = self._sessions.find(token, after, caller)
         call = next(one for one in self._calls.values() if one.connection.resumable is resumable)
         return await self._rooted(call.id, lambda answer: self._join(call, offer, answer, number, caller))
 
     async def _rooted(self, id: str, work: Work) -> tuple[str, str]:
-        """Begin ``work`` in the calls' group, and wait for the answer that it gives."""
+        """Run ``work`` in the calls' task group, and return its answer."""
         if self._tasks is None:
-            raise Closed("starting", "The server takes no calls yet.")
+            raise Closed("starting", "The server does not accept calls yet.")
         answer: Answered = asyncio.get_running_loop().create_future()
         self._tasks.create_task(self._root(id, answer, work), name=f"call:{id}")
         return await answer
 
     async def _root(self, id: str, answer: Answered, work: Work) -> None:
-        """Run the call. An error before the answer is the caller's, every other one stays here."""
+        """Run the call. An error before the answer is raised to the caller; later ones are logged."""
         try:
             await work(answer)
         except Exception as error:  # noqa: BLE001 - a bug in one call must not end the others, and is logged with its place
@@ -112,7 +114,7 @@ class WebRtcCalls:
 
     @contextmanager
     def _offer(self, caller: Principal) -> Generator[Callable[[], None]]:
-        """A place for a client that has not connected yet; it is given back when that is called, or at the end.
+        """Hold a place for a client that is not connected yet. The yielded function releases it early.
 
         Raises Closed.
         """
@@ -120,7 +122,7 @@ class WebRtcCalls:
             place.enter_context(self._service.admission.share("offers", caller))
             limit = self._service.settings.limits.offers
             if self._offers >= limit:
-                raise Closed("server_full", f"{limit} calls are being connected already; try again in a moment.")
+                raise Closed("server_full", f"{limit} calls are being connected; try again later.")
             self._offers += 1
             place.callback(self._follow)
             yield place.close
@@ -130,7 +132,7 @@ class WebRtcCalls:
 
 
 async def _accepted(peer: PeerConnection, connected: Callable[[], None], offer: str, id: str, answer: Answered) -> bool:
-    """Answer the offer; False if its client has left meanwhile. Raises Refusal."""
+    """Answer the offer. Returns False if its client has left meanwhile. Raises Refusal."""
     peer.connected = connected
     sdp = await peer.accept(offer)
     if not answer.done():

@@ -1,7 +1,7 @@
-"""A call's camera: its frames are decoded within a budget, and the newest is passed on at a rate.
+"""A call's camera: frames are decoded within a budget, and the newest one is passed on at the model's rate.
 
-A model looks at a picture or two a second, not at thirty; what is read in between costs its decoding only. Takes the
-place of aiortc's own decoding, which takes frames of any size, and lets any number of them wait.
+A model uses one or two pictures per second, not thirty; other frames are only decoded. Replaces aiortc's decoding,
+which accepts frames of any size and queues any number of them.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from app.transports.webrtc import aiortc_compat
 from engine import CameraFeed
 
 MAX_PIXELS = 2560 * 1600
-"""The largest frame: cameras send 1280×720 and screens more, and a decoder holds five or more of them."""
+"""Maximum pixels of a frame: cameras send 1280×720, screens more, and a decoder holds five or more frames."""
 
 PIXELS_S = 1920 * 1080 * 30
-"""Pixels that are decoded in a second, and a second of them at once: a third of a core."""
+"""Pixels decoded per second, with a burst of one second: a third of a core."""
 
 MAX_FRAMES, MAX_BYTES = 30, 4 * 1024 * 1024
-"""The frames and bytes that may wait for their decoding: a second."""
+"""Maximum frames and bytes that wait for decoding: one second."""
 
 ASK_S = 1.0
 """Seconds between two requests for a key frame."""
 
 DECODERS = {"VP8": "vp8", "H264": "h264"}
-"""FFmpeg's own: they look at a frame's size before they make room for it."""
+"""FFmpeg's own decoders, which check a frame's size before they allocate memory."""
 
 
 class Camera:
-    """The place where aiortc puts the packets of one video receiver. ``add_frame`` and ``refuse`` never wait.
+    """Receives the packets of one aiortc video receiver. ``add_frame`` and ``refuse`` never wait.
 
-    ``add_frame`` gets pictures as the ``feed`` says; ``refuse`` is told, once, that frames are too large.
+    ``add_frame`` receives pictures as ``feed`` defines; ``refuse`` is called once if frames are too large.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class Camera:
         self._now = asyncio.get_running_loop().time
         self._kind = "VP8"
         self._codec = _decoder("VP8")
-        self._lost = True  # frames are missing: the next one that can be read is a key frame
+        self._lost = True  # frames are missing: the next readable one is a key frame
         self._budget = TokenBucket(PIXELS_S, PIXELS_S)
         self._asked_s = self._next_s = self._now()
 
     def attach(self, transceiver: Any) -> None:
-        """See what this transceiver gets, in one codec. Raises RuntimeError where aiortc is another one."""
+        """Receive this transceiver's packets in one codec. Raises RuntimeError for an unsupported version of aiortc."""
         receiver, inside = aiortc_compat.inside(transceiver.receiver), aiortc_compat.inside(transceiver)
         inside.codecs = _of_one_kind(inside.codecs)
         self._kind = inside.codecs[0].name
@@ -75,21 +75,21 @@ class Camera:
         receiver.nack_generator = _Losses()
 
     def add(self, packet: Any) -> tuple[bool, None]:
-        """One RTP packet; whether a key frame is to be asked for. Nothing is left for aiortc to decode."""
+        """Add an RTP packet. Returns whether to request a key frame, and nothing for aiortc to decode."""
         broken, frame = self._packets.add(packet)
         if frame is not None and frame.data:
             self._put(frame.data)
         return self._asks() or broken, None
 
     async def watch(self) -> None:
-        """Decode what comes, until it is cancelled."""
+        """Decode frames until cancelled."""
         while True:
             self._news.clear()
             await self.decode_waiting()
             await self._news.wait()
 
     async def decode_waiting(self) -> None:
-        """Decode the frames that wait, one after the other in a thread, and show those whose time has come."""
+        """Decode the waiting frames in a thread, one after another, and pass on those that are due."""
         while self._frames:
             data = self._frames.popleft()
             self._bytes -= len(data)
@@ -111,7 +111,7 @@ class Camera:
             self._budget.take(min(codec.width * codec.height, MAX_PIXELS), self._now())
 
     def _put(self, data: bytes) -> None:
-        """Let a frame wait for its decoding, if it may."""
+        """Queue a frame for decoding, if allowed."""
         key = _is_key(self._kind, data)
         if (self._lost and not key) or self._budget.wait_s(self._now()):
             self._lost = True
@@ -129,13 +129,13 @@ class Camera:
             self._news.set()
 
     def _lose(self) -> None:
-        """Nothing can be read before the next key frame."""
+        """Drop frames until the next key frame."""
         self._frames.clear()
         self._bytes = 0
         self._lost = True
 
     def _asks(self) -> bool:
-        """Whether it is time to ask for a key frame."""
+        """Return whether it is time to request a key frame."""
         now_s = self._now()
         if not self._lost or now_s < self._asked_s + ASK_S or self._budget.wait_s(now_s):
             return False
@@ -144,14 +144,13 @@ class Camera:
 
     def _refuse_size(self, width: int, height: int) -> None:
         self._refuse(
-            f"Frames of {width}×{height} pixels are too large to be looked at: send {MAX_PIXELS} pixels at most, "
-            "like 2560×1600."
+            f"Frames of {width}×{height} pixels are too large: send at most {MAX_PIXELS} pixels, such as 2560×1600."
         )
         self._refuse = lambda message: None
 
 
 async def ignore(track: MediaStreamTrack) -> None:
-    """Read a track that nobody wants: what aiortc decodes of it waits without a bound."""
+    """Read an unused track to its end, since aiortc queues its decoded data without a limit."""
     try:
         while True:
             await track.recv()
@@ -160,7 +159,7 @@ async def ignore(track: MediaStreamTrack) -> None:
 
 
 class _Losses(NackGenerator):
-    """The missing packets, for a receiver that asks for them; a jump is another beginning, and not 30 000 losses."""
+    """The missing packets of a receiver. A jump counts as a new start, not as 30,000 losses."""
 
     def add(self, packet: Any) -> bool:
         if self.max_seq is not None and RTP_HISTORY_SIZE < (packet.sequence_number - self.max_seq & 0xFFFF) < 0x8000:
@@ -170,7 +169,7 @@ class _Losses(NackGenerator):
 
 
 def _of_one_kind(codecs: list[Any]) -> list[Any]:
-    """Return, of the codecs that both sides have, VP8 if it is there: what a packet holds is known then."""
+    """Return the common codecs of one kind, preferably VP8, so that the format of packets is known."""
     kind = "VP8" if any(one.name == "VP8" for one in codecs) else codecs[0].name
     kept = [one for one in codecs if one.name == kind]
     types = {one.payloadType for one in kept}
@@ -180,12 +179,12 @@ def _of_one_kind(codecs: list[Any]) -> list[Any]:
 def _decoder(kind: str) -> VideoCodecContext:
     codec = cast("VideoCodecContext", av.CodecContext.create(DECODERS[kind], "r"))
     codec.options = {"max_pixels": str(MAX_PIXELS)}
-    codec.thread_count = 1  # one call takes one core at most
+    codec.thread_count = 1  # one call uses at most one core
     return codec
 
 
 def _decode(codec: VideoCodecContext, data: bytes, side: int) -> CameraFrame | None:
-    """The picture, if one of such a longer side is wanted. Raises FFmpegError."""
+    """Decode a frame, and return it if a longer ``side`` is wanted. Raises FFmpegError."""
     frames = codec.decode(av.Packet(data))
     if not frames or not side:
         return None
@@ -194,12 +193,15 @@ def _decode(codec: VideoCodecContext, data: bytes, side: int) -> CameraFrame | N
 
 
 def _is_key(kind: str, data: bytes) -> bool:
-    """VP8: RFC 6386, 9.1; H.264: it begins with an IDR slice, or with what may come before one (ITU-T H.264, 7.4.1)."""
+    """Return whether this is a key frame.
+
+    VP8: RFC 6386, 9.1. H.264: it starts with an IDR slice, or with what may precede one (ITU-T H.264, 7.4.1).
+    """
     return not data[0] & 1 if kind == "VP8" else len(data) > 4 and data[4] & 0x1F in (5, 6, 7, 9)
 
 
 def _size_of(kind: str, data: bytes) -> tuple[int, int]:
-    """Width and height that a key frame's header tells (RFC 6386, 9.1); of H.264 the decoder itself reads it first."""
+    """Return width and height in a VP8 key frame's header (RFC 6386, 9.1). H.264's decoder checks them itself."""
     if kind != "VP8":
         return 0, 0
     return int.from_bytes(data[6:8], "little") & 0x3FFF, int.from_bytes(data[8:10], "little") & 0x3FFF

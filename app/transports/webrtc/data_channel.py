@@ -1,4 +1,4 @@
-"""The data channel of a call: texts out, one after the other, with a bound on what the client has not taken."""
+"""The data channel of a call: sends texts one after another, with a limit on unread data."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from app.refusal import ServerFault
 from app.transports.disconnect import Disconnect
 
 UNSENT_BYTES = 1 << 20
-"""Bytes that may wait in the channel: a reader on a slow line is some events behind, not a megabyte."""
+"""Maximum unsent bytes in the channel: a client on a slow line is a few events behind, not a megabyte."""
 
 
 class DataChannel:
-    """The client's data channel for text. A caller of ``send`` bounds how long the client may take nothing."""
+    """The client's data channel for text. Callers of ``send`` limit how long the client may read nothing."""
 
     def __init__(self, channel: RTCDataChannel, dialect: Dialect = REALTIME) -> None:
         self._channel = channel
@@ -28,7 +28,7 @@ class DataChannel:
         channel.on("bufferedamountlow", self._taken.set)
 
     async def send(self, text: str) -> None:
-        """Send a text, once there is room for it. Raises Disconnect if the channel is closed."""
+        """Send a text once there is room for it. Raises Disconnect if the channel is closed."""
         if self._channel.bufferedAmount > UNSENT_BYTES:
             await self._room()
         try:
@@ -37,7 +37,7 @@ class DataChannel:
             raise Disconnect(1006, "the client vanished") from None
 
     async def emptied(self) -> None:
-        """Wait until all was taken."""
+        """Wait until the client has received everything."""
         self._channel.bufferedAmountLowThreshold = 0
         if self._channel.bufferedAmount and self._channel.readyState == "open":
             await self._room()
@@ -49,11 +49,11 @@ class DataChannel:
     def _put(self, text: str) -> None:
         try:
             self._channel.send(text)
-        except ValueError:  # what the peer takes in one message is part of its offer
+        except ValueError:  # the offer contains the client's maximum message size
             for other in self._dialect.encode(_too_long(len(text))):
                 self._channel.send(other)
 
 
 def _too_long(size: int) -> Any:
-    message = f"An event of {size} characters is larger than the client's data channel takes: ask over a WebSocket."
+    message = f"An event of {size} characters exceeds the client's data channel: use a WebSocket."
     return ErrorEvent(ServerFault("event_too_large", message), None)

@@ -1,4 +1,4 @@
-"""Checks of the datagrams of a call's own client that aiortc itself does not make."""
+"""Checks of datagrams from a call's own client that aiortc does not make."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from app.telemetry import log
 from app.transports.webrtc import aiortc_compat
 
 MAX_SOURCES = 16
-"""Streams of packets that a client may send: aiortc keeps counts of each, and reports on all of them every second."""
+"""Maximum RTP streams of a client: aiortc keeps statistics of each, and reports them every second."""
 
 MAX_BAD = 100
-"""Datagrams that aiortc stumbles over before the connection is given up."""
+"""Datagrams that make aiortc fail before the connection is given up."""
 
 
 def guard_connecting(connection: Any, id: str) -> None:
-    """Let an RTCPeerConnection that is closed while it connects end without a word: nobody reads aiortc's own task."""
+    """Let an RTCPeerConnection that is closed while connecting end silently, since nobody awaits aiortc's task."""
     inside = aiortc_compat.inside(connection)
     connect = inside.connect
 
     async def connected() -> None:
         try:
             await connect()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the call's deadline for connecting ends it
+        except Exception as error:  # noqa: BLE001 - the call's connection deadline ends it
             log("call.unconnected", call=id, error=type(error).__name__)
 
     inside.connect = connected
 
 
 def guard_datagrams(transport: Any, seen: Callable[[], None], loop_time: LoopTimeBudget, id: str) -> None:
-    """Let an RTCDtlsTransport survive what its client sends, in its part of the loop's time; tell of each datagram."""
+    """Make an RTCDtlsTransport survive invalid datagrams, within the client's share of the loop's time.
+
+    ``seen`` is called for each datagram.
+    """
     dtls, ice = aiortc_compat.inside(transport), aiortc_compat.inside(transport.transport)
     receive, take_next = ice.recv, dtls.recv_next
     bad, took = 0, False
@@ -52,13 +55,13 @@ def guard_datagrams(transport: Any, seen: Callable[[], None], loop_time: LoopTim
             await take_next()
         except ConnectionError:
             raise
-        except Exception as error:  # noqa: BLE001 - one that can't be read is skipped, whatever is wrong with it
+        except Exception as error:  # noqa: BLE001 - an unreadable datagram is skipped
             bad += 1
             if bad == 1:
                 log("call.bad_datagram", call=id, error=type(error).__name__)
             if bad > MAX_BAD:
                 raise ConnectionError from None
-        if took:  # a handshake also waits for nothing but the time
+        if took:  # a handshake also waits only for time to pass
             took = False
             loop_time.count()
             await loop_time.turn()
@@ -69,7 +72,7 @@ def guard_datagrams(transport: Any, seen: Callable[[], None], loop_time: LoopTim
 
 
 def _guard_router(router: Any) -> None:
-    """Let an RTCDtlsTransport's router know so many streams, and heed no wish for packets that were lost."""
+    """Limit the number of streams in an RTCDtlsTransport's router, and ignore requests for lost packets."""
     route, route_report = router.route_rtp, router.route_rtcp
 
     def routed(packet: Any) -> Any:
@@ -77,7 +80,9 @@ def _guard_router(router: Any) -> None:
         return route(packet) if packet.ssrc in known or len(known) < MAX_SOURCES else None
 
     def routed_report(packet: Any) -> Any:
-        """Sound is not sent again, as the answer says: one report could ask for six thousand packets."""
+        """Ignore retransmission requests: audio is not sent again, and one report could request six thousand
+        packets.
+        """
         return set() if isinstance(packet, RtcpRtpfbPacket) else route_report(packet)
 
     router.route_rtp = routed

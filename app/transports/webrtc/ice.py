@@ -1,8 +1,8 @@
-"""The entrance of a call's datagrams: the server's UDP ports, and whose datagrams are taken there.
+"""The UDP ports of a call, and the addresses from which datagrams are accepted.
 
-aioice answers strangers with more bytes than they send, fails on some of theirs, and keeps the others to be read.
-Here a stranger's datagram costs its reading: an address counts once it has shown the password that the answer holds.
-Source: RFC 8445 (ICE), RFC 8489 (STUN), RFC 7983, 7 (what a first byte tells).
+aioice answers strangers with more bytes than they send, fails on some datagrams, and queues the others. Here a
+stranger's datagram is only read: an address is accepted once it has proved that it knows the password in the answer.
+Source: RFC 8445 (ICE), RFC 8489 (STUN), RFC 7983, 7 (meaning of the first byte).
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from app.telemetry import log
 from app.transports.webrtc import aioice_compat, aiortc_compat
 
 SIZES = range(1, 1473)
-"""Bytes. Of an empty datagram aiortc would look at the first one, and libsrtp's buffer has room for an Ethernet frame's
-worth only: either would be the end of the call."""
+"""Accepted datagram sizes in bytes. aiortc reads the first byte even of an empty datagram, and libsrtp's buffer holds
+only an Ethernet frame; both would end the call.
+"""
 
 STUN_BYTES = range(4)
-"""First bytes of what is STUN."""
+"""First bytes of STUN messages."""
 
 MAX_PEERS = 100
-"""Addresses that a client may come from: the bound that RFC 8445 sets to checks."""
+"""Maximum addresses of one client: RFC 8445's limit on checks."""
 
 MAX_WAITING = 1024
-"""Datagrams that wait to be read: as many as a burst of pictures has."""
+"""Maximum waiting datagrams: a burst of pictures."""
 
 SERVERS_S = 5.0
-"""Seconds that STUN and TURN servers may take to answer."""
+"""Seconds for STUN and TURN servers to respond."""
 
 FULL = (486, 508)
-"""Errors of a TURN server whose quota is reached, or whose ports are taken (RFC 8656, 19)."""
+"""Errors of a TURN server whose quota is used up, or whose ports are taken (RFC 8656, 19)."""
 
 Address = tuple[str, int]
 
 
 class PeerProtocol(StunProtocol):
-    """One socket of a call. ``followed`` is called for each address that shows the password."""
+    """One socket of a call. ``followed`` is called for each address that proves the password."""
 
     def __init__(self, receiver: Connection, followed: Callable[[], None]) -> None:
         super().__init__(receiver)
@@ -66,7 +67,7 @@ class PeerProtocol(StunProtocol):
             self.receiver.data_received(data, self.local_candidate.component)
 
     def send_stun(self, message: stun.Message, addr: Address) -> None:
-        """Answer those who have shown the password, and nobody else: a stranger may have lied about its address."""
+        """Respond only to addresses that have proved the password, since a stranger may forge its address."""
         if message.message_class == stun.Class.ERROR and message.error_code in (400, 401):
             return
         if message.message_class == stun.Class.RESPONSE:
@@ -76,15 +77,15 @@ class PeerProtocol(StunProtocol):
     def _take_message(self, data: bytes, peer: Address) -> None:
         try:
             message = stun.parse_message(data)
-        except (ValueError, struct.error):  # an attribute of a wrong length is the latter
+        except (ValueError, struct.error):  # struct.error: an attribute with a wrong length
             return
         transaction = self.transactions.get(message.transaction_id)
         match message.message_class:
             case stun.Class.REQUEST if peer in self._peers or len(self._inside.check_list) < MAX_PEERS:
-                if "PRIORITY" in message.attributes:  # a check without one is none (RFC 8445, 7.1.1)
+                if "PRIORITY" in message.attributes:  # a check without it is invalid (RFC 8445, 7.1.1)
                     self.receiver.request_received(message, peer, self)
             case stun.Class.RESPONSE | stun.Class.ERROR if transaction is not None:
-                self._take_peer(peer)  # it knows the transaction's number, which is random
+                self._take_peer(peer)  # it knows the random transaction id
                 transaction.response_received(message, peer)
             case _:
                 pass
@@ -96,14 +97,14 @@ class PeerProtocol(StunProtocol):
 
 
 def use_ports(transport: Any, settings: Settings, followed: Callable[[], None]) -> None:
-    """Let an RTCIceTransport find its addresses by the settings; ``followed`` is called when its client is seen."""
+    """Make an RTCIceTransport find its addresses by the settings. ``followed`` is called when its client is seen."""
     connection = aiortc_compat.inside(transport).connection
     make = partial(PeerProtocol, connection, followed)
     connection.get_component_candidates = partial(_candidates, connection, settings, make)
 
 
 def close_ports(transport: Any) -> None:
-    """Let go of an RTCIceTransport's ports at once, whatever else still waits there."""
+    """Close an RTCIceTransport's ports at once."""
     for protocol in aioice_compat.inside(aiortc_compat.inside(transport).connection).protocols:
         protocol.transport.abort()
 
@@ -116,7 +117,7 @@ async def _candidates(
     addresses: list[str],
     timeout: int = 5,
 ) -> list[Candidate]:
-    """Gather candidates in place of aioice's method of the same parameters; none where no port is free."""
+    """Gather candidates, replacing aioice's method with the same parameters. Returns none if no port is free."""
     if settings.ice_address is not None and addresses:
         addresses = ["::" if ":" in settings.ice_address else "0.0.0.0"]
     inside = aioice_compat.inside(connection)
@@ -127,14 +128,14 @@ async def _candidates(
         host, port = protocol.transport.get_extra_info("sockname")[:2]
         protocol.local_candidate = _host_candidate(component, settings.ice_address or host, port)
         hosts.append(protocol)
-        inside.protocols.append(protocol)  # at once: whoever leaves meanwhile closes those that are there
+        inside.protocols.append(protocol)  # at once, so that a cancellation closes the existing ones
     more = await _answered(connection, hosts, make, component)
     inside.protocols += [protocol for _, protocol in more if protocol is not None]
     return [*(one.local_candidate for one in hosts), *(candidate for candidate, _ in more)]
 
 
 async def _listening(host: str, ports: tuple[int, ...], make: Callable[[], PeerProtocol]) -> PeerProtocol | None:
-    """A socket on one of the ports; None if all are taken, or the address is not there any more."""
+    """Return a socket on one of the ports; None if all are taken, or the address no longer exists."""
     family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
     for port in _in_any_order(ports):
         listener = socket.socket(family, socket.SOCK_DGRAM)
@@ -151,7 +152,7 @@ async def _listening(host: str, ports: tuple[int, ...], make: Callable[[], PeerP
 
 
 def _in_any_order(ports: tuple[int, ...]) -> Iterator[int]:
-    """All of them, from one that nobody can guess on; 0 is any that is free."""
+    """Yield all ports, starting at a random one; 0 means any free port."""
     if not ports:
         yield 0
         return
@@ -177,7 +178,7 @@ def _host_candidate(component: int, host: str, port: int) -> Candidate:
 async def _answered(
     connection: Any, hosts: list[PeerProtocol], make: Callable[[], PeerProtocol], component: int
 ) -> list[tuple[Candidate, StunProtocol | None]]:
-    """The addresses that STUN and TURN servers tell, of those that answer in time."""
+    """Return the addresses from STUN and TURN servers that respond in time."""
     asked: list[asyncio.Task[tuple[Candidate, StunProtocol | None]]] = []
     if connection.stun_server is not None:
         plain = [one for one in hosts if ipaddress.ip_address(one.local_candidate.host).version == 4]
@@ -205,11 +206,11 @@ async def _answered(
 
 
 def _log_no_relay(connection: Any, error: BaseException | None) -> None:
-    """Tell the operator why a TURN server gives no address, and what to do."""
+    """Log why a TURN server provides no address, and what to do."""
     host, port = connection.turn_server
-    hint = "see that it runs, and that its port is open, or correct server.ice_servers"
+    hint = "check that it runs and its port is open, or correct server.ice_servers"
     if isinstance(error, stun.TransactionFailed):
-        hint = "its secret, or username and credential, must be those of server.ice_servers"
+        hint = "its secret, or username and credential, must match server.ice_servers"
         if error.response.error_code in FULL:
-            hint = "it has no room for more relays: raise its bounds (coturn: total-quota, user-quota, max-port)"
-    log("call.no_relay", server=f"{host}:{port}", error=str(error or "no answer"), hint=hint)
+            hint = "it has no free relays: raise its limits (coturn: total-quota, user-quota, max-port)"
+    log("call.no_relay", server=f"{host}:{port}", error=str(error or "no response"), hint=hint)

@@ -1,8 +1,8 @@
-"""RTP packets back in order, with the least delay: what comes in order goes on at once.
+"""Reorders RTP packets with minimum delay: packets in order are passed on at once.
 
-A gap holds up what follows it until the missing packet comes or ``DEPTH`` others have; then it counts as lost.
-Whatever comes after its turn is dropped, so no delay ever stays. Sans-I/O; one per stream. Source: RFC 3550, 6.4.1
-(sequence numbers of 16 bits that wrap).
+After a gap, packets wait until the missing one arrives, or ``DEPTH`` others have; then it counts as lost. Packets that
+arrive after that are dropped, so no delay remains. Sans-I/O; one object per stream. Source: RFC 3550, 6.4.1 (16-bit
+sequence numbers that wrap).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 DEPTH = 2
-"""Packets that wait behind a gap: networks that reorder swap neighbours."""
+"""Packets that wait after a gap: networks that reorder swap neighbours."""
 
 LONGEST_GAP = 50
-"""Packets: a second. A larger jump is a new beginning, not a loss."""
+"""Packets in one second. A larger jump is a new start, not a loss."""
 
 
 class Jitter(Generic[T]):
-    """Packets in, packets in order out, whatever is one to who uses it; None stands for one that is lost."""
+    """Accepts packets of any type and returns them in order; None represents a lost one."""
 
     def __init__(self) -> None:
         self.late = self.lost = 0
@@ -28,11 +28,11 @@ class Jitter(Generic[T]):
 
     @property
     def holds(self) -> bool:
-        """Whether something waits behind a gap."""
+        """Whether packets wait after a gap."""
         return bool(self._held)
 
     def push(self, sequence: int, packet: T) -> list[T | None]:
-        """Take the packet with this number; what can go on now."""
+        """Add the packet with this sequence number. Returns the packets that can be passed on."""
         ahead = 0 if self._next is None else _ahead(sequence, self._next)
         if abs(ahead) > LONGEST_GAP:
             out = self.flush()
@@ -47,7 +47,7 @@ class Jitter(Generic[T]):
         return [*out, *self._give_up()] if len(self._held) > DEPTH else out
 
     def flush(self) -> list[T | None]:
-        """Nothing came for a while: wait for no missing packet any more."""
+        """Stop waiting for missing packets, since nothing arrived for a while."""
         out: list[T | None] = []
         while self._held:
             out += self._give_up()
@@ -61,7 +61,7 @@ class Jitter(Generic[T]):
         return out
 
     def _give_up(self) -> list[T | None]:
-        """Count as lost what is missing before the first packet that is held."""
+        """Count the packets before the first waiting one as lost."""
         expected = self._next or 0
         gap = min(_ahead(sequence, expected) for sequence in self._held)
         self.lost += gap
@@ -70,5 +70,5 @@ class Jitter(Generic[T]):
 
 
 def _ahead(sequence: int, of: int) -> int:
-    """Return how far ``sequence`` lies ahead, the shorter way around; negative if it lies behind."""
+    """Return how far ``sequence`` is ahead, the shorter way around; negative if it is behind."""
     return (sequence - of + 0x8000) % 0x10000 - 0x8000

@@ -1,6 +1,6 @@
-"""Bounds on what a client may cost by its data channel: on all that aiortc's SCTP does for one datagram.
+"""Limits on a client's data channel traffic: on all work that aiortc's SCTP does for one datagram.
 
-A client that keeps to the protocol meets none of them. Source: RFC 9260 (SCTP), RFC 8831 (data channels).
+Clients that follow the protocol never reach them. Source: RFC 9260 (SCTP), RFC 8831 (data channels).
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from app.transports.webrtc import aiortc_compat
 from app.transports.webrtc.reassembly import QueuedBytes, Reassembly, TooLarge
 
 MAX_CHANNELS = 16
-"""Data channels of one connection: one carries the events, and pages open some for themselves."""
+"""Maximum data channels of one connection: one carries the events, and pages may open others."""
 
 AHEAD_FRAGMENTS = 1024
-"""Fragments by which one may be ahead of a missing one: the window that aiortc offers has room for 950 full ones."""
+"""Maximum distance of a fragment from a missing one: aiortc's window has room for 950 full ones."""
 
 MAX_DUPLICATES = 64
-"""Fragments that came twice, told at a time."""
+"""Maximum duplicate fragments reported at a time."""
 
 
 def bound_messages(sctp: Any, refuse: Callable[[str], None]) -> None:
-    """Let an RTCSctpTransport take messages of a size, in so many channels; ``refuse`` is told who goes beyond."""
+    """Limit the message size and channels of an RTCSctpTransport. ``refuse`` receives the reason if a client exceeds
+    them.
+    """
     _Bounds(sctp, refuse)
 
 
 class _Bounds:
-    """Methods that take the place of some of one RTCSctpTransport."""
+    """Replacements for some methods of one RTCSctpTransport."""
 
     def __init__(self, transport: Any, refuse: Callable[[str], None]) -> None:
         self._sctp = sctp = aiortc_compat.inside(transport)
@@ -49,7 +51,7 @@ class _Bounds:
         sctp.mark_received = self.mark_received
 
     async def handle(self, data: bytes) -> None:
-        """One datagram; none after one that went too far."""
+        """Handle a datagram, unless a limit was exceeded before."""
         try:
             if not self._refused:
                 await self._handle(data)
@@ -58,18 +60,18 @@ class _Bounds:
             self._refuse(str(error))
 
     async def send(self, chunk: Any) -> None:
-        """Send a chunk. One that is due when the connection has just ended goes nowhere: aiortc's timers would fail."""
+        """Send a chunk. After the end of the connection it is dropped, because aiortc's timers would fail."""
         with suppress(ConnectionError):
             await self._send(chunk)
 
     async def receive_data(self, chunk: Any) -> None:
-        """A fragment, unless there is no room for it: then it is as if it was lost."""
+        """Handle a fragment, or treat it as lost if there is no room."""
         last = self._sctp.last_received_tsn
         if last is not None and not AHEAD_FRAGMENTS < (chunk.tsn - last & 0xFFFFFFFF) < 0x80000000:
             await self._receive_data(chunk)
 
     async def receive_sack(self, chunk: Any) -> None:
-        """Take the client's report of what it has; one that reports more than was sent is none."""
+        """Handle the client's acknowledgement, unless it acknowledges more than was sent."""
         sctp = self._sctp
         sent = sctp.local_tsn - 1 - chunk.cumulative_tsn & 0xFFFFFFFF
         reported = sum(max(0, last - first + 1) for first, last in chunk.gaps)
@@ -77,14 +79,13 @@ class _Bounds:
             await self._receive_sack(chunk)
 
     async def receive_message(self, stream_id: int, kind: int, data: bytes) -> None:
-        """A whole message; one for a channel too many has no reader."""
+        """Handle a complete message, unless its channel is one too many."""
         channels = self._sctp.data_channels
         if stream_id in channels or len(channels) < MAX_CHANNELS:
             await self._receive_message(stream_id, kind, data)
 
     def stream(self, stream_id: int) -> Reassembly:
-        """Return the place where a stream's fragments wait. Raises TooLarge where there are more streams than channels
-        may be."""
+        """Return the reassembly of a stream. Raises TooLarge if there are more streams than channels allowed."""
         streams = self._sctp.inbound_streams
         if stream_id not in streams:
             if len(streams) >= MAX_CHANNELS:
@@ -93,7 +94,10 @@ class _Bounds:
         return streams[stream_id]
 
     def mark_received(self, tsn: int) -> bool:
-        """Note a fragment's number; whether it came before. aiortc sorts all that are early for each."""
+        """Record a fragment's number. Returns whether it was received before.
+
+        aiortc would sort all early fragments for each one.
+        """
         sctp = self._sctp
         behind = sctp.last_received_tsn - tsn & 0xFFFFFFFF < 0x80000000
         if behind or tsn in sctp.sack_misordered:

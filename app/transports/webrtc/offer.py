@@ -1,7 +1,7 @@
 """A client's SDP offer, checked and reduced before a connection is made for it.
 
-A section that cannot be served is rejected in the answer, and the others are answered. Offers come with any number of
-candidates, also none: the client's first check tells where it is. Source: RFC 8829, 5.3.1.
+Unsupported sections are rejected in the answer, and the others are answered. Offers may have any number of candidates,
+even none: the client's first check shows its address. Source: RFC 8829, 5.3.1.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from aiortc.sdp import MediaDescription, SessionDescription
 from app.refusal import Refusal
 
 MAX_CHARS = 64 * 1024
-"""A browser's offer with sound and pictures has 6 to 10 kB."""
+"""A browser's offer with audio and video has 6 to 10 kB."""
 
 MAX_CANDIDATES = 64
 MAX_LINES = {"": 1500, "a=rtpmap:": 128, "a=rtcp-fb:": 256, "a=ssrc": 256, "a=candidate:": MAX_CANDIDATES}
-"""Lines that begin so, or of any kind: what aiortc makes of some grows with the square of their number."""
+"""Maximum lines with these prefixes, or in total: aiortc's work for some grows with the square of their number."""
 
 SERVED = frozenset({"audio", "video", "application"})
-"""Kinds of media. One section of each is served, and the others are rejected."""
+"""Supported kinds of media. One section of each is accepted, and the others are rejected."""
 UNNAMED = "parley-"
-"""The beginning of the names of sections that the offer gives none."""
+"""Prefix of our names for sections without a name."""
 HEAD = "v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n"
 ANYWHERE = "c=IN IP4 0.0.0.0"
 _MEDIA = re.compile(r"m=(\S+) (\d{1,5}) (\S+) (\S.*)")
@@ -38,25 +38,25 @@ _READ = frozenset(
     | {"a=sctpmap", "a=sctp-port", "a=ssrc-group", "a=sendrecv", "a=sendonly", "a=recvonly", "a=inactive"}
 )
 _WEAK = re.compile(r"a=fingerprint:(?:md2|md5|sha-1|sha-224) ", re.IGNORECASE)
-"""Hashes that are never relied on: a client may offer one in addition to a good one."""
+"""Hashes that are ignored: a client may offer one in addition to a good one."""
 _FINGERPRINT = re.compile(r"(sha-256|sha-384|sha-512) [0-9a-f]{2}(:[0-9a-f]{2})+", re.IGNORECASE)
 _UFRAG, _PASSWORD, _MID = re.compile(r"[!-~]{4,256}"), re.compile(r"[!-~]{22,256}"), re.compile(r"[!-~]{1,32}")
 _IDS = frozenset(map(str, range(1, 256)))
-"""Ids of header extensions; the packets that carry them have one byte for each."""
+"""Valid ids of header extensions: packets have one byte for each."""
 
 
 @dataclass(slots=True)
 class _Section:
-    """A media section of an offer: its first line, and those of its lines that aiortc can read."""
+    """A media section of an offer: its first line, and the lines that aiortc can read."""
 
     kind: str
     protocol: str
     formats: str
     lines: list[str]
     offered: bool
-    """Whether it has a port, or takes that of its bundle."""
+    """Whether it has a port, or uses the port of its bundle."""
     mid: str
-    """Its name; one of ours, which the answer leaves out, where the offer has none."""
+    """Its name; one of ours, which the answer leaves out, if the offer has none."""
     served: bool = False
 
     @property
@@ -65,27 +65,27 @@ class _Section:
 
     @property
     def rejection(self) -> str:
-        """The section of an answer that does not serve it (RFC 8829, 5.3.1)."""
+        """The section of an answer that rejects it (RFC 8829, 5.3.1)."""
         mid = [] if self.mid.startswith(UNNAMED) else [f"a=mid:{self.mid}"]
         return "\r\n".join([f"m={self.kind} 0 {self.protocol} {self.formats}", ANYWHERE, "a=inactive", *mid, ""])
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An offer that can be answered: the sections that are served, and those that are not."""
+    """An acceptable offer: the accepted sections, and the rejected ones."""
 
     sdp: str
-    """The offer of the served sections, as aiortc takes it."""
+    """The offer of the accepted sections for aiortc."""
     sections: tuple[_Section, ...]
     bundle: tuple[str, ...]
-    """The names of the served sections that share a transport."""
+    """The names of the accepted sections that share a transport."""
 
     @property
     def description(self) -> RTCSessionDescription:
         return RTCSessionDescription(self.sdp, "offer")
 
     def answer(self, sdp: str) -> str:
-        """Return aiortc's answer to the served sections, with each other section rejected in its place."""
+        """Return aiortc's answer to the accepted sections, with the other sections rejected in place."""
         head, *served = _SECTION.split(sdp)
         group = f"a=group:BUNDLE {' '.join(self.bundle)}\r\n" if self.bundle else ""
         head = re.sub(r"a=group:BUNDLE.*\r\n", group, head)
@@ -95,13 +95,13 @@ class Offer:
 
 
 def checked(sdp: str) -> Offer:
-    """The offer as aiortc takes it, with candidates of plain addresses only. Raises Refusal."""
+    """Check an offer and reduce it to what aiortc supports, with plain addresses as candidates. Raises Refusal."""
     if len(sdp) > MAX_CHARS:
         raise _bad(f"is longer than {MAX_CHARS // 1024} kB")
     lines = sdp.splitlines()
     for start, most in MAX_LINES.items():
         if sum(line.startswith(start) for line in lines) > most:
-            raise _bad(f"has more than {most} lines that begin with {start!r}" if start else f"has over {most} lines")
+            raise _bad(f"has more than {most} lines that start with {start!r}" if start else f"has over {most} lines")
     head, *media = _grouped(lines)
     sections = [_section(i, lines) for i, lines in enumerate(media)]
     bundle = _bundle(head, sections)
@@ -117,7 +117,7 @@ def checked(sdp: str) -> Offer:
 
 
 def _grouped(lines: list[str]) -> list[list[str]]:
-    """The lines above the sections, and those of each section."""
+    """Return the lines before the sections, and those of each section."""
     groups: list[list[str]] = [[]]
     for line in lines:
         if line.startswith("m="):
@@ -127,7 +127,7 @@ def _grouped(lines: list[str]) -> list[list[str]]:
 
 
 def _section(index: int, lines: list[str]) -> _Section:
-    """Raises Refusal."""
+    """Parse a section. Raises Refusal."""
     first = _MEDIA.fullmatch(lines[0])
     if first is None:
         raise _bad("is not valid")
@@ -141,20 +141,21 @@ def _section(index: int, lines: list[str]) -> _Section:
 
 
 def _bundle(head: list[str], sections: list[_Section]) -> list[str]:
-    """The names of the sections that share a transport. aiortc takes for granted that each is there, once."""
+    """Return the names of the sections that share a transport. aiortc assumes that each exists exactly once."""
     mids = [section.mid for section in sections]
     groups = [line.split()[1:] for line in head if line.startswith("a=group:BUNDLE")]
     bundled = [mid for group in groups[:1] for mid in group]
     if len(set(mids)) != len(mids) or not all(_matches(_MID, mid) for mid in mids):
-        raise _bad("has sections without a mid of their own")
+        raise _bad("has sections without a unique mid")
     if len(set(bundled)) != len(bundled) or not set(bundled) <= set(mids):
-        raise _bad("bundles what is none of its sections")
+        raise _bad("bundles a section that does not exist")
     return bundled
 
 
 def _share_transport(head: list[str], sections: list[_Section], bundle: list[str]) -> None:
-    """Complete each section's transport: by the lines above all sections, and by the first section of its bundle
-    (RFC 9143, 7.1)."""
+    """Complete each section's transport from the session's lines, and from the first section of its bundle (RFC 9143,
+    7.1).
+    """
     by_mid = {section.mid: section for section in sections}
     for mid in [*bundle, *(by_mid.keys() - {*bundle})]:
         section = by_mid[mid]
@@ -168,7 +169,7 @@ def _share_transport(head: list[str], sections: list[_Section], bundle: list[str
 
 
 def _choose(sections: list[_Section]) -> None:
-    """Mark the sections that are served: the first of each kind that can be. Raises Refusal."""
+    """Mark the sections to accept: the first supported one of each kind. Raises Refusal."""
     for section in sections:
         known = section.kind in SERVED and section.offered
         if known and not any(one.served and one.kind == section.kind for one in sections):
@@ -197,14 +198,14 @@ def _can_be_served(media: MediaDescription) -> bool:
 
 
 def _check_transport(section: _Section) -> None:
-    """Raises Refusal."""
+    """Check a section's transport. Raises Refusal."""
     values = {name: [line.partition(":")[2] for line in section.lines if _name(line) == name] for name in _TRANSPORT}
     if not all(values.values()) or not _matches(_UFRAG, values["a=ice-ufrag"][-1]):
         raise _bad("has media without a DTLS fingerprint or ICE credentials")
     if not _matches(_PASSWORD, values["a=ice-pwd"][-1]):
         raise _bad("has media without an ICE password of 22 to 256 characters")
     if not all(_matches(_FINGERPRINT, one) for one in values["a=fingerprint"]):
-        raise _bad("has a fingerprint that is none of SHA-256, SHA-384 and SHA-512")
+        raise _bad("has a fingerprint other than SHA-256, SHA-384 or SHA-512")
 
 
 def _matches(pattern: re.Pattern[str], text: str | None) -> bool:
@@ -212,16 +213,16 @@ def _matches(pattern: re.Pattern[str], text: str | None) -> bool:
 
 
 def _name(line: str) -> str:
-    """A line's type, and its name where it is an attribute: ``a=mid``."""
+    """Return a line's type, with its name if it is an attribute: ``a=mid``."""
     return line.partition(":")[0] if line.startswith("a=") else line[:2]
 
 
 def _is_kept(line: str, numbers: set[str]) -> bool:
-    """Whether aiortc can read an attribute: others are skipped. ``numbers`` are the payload types with a codec.
+    """Return whether aiortc can read an attribute. ``numbers`` are the payload types with a codec.
 
-    Candidates of names are dropped: looking them up would ask the network, and their checks tell the address. So does
-    the end of candidates: those that the offer lacks show by their checks too. Addresses and ports that nothing can be
-    sent to are no way to a client, and header extensions whose number no packet can carry tell nothing.
+    Candidates with host names are dropped: resolving them would use the network, and their checks show the address. The
+    same applies to the end-of-candidates line. Unusable addresses and ports, and header extensions with impossible ids,
+    are dropped too.
     """
     name, _, value = line.partition(":")
     match name:
@@ -238,7 +239,7 @@ def _is_kept(line: str, numbers: set[str]) -> bool:
 
 
 def _is_way(fields: list[str]) -> bool:
-    """Whether a candidate is a plain address, and a port, of one host."""
+    """Return whether a candidate has a plain address and port of one host."""
     if len(fields) < 6 or "%" in fields[4]:
         return False
     try:

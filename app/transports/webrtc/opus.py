@@ -1,4 +1,4 @@
-"""Opus, 20 ms a packet, one channel: what the server says and hears. Source: RFC 6716, RFC 7587. Stateful, no clock."""
+"""Opus with 20 ms packets and one channel, for both directions. Source: RFC 6716, RFC 7587. Stateful, no clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.audio.resampler import Resampler
 from engine.core import Pcm
 
 CLOCK_HZ = 48_000
-"""RTP timestamps of Opus count at this rate, whatever the sound's own."""
+"""Rate of Opus RTP timestamps, for any sample rate."""
 
 FRAME_S = 0.020
 FRAME = round(FRAME_S * SPEAKER_RATE_HZ)
@@ -22,32 +22,32 @@ FRAME_TICKS = round(FRAME_S * CLOCK_HZ)
 
 
 def whole_frames(pcm: bytes) -> Pcm:
-    """Little-endian int16 as int16 [frames * FRAME]: a last frame that is not whole ends in silence."""
+    """Convert little-endian int16 to int16 [frames * FRAME], padding an incomplete last frame with silence."""
     samples = np.frombuffer(pcm, "<i2")
     return np.concatenate([samples, np.zeros(-len(samples) % FRAME, np.int16)])
 
 
 class OpusEncoder:
-    """Speech at SPEAKER_RATE_HZ, without a resampler: it would hold back the first 20 ms."""
+    """Encodes speech at SPEAKER_RATE_HZ without a resampler, which would hold back the first 20 ms."""
 
     def __init__(self) -> None:
         codec: Any = av.CodecContext.create("libopus", "w")
         codec.sample_rate = SPEAKER_RATE_HZ
         codec.layout = "mono"
         codec.format = "s16"
-        codec.bit_rate = 32_000  # comes to 40 kb/s for speech
+        codec.bit_rate = 32_000  # results in 40 kb/s for speech
         codec.time_base = Fraction(1, SPEAKER_RATE_HZ)
-        # Without SILK: a third of the CPU at the same rate, 4 ms less delay, nearer to what was encoded up to a loss of
-        # 10 per cent, and this although only SILK carries redundancy for the packet before.
+        # Without SILK: a third of the CPU time at the same rate, 4 ms less delay, and closer to the original up to 10 %
+        # packet loss, although only SILK carries redundancy for the previous packet.
         codec.options = {"application": "lowdelay", "frame_duration": "20", "compression_level": "2"}
         codec.open()
         self._codec = codec
 
     def encode(self, pcm: Pcm) -> bytes:
-        """int16 [FRAME] to one packet's payload.
+        """Encode int16 [FRAME] to one packet's payload.
 
-        PyAV's public ``encode`` gives the same bytes, but cuts frames to size first, in a filter graph that starts a
-        thread for every core: ours have their size.
+        PyAV's public ``encode`` returns the same bytes, but first splits frames in a filter graph, which starts a
+        thread for every core; ours already have the right size.
         """
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(pcm[None]), format="s16", layout="mono")
         frame.sample_rate = SPEAKER_RATE_HZ
@@ -55,7 +55,7 @@ class OpusEncoder:
 
 
 class OpusDecoder:
-    """Packets to int16 at ``rate_hz``; a lost one is concealed by the sound before it, fading out."""
+    """Decodes packets to int16 at ``rate_hz``. A lost one is concealed by repeating the last one, fading out."""
 
     def __init__(self, rate_hz: int = MIC_RATE_HZ) -> None:
         codec: Any = av.CodecContext.create("libopus", "r")
@@ -68,7 +68,7 @@ class OpusDecoder:
         self._gain = 1.0
 
     def decode(self, payload: bytes | None) -> Pcm:
-        """The sound of a payload; None, or one that is no Opus, is a lost one."""
+        """Decode a payload. None, or invalid Opus, counts as a lost packet."""
         try:
             frames = self._codec.decode(av.Packet(payload)) if payload else []
         except av.error.FFmpegError:
@@ -80,7 +80,7 @@ class OpusDecoder:
         return self._resampler.push(self._last)
 
     def _conceal(self) -> Pcm:
-        """The last frame again, half as loud at its end as at its beginning: after four losses all but silent."""
+        """Repeat the last frame, fading to half its volume: after four losses it is almost silent."""
         before = self._gain
         self._gain = self._gain / 2
         last = self._last[-FRAME_TICKS:]

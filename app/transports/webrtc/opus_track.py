@@ -1,9 +1,9 @@
-"""The server's voice in a call: samples in, Opus packets out, each when it is there.
+"""The server's voice in a call: samples in, Opus packets out, each as soon as it is available.
 
-The session paces what it pushes, in whole frames until an answer's last, so a packet leaves at once. When the listener
-is about to run dry, a few silent packets follow (the player would stretch the last sound, and clients that prefetch
-would hold it back); then nothing is sent, and the next packet's timestamp jumps by the time that has passed: a stream
-of silence would make a browser's delay grow.
+The session paces its audio, in complete frames except for an answer's last one, so packets are sent at once. When the
+listener is about to run dry, a few silent packets follow, because a player would stretch the last sound, and clients
+that prefetch would hold it back. Then nothing is sent, and the next packet's timestamp jumps by the elapsed time: a
+continuous stream of silence would increase a browser's delay.
 """
 
 from __future__ import annotations
@@ -23,18 +23,24 @@ from app.transports.webrtc.opus import CLOCK_HZ, FRAME, FRAME_S, FRAME_TICKS, Op
 from engine.core import Pcm
 
 SILENT_PACKETS = 5
-"""Silent packets behind the end of what is said: 100 ms."""
+"""Silent packets after the end of speech: 100 ms."""
 
 HELD_UP_S = 0.005
-"""An alarm that is later than this was held up, and so were those who had more to say. They get as long once more: a
-silent packet before theirs would be a gap in the middle of a word."""
+"""Seconds by which a timer may be late. Beyond that the event loop was blocked, and so was the source of further audio.
+
+The source then gets this time again: a silent packet before its audio would be a gap within a word.
+"""
 
 MOST_WAITING = 50
-"""Packets: pacing keeps 300 ms ahead at most, so a second waits only where nobody sends; its oldest is dropped then."""
+"""Maximum number of waiting packets. Pacing sends at most 300 ms ahead, so a second waits only if nobody sends; the
+oldest is then dropped.
+"""
 
 
 class OpusTrack(MediaStreamTrack):
-    """A track whose ``recv`` gives encoded packets; the connection's sender only packs them. ``now`` is monotonic."""
+    """A track whose ``recv`` returns encoded packets, so the connection's sender only packs them. ``now`` is
+    monotonic.
+    """
 
     kind = "audio"
 
@@ -44,20 +50,20 @@ class OpusTrack(MediaStreamTrack):
         self._encoder = OpusEncoder()
         self._frames: deque[Pcm] = deque(maxlen=MOST_WAITING)
         self._silent = 0  # silent packets that may still follow
-        self._origin_s: float | None = None  # when the first packet left
+        self._origin_s: float | None = None  # when the first packet was sent
         self._ticks = 0  # the next packet's timestamp
         self._news = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
 
     def push(self, pcm: bytes) -> None:
-        """Say little-endian int16 at SPEAKER_RATE_HZ; a last frame that is not whole ends in silence. Never waits."""
+        """Add little-endian int16 at SPEAKER_RATE_HZ; an incomplete last frame is padded with silence. Never waits."""
         samples = whole_frames(pcm)
         self._frames.extend(samples[at : at + FRAME] for at in range(0, len(samples), FRAME))
         self._silent = SILENT_PACKETS
         self._news.set()
 
     async def recv(self) -> Packet[Any]:
-        """The next packet, as soon as there is one. Raises MediaStreamError once the track was stopped."""
+        """Return the next packet as soon as there is one. Raises MediaStreamError once the track is stopped."""
         while not self._frames:
             await self._wait()
             if self.readyState != "live":
@@ -65,7 +71,7 @@ class OpusTrack(MediaStreamTrack):
         return self._packet(self._frames.popleft())
 
     async def _wait(self) -> None:
-        """Wait for more to say; where none comes in time, say the end."""
+        """Wait for more audio; if none arrives in time, send silence."""
         self._news.clear()
         if self._silent:
             self._say_end_in(self._dry_in_s())
@@ -85,7 +91,7 @@ class OpusTrack(MediaStreamTrack):
             self._say_end()
 
     def _dry_in_s(self) -> float:
-        """Seconds until one packet before the listener has played all that has left."""
+        """Return the seconds until one packet before the listener has played everything sent."""
         return max(0.0, (self._origin_s or 0.0) + self._ticks / CLOCK_HZ - FRAME_S - self._now())
 
     def _say_end(self) -> None:
@@ -105,6 +111,6 @@ class OpusTrack(MediaStreamTrack):
         return packet
 
     def stop(self) -> None:
-        """The call is over. May be called twice."""
+        """End the track. May be called twice."""
         super().stop()
         self._news.set()

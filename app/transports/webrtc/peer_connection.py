@@ -1,8 +1,8 @@
-"""One WebRTC connection of a call: an offer answered, events and sound carried both ways until it is over.
+"""One WebRTC connection of a call: answers an offer, and carries events and media until it ends.
 
-A call has one, and another one after it where its client comes back: a ``Transport`` that plays (``Sound``). The
-microphone's packets become ``InputSamples``, the data channel's messages client events, the camera's pictures
-``CameraFrame``; server events go out on the data channel, sound as packets of the ``OpusTrack``. Knows no session.
+A call has one, and another one when its client resumes: a ``Transport`` with ``PlayedAudio``. Microphone packets become
+``InputSamples``, messages of the data channel client events, and camera pictures ``CameraFrame``. Server events are
+sent on the data channel, and audio as packets of the ``OpusTrack``. Knows no session.
 """
 
 from __future__ import annotations
@@ -41,16 +41,19 @@ from engine import CameraFeed
 from engine.core import Pcm
 
 PLAYER_S = 0.040
-"""Seconds that a browser's own buffers add to the way of a sample, where its page does not say."""
+"""Seconds of buffering in a browser, if its page does not report a value."""
 
 GATHER_S, FOLLOW_S, CONNECT_S, CLOSE_S = 10.0, 5.0, 12.0, 5.0
-"""The longest that may take: finding the server's addresses; the client's first sign of life, which follows the answer
-at once; its connecting after that; and hanging up."""
+"""Maximum seconds for finding the server's addresses, for the client's first check (right after the answer), for
+connecting after that, and for closing.
+"""
 
 
 class PeerConnection:
-    """``id``, ``inbox`` and ``loop_time`` are the call's; ``feed`` is what it takes of its client's camera. ``now`` is
-    monotonic seconds."""
+    """One connection. ``id``, ``inbox`` and ``loop_time`` are the call's; ``feed`` defines the camera input.
+
+    ``now`` returns monotonic seconds.
+    """
 
     def __init__(
         self,
@@ -70,9 +73,9 @@ class PeerConnection:
         self._send_timeout_s = settings.limits.send_timeout_s
         self._opened = asyncio.Event()
         self.channel = Channel(self, settings.limits, loop_time, sound=self, opened=self._opened, dialect=dialect)
-        """The link to which the call's events go, and from which its client's come."""
+        """The channel of the call's events."""
         self.connected: Callable[[], None] = lambda: None
-        """Called when its client has connected."""
+        """Called when the client has connected."""
         self.delay_s = PLAYER_S
         self._now = now
         self.last_seen_s = now()
@@ -91,7 +94,7 @@ class PeerConnection:
 
     @property
     def lag_s(self) -> float:
-        """Return how long a sample is on its way from here to the listener's ear."""
+        """Return the seconds between sending a sample and the listener hearing it."""
         return self._way_s + self.delay_s
 
     def play(self, pcm: bytes) -> None:
@@ -99,10 +102,10 @@ class PeerConnection:
         self._track.push(pcm)
 
     def stop(self) -> None:
-        """Let what has left be heard: no more than 80 ms, which are packets already."""
+        """Do nothing: at most 80 ms are ahead, which are already packets."""
 
     async def accept(self, sdp: str) -> str:
-        """The answer to an offer, with every address of the server. Raises Refusal, and Closed."""
+        """Return the answer to an offer, with all addresses of the server. Raises Refusal, and Closed."""
         connection = self._connection
         offer = checked(sdp)
         connection.on("connectionstatechange", self._on_state)
@@ -125,17 +128,19 @@ class PeerConnection:
                 with self._answerable():
                     await connection.setLocalDescription(await connection.createAnswer())
         except TimeoutError:
-            raise Closed("unavailable", "The server's own addresses were not found in time; try again.") from None
+            raise Closed("unavailable", "The server did not find its own addresses in time; try again.") from None
         if connection.sctp is not None:
             bound_messages(connection.sctp, self._refuse)
         answer = connection.localDescription.sdp
         if "a=candidate:" not in answer:
-            message = "The server has no UDP port for another call: those of server.ice_ports are taken, or its TURN "
-            raise Closed("no_port", message + "server does not answer. Try again later.")
+            message = "The server has no free UDP port: all of server.ice_ports are in use, or its TURN "
+            raise Closed("no_port", message + "server does not respond. Try again later.")
         return offer.answer(answer)
 
     async def messages(self) -> AsyncGenerator[Received]:
-        """Yield what the client says and shows, until the connection is closed. A client never says goodbye here."""
+        """Yield the client's input until the connection ends. There is no clean close here, so it always raises
+        Disconnect.
+        """
         async with aclosing(self._inbox.received(self._gone)) as received:
             async for one in received:
                 yield one
@@ -147,7 +152,7 @@ class PeerConnection:
         await self._measure()
 
     async def run(self) -> None:
-        """Watch the client and read its tracks until the connection is over. Raises Disconnect, in groups."""
+        """Watch the client and read its tracks until the connection ends. Raises Disconnect, in groups."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_client(), name=f"client:{self._id}")
             tasks.create_task(self._watch_inbox(), name=f"inbox:{self._id}")
@@ -155,7 +160,7 @@ class PeerConnection:
                 tasks.create_task(self._read(receiver.track), name=f"read:{self._id}")
 
     async def close(self, disconnect: Disconnect) -> None:
-        """Let the client take what was sent, if it is to have a goodbye, and free the connection."""
+        """Let the client receive pending events if the close is clean, and free the connection."""
         if disconnect.how == "goodbye" and self._data_channel is not None:
             try:
                 async with asyncio.timeout(self._send_timeout_s):
@@ -165,7 +170,7 @@ class PeerConnection:
         await self.free()
 
     async def free(self) -> None:
-        """Free the connection, also where who waits for that is cancelled meanwhile. May be called twice."""
+        """Free the connection, even if the caller is cancelled meanwhile. May be called twice."""
         self._gone.set()
         self._inbox.wake()
         self._receiver.close()
@@ -174,7 +179,7 @@ class PeerConnection:
         await asyncio.shield(self._closing)
 
     async def _free(self) -> None:
-        """aiortc's close, cut short or failed, leaves its sockets open, and calling it again frees nothing."""
+        """Close the connection and its ports: if aiortc's close fails or is cut short, its sockets stay open."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._connection.close()
@@ -186,12 +191,12 @@ class PeerConnection:
             close_ports(transport.transport)
 
     def _transports(self) -> set[Any]:
-        """Return the transports of sound, pictures and events: one, where they are bundled."""
+        """Return the transports of audio, video and events: a single one if they are bundled."""
         return {one.transport for one in (self._connection.sctp, *self._connection.getReceivers()) if one is not None}
 
     @contextmanager
     def _answerable(self) -> Generator[None]:
-        """Blame the offer for whatever aiortc stumbles over: the offer is checked here, and nothing of ours runs."""
+        """Convert aiortc's errors to a refusal of the offer, since the offer was checked and only aiortc runs here."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - see above
@@ -204,7 +209,7 @@ class PeerConnection:
             self._over.set()
 
     def _refuse(self, message: str) -> None:
-        """The client goes too far: it is told so, and left."""
+        """Report that a limit was exceeded, and disconnect."""
         self.channel.put(ErrorEvent(Refusal("message_too_large", message), None))
         self._end(Disconnect(TOO_LARGE, message, "goodbye"))
 
@@ -232,7 +237,7 @@ class PeerConnection:
             self._end(Disconnect(1000 if state == "closed" else 1006, f"the connection is {state}"))
 
     def _on_channel(self, channel: RTCDataChannel) -> None:
-        """The first channel carries the events; it is called oai-events, but its place is what counts."""
+        """Use the first channel for events. It is called oai-events, but only its position counts."""
         if self._data_channel is None:
             channel.on("message", self._said)
             channel.on("close", lambda: self._end(Disconnect(1000, "the client closed the data channel")))
@@ -240,7 +245,7 @@ class PeerConnection:
             self._opened.set()
 
     async def _measure(self) -> None:
-        """Measure how long a packet is on its way, by the client's receiver reports."""
+        """Measure the network delay from the client's receiver reports."""
         for sender in self._connection.getSenders():
             for report in (await sender.getStats()).values():
                 round_trip_s = getattr(report, "roundTripTime", None)
@@ -261,10 +266,10 @@ class PeerConnection:
 
     async def _watch_inbox(self) -> None:
         await self._inbox.overflowed.wait()
-        raise Disconnect(SLOW, "the client says more than can be obeyed", "cut")
+        raise Disconnect(SLOW, "the client sends more than can be processed", "cut")
 
     async def _read(self, track: Any) -> None:
-        """Every track is read to its end, also those of which nothing comes: aiortc bounds none."""
+        """Read a track to its end, even an unused one, since aiortc limits none of them."""
         if track is None:
             return
         if track.kind == "video":
@@ -274,7 +279,9 @@ class PeerConnection:
 
 
 def _configuration(settings: Settings) -> RTCConfiguration:
-    """An empty list of servers is one that asks nobody: None would be a public STUN server."""
+    """Return the connection's configuration. An empty list of servers uses none; None would use a public STUN
+    server.
+    """
     found = servers_for("server", settings.ice_servers, time.time())
     servers = [RTCIceServer(list(one.urls), one.username, one.credential) for one in found]
     policy = RTCIceTransportPolicy.RELAY if settings.ice_relay_only else RTCIceTransportPolicy.ALL

@@ -1,7 +1,7 @@
-"""A data channel's messages, put together from their fragments: each fragment costs the same, however many wait.
+"""Reassembly of a data channel's messages: each fragment costs the same, however many wait.
 
-Takes the place of aiortc's own reassembly, which walks all that waits for each fragment, and keeps it without a bound.
-Knows no socket. Source: RFC 9260, 3.3.1 and 6.9 (fragments), RFC 3758, 3.6 (what the sender gives up).
+Replaces aiortc's reassembly, which walks through all waiting fragments for each new one, and keeps them without a
+limit. Knows no socket. Source: RFC 9260, 3.3.1 and 6.9 (fragments), RFC 3758, 3.6 (messages given up by the sender).
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Iterator
 from typing import Protocol
 
 MAX_MESSAGE_BYTES = 256 * 1024
-"""The longest message, as aiortc's answers tell it (``a=max-message-size``)."""
+"""Maximum bytes of a message, as in aiortc's answers (``a=max-message-size``)."""
 
 MAX_WAITING_BYTES = 2 * 1024 * 1024
-"""Bytes that may wait for their missing pieces in one connection: the window that aiortc offers is half of it."""
+"""Maximum bytes of incomplete messages in one connection: twice aiortc's window."""
 
 FRAGMENT_BYTES = 512
-"""Bytes that a fragment takes beside its data: a million of one byte are not a megabyte."""
+"""Overhead of a fragment in bytes: a million fragments of one byte use much more than a megabyte."""
 
 FIRST, LAST, UNORDERED = 2, 1, 4
 """Bits of a fragment's ``flags``."""
 
 
 class TooLarge(Exception):
-    """The error of a message that is too large, or of too much that waits."""
+    """A message is too large, or too many bytes wait."""
 
 
 class Fragment(Protocol):
-    """A DATA chunk, as aiortc reads it: ``tsn`` numbers fragments (32 bits), ``stream_seq`` messages (16 bits)."""
+    """A DATA chunk as aiortc reads it: ``tsn`` numbers fragments (32 bits), ``stream_seq`` messages (16 bits)."""
 
     flags: int
     tsn: int
@@ -39,14 +39,14 @@ class Fragment(Protocol):
 
 
 class QueuedBytes:
-    """The amount that waits in all streams of a connection."""
+    """The waiting bytes in all streams of a connection."""
 
     def __init__(self, limit: int = MAX_WAITING_BYTES) -> None:
         self._limit = limit
         self.bytes = 0
 
     def add(self, fragment: Fragment) -> None:
-        """Raises TooLarge."""
+        """Count a fragment. Raises TooLarge."""
         size = len(fragment.user_data) + FRAGMENT_BYTES
         if self.bytes + size > self._limit:
             raise TooLarge(f"More than {self._limit} bytes of unfinished messages wait on the data channel.")
@@ -57,7 +57,7 @@ class QueuedBytes:
 
 
 class FragmentRun:
-    """Fragments of one message whose numbers follow each other."""
+    """Consecutive fragments of one message."""
 
     def __init__(self, fragment: Fragment) -> None:
         self.fragments = deque([fragment])
@@ -76,11 +76,11 @@ class FragmentRun:
         return bool(self.first.flags & FIRST and self.last.flags & LAST)
 
     def goes_on_with(self, other: FragmentRun) -> bool:
-        """Whether ``other``, whose numbers follow, is of the same message."""
+        """Return whether ``other``, whose numbers follow, belongs to the same message."""
         return not (self.last.flags & LAST or other.first.flags & FIRST)
 
     def joined(self, other: FragmentRun) -> FragmentRun:
-        """Both; the shorter one is moved."""
+        """Return both joined; the shorter one is moved."""
         total = self.bytes + other.bytes
         if len(self.fragments) >= len(other.fragments):
             self.fragments.extend(other.fragments)
@@ -92,12 +92,12 @@ class FragmentRun:
         return run
 
     def message(self) -> tuple[int, int, bytes]:
-        """Its stream, its kind, and its data."""
+        """Return the stream, kind and data of the message."""
         return self.first.stream_id, self.first.protocol, b"".join(one.user_data for one in self.fragments)
 
 
 class Reassembly:
-    """The reassembly of one stream, with all that aiortc asks of its ``InboundStream``; every fragment comes once."""
+    """The reassembly of one stream, with aiortc's ``InboundStream`` interface. Every fragment is added only once."""
 
     def __init__(self, waiting: QueuedBytes) -> None:
         self._waiting = waiting
@@ -105,22 +105,22 @@ class Reassembly:
         self._by_first: dict[int, FragmentRun] = {}
         self._by_last: dict[int, FragmentRun] = {}
         self._ready: deque[FragmentRun] = deque()
-        self._early: dict[int, FragmentRun] = {}  # whole, behind a message that is missing: by its number
+        self._early: dict[int, FragmentRun] = {}  # complete messages after a missing one, by number
 
     @property
     def sequence_number(self) -> int:
-        """The number of the next message, among those in order."""
+        """The number of the next ordered message."""
         return self._next
 
     @sequence_number.setter
     def sequence_number(self, number: int) -> None:
-        """Give up the missing messages before that number; those that are there are delivered."""
+        """Give up missing messages before this number. Complete ones are delivered."""
         passed = sorted((one for one in self._early if _is_before(one, number)), key=lambda one: one - number & 0xFFFF)
         self._ready.extend(self._early.pop(one) for one in passed)
         self._next = number
 
     def add_chunk(self, chunk: Fragment) -> None:
-        """Take a fragment. Raises TooLarge."""
+        """Add a fragment. Raises TooLarge."""
         self._waiting.add(chunk)
         run = FragmentRun(chunk)
         before = self._by_last.get(_step(chunk.tsn, -1))
@@ -139,7 +139,7 @@ class Reassembly:
             self._by_first[run.first.tsn] = self._by_last[run.last.tsn] = run
 
     def pop_messages(self) -> Iterator[tuple[int, int, bytes]]:
-        """The messages whose turn it is: their stream, their kind, their data."""
+        """Yield the messages whose turn it is: stream, kind and data."""
         while self._ready or self._next in self._early:
             if self._ready:
                 run = self._ready.popleft()
@@ -150,7 +150,7 @@ class Reassembly:
             yield run.message()
 
     def prune_chunks(self, tsn: int) -> int:
-        """Forget what can't become whole, since nothing up to ``tsn`` comes any more; how many bytes that were."""
+        """Drop messages that can't become complete, since nothing up to ``tsn`` will arrive. Returns their bytes."""
         lost = [run for run in self._by_first.values() if _reaches(tsn, run.first.tsn) and not _may_go_on(run, tsn)]
         for run in lost:
             self._forget(run)
@@ -163,7 +163,7 @@ class Reassembly:
             self._ready.append(run)
         elif number not in self._early:
             self._early[number] = run
-        else:  # its number was used before
+        else:  # a repeated number
             self._waiting.remove(run)
 
     def _forget(self, run: FragmentRun) -> None:
@@ -176,15 +176,15 @@ def _step(tsn: int, by: int) -> int:
 
 
 def _reaches(tsn: int, other: int) -> bool:
-    """Whether ``other`` is ``tsn`` or lies behind it, on a circle of 32 bits."""
+    """Return whether ``other`` is at or before ``tsn``, modulo 2^32."""
     return tsn - other & 0xFFFFFFFF < 0x80000000
 
 
 def _is_before(number: int, other: int) -> bool:
-    """Whether a message's number comes before another one, on a circle of 16 bits."""
+    """Return whether a message's number is before another one, modulo 2^16."""
     return number - other & 0xFFFF >= 0x8000
 
 
 def _may_go_on(run: FragmentRun, tsn: int) -> bool:
-    """Whether the run begins its message, and what would follow it may still come."""
+    """Return whether the run starts its message, and its continuation may still arrive."""
     return bool(run.first.flags & FIRST) and _reaches(run.last.tsn, tsn)

@@ -1,6 +1,6 @@
-"""The STUN and TURN servers as one client is told them: with a name and a credential of its own, which expire.
+"""STUN and TURN servers for one client, with temporary credentials of its own.
 
-Source: draft-uberti-behave-turn-rest-00, 2.2, as coturn has it (``use-auth-secret``). Knows no route and no connection.
+Source: draft-uberti-behave-turn-rest-00, 2.2, as in coturn (``use-auth-secret``). Knows no route and no connection.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import replace
 from app.settings import IceServer
 
 LIFETIME_S = 2 * 3600
-"""Seconds that a credential is good: a call that begins late in its first hour may last another one."""
+"""Validity in seconds: a call that starts late in the first hour may last another one."""
 
 
 def servers_for(name: str, servers: Iterable[IceServer], now_s: float) -> Iterator[IceServer]:
-    """The servers for a client of this name (it may be empty), none with a secret. ``now_s`` is Unix time."""
+    """Yield the servers for a client with this name (which may be empty), without secrets. ``now_s`` is Unix time."""
     for one in servers:
         if one.secret is None:
             yield one

@@ -1,1 +1,1 @@
-"""The built-in model, step by step: data from scripts, training, export, evaluation."""
+"""Training of the built-in model: data from scripts, training, export, evaluation."""

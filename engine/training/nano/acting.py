@@ -1,8 +1,8 @@
-"""Samples conversations with tools: calls with arguments, what they return, what a request leaves out, and requests
-whose tool nobody declared.
+"""Samples conversations with tools: calls with arguments, results, missing arguments, and requests without a matching
+tool.
 
-A call is written as ``engine/worker/models/nano/skills.py`` reads it: the skill, then ``slot= words``; the words are
-those of the user, pointed at. It knows no schema and no token.
+A call has the form that ``engine/worker/models/nano/skills.py`` parses: the skill, then ``slot= words``, where the
+words point to the user's words.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from engine.worker.models.nano.scene import COLOURS
 
 
 def declared(rng: random.Random) -> tuple[str, ...]:
-    """Some skills, in the order in which they always stand."""
+    """Return some skills in their fixed order."""
     chosen = set(rng.sample(NAMES, rng.choice((1, 1, 2, 2, 3, 4))))
     return tuple(name for name in NAMES if name in chosen)
 
 
 def clock_dialogue(rng: random.Random) -> Dialogue:
-    """Time or date by a client's own tool, which may say anything."""
+    """Ask for the time or date with a client's own tool, which may return anything."""
     kind = rng.choice(("time", "date"))
     request = as_typed(rng, sample_request(rng, kind))
     clock, day = f"{rng.randrange(24)}:{rng.randrange(60):02}", f"{rng.choice(DAYS)} {rng.randint(1, 31)}"
@@ -56,7 +56,7 @@ def clock_dialogue(rng: random.Random) -> Dialogue:
 
 
 def acting_dialogue(rng: random.Random, other: Callable[[], Turn], given: tuple[str, ...] | None = None) -> Dialogue:
-    """One to four turns with tools declared (those ``given``), the one that is asked for among them or not."""
+    """Return one to four turns with declared tools (``given``), with or without the requested one."""
     tools = given if given is not None else declared(rng) if rng.random() < 0.85 else ()
     name = rng.choice(tools) if tools and rng.random() < 0.85 else rng.choice(NAMES)
     if rng.random() < 0.08:
@@ -69,7 +69,7 @@ def acting_dialogue(rng: random.Random, other: Callable[[], Turn], given: tuple[
 
 
 def _calls(rng: random.Random, name: str, other: Callable[[], Turn]) -> Dialogue:
-    """Perhaps a question back; calls with their results, of which the last may be open."""
+    """Return calls with their results, possibly after a question for a missing argument. The last call may be open."""
     turns: Dialogue = () if rng.random() < 0.8 else (other(),)
     if rng.random() < 0.3:
         frames, question = LEFT_OUT[name]
@@ -92,7 +92,7 @@ def _calls(rng: random.Random, name: str, other: Callable[[], Turn]) -> Dialogue
 
 
 def _returned(rng: random.Random, call: Turn, name: str) -> Turn:
-    """The call given back with its result, which is told."""
+    """Return the call with its result, and the answer about it."""
     called = call.reply.call
     if rng.random() < 0.12:
         text = rng.choice(BAD).replace("{x}", rng.choice(SPOKEN_WORDS))
@@ -133,7 +133,7 @@ def _request(rng: random.Random, name: str) -> tuple[Turn, dict[str, str]]:
 def _call(
     rng: random.Random, name: str, frames: tuple[str, ...], old: dict[str, str] | None = None
 ) -> tuple[Turn, dict[str, str]]:
-    """A turn that fills one of the frames, and the call; ``old`` are the words of the call before."""
+    """Return a turn that fills one of the frames, and its slots; ``old`` are the slots of the previous call."""
     while True:
         template = expand(rng, rng.choice(frames))
         used = re.findall(r"\{(\w+)\}", template)
@@ -150,7 +150,7 @@ def _call(
 
 
 def _turn(text: str, call: str, slots: dict[str, str]) -> Turn:
-    """An open call: what is right is its name and its arguments."""
+    """Return an open call, which is right if its name and arguments are right."""
     expect = {"kind": "call", "name": call.split()[0], **slots}
     return Turn(Request(text, expect), Reply(call=call))
 
@@ -190,14 +190,14 @@ def _time(rng: random.Random) -> str:
 
 
 def _refused(rng: random.Random, name: str) -> Turn:
-    """A request for a skill that nobody declared, whole or not."""
+    """Return a request for an undeclared skill, complete or not."""
     whole = rng.random() > 0.25
     text = _request(rng, name)[0].request.text if whole else _filled(rng, LEFT_OUT[name][0], {})
     return Turn(Request(text, {"kind": "refuse"}), Reply(NO_TOOL))
 
 
 def _unknown(rng: random.Random) -> Turn:
-    """Something that none of the skills does, however near."""
+    """Return a request that is similar to a skill but matches none."""
     return Turn(
         Request(_filled(rng, UNKNOWN_TOOLS, {"n": str(rng.randint(1, 12))}), {"kind": "refuse"}), Reply(NO_TOOL)
     )

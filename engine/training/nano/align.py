@@ -1,6 +1,6 @@
-"""Which letter spoke which phones: hard-EM alignment of letters with phones; every letter speaks 0, 1 or 2 phones.
+"""Aligns letters with phones by hard EM; every letter speaks 0, 1 or 2 phones.
 
-The teacher tells the end time of each phone, so letters get end times for free. The alphabet here is the talker's.
+The teacher reports the end time of each phone, which gives the end times of letters. The alphabet is the talker's.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ MAX_PHONES = 2
 
 
 def letters(text: str) -> list[int]:
-    """Indices of the start sign and the characters of a spoken text; others than LETTERS are an error."""
+    """Return the indices of the start sign and of a text's characters; characters outside of LETTERS are an error."""
     return [LETTER_INDEX[letter] for letter in "^" + text]
 
 
@@ -73,7 +73,7 @@ class Aligner:
         self._fix_pauses()
 
     def fit(self, words: Sequence[tuple[Sequence[int], Sequence[int]]], rounds: int = 5) -> None:
-        """Hard EM over (letters, phones) of single words."""
+        """Run hard EM on (letters, phones) of single words."""
         for _ in range(rounds):
             emission, count = np.full(self.emission.shape, 0.02), np.full(self.count.shape, 0.5)
             for letter_ids, phone_ids in words:
@@ -87,7 +87,7 @@ class Aligner:
             self._fix_pauses()
 
     def align(self, letter_ids: Sequence[int], phone_ids: Sequence[int]) -> list[tuple[int, ...]] | None:
-        """The phones of each letter on the best path, or None where none exists or the best is hopeless."""
+        """Return the phones of each letter on the best path, or None if there is none or it is too unlikely."""
         score, choices = self._forward(letter_ids, phone_ids)
         if score < -3.2 * len(letter_ids) - 5:
             return None
@@ -115,7 +115,7 @@ class Aligner:
         return float(best[-1]), choices
 
     def _fix_pauses(self) -> None:
-        """Only blanks and punctuation speak pauses, and they speak nothing else."""
+        """Let only spaces and punctuation speak pauses, and nothing else."""
         self.emission[:, 0] = -14
         for sign, index in PAUSES.items():
             self.emission[index] = -14
@@ -125,7 +125,7 @@ class Aligner:
 
 
 def _first_guess() -> np.ndarray:
-    """A letter likes the phones written with it; vowels like vowels."""
+    """Initialize: a letter prefers the phones written with it, and vowels prefer vowels."""
     similar = {
         tuple(pair.split(":"))
         for pair in [
@@ -157,7 +157,7 @@ def _first_guess() -> np.ndarray:
 
 
 def letter_ends(path: Iterable[tuple[int, ...]], phone_ends_s: Sequence[float]) -> list[float]:
-    """End time in seconds of each letter; a letter without phones ends where the one before it ended."""
+    """Return the end time of each letter in seconds; a letter without phones ends with the previous one."""
     ends, spoken, end = list[float](), 0, 0.0
     for phones in path:
         spoken += len(phones)

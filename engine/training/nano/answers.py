@@ -1,6 +1,6 @@
-"""What the thinker is taught to write for each kind of request: a saying, the user's own words, or a call.
+"""The thinker's target for each kind of request: a saying, the user's own words, or a call.
 
-In a reply the characters from ``PRIVATE`` on are the marks of the user's words. It knows no template and no token.
+In a reply, characters from ``PRIVATE`` on are markers of the user's words.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.worker.models.nano.tokens import PRIVATE
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is written: ``text`` that is said, or a ``call``."""
+    """The target: ``text`` to say, or a ``call``."""
 
     text: str = ""
     call: str = ""
@@ -38,11 +38,11 @@ SAID: dict[str, tuple[str, ...]] = {
     "alphabet": _those("a, b"), "days": _those("Monday,"), "months": _those("January,"), "week": _those("A week"),
     "year": _those("A year"), "refuse": REFUSALS, "hand_over": (HAND_OVER,),
 }  # fmt: skip
-"""Kind -> the sayings that answer it."""
+"""Sayings that answer each kind of request."""
 
 
 def reply_to(rng: random.Random, expect: Expect, text: str) -> Reply:
-    """The reply to a request of that kind and payload, whose words are those of ``text``."""
+    """Return the reply to a request of the expected kind and payload, for the words of ``text``."""
     match str(expect["kind"]):
         case "repeat":
             return Reply(text=pointed(text, str(expect["words"]), last=True))
@@ -84,7 +84,9 @@ def _number(rng: random.Random, expect: Expect, text: str) -> Reply:
 
 
 def pointed(text: str, value: str, last: bool = False) -> str:
-    """The marks of the words of ``text`` that are ``value``, with spaces between; the first place, or the ``last``."""
+    """Return the markers of the words of ``text`` that equal ``value``, separated by spaces; the first or the ``last``
+    place.
+    """
     words = _plain(normalise(text))
     for wanted in (_plain(normalise(value)), _plain(value)):
         starts = [i for i in range(len(words)) if wanted and words[i : i + len(wanted)] == wanted]

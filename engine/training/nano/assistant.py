@@ -1,7 +1,4 @@
-"""Sentences of an assistant, spelled out: templates and patterns with slots, deterministic by the generator handed in.
-
-Knows no file, no speech and no written numerals.
-"""
+"""Spelled-out sentences of an assistant, from templates and patterns; deterministic for a given generator."""
 
 from __future__ import annotations
 
@@ -32,13 +29,13 @@ Slots = Mapping[str, Callable[[random.Random], str]]
 
 
 def assistant_turn(rng: random.Random) -> str:
-    """One sentence of an assistant, at times two, rarely three."""
+    """Return one to three sentences."""
     count = rng.choices((1, 2, 3), (8, 3, 1))[0]
     return " ".join(template(rng) for _ in range(count))
 
 
 def number(value: int) -> str:
-    """Cardinal words without hyphens: 125 -> one hundred and twenty five."""
+    """Return cardinal words without hyphens: 125 becomes "one hundred and twenty five"."""
     return cardinal(str(value))
 
 
@@ -47,12 +44,12 @@ def ordinal(value: int) -> str:
 
 
 def spelled(word: str) -> str:
-    """Letter names: cat -> see, ay, tee."""
+    """Return letter names: "cat" becomes "see, ay, tee"."""
     return ", ".join(LETTER_NAMES[letter] for letter in word)
 
 
 def template(rng: random.Random) -> str:
-    """One sentence from the phrase lists or from a pattern with slots."""
+    """Return one sentence from the phrase lists or from a pattern with slots."""
     if rng.random() < 0.10:
         return rng.choice(FIXED)
     if rng.random() < 0.30:
@@ -61,7 +58,7 @@ def template(rng: random.Random) -> str:
 
 
 def fill(rng: random.Random, frame: str, more: Slots | None = None) -> str:
-    """Replace the slots {noun}, {name}, ... of a frame by random words, each slot anew; ``more`` are further slots."""
+    """Fill the slots {noun}, {name}, ... of a frame with random words; ``more`` are additional slots."""
     slots = {**SLOTS, **(more or {})}
     return re.sub(r"\{(\w+)\}", lambda m: slots[m[1]](rng), frame)
 

@@ -1,7 +1,6 @@
-"""Surfaces that scenes are drawn on: walls and tables for training, and others that only the tests have.
+"""Backgrounds of drawn scenes: walls and tables for training, and others that only the tests use.
 
-A surface is a field of brightness, float32 [H, W] around 1, that multiplies its colour; clutter is drawn on it.
-Knows no shapes to be found and no camera.
+A surface is a brightness field, float32 [H, W] around 1, that multiplies its colour; clutter is drawn on it.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ Rgb = tuple[int, int, int]
 
 
 def surface(rng: Generator, height: int, width: int, held_out: bool) -> Field:
-    """One of the surfaces; those of the tests are never met in training."""
+    """Return a random surface; those of the tests never occur in training."""
     kinds = HELD_OUT if held_out else LEARNED
     return kinds[rng.integers(len(kinds))](rng, height, width)
 
 
 def clutter(rng: Generator, picture: Image.Image, colour: Rgb, held_out: bool) -> None:
-    """Draw what is no thing to be found: lines and blobs in training, cables and confetti in tests."""
+    """Draw distractors: lines and blobs in training, cables and confetti in tests."""
     draw = ImageDraw.Draw(picture)
     kinds = (_cable, _confetti, _frame) if held_out else (_line, _blob, _beside)
     for _ in range(rng.integers(1, 4)):
@@ -34,7 +33,7 @@ def clutter(rng: Generator, picture: Image.Image, colour: Rgb, held_out: bool) -
 
 
 def noise(rng: Generator, height: int, width: int, cells: int) -> Field:
-    """Smooth noise in [0, 1]: random values on a grid of so many cells across, and a smooth surface through them."""
+    """Return smooth noise in [0, 1]: random values on a grid with ``cells`` columns, interpolated."""
     grid = Image.fromarray(rng.random((max(2, cells * height // width), cells), np.float32))
     return np.clip(np.asarray(grid.resize((width, height), Image.Resampling.BICUBIC)), 0, 1)
 
@@ -61,7 +60,7 @@ def _striped(rng: Generator, height: int, width: int) -> Field:
 
 
 def _tiled(rng: Generator, height: int, width: int) -> Field:
-    """Tiles of two shades, with grout between them."""
+    """Return tiles of two shades with grout."""
     side = int(rng.integers(18, 48))
     y, x = np.mgrid[:height, :width]
     shade = 1 + rng.uniform(0.02, 0.08) * ((x // side + y // side) % 2)
@@ -135,7 +134,7 @@ def _blob(rng: Generator, draw: ImageDraw.ImageDraw, size: tuple[int, int], colo
 
 
 def _beside(rng: Generator, draw: ImageDraw.ImageDraw, size: tuple[int, int], colour: Rgb) -> None:
-    """Something large that stands half outside of the picture: a person, a shelf, a hand."""
+    """Draw something large that is half outside of the picture, like a person, a shelf or a hand."""
     width, height = size
     at_a_side = rng.random() < 0.5
     x, y = (rng.choice([0, width]), rng.uniform(0, height)) if at_a_side else (rng.uniform(0, width), height)
@@ -159,7 +158,7 @@ def _confetti(rng: Generator, draw: ImageDraw.ImageDraw, size: tuple[int, int], 
 
 
 def _frame(rng: Generator, draw: ImageDraw.ImageDraw, size: tuple[int, int], colour: Rgb) -> None:
-    """The edge of a window or of a monitor, along one side of the picture."""
+    """Draw the edge of a window or monitor along one side of the picture."""
     width, height = size
     deep = rng.uniform(0.03, 0.1)
     left, right = (0, 0, width * deep, height), (width * (1 - deep), 0, width, height)

@@ -1,11 +1,11 @@
-"""How buzzy code2wav is beside its teacher: harmonics to noise and peaks by band, and the log-mel distance.
+"""Compare the buzziness of code2wav with its teacher: harmonics-to-noise ratio and peaks by band, and log-mel distance.
 
     python -m engine.training.nano.buzz --work DIR [--voice slt] [--weights FOLDER] [--store]    needs the teacher
     python -m engine.training.nano.buzz [--voice slt] [--weights FOLDER]        against the stored teacher
 
-With the teacher, its recordings of evaluation sentences are analysed into codes, and the engine's code2wav renders
-them again: what the codec and code2wav lose, without the talker. Without it, nano speaks the same sentences from text.
-The profiles come from `periodic`. They tell the grain of a voice, not whether one likes it.
+With the teacher, its recordings of evaluation sentences are encoded, and the engine's code2wav renders them again,
+which measures the loss of codec and code2wav without the talker. Without it, nano speaks the same sentences from text.
+The profiles come from `periodic`. They measure the texture of a voice, not whether people like it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from engine.worker.models.nano.source import HOP, ExcitationSource
 from engine.worker.models.nano.voice import VOICES
 
 TEACHER = meter.EVAL / "buzz.json"
-EACH = 8  # sentences of each genre
+EACH = 8  # sentences per genre
 WEIGHTS = Path(__file__).parents[2] / "weights" / "nano"
 BAR_DB = 2.0  # above 4 kHz
 Wave = NDArray[np.float32]
@@ -44,9 +44,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path)
     parser.add_argument("--voice", choices=VOICES, default=VOICES[0])
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
-    parser.add_argument(
-        "--store", action="store_true", help="keep the teacher's profiles for those who have no teacher"
-    )
+    parser.add_argument("--store", action="store_true", help="store the teacher's profiles for use without the teacher")
     args = parser.parse_args()
     if args.work:
         recorded = recordings(args.work, args.voice)
@@ -64,7 +62,7 @@ def main() -> None:
 
 
 def stored() -> dict[str, dict[str, list[float]]]:
-    """The teachers' profiles by voice."""
+    """Return the teachers' profiles by voice."""
     return json.loads(TEACHER.read_text())
 
 
@@ -73,12 +71,12 @@ def texts() -> list[str]:
 
 
 def profiles(found: list[Periods]) -> dict[str, list[float]]:
-    """In dB by band of `EDGES_HZ`."""
+    """Return the profiles in dB by band of `EDGES_HZ`."""
     return {"harmonics": harmonics_db(found).round(2).tolist(), "peaks": peaks_db(found).round(2).tolist()}
 
 
 def farthest_db(teacher: dict[str, list[float]], made: dict[str, list[float]], name: str = "harmonics") -> float:
-    """The largest distance of two profiles in a band above 4 kHz."""
+    """Return the largest difference of two profiles in a band above 4 kHz."""
     return max(abs(a - b) for a, b in zip(teacher[name][HIGH:], made[name][HIGH:], strict=True))
 
 
@@ -92,7 +90,7 @@ def report(teacher: dict[str, list[float]], made: dict[str, list[float]]) -> Non
 
 
 def recordings(work: Path, voice: str) -> list[tuple[Wave, Utterance]]:
-    """A voice's teacher says the sentences: samples at 16 kHz, and where its files lie."""
+    """Let a voice's teacher say the sentences. Returns samples at 16 kHz and their utterances."""
     folder = work / voice / "buzz"
     folder.mkdir(exist_ok=True)
     lines = "".join(f"b{index:03}\t{meter.spoken(text)}\n" for index, text in enumerate(texts()))
@@ -103,7 +101,7 @@ def recordings(work: Path, voice: str) -> list[tuple[Wave, Utterance]]:
 
 
 def resynthesise(voice: Voice, codec: Codec, utterance: Utterance) -> Wave:
-    """Samples at 16 kHz, as long as the recording and not shifted: half a hop of the renderer is cut off."""
+    """Return samples at 16 kHz with the recording's length and no shift; half a hop of the renderer is removed."""
     codes = codec.quantise(codec.latent(utterance.speech()))
     stage = voice.code2wav
     given = {"codes": codes[None].numpy(), "voice": np.array([VOICES.index(voice.name)])}
@@ -114,7 +112,7 @@ def resynthesise(voice: Voice, codec: Codec, utterance: Utterance) -> Wave:
 
 
 def mel_distance(recorded: Sequence[tuple[Wave, Utterance]], waves: Sequence[Wave]) -> float:
-    """Mean difference of the log-mel spectra (natural log, 80 bands every 10 ms), floors alike."""
+    """Return the mean difference of the log-mel spectra (natural log, 80 bands every 10 ms), with equal floors."""
     pairs = [(floored(true), floored(made)) for (true, _), made in zip(recorded, waves, strict=True)]
     return float(torch.cat([(a[: len(b)] - b[: len(a)]).abs().mean(1) for a, b in pairs]).mean())
 

@@ -1,8 +1,8 @@
-"""The nano code2wav as torch modules: codes -> filters and F0 by a small causal net -> pulses and noise.
+"""nano's code2wav in torch: a small causal network turns codes into filters and F0, which shape pulses and noise.
 
-`Filters` is the part with weights, exported to run with carried state. `Source` is differentiable signal processing
-for training; the engine has its own of the same equations. The net starts from the codec's inverse projection,
-intelligible untrained.
+`Filters` has the weights and is exported with carried state. `Source` is differentiable signal processing for training;
+the engine implements the same equations. The network starts from the codec's inverse projection, so it is intelligible
+before training.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.training.nano.codec import F0_SCALE, LATENT, SIZE, STACK, VOICED_SCA
 from engine.training.nano.features import HOP, MEAN_LOG_F0, MELS, RATE_HZ, log_mel, mel_centres, mel_scale
 from engine.training.nano.talker import OwnLinear, own_product, scales, speakers
 
-BANDS = 64  # filter bands, even on the mel scale from 0 to 8 kHz
+BANDS = 64  # filter bands, evenly spaced in mel from 0 to 8 kHz
 FFT = 1024
 HARMONIC_TOP_HZ = 7800
 VALUES = MELS + 2
@@ -29,16 +29,17 @@ TOPS = len(TOPS_HZ)
 ANCHOR = slice(62, 76)  # mel bands: 4 to 7 kHz
 PULSES = ((0, 1.0), (1000, 1.0), (1500, 0.95), (2500, 0.88), (3500, 0.88), (4500, 0.71), (5500, 0.71), (6500, 0.78),
           (7400, 0.84))  # fmt: skip
-"""Of the power of harmonics at a frequency in Hz, the share that stays harmonic; the rest becomes noise. The spectral
-losses leave voiced sounds without any noise, which is heard as a buzz; with these shares the voice is as periodic as
-the teacher's, band by band (`buzz`)."""
+"""Share of the harmonics' power at a frequency in Hz that stays harmonic; the rest becomes noise. The spectral losses
+leave voiced sounds without noise, which sounds buzzy. With these shares, the voice is as periodic as the teacher's in
+each band (`buzz`).
+"""
 
 
 class Values(NamedTuple):
-    """What code2wav finds in its codes, every 10 ms.
+    """Values decoded from the codes, every 10 ms.
 
-    plain: [B, T, 82], mel, F0 and voicing in the unit of the codec of the voice; mel: [B, T, 80]; log_f0, voiced:
-    [B, T]; bands: log gains, [B, T, 128]; slow, fast: the next tails.
+    plain: [B, T, 82], mel, F0 and voicing in the units of the voice's codec; mel: [B, T, 80]; log_f0, voiced: [B, T];
+    bands: log gains [B, T, 128]; slow, fast: the next tails.
     """
 
     plain: Tensor
@@ -51,7 +52,7 @@ class Values(NamedTuple):
 
 
 class CausalBlock(nn.Module):
-    """ConvNeXt block that looks `kernel - 1` frames back. The tail it needs next is an explicit state."""
+    """ConvNeXt block that looks `kernel - 1` frames back, with the tail for the next call as explicit state."""
 
     def __init__(self, width: int, kernel: int, expand: int = 3) -> None:
         super().__init__()
@@ -62,17 +63,16 @@ class CausalBlock(nn.Module):
         self.gain = nn.Parameter(torch.full((width,), 0.3))
 
     def forward(self, x: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
-        """x [B, T, width], tail [B, reach, width] -> (same shape, next tail)."""
+        """Map x [B, T, width] and tail [B, reach, width] to the output of x's shape and the next tail."""
         seen = torch.cat([tail, x], 1)
         y = self.norm(self.depthwise(seen.transpose(1, 2)).transpose(1, 2))
         return x + self.gain * self.down(F.gelu(self.up(y))), seen[:, -self.reach :]
 
 
 class Filters(nn.Module):
-    """Latents -> log F0 and log band gains. Slow blocks run at 25 Hz, fast ones at 100 Hz.
+    """Latents to log F0 and log band gains. Slow blocks run at 25 Hz, fast ones at 100 Hz.
 
-    Each voice has a row in all that comes from its codec, in the embedding that is added before every block, and in the
-    maps from latents and to corrections.
+    Each voice has its own codec parameters, embedding before every block, and maps from latents and to corrections.
     """
 
     books: Tensor
@@ -112,7 +112,7 @@ class Filters(nn.Module):
         self.register_buffer("top_level", torch.zeros(TOPS))
 
     def embed(self, codes: Tensor, voice: Tensor) -> Tensor:
-        """int64 [B, T, 8], [B] -> [B, T, 64]."""
+        """Map codes int64 [B, T, 8] and voices [B] to latents [B, T, 64]."""
         codes = codes + SIZE * voice[:, None, None]
         return torch.stack([F.embedding(codes[..., i], self.books[i]) for i in range(len(self.books))]).sum(0)
 
@@ -120,7 +120,7 @@ class Filters(nn.Module):
         return torch.zeros(batch, self.slow_reach, self.width), torch.zeros(batch, self.fast_reach, self.width)
 
     def values(self, latent: Tensor, voice: Tensor, slow: Tensor, fast: Tensor) -> Values:
-        """latent [B, T, 64], voice [B] and the two tails -> what they mean, and the next tails."""
+        """Decode latents [B, T, 64] of voices [B], and return the next tails."""
         batch, frames, _ = latent.shape
         trunk, slow, fast = self._trunk(latent / self.scale[voice][:, None, None], voice, slow, fast)
         plain = own_product(latent, self.basis.transpose(1, 2), voice) + self.mean[voice][:, None]
@@ -133,21 +133,24 @@ class Filters(nn.Module):
         return Values(plain, mel, log_f0, voiced, bands, slow, fast)
 
     def forward(self, codes: Tensor, voice: Tensor, slow: Tensor, fast: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As exported: int64 [B, T, 8], [B] -> [B, 4 T, 133] (log F0, harmonic bands, noise bands, how much louder than
-        the last of them it is in the top octave), the next tails.
+        """Compute the exported function.
+
+        Maps codes int64 [B, T, 8] and voices [B] to [B, 4 T, 133] (log F0, harmonic bands, noise bands, and the level
+        of the top octave relative to the last band) and the next tails.
         """
         found = self.values(self.embed(codes, voice), voice, slow, fast)
         rise = self.top(found.plain, voice) - loudness(found.bands)[..., -1:]
         return torch.cat([found.log_f0[..., None], found.bands, rise], -1), found.slow, found.fast
 
     def top(self, plain: Tensor, voice: Tensor) -> Tensor:
-        """Log gains around `TOPS_HZ`, [B, 4 T, 4]. Learned from the one teacher that has a top octave; in other voices
-        as far above or below how loud they are on an average just under it.
+        """Return log gains around `TOPS_HZ`, [B, 4 T, 4].
+
+        They are learned from the only teacher with a top octave, and shifted by each voice's mean level just below it.
         """
         return plain @ self.top_weight + self.top_level + self.anchors()[voice][:, None, None]
 
     def anchors(self) -> Tensor:
-        """How loud each voice is on an average between 4 and 7 kHz, [voices]."""
+        """Return the mean level of each voice between 4 and 7 kHz, [voices]."""
         return self.mel_mean[:, ANCHOR].mean(1)
 
     def _trunk(self, x: Tensor, voice: Tensor, slow: Tensor, fast: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -159,7 +162,7 @@ class Filters(nn.Module):
         return self.norm(x), slow_tails, fast_tails
 
     def _bands(self, mel: Tensor, voiced: Tensor) -> Tensor:
-        """Log gains of harmonic and noise bands that give the log-mel envelope; high bands are breathy even where
+        """Return log gains of harmonic and noise bands that give the log-mel envelope; high bands are breathy even when
         voiced.
         """
         envelope = (mel - self.noise_level) @ self.mel_to_band.T
@@ -169,22 +172,20 @@ class Filters(nn.Module):
         return torch.cat([harmonic, noise], -1)
 
     def _roughen(self, bands: Tensor) -> Tensor:
-        """Move a part of each harmonic band's power to the noise band beside it."""
+        """Move part of each harmonic band's power to the noise band."""
         harmonic, noise = bands.split(BANDS, -1)
         power = torch.exp(2 * noise) + (1 - self.pulses) * torch.exp(2 * harmonic)
         return torch.cat([harmonic + 0.5 * torch.log(self.pulses), 0.5 * torch.log(power.clamp(min=1e-12))], -1)
 
 
 def loudness(bands: Tensor) -> Tensor:
-    """Log gains of harmonics and noise together, [..., 128] -> [..., 64]."""
+    """Return log gains of harmonics and noise together, [..., 128] to [..., 64]."""
     harmonic, noise = bands.split(BANDS, -1)
     return 0.5 * torch.log(torch.exp(2 * harmonic) + torch.exp(2 * noise))
 
 
 def _run(blocks: nn.ModuleList, own: Sequence[Tensor], x: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
-    """Blocks in a row, what the voice adds before each; their tails lie one after the other in `tails`
-    [B, reach of all, width].
-    """
+    """Run blocks with the voice's embeddings; their tails are concatenated in `tails` [B, total reach, width]."""
     reach = cast(CausalBlock, blocks[0]).reach
     after = []
     for index, block in enumerate(blocks):
@@ -194,7 +195,7 @@ def _run(blocks: nn.ModuleList, own: Sequence[Tensor], x: Tensor, tails: Tensor)
 
 
 class Source(nn.Module):
-    """Band-limited pulses and white noise through minimum-phase filters, overlap-added every 10 ms. No weights."""
+    """Band-limited pulses and white noise through minimum-phase filters, overlap-added every 10 ms. Has no weights."""
 
     band_to_bin: Tensor
     window: Tensor
@@ -209,7 +210,7 @@ class Source(nn.Module):
         self.register_buffer("fold", fold)
 
     def forward(self, log_f0: Tensor, bands: Tensor, noise: Tensor | None = None) -> Tensor:
-        """log F0 [B, T], log gains [B, T, 128], noise [B, (T + 1) * 160] -> samples [B, T * 160]."""
+        """Map log F0 [B, T], log gains [B, T, 128] and noise [B, (T + 1) * 160] to samples [B, T * 160]."""
         batch, frames, _ = bands.shape
         count = (frames + 1) * HOP
         pulses = pulse_train(F.pad(log_f0[:, None], (0, 1), mode="replicate")[:, 0], count)
@@ -224,13 +225,13 @@ class Source(nn.Module):
         return torch.fft.rfft(x.unfold(1, 2 * HOP, HOP) * self.window, FFT)
 
     def response(self, bands: Tensor) -> Tensor:
-        """Log band gains [..., 64] -> minimum-phase spectrum [..., 513], by the folded cepstrum."""
+        """Map log band gains [..., 64] to a minimum-phase spectrum [..., 513] with the folded cepstrum."""
         log_gain = (bands @ self.band_to_bin).clamp(-12, 6)
         return torch.exp(torch.fft.rfft(torch.fft.irfft(log_gain, FFT) * self.fold, FFT))
 
 
 def pulse_train(log_f0: Tensor, count: int) -> Tensor:
-    """[B, T] every 10 ms -> [B, count] samples: all harmonics up to 7.8 kHz in phase, unit power (a Dirichlet
+    """Map log F0 [B, T] to samples [B, count]: all harmonics up to 7.8 kHz in phase, unit power (a Dirichlet
     kernel).
     """
     f0_hz = torch.exp(log_f0).clamp(60, 450)
@@ -252,7 +253,7 @@ def band_edges_hz() -> Tensor:
 
 
 def band_to_bin() -> Tensor:
-    """Linear interpolation of 64 bands at 513 bins, [64, 513]."""
+    """Return the linear interpolation from 64 bands to 513 bins, [64, 513]."""
     edges, bins = band_edges_hz(), torch.linspace(0, RATE_HZ / 2, FFT // 2 + 1).clamp(max=7999.9)
     index = (torch.searchsorted(edges, bins, right=True) - 1).clamp(0, BANDS - 2)
     share = (bins - edges[index]) / (edges[index + 1] - edges[index])
@@ -264,7 +265,7 @@ def band_to_bin() -> Tensor:
 
 
 def mel_to_band() -> Tensor:
-    """Linear interpolation of the 80 log-mel values at the 64 bands, [64, 80]."""
+    """Return the linear interpolation from 80 log-mel values to the 64 bands, [64, 80]."""
     centres = mel_centres()
     at = torch.linspace(0, 1, BANDS) * mel_scale(torch.tensor(8000.0))
     place = ((at - centres[0]) / (centres[1] - centres[0])).clamp(0, MELS - 1.001)
@@ -276,17 +277,19 @@ def mel_to_band() -> Tensor:
 
 
 def band_breath() -> Tensor:
-    """How breathy voiced speech is by band: nothing below 3 kHz, all above 5.5 kHz."""
+    """Return the breathiness of voiced speech by band: 0 below 3 kHz, 1 above 5.5 kHz."""
     return torch.sigmoid((band_edges_hz() - 4200) / 500)
 
 
 def pulse_share() -> Tensor:
-    """`PULSES` at the 64 bands."""
+    """Return `PULSES` at the 64 bands."""
     at_hz, shares = zip(*PULSES, strict=True)
     return torch.from_numpy(np.interp(band_edges_hz().numpy(), at_hz, shares)).float()
 
 
 def noise_level() -> Tensor:
-    """Log-mel of white noise of unit power, a scalar: our bands are flat. Unit pulses have the same envelope."""
+    """Return the log-mel level of white noise of unit power, a scalar, because the bands are flat. Unit pulses have the
+    same.
+    """
     noise = torch.randn(RATE_HZ * 4, generator=torch.Generator().manual_seed(0))
     return log_mel(noise).mean()

@@ -1,12 +1,12 @@
-"""The nano codec: 25 frames/s, 8 codebooks of 512, found by PCA and residual k-means; no network.
+"""nano's codec: 25 frames/s and 8 codebooks of 512 entries, from PCA and residual k-means without a network.
 
-A frame of 40 ms is 4 x (80 log-mel, log F0, voiced) = 328 values, projected to 64 and quantised in 8 steps. Decoding
-is a sum of code vectors and the inverse projection, so a frame sounds right even before any code2wav is trained.
+A frame of 40 ms is 4 x (80 log-mel, log F0, voiced) = 328 values, projected to 64 and quantised in 8 steps. Decoding is
+a sum of code vectors and the inverse projection, so frames are usable before code2wav is trained.
 
-    python -m engine.training.nano.codec --work DIR --voice rms      fits on the speech in DIR/rms, writes a codec there
+    python -m engine.training.nano.codec --work DIR --voice rms      fits a codec to DIR/rms and writes it there
 
-Each voice has a codec of its own. That of another voice than the first is turned so that its latents mean as nearly as
-they can what those of the first do, and its code books grow out of the first one's: the networks are shared.
+Each voice has its own codec. Other voices' codecs are rotated towards the first one's latents, and their codebooks
+start from the first one's, because the networks are shared.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from engine.worker.models.nano.voice import VOICES
 BOOKS = 8
 SIZE = 512
 LATENT = 64
-STACK = 4  # 10 ms frames in a codec frame
-F0_SCALE = 6.0  # log F0 against a mel band in units of its own deviation
+STACK = 4  # 10 ms frames per codec frame
+F0_SCALE = 6.0  # weight of log F0 relative to a mel band in units of its deviation
 VOICED_SCALE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """Of one voice. mel_mean, mel_scale: [80]; mean: [328]; basis: [328, 64], orthonormal columns; books:
-    [8, 512, 64].
+    """The codec of one voice.
+
+    mel_mean, mel_scale: [80]; mean: [328]; basis: [328, 64], orthonormal columns; books: [8, 512, 64].
     """
 
     mel_mean: Tensor
@@ -53,11 +54,11 @@ class Codec:
         save_file({name: getattr(self, name).contiguous() for name in self.__slots__}, path)
 
     def latent(self, speech: Speech) -> Tensor:
-        """-> [T, 64], not quantised."""
+        """Return the latents [T, 64] before quantisation."""
         return (stack(speech, self.mel_mean, self.mel_scale) - self.mean) @ self.basis
 
     def quantise(self, latent: Tensor) -> Tensor:
-        """[T, 64] -> int64 [T, 8], greedy."""
+        """Quantise latents [T, 64] greedily to int64 [T, 8]."""
         rest, codes = latent, []
         for book in self.books:
             codes.append(nearest(rest, book))
@@ -65,12 +66,12 @@ class Codec:
         return torch.stack(codes, 1)
 
     def embed(self, codes: Tensor) -> Tensor:
-        """int64 [..., 8] -> [..., 64], the sum of the code vectors."""
+        """Map codes int64 [..., 8] to the sum of their vectors [..., 64]."""
         return torch.stack([self.books[i][codes[..., i]] for i in range(BOOKS)]).sum(0)
 
 
 def stack(speech: Speech, mel_mean: Tensor, mel_scale: Tensor) -> Tensor:
-    """-> [T, 328]."""
+    """Return the stacked frames [T, 328]."""
     parts = (
         (speech.mel - mel_mean) / mel_scale,
         ((speech.log_f0 - MEAN_LOG_F0) * F0_SCALE)[:, None],
@@ -84,8 +85,9 @@ def nearest(points: Tensor, book: Tensor) -> Tensor:
 
 
 def fit(speeches: list[Speech], like: Codec | None = None, points: int = 150_000, rounds: int = 14) -> Codec:
-    """Bands above 3.3 kHz count less, down to 0.45: there the ear and the recogniser are coarser. `like`: the codec
-    of the first voice, if this is another one.
+    """Fit a codec. Bands above 3.3 kHz count less, down to 0.45, because hearing and recognition are coarser there.
+
+    ``like`` is the first voice's codec, for another voice.
     """
     mel = torch.cat([speech.mel for speech in speeches])
     weight = torch.ones(MELS)
@@ -111,13 +113,13 @@ def fit(speeches: list[Speech], like: Codec | None = None, points: int = 150_000
 
 
 def turn(basis: Tensor, towards: Tensor) -> Tensor:
-    """The orthogonal [64, 64] that brings one basis nearest to another (the orthogonal Procrustes problem)."""
+    """Return the orthogonal [64, 64] matrix that aligns one basis with another (orthogonal Procrustes problem)."""
     left, _, right = torch.linalg.svd(basis.T @ towards)
     return left @ right
 
 
 def k_means(points: Tensor, start: Tensor, rounds: int) -> Tensor:
-    """-> [SIZE, d]; an empty cell restarts at a random point."""
+    """Return a codebook [SIZE, d]; an empty cell restarts at a random point."""
     book = start.clone()
     for _ in range(rounds):
         index = nearest(points, book)
@@ -129,17 +131,17 @@ def k_means(points: Tensor, start: Tensor, rounds: int) -> Tensor:
 
 
 def path(work: Path, voice: str) -> Path:
-    """Where the codec of a voice lies."""
+    """Return the path of a voice's codec."""
     return work / voice / "codec.safetensors"
 
 
 def side_by_side(codecs: Sequence[Codec]) -> Tensor:
-    """The code books of all voices as the networks have them, [8, voices x 512, 64]."""
+    """Return the codebooks of all voices, concatenated as in the networks, [8, voices x 512, 64]."""
     return torch.cat([codec.books for codec in codecs], 1)
 
 
 def spread(codec: Codec, samples: Sequence[dict[str, Tensor]]) -> Tensor:
-    """Mean squared residual of latents after each book, with a floor for what the talker cannot know, [8]."""
+    """Return the mean squared residual of latents after each book, with a floor for the talker's uncertainty, [8]."""
     rest, out = torch.cat([sample["latent"].float() for sample in samples]), []
     codes = torch.cat([sample["codes"].long() for sample in samples])
     for book in range(BOOKS):

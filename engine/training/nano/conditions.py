@@ -1,7 +1,7 @@
-"""What comes between a speaker and the ears: noise, a room, a low level, clipping.
+"""Simulated recording conditions: noise, a room, a low level, clipping.
 
-Each condition takes speech (int16 [n] at MIC_RATE_HZ) and gives as much of it back; the same for the same seed. They
-are rules of thumb for what microphones hear, not recordings of rooms.
+Each condition maps speech (int16 [n] at MIC_RATE_HZ) to the same length, deterministically by seed. They approximate
+real microphones and are not recordings.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from scipy.signal import fftconvolve, lfilter
 from engine.core import MIC_RATE_HZ, Pcm
 
 Samples = NDArray[np.float64]
-DECAY_S = 0.35  # until the room's sound is 60 dB down: a furnished living room
+DECAY_S = 0.35  # reverberation time (60 dB) of a furnished living room
 
 
 def with_noise(pcm: Pcm, snr_db: float, seed: int = 0) -> Pcm:
-    """Steady noise, falling by 3 dB an octave as in rooms, so far below the loud half of the speech."""
+    """Add steady pink noise (-3 dB per octave) at ``snr_db`` below the loud half of the speech."""
     wave = pcm.astype(np.float64)
     noise = pink(len(wave), np.random.default_rng(seed))
     return _pcm(wave + noise * speech_level(wave) / level(noise) * 10 ** (-snr_db / 20))
 
 
 def in_a_room(pcm: Pcm, seed: int = 0) -> Pcm:
-    """The direct sound and as much again of what walls give back, dying away exponentially."""
+    """Add exponentially decaying reverberation with the energy of the direct sound."""
     rng = np.random.default_rng(seed)
     t = np.arange(int(DECAY_S * MIC_RATE_HZ)) / MIC_RATE_HZ
     tail = rng.normal(0, 1, len(t)) * 10 ** (-3 * t / DECAY_S)
-    tail[: MIC_RATE_HZ // 200] = 0  # nothing comes back sooner than 5 ms
+    tail[: MIC_RATE_HZ // 200] = 0  # no reflection before 5 ms
     tail /= np.sqrt(np.square(tail).sum())
     tail[0] = 1
     wave = pcm.astype(np.float64)
@@ -40,13 +40,13 @@ def in_a_room(pcm: Pcm, seed: int = 0) -> Pcm:
 
 
 def far(pcm: Pcm) -> Pcm:
-    """30 dB softer, as over a microphone whose gain is wrong, in a little hiss."""
+    """Reduce the level by 30 dB, as with a wrong microphone gain, and add some hiss."""
     hiss = np.random.default_rng(0).normal(0, 3, len(pcm))
     return _pcm(pcm * 10 ** (-30 / 20) + hiss)
 
 
 def clipped(pcm: Pcm) -> Pcm:
-    """Driven so far that the loudest tenth of the speech is cut."""
+    """Clip the loudest tenth of the speech."""
     limit = np.quantile(np.abs(pcm[np.abs(pcm) > np.abs(pcm).max() / 20]), 0.9)
     return _pcm(np.clip(pcm, -limit, limit) * 0.9 * 32767 / limit)
 
@@ -61,11 +61,11 @@ CONDITIONS: dict[str, Callable[[Pcm], Pcm]] = {
     "clipped": clipped,
 }
 BARS = {"clean": 0.95, "noise 20 dB": 0.92, "noise 10 dB": 0.80}
-"""Shares of requests that must be heard rightly."""
+"""Minimum shares of correctly recognized requests."""
 
 
 def pink(count: int, rng: np.random.Generator) -> Samples:
-    """White noise through Kellet's filter (about 1/f from 20 Hz to 8 kHz)."""
+    """Return white noise filtered with Kellet's filter (about 1/f from 20 Hz to 8 kHz)."""
     return cast(
         Samples,
         lfilter(
@@ -75,12 +75,12 @@ def pink(count: int, rng: np.random.Generator) -> Samples:
 
 
 def level(wave: NDArray[np.floating]) -> float:
-    """Root mean square, a little more than nothing."""
+    """Return the root mean square, at least 1e-9."""
     return max(1e-9, float(np.sqrt(np.square(wave).mean())))
 
 
 def speech_level(wave: NDArray[np.floating]) -> float:
-    """Root mean square of the 20 ms frames that are louder than the middle one: pauses do not count."""
+    """Return the root mean square of the 20 ms frames above the median, which excludes pauses."""
     frames = wave[: len(wave) // 320 * 320].reshape(-1, 320)
     power = np.square(frames).mean(1)
     return float(np.sqrt(power[power >= np.median(power)].mean()))

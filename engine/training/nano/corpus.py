@@ -1,13 +1,12 @@
-"""The text that the teacher reads: spoken lowercase English, deterministic by seed.
+"""Text for the teacher to read: spoken lower-case English, deterministic by seed.
 
-Four sources, mixed: sentences of an assistant from templates; sentences drawn from the bigram model that the
-pocketsphinx wheel carries; rare words of its pronunciation dictionary in short frames, each word about once; and the
-genres of `everyday`. The sentences of `eval/` never occur. This module knows no speech and no written numerals: what
-it prints is already spelled out.
+Mixes four sources: template sentences of an assistant; sentences from the bigram model in the pocketsphinx wheel; rare
+words of its pronunciation dictionary in short frames, each about once; and the genres of `everyday`. Sentences of
+`eval/` never occur. All numerals are spelled out.
 
     python -m engine.training.nano.corpus --count 14000 --seed 7 --work DIR --voice rms
 
-writes DIR/rms/corpus.tsv (id<TAB>text), and DIR/lm.arpa on the way.
+writes DIR/rms/corpus.tsv (id<TAB>text), and DIR/lm.arpa as an intermediate file.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=14000)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--everyday", type=float, default=0.5, help="the share of everyday.py")
+    parser.add_argument("--everyday", type=float, default=0.5, help="share of sentences from everyday.py")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--voice", choices=VOICES, default=VOICES[0])
     args = parser.parse_args()
@@ -79,7 +78,7 @@ def main() -> None:
 
 
 def evaluated() -> set[str]:
-    """Every sentence of `eval/`, as written and as the front end spells it, normalised."""
+    """Return every sentence of `eval/`, as written and as the front end spells it, normalised."""
     out = set[str]()
     for path in (Path(__file__).parent / "eval").glob("*.txt"):
         for line in path.read_text().splitlines():
@@ -89,7 +88,7 @@ def evaluated() -> set[str]:
 
 
 def unseen(lines: Iterator[str], excluded: set[str]) -> Iterator[str]:
-    """Drop repeats and every sentence that equals an excluded one after `normalise`."""
+    """Drop repetitions, and every sentence that equals an excluded one after `normalise`."""
     seen = set(excluded)
     for line in lines:
         key = normalise(line)
@@ -99,12 +98,12 @@ def unseen(lines: Iterator[str], excluded: set[str]) -> Iterator[str]:
 
 
 def normalise(line: str) -> str:
-    """Letters and single blanks only, lowercase: two texts that sound the same compare equal."""
+    """Return letters and single spaces in lower case, so that texts that sound alike compare equal."""
     return " ".join(re.findall(r"[a-z']+", line.lower()))
 
 
 def sentences(seed: int, work: Path, share: float = 0.0) -> Iterator[str]:
-    """An endless mix of the sources; ``share`` of it is `everyday`."""
+    """Yield an endless mix of the sources, with the given share of `everyday`."""
     rng = random.Random(seed)
     language = Bigrams.bundled(work)
     rare = rare_words(language, rng)
@@ -122,9 +121,9 @@ def sentences(seed: int, work: Path, share: float = 0.0) -> Iterator[str]:
 
 
 class Bigrams:
-    """The bigram part of the bundled language model, restricted to readable dictionary words.
+    """Bigrams of the bundled language model, restricted to readable dictionary words.
 
-    unigram[word] is log10 p; following[word] is (words, cumulated weights) for drawing the next word.
+    unigram[word] is log10 p; following[word] is (words, cumulative weights) for drawing the next word.
     """
 
     def __init__(self, unigram: dict[str, float], following: dict[str, tuple[list[str], list[float]]]) -> None:
@@ -168,8 +167,10 @@ class Bigrams:
 
 
 def bundled_arpa(work: Path) -> Path:
-    """Write the wheel's binary model as text once. The library's writer fails in the trigrams, after the part needed
-    here, so it runs in a child process and only what it wrote counts."""
+    """Write the wheel's binary model as text, once.
+
+    The library's writer crashes in the trigrams, after the needed part, so it runs in a child process.
+    """
     target = work / "lm.arpa"
     if not target.exists():
         script = (
@@ -182,7 +183,7 @@ def bundled_arpa(work: Path) -> Path:
 
 
 def arpa_entries(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(order, [log10 p, words...]) of the 1- and 2-grams of a text model whose fields are split by tabs."""
+    """Yield (order, [log10 p, words...]) for the 1- and 2-grams of a tab-separated text model."""
     order = 0
     with path.open(errors="ignore") as lines:
         for line in lines:
@@ -195,7 +196,7 @@ def arpa_entries(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def dictionary() -> dict[str, list[str]]:
-    """The bundled pronunciation dictionary: word -> phones, first pronunciation, plain words only."""
+    """Return the bundled pronunciation dictionary (word to phones): first pronunciations of plain words."""
     out = {}
     for line in (MODEL / "cmudict-en-us.dict").read_text().splitlines():
         word, *phones = line.split()
@@ -205,7 +206,7 @@ def dictionary() -> dict[str, list[str]]:
 
 
 def rare_words(language: Bigrams, rng: random.Random) -> Iterator[str]:
-    """Readable words of medium and low frequency, shuffled, without end; every word comes before one comes twice."""
+    """Yield readable words of medium and low frequency endlessly, each once per round in random order."""
     words = sorted(word for word, p in language.unigram.items() if -6.9 < p < -4.2 and len(word) > 2)
     while True:
         rng.shuffle(words)
@@ -213,7 +214,7 @@ def rare_words(language: Bigrams, rng: random.Random) -> Iterator[str]:
 
 
 def rare_sentence(rng: random.Random, rare: Iterator[str]) -> str:
-    """Three to six rare words, mostly held together by small words as in real sentences."""
+    """Return three to six rare words, usually connected by short common words."""
     count = rng.randrange(3, 7)
     if rng.random() < 0.2:
         return " ".join(next(rare) for _ in range(count)) + "."

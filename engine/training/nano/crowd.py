@@ -1,11 +1,11 @@
-"""Speech of many people, for the net that tells voices from noise: whatever free synthesizers Debian has.
+"""Speech of many voices, to train the network that separates speech from noise, from Debian's free synthesizers.
 
     python -m engine.training.nano.crowd --work DIR [--count 160] [--voices ked,nsh]
 
-For each voice it writes DIR/crowd/VOICE.npz: ``pcm`` (int16 at MIC_RATE_HZ, all utterances one after the other) and
-``ends`` (where each ends, in samples). A voice that is there is not spoken again. Needs Debian's ``flite`` and
-``festival`` and the voices' packages. The evaluation's three voices (`make_spoken`) are not among them.
-It need not make sense what they say: an Italian who reads English aloud says Italian sounds.
+For each voice it writes DIR/crowd/VOICE.npz: ``pcm`` (int16 at MIC_RATE_HZ, concatenated utterances) and ``ends`` (the
+end of each in samples). Existing voices are skipped. Needs Debian's ``flite`` and ``festival`` and the voices'
+packages. The three voices of the evaluation (`make_spoken`) are excluded. The content need not make sense: an Italian
+voice reading English produces Italian sounds.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from engine.training.nano.assistant import assistant_turn
 from engine.training.nano.corpus import evaluated, unseen
 from engine.training.nano.make_spoken import levelled
 
-BATCH = 20  # lines that one process reads
+BATCH = 20  # lines per process
 CYRILLIC = str.maketrans("abcdefghijklmnopqrstuvwxyz", "абцдефгхийклмнопкрстуввкиз")
 
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """A synthesizer's voice: how Festival (or Flite) calls it, and the Debian package that it comes in."""
+    """A synthesizer's voice: its name in Festival or Flite, and its Debian package."""
 
     call: str
     package: str
@@ -58,7 +58,7 @@ SPEAKERS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=160, help="sentences a voice")
+    parser.add_argument("--count", type=int, default=160, help="sentences per voice")
     parser.add_argument("--voices", default=",".join(SPEAKERS))
     args = parser.parse_args()
     home = args.work / "crowd"
@@ -72,14 +72,14 @@ def main() -> None:
 
 
 def texts(count: int, seed: int) -> list[str]:
-    """Sentences that no evaluation has, without quotes."""
+    """Return sentences that occur in no evaluation, without quotes."""
     rng = random.Random(seed)
     lines = (assistant_turn(rng).replace('"', "") for _ in iter(int, 1))
     return list(islice(unseen(lines, evaluated()), count))
 
 
 def spoken(speaker: Speaker, lines: list[str]) -> list[Pcm]:
-    """What the voice says, an array a line; lines that it can't read are left out."""
+    """Synthesize the lines, one array per line; unreadable lines are left out."""
     waves = []
     for at in range(0, len(lines), BATCH):
         with TemporaryDirectory() as folder:
@@ -104,7 +104,7 @@ def by_festival(speaker: Speaker, lines: list[str], folder: Path) -> None:
 
 
 def pcm_of(path: Path) -> Pcm:
-    """As `make_spoken` levels it."""
+    """Return a file's audio, levelled as in `make_spoken`."""
     return (levelled(path) * 32767).astype(np.int16)
 
 

@@ -3,8 +3,8 @@
     python -m engine.training.nano.dataset lexicon --work DIR
     python -m engine.training.nano.dataset pack --work DIR --waves 3000
 
-`lexicon` writes lexicon.pt (the first teacher's phones of every dictionary word) and aligner.pt; `pack` writes talk.pt
-(letters, times and codes of all utterances of all voices) and waves.pt (features and samples of some of each).
+`lexicon` writes lexicon.pt (the first teacher's phones of every dictionary word) and aligner.pt. `pack` writes talk.pt
+(letters, times and codes of all utterances of all voices) and waves.pt (features and samples of a subset).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from engine.training.nano.codec import Codec, path
 from engine.training.nano.utterances import Utterance, parse, utterances
 from engine.worker.models.nano.voice import VOICES
 
-HELD_OUT = 64  # the first utterances of each voice never train; losses on them are printed
+HELD_OUT = 64  # first utterances of each voice, used only to print losses
 
 
 def lexicon(work: Path, count: int) -> None:
-    """Pronounce the dictionary with the first teacher, fit the aligner on it, and keep what aligns.
+    """Pronounce the dictionary with the first teacher, fit the aligner, and keep the words that align.
 
     lexicon.pt is a list of (letters, [(phone + 1 or 0, phone + 1 or 0) for each letter]), frequent words first.
     """
@@ -54,7 +54,7 @@ def lexicon(work: Path, count: int) -> None:
 
 
 def labels(path: list[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """Two classes a letter: 0 for no phone, else phone + 1."""
+    """Return two classes per letter: 0 for no phone, else phone + 1."""
     return [(spoken[0] + 1 if spoken else 0, spoken[1] + 1 if len(spoken) > 1 else 0) for spoken in path]
 
 
@@ -89,7 +89,7 @@ def pack(work: Path, waves: int, jobs: int) -> None:
 
 
 def _pack_one(work: Path, item: tuple[Utterance, bool]) -> dict[str, Any] | None:
-    """numpy rather than torch crosses the process border: tensors would each hold a file descriptor."""
+    """Return numpy arrays instead of tensors, because each tensor would hold a file descriptor between processes."""
     utterance, with_wave = item
     codec, aligner = _tools(work, utterance.voice)
     aligned = align(aligner, utterance)
@@ -115,7 +115,7 @@ def _pack_one(work: Path, item: tuple[Utterance, bool]) -> dict[str, Any] | None
 
 
 def align(aligner: Aligner, utterance: Utterance) -> tuple[list[int], list[tuple[int, int]], list[float]] | None:
-    """(letters, classes, end times), or None where text and phones do not agree."""
+    """Return (letters, classes, end times), or None if text and phones do not match."""
     ids = letters(utterance.text)
     path = aligner.align(ids, [PHONE_INDEX[phone] for phone in utterance.phones])
     return (ids, labels(path), letter_ends(path, utterance.ends_s)) if path else None
@@ -123,14 +123,14 @@ def align(aligner: Aligner, utterance: Utterance) -> tuple[list[int], list[tuple
 
 @cache
 def _tools(work: Path, voice: str):
-    """Codec and aligner, read once a process."""
+    """Return codec and aligner, loaded once per process."""
     aligner = Aligner()
     aligner.emission, aligner.count = torch.load(work / "aligner.pt", weights_only=False)
     return Codec.load(path(work, voice)), aligner
 
 
 def by_voice(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Rows of the data, one list a voice."""
+    """Return the rows of the data as one list per voice."""
     return [[row for row in rows if int(row["voice"]) == index] for index in range(len(VOICES))]
 
 
@@ -138,8 +138,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("lexicon", "pack"))
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--waves", type=int, default=4000, help="of each voice")
-    parser.add_argument("--words", type=int, default=200_000, help="of the dictionary, frequent ones first")
+    parser.add_argument("--waves", type=int, default=4000, help="utterances of each voice")
+    parser.add_argument("--words", type=int, default=200_000, help="number of dictionary words, frequent ones first")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -62,15 +62,15 @@ __all__ = [
 ]  # fmt: skip
 
 SHARES = {"looking": 28, "remembering": 24, "acting": 16, "drill": 12, "single": 18, "clock": 2}
-"""How many of a hundred dialogues are of each kind."""
+"""Percentage of dialogues of each kind."""
 DECLARED = 0.15
-"""How many of the conversations about something else have tools declared."""
+"""Share of conversations about something else that have tools declared."""
 LONGEST = 12
-"""Turns of a conversation."""
+"""Maximum turns of a conversation."""
 
 
 def sample_dialogue(rng: random.Random) -> Dialogue:
-    """A conversation: one dialogue or several, one after the other, whose later turns refer to its own earlier ones."""
+    """Return a conversation of one or several dialogues, whose later turns refer to its own earlier ones."""
     tools = declared(rng) if rng.random() < DECLARED else ()
     turns: Dialogue = ()
     for _ in range(rng.choice((1, 1, 2, 3, 4))):
@@ -88,7 +88,7 @@ def sample_dialogue(rng: random.Random) -> Dialogue:
 
 
 def _open(turn: Turn) -> bool:
-    """Whether it ends with a call of a client's tool, after which nothing can be said."""
+    """Return whether the turn ends with a call of a client's tool, after which nothing can follow."""
     return turn.request.expect["kind"] == "call" and not turn.called
 
 
@@ -107,7 +107,7 @@ def _dialogue(rng: random.Random, kind: str) -> Dialogue:
 
 
 def _drill(rng: random.Random) -> Dialogue:
-    """Several exercises in a row: requests of every kind and refusals in turn."""
+    """Return several exercises in a row: requests of all kinds and refusals alternately."""
     return tuple(answered(rng, _mixed_request(rng)) for _ in range(rng.randint(3, 6)))
 
 
@@ -118,7 +118,7 @@ def _mixed_request(rng: random.Random) -> Request:
 
 
 def _aside(rng: random.Random) -> Turn:
-    """An exchange about nothing that was said or shown before."""
+    """Return an exchange that does not refer to anything said or shown before."""
     while True:
         turn = _turn(rng)
         if turn.request.expect["kind"] not in ("see", "unheard", "user_name", "name_unknown"):
@@ -126,7 +126,7 @@ def _aside(rng: random.Random) -> Turn:
 
 
 def _aside_or_look(rng: random.Random) -> Turn:
-    """The same, or a picture with a question about it."""
+    """Return the same, or a picture with a question about it."""
     if rng.random() > 0.3:
         return _aside(rng)
     while (looked := looking_dialogue(rng, lambda: _aside(rng))[0]).scene is None:
@@ -146,10 +146,10 @@ def _turn(rng: random.Random) -> Turn:
 
 
 def stream(seed: int) -> Iterator[Dialogue]:
-    """Dialogues without end, the same for the same seed."""
+    """Yield dialogues endlessly, deterministic by seed."""
     rng = random.Random(seed)
     while True:
         try:
             yield sample_dialogue(rng)
-        except ValueError:  # a word to point at that folding changed ("one hundred one"): rare, and no loss
+        except ValueError:  # normalization changed a word to point at ("one hundred one"); rare
             continue

@@ -1,4 +1,4 @@
-"""How far two sequences of words or phones are from each other. Imports nothing."""
+"""Edit distance between sequences of words or phones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def edits(a: Sequence[str], b: Sequence[str]) -> int:
-    """Levenshtein distance."""
+    """Return the Levenshtein distance."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         diagonal, row[0] = row[0], i

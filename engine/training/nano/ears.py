@@ -1,10 +1,10 @@
-"""Makes what the ears know: the automaton of all in-domain requests, and how its words sound.
+"""Builds the speech recognition grammar: the automaton of all supported requests, and their pronunciations.
 
     python -m engine.training.nano.ears            # writes engine/weights/nano/ears/{requests,phones}.{fsg,dict}
 
-The templates of ``dialogues``, and the ``ASIDES`` that are said over an answer, become one minimal acyclic automaton
-over words; its arcs are weighted by how often the sampler takes them. Pronunciations are those of the CMU dictionary in
-the pocketsphinx wheel. It knows no audio.
+The templates of ``dialogues``, and the ``ASIDES`` spoken over an answer, become one minimal acyclic automaton over
+words. Its arcs are weighted by their frequency in samples. Pronunciations come from the CMU dictionary in the
+pocketsphinx wheel.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from engine.training.nano.dialogues import SLOTS, heard_templates, sample_heard
 from engine.training.nano.turns import expand
 
 OUT = Path(__file__).parents[2] / "weights" / "nano" / "ears"
-LONGEST_REPEAT = 4  # words that {words} stands for, at most
+LONGEST_REPEAT = 4  # maximum words for {words}
 PRONUNCIATIONS = {
     "nano": ("N AE N OW", "N AA N OW"), "hmm": ("HH M", "HH AH M"), "mm-hm": ("M HH M", "AH M HH AH M"),
 }  # fmt: skip
-"""What the dictionary lacks, or says otherwise than people do."""
+"""Pronunciations that the dictionary lacks, or that differ from common usage."""
 
 ASIDES = {
     "listening": (
@@ -43,13 +43,14 @@ ASIDES = {
         "|but|not that|that's wrong|never mind|again|repeat that|next|please|help|louder|slower|thanks|thank you)"
     ),
 }
-"""Templates of what people say over an answer: a listener's words, which let it go on, and words that interrupt it.
-Without the second ones, a "no" would be heard as "oh". Each of the two is sampled as often as all requests together."""
+"""Templates for speech over an answer: backchannels, which let it continue, and interruptions. Without the latter, a
+"no" would be recognized as "oh". Each kind is sampled as often as all requests together.
+"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=200_000, help="requests that the arcs are weighted by")
+    parser.add_argument("--samples", type=int, default=200_000, help="number of sampled requests for the arc weights")
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
@@ -67,14 +68,14 @@ def main() -> None:
 
 
 def sample(rng: random.Random) -> str:
-    """Something that is said to nano, or over its answer."""
+    """Return a request, or speech over an answer."""
     kind = rng.choice((None, *ASIDES))
     return sample_heard(rng) if kind is None else expand(rng, ASIDES[kind])
 
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
-    """A deterministic acyclic automaton over words; state 0 is the start. ``arcs[state]`` maps a word to a state."""
+    """Deterministic acyclic automaton over words; state 0 is the start. ``arcs[state]`` maps a word to a state."""
 
     arcs: list[dict[str, int]]
     final: frozenset[int]
@@ -92,7 +93,7 @@ class Automaton:
         return state in self.final
 
     def count(self, sentences: Iterable[Iterable[str]]) -> dict[tuple[int, str], int]:
-        """How often each arc is taken; the arc of the word "" is the end."""
+        """Return how often each arc is taken; the arc of the word "" is the end."""
         taken: dict[tuple[int, str], int] = defaultdict(int)
         for sentence in sentences:
             state = 0
@@ -103,7 +104,7 @@ class Automaton:
         return taken
 
     def as_fsg(self, name: str, counts: Mapping[tuple[int, str], int]) -> str:
-        """Sphinx' text form: one final state, reached from every state where a request may end."""
+        """Return Sphinx' text format with one final state, reached from every state where a request may end."""
         end = len(self.arcs)
         lines = [f"FSG_BEGIN {name}", f"NUM_STATES {end + 1}", "START_STATE 0", f"FINAL_STATE {end}"]
         for state, arcs in enumerate(self.arcs):
@@ -118,7 +119,7 @@ class Automaton:
 
 
 def requests_automaton() -> Automaton:
-    """The minimal automaton of every in-domain request, and of what is said over an answer."""
+    """Return the minimal automaton of all supported requests and asides."""
     builder = _Builder()
     for template in chain(ASIDES.values(), *heard_templates().values()):
         builder.add(template)
@@ -126,7 +127,7 @@ def requests_automaton() -> Automaton:
 
 
 def dictionary(words: Iterable[str]) -> str:
-    """The pronunciations of the words, in Sphinx' text form. Raises KeyError for words that have none."""
+    """Return pronunciations in Sphinx' text format. Raises KeyError for words without one."""
     known = _cmu_dictionary()
     lines = []
     for word in words:
@@ -136,7 +137,7 @@ def dictionary(words: Iterable[str]) -> str:
 
 
 def phone_loop(phones: Iterable[str]) -> str:
-    """Any sequence of phones, none of which costs anything: what speech of any content is at best explained by."""
+    """Return a grammar of any phone sequence without costs, the best explanation for arbitrary speech."""
     lines = ["FSG_BEGIN phones", "NUM_STATES 2", "START_STATE 0", "FINAL_STATE 1"]
     lines += [f"TRANSITION 0 0 1.0 _{phone.lower()}" for phone in phones]
     return "\n".join([*lines, "TRANSITION 0 1 1.0", "FSG_END", ""])
@@ -153,7 +154,7 @@ def _cmu_dictionary() -> dict[str, list[str]]:
 
 @dataclass(slots=True)
 class _Builder:
-    """A nondeterministic automaton, grown template by template. Arcs of the word "" take no word."""
+    """Nondeterministic automaton, built template by template. Arcs of the word "" consume no word."""
 
     arcs: list[list[tuple[str, int]]] = field(default_factory=lambda: [[], []])  # state 0 starts, state 1 ends
 
@@ -166,7 +167,7 @@ class _Builder:
         return len(self.arcs) - 1
 
     def _alternatives(self, tokens: Iterator[str], start: int) -> int:
-        """Reads until the closing parenthesis or the end; returns the state after."""
+        """Parse until the closing parenthesis or the end, and return the state after it."""
         end, at = self._state(), start
         for token in tokens:
             if token == ")":
@@ -210,7 +211,7 @@ class _Builder:
 
 
 def _deterministic(builder: _Builder) -> Automaton:
-    """The subset construction."""
+    """Apply the subset construction."""
 
     def closure(states: Iterable[int]) -> frozenset[int]:
         reached, todo = set(states), list(states)
@@ -223,7 +224,7 @@ def _deterministic(builder: _Builder) -> Automaton:
     sets = [closure({0})]
     numbers = {sets[0]: 0}
     arcs: list[dict[str, int]] = []
-    for current in sets:  # grows while it is walked
+    for current in sets:  # grows during iteration
         targets: dict[str, set[int]] = defaultdict(set)
         for state in current:
             for word, target in builder.arcs[state]:
@@ -240,7 +241,7 @@ def _deterministic(builder: _Builder) -> Automaton:
 
 
 def _minimal(automaton: Automaton) -> Automaton:
-    """States with the same future become one; possible bottom-up, since there are no cycles."""
+    """Merge states with the same future, bottom-up because there are no cycles."""
     merged: dict[int, int] = {}
     futures: dict[tuple[object, ...], int] = {}
 

@@ -1,9 +1,9 @@
 """Measure the thinker on held-out dialogues, greedy: ``python -m engine.training.nano.eval_dialogues``.
 
-Plays ``eval/dialogues.jsonl`` and ``eval/scenes.jsonl`` through the very stage that serves, each turn after what the
-model itself has answered before; what a called tool returns stands in the set. Prints the turns that were right, by
-kind; ``--wrong`` shows the others, ``--control`` answers every turn as if it were the first: what needs those before
-must then fail. What the eyes see is given as their text, so that the thinker alone is measured.
+Plays ``eval/dialogues.jsonl`` and ``eval/scenes.jsonl`` through the production stage; each turn follows the model's own
+earlier answers, and tool results come from the set. Prints the correct turns by kind. ``--wrong`` shows the others.
+``--control`` answers every turn as if it were the first, so turns that depend on earlier ones must fail. Scenes are
+given as text, so that only the thinker is measured.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BAR = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One turn as it went: what was asked and said, and whether that was right."""
+    """Result of one turn."""
 
     kind: str
     text: str
@@ -55,13 +55,13 @@ class Played:
 
 
 class Scenes:
-    """In place of the eyes: the text that stands in the set, for the picture that stands for it."""
+    """Replaces the eyes: returns the text of the set for the picture that stands for it."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
 
     def picture(self, text: str) -> ImagePart:
-        """A picture of one pixel, whose colour is the number of its text."""
+        """Return a picture of one pixel, whose colour encodes the index of its text."""
         self._texts.append(text)
         number = len(self._texts) - 1
         return ImagePart(np.array([[[number >> 16, number >> 8 & 255, number & 255]]], np.uint8))
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def report(name: str, played: Sequence[Played], wrong: bool = False) -> float:
-    """Print what became of a set; the share of turns that were right."""
+    """Print the results of a set, and return the share of correct turns."""
     kinds: dict[str, list[bool]] = defaultdict(list)
     for turn in played:
         kinds[turn.kind].append(turn.right)
@@ -112,7 +112,7 @@ def report(name: str, played: Sequence[Played], wrong: bool = False) -> float:
 
 
 def play(stage: Thinker, scenes: Scenes, dialogue: dict[str, Any], control: bool = False) -> list[Played]:
-    """One dialogue, turn by turn."""
+    """Play one dialogue turn by turn."""
     tools = tuple(ToolDefinition(**tool) for tool in dialogue["tools"])
     messages: tuple[Message, ...] = ()
     played: list[Played] = []
@@ -134,7 +134,7 @@ def play(stage: Thinker, scenes: Scenes, dialogue: dict[str, Any], control: bool
 def _answered(
     stage: Thinker, messages: tuple[Message, ...], tools: tuple[ToolDefinition, ...]
 ) -> tuple[str, tuple[Message, ...]]:
-    """What is said, or the call as JSON, and the conversation with it."""
+    """Return the answer, or the call as JSON, and the conversation including it."""
     request = Request(id="e", session="e", messages=messages, tools=tools, sampling=Sampling(greedy=True))
     chunks = asyncio.run(serve(stage, [request]))[0]
     for chunk in chunks:

@@ -1,15 +1,15 @@
-"""Measures the ears on recordings: requests heard rightly, other speech refused.
+"""Measure speech recognition on recordings: requests recognized, other speech refused.
 
-    python -m engine.training.nano.eval_ears                                the ears alone, on tests/data/spoken
+    python -m engine.training.nano.eval_ears                                the stage alone, on tests/data/spoken
     python -m engine.training.nano.eval_ears --engine configs/nano.yaml     through the engine: the answers are judged
-    python -m engine.training.nano.eval_ears --url ws://127.0.0.1:8000      through a running server, as a caller
-    python -m engine.training.nano.eval_ears --conditions                   the ears alone, in noise, a room …: a table
+    python -m engine.training.nano.eval_ears --url ws://127.0.0.1:8000      through a running server, as a client
+    python -m engine.training.nano.eval_ears --conditions                   the stage alone, in noise, a room …: a table
 
-``--set DIR`` takes another folder with an ``index.json`` (see make_spoken). Speech comes in pieces of 20 ms; ``--pace``
-is how many times faster than real time (the ears alone take no time into account). A request is right when the words
-heard ask for the same (or, through engine and server, when the answer is judged right); other speech is refused when
-it is not understood (or answered by an honest refusal). What is asked back ("did you say …?") counts as neither right
-nor refused. Exits with 1 below 90 % of either, with --conditions below a bar of ``conditions``.
+``--set DIR`` uses another folder with an ``index.json`` (see make_spoken). Speech arrives in pieces of 20 ms;
+``--pace`` is a multiple of real time (ignored by the stage alone). A request is right if the recognized words ask for
+the same, or, through engine and server, if the answer is judged right. Other speech is refused if it is not understood,
+or answered by a refusal. A confirmation question ("did you say …?") counts as neither. Exits with 1 if either rate is
+below 90 %, with --conditions if below a bar of ``conditions``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BAR = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One line of an index; ``expect`` is None for what must be refused."""
+    """One line of an index; ``expect`` is None for speech that must be refused."""
 
     text: str
     voice: str
@@ -58,7 +58,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a recording: ``heard`` is "" if it was refused, ``meant`` whether it fits what was said.
+    """Result for a recording: ``heard`` is "" if it was refused; ``meant`` is whether it matches the speech.
 
     ``late_ms`` is the time from the end of the input to the final words.
     """
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def read(folder: Path) -> list[Recording]:
-    """The recordings of a folder, each with the silence around it that a turn has."""
+    """Return the recordings of a folder, each with the silence around it that a turn has."""
     index = json.loads((folder / "index.json").read_text())
     return [Recording(e["text"], e["voice"], e["expect"], _pcm(folder / e["file"])) for e in index]
 
@@ -122,7 +122,7 @@ def report(recordings: list[Recording], outcomes: list[Outcome], cpu_s: float) -
 
 
 def table(ears: Ears, recordings: list[Recording]) -> bool:
-    """What is made of the recordings in every condition; whether the bars are reached."""
+    """Print the results in every condition, and return whether the bars are met."""
     print("| condition | heard rightly | asked back | rightly so | refused | wrong | others refused | asked back |")
     print("|---|---|---|---|---|---|---|---|")
     reached = True
@@ -138,18 +138,18 @@ def table(ears: Ears, recordings: list[Recording]) -> bool:
 
 
 def _in(worsened: Callable[[Pcm], Pcm], recording: Recording) -> Recording:
-    """With the silence behind it after which a turn is over: the condition goes on there."""
+    """Return the recording in a condition, including the silence that ends the turn."""
     return replace(recording, pcm=worsened(np.concatenate([recording.pcm, np.zeros(MIC_RATE_HZ * 2 // 5, np.int16)])))
 
 
 def _shares(outcomes: list[Outcome]) -> list[float]:
-    """Right, refused, asked back, and asked back for what was meant."""
+    """Return the shares: right, refused, asked back, and asked back with the right meaning."""
     verdicts = [(o.right, not o.heard, not o.sure, o.meant and not o.sure) for o in outcomes]
     return [sum(column) / len(verdicts) for column in zip(*verdicts, strict=True)]
 
 
 def alone(ears: Ears, recording: Recording) -> Outcome:
-    """The stage by itself."""
+    """Run the stage alone on a recording."""
     chunks, late_ms = hear(ears, recording.pcm)
     last = chunks[-1]
     heard, sure = (last.text, last.confident) if last.understood else ("", True)
@@ -159,7 +159,7 @@ def alone(ears: Ears, recording: Recording) -> Outcome:
 
 
 def hear(ears: Ears, pcm: Pcm) -> tuple[list[Transcript], float]:
-    """What the stage tells, stepped as the loop would after every piece, and the ms it took behind the last one."""
+    """Return the stage's transcripts, stepping after every piece, and the ms after the last piece."""
     pace: Any = SimpleNamespace()
     req = StageRequest(request=Request(id="r", session="s", messages=(), live=True), slot=0, pace=pace)
     ears.open(req)
@@ -213,7 +213,7 @@ async def _ask_engine(engine: Any, recording: Recording, pace: float) -> Outcome
 
 
 async def through_server(url: str, recordings: list[Recording], pace: float, callers: int) -> list[Outcome]:
-    """One conversation for each: a turn that the server's own detection must find."""
+    """Run one conversation per recording; the server must detect the end of the turn."""
     free = asyncio.Semaphore(callers)
 
     async def ask(recording: Recording) -> Outcome:
@@ -229,7 +229,7 @@ async def _ask_server(url: str, recording: Recording, pace: float) -> Outcome:
     answer = ""
     async with connect(f"{url}/v1/realtime?model=nano", max_size=None) as socket, asyncio.TaskGroup() as group:
         speaking = group.create_task(_speak(socket, recording, pace), name="speak")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):  # nano counts to a hundred, if it is asked to
             async for line in socket:
                 event = json.loads(line)
                 if event["type"] == "response.created":
@@ -243,7 +243,7 @@ async def _ask_server(url: str, recording: Recording, pace: float) -> Outcome:
 
 
 async def _speak(socket: Any, recording: Recording, pace: float) -> None:
-    """The recording, then silence until cancelled, as an open microphone sends it."""
+    """Send the recording, then silence until cancelled, like an open microphone."""
     from scipy.signal import resample_poly
 
     silence = np.zeros(MIC_RATE_HZ * 30, np.int16)
@@ -258,7 +258,7 @@ async def _speak(socket: Any, recording: Recording, pace: float) -> None:
 
 
 def _judged(recording: Recording, answer: str) -> bool:
-    """Other speech is refused by either: the ears that did not catch it, or the thinker that does not know."""
+    """Judge an answer; other speech may be refused by the recognizer or by the thinker."""
     if recording.expect is not None:
         return answers_rightly(recording.expect, answer)
     return any(answers_rightly({"kind": kind}, answer) for kind in ("unheard", "refuse"))
@@ -270,7 +270,7 @@ def pieces(pcm: Pcm) -> Iterator[Pcm]:
 
 
 def meanings(text: str) -> list[dict[str, Any]]:
-    """What the text asks for: one for each template that it fits, usually one in all."""
+    """Return the requests that the text may mean: one per matching template, usually one in total."""
     spoken = "".join(f"{word} " for word in text.split())
     found = []
     for kind, pattern in _patterns():
@@ -305,7 +305,7 @@ def _any(slot: str) -> str:
 
 def _pcm(path: Path) -> Pcm:
     wave, _ = soundfile.read(path, dtype="float32")
-    quiet = np.random.default_rng(1).normal(0, 1e-4, MIC_RATE_HZ)  # what a quiet room sounds like
+    quiet = np.random.default_rng(1).normal(0, 1e-4, MIC_RATE_HZ)  # noise of a quiet room
     before, after = quiet[: MIC_RATE_HZ * 3 // 10], quiet[: MIC_RATE_HZ // 2]
     return (np.concatenate([before, wave, after]) * 32767).astype(np.int16)
 

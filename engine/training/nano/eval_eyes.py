@@ -1,8 +1,9 @@
-"""Measure the eyes on scenes whose surfaces, lamps, clutter and typefaces training never had:
-``python -m engine.training.nano.eval_eyes``.
+"""Measure vision on scenes with surfaces, lamps, clutter and typefaces that training did not have.
 
-Prints the rates beside their bars, what was taken for what, and (``--speed``) the time of one look. Strict: what was
-not found counts as wrong in every row, and so does "?". ``--familiar`` draws scenes like those of training instead.
+    python -m engine.training.nano.eval_eyes
+
+Prints rates with their bars, confusions, and (``--speed``) the time of one look. Strict: a thing that was not found, or
+"?", counts as wrong in every row. ``--familiar`` draws scenes like those of training instead.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ BARS = {"colours": 0.95, "shapes": 0.9, "counts": 0.9, "characters": 0.9}
 
 @dataclass(slots=True)
 class Score:
-    """Right and all, by what was asked; ``confused`` counts (truth, said)."""
+    """Counts of right and all answers by question; ``confused`` counts (truth, said)."""
 
     right: Counter[str] = field(default_factory=Counter[str])
     all: Counter[str] = field(default_factory=Counter[str])
@@ -69,7 +70,7 @@ def measure(eyes: Eyes, examples: Iterator[Example]) -> Score:
 
 
 def judge(score: Score, example: Example, look: Look) -> None:
-    """Note what was told rightly of an example."""
+    """Score the description of an example."""
     truth, said = example.scene, look.scene
     score.note("light", truth.light, said.light)
     score.note("whole line", str(truth), str(said))
@@ -99,13 +100,13 @@ def _note_colour(score: Score, light: str, truth: str, said: str) -> None:
 
 
 def _counted(said: Sequence[Group], group: Group) -> str:
-    """The group as it was told: the same words where the number is right."""
+    """Describe a group as it was reported; equal to the truth if the number is right."""
     same = [one.count for one in said if (one.colour, one.shape) == (group.colour, group.shape)]
     return f"{same[0] if same else 0} {group.colour} {group.shape}"
 
 
 def nearest(drawn: Drawn, things: Sequence[Thing], width: int, height: int) -> Thing | None:
-    """The thing that lies where one was drawn."""
+    """Return the thing at a drawn thing's position, or None."""
     x, y, wide, high = drawn.box
     near = [(np.hypot(thing.x * width - x, thing.y * height - y), thing) for thing in things]
     far, thing = min(near, key=lambda pair: pair[0], default=(np.inf, None))

@@ -1,11 +1,11 @@
-"""Measures what silence around and between the words does to the ears: the same words should be heard as without.
+"""Measure whether silence around and between the words changes recognition.
 
     python -m engine.training.nano.eval_silence --part 1/5 [--resume FILE]
 
-The requests of tests/data/spoken that are heard rightly get seconds of silence ahead, behind, and between two words,
-where the ears found a word to end: digital silence, a room's noise, the hum of the mains, somebody's breath. Prints a
-table of how many were heard otherwise, and which; exits with 1 if any was. With ``--resume`` what was heard is kept in
-a file, and the same command goes on where it was stopped.
+Correctly recognized requests of tests/data/spoken get seconds of silence before, after and between two words (at a word
+end found by the recognizer): digital silence, room noise, mains hum, breath. Prints how many were recognized
+differently, and which; exits with 1 if any was. ``--resume`` stores the results in a file, so that the command can be
+interrupted.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
 Samples = NDArray[np.floating]
-BREATH_S = 1.8  # from one breath out to the next breath in
-PLACES_S = ((3.0, 0.0, 0.0), (8.0, 0.0, 8.0), (0.0, 4.0, 0.0))  # ahead, in the middle, behind
+BREATH_S = 1.8  # seconds per breath
+PLACES_S = ((3.0, 0.0, 0.0), (8.0, 0.0, 8.0), (0.0, 4.0, 0.0))  # before, between, after
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def table(ears: Watched, recordings: list[Recording], kept: Kept) -> bool:
-    """Print how many requests are heard otherwise with each silence, and what was heard; whether any was."""
+    """Print how many requests are recognized differently with each silence. Returns whether any is."""
     requests = [one for recording in recordings if (one := split(ears, recording))]
     print(f"| silence around {len(requests)} requests that are heard rightly without | heard otherwise |\n|---|---|")
     rows = [_row(ears, requests, silence, kept) for silence in silences()]
@@ -65,7 +65,7 @@ def _row(ears: Ears, requests: list[Split], silence: Silence, kept: Kept) -> boo
 
 @dataclass(slots=True)
 class Kept:
-    """What was heard, a line of JSON for each recording with each silence; without a file nothing is kept."""
+    """Stored results, one JSON line per recording and silence; without a file, nothing is stored."""
 
     file: Path | None = None
     heard: dict[tuple[str, str, str], str] = field(default_factory=dict[tuple[str, str, str], str])
@@ -76,7 +76,7 @@ class Kept:
             self.heard = {(voice, text, silence): heard for voice, text, silence, heard in lines}
 
     def words(self, ears: Ears, split: Split, silence: Silence) -> str:
-        """The words that are heard of the recording with the silence; "" is what was not understood."""
+        """Return the words recognized with the silence; "" if not understood."""
         key = (split.recording.voice, split.recording.text, silence.name)
         if key not in self.heard:
             self.heard[key] = alone(ears, replace(split.recording, pcm=silence.around(split))).heard
@@ -88,7 +88,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A recording, what the ears hear in it, and the sample at which one of its words ends (or its end)."""
+    """A recording, its recognized words, and the sample at which one of its words (or the recording) ends."""
 
     recording: Recording
     heard: str
@@ -97,11 +97,11 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """So many seconds of something around the words and between two of them; nothing of it lies beneath the words."""
+    """Seconds of a filler around the words and between two of them; the words themselves stay unchanged."""
 
     filler: str
     below_db: int = 0
-    """How far beneath the speech."""
+    """Level relative to the speech."""
     ahead_s: float = 0.0
     middle_s: float = 0.0
     behind_s: float = 0.0
@@ -114,7 +114,7 @@ class Silence:
         )
 
     def around(self, split: Split) -> Pcm:
-        """The recording with it."""
+        """Return the recording with the silence inserted."""
         pcm = split.recording.pcm
         ahead, middle, behind = (self._filled(pcm, s) for s in (self.ahead_s, self.middle_s, self.behind_s))
         return np.concatenate([ahead, pcm[: split.between], middle, pcm[split.between :], behind])
@@ -128,14 +128,14 @@ class Silence:
 
 
 def silences() -> Iterator[Silence]:
-    """The rows of the table."""
+    """Yield the rows of the table."""
     for filler in FILLERS:
         for below_db in (30, 20) if filler != "zeros" else (0,):
             yield from (Silence(filler, below_db, *seconds) for seconds in PLACES_S)
 
 
 class Watched(Ears):
-    """Ears that tell where the words of their last recording ended, in samples of what they kept of it."""
+    """Recognizer that reports where the words of its last recording ended, in samples of the kept audio."""
 
     ends: tuple[int, ...] = ()
 
@@ -148,7 +148,7 @@ class Watched(Ears):
 
 
 def split(ears: Watched, recording: Recording) -> Split | None:
-    """The end of the middle word, as the ears' own search has it; None for what is no request that is heard rightly."""
+    """Return the end of the middle word as the recognizer found it; None if the request is not recognized correctly."""
     outcome = alone(ears, recording)
     if recording.expect is None or not outcome.right:
         return None
@@ -157,7 +157,7 @@ def split(ears: Watched, recording: Recording) -> Split | None:
 
 
 def _begin(pcm: Pcm) -> int:
-    """The first sample of a recording that the ears keep."""
+    """Return the first sample of a recording that the recognizer keeps."""
     utterance = NanoUtterance()
     for at in range(0, len(pcm), FRAME):
         utterance.push(pcm[at : at + FRAME])
@@ -167,18 +167,18 @@ def _begin(pcm: Pcm) -> int:
 
 
 def _room(count: int) -> Samples:
-    """Steady noise that falls by 3 dB an octave."""
+    """Return steady noise with -3 dB per octave."""
     return pink(count, np.random.default_rng(5))
 
 
 def _hum(count: int) -> Samples:
-    """The mains and its overtones."""
+    """Return mains hum with overtones."""
     t = np.arange(count) / MIC_RATE_HZ
     return np.sum([np.sin(2 * np.pi * 50 * n * t + n) / n for n in (1, 2, 3, 5, 8)], axis=0)
 
 
 def _breath(count: int) -> Samples:
-    """Air between the lips, in and out."""
+    """Return breath noise, in and out."""
     air = np.asarray(sosfilt(butter(2, (400, 3500), "band", fs=MIC_RATE_HZ, output="sos"), _room(count)))
     return air * np.sin(np.pi * np.arange(count) / MIC_RATE_HZ / BREATH_S) ** 2
 

@@ -1,9 +1,9 @@
 """Measure the thinker on the committed sets, greedy: ``python -m engine.training.nano.eval_thinker``.
 
-Prints, for every ability, how many requests were answered rightly. It runs the exported weights through the very
-stage that serves (ONNX Runtime); ``--wrong`` shows what went wrong, ``--speed`` times prefill and decode steps.
-``--fresh SEED`` draws requests that nobody has looked at instead, from the words and pairs of numbers that training
-never sees, and refusals that were written after it. ``--chained`` measures it as the first model of a chain.
+Prints the number of correct answers per ability, using the exported weights in the production stage (ONNX Runtime).
+``--wrong`` shows the errors; ``--speed`` times prefill and decode steps. ``--fresh SEED`` draws new requests instead,
+from words and number pairs that training never sees, and refusals written after training. ``--chained`` measures it as
+the first model of a chain.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def committed() -> dict[str, list[Request]]:
 
 
 def fresh(rng: random.Random) -> dict[str, list[Request]]:
-    """Requests of the same kinds as the committed sets, but others."""
+    """Return new requests of the same kinds as the committed sets."""
     old = {request.text for name in SETS for request in read_requests(EVAL / name)}
     drawn = {
         "repeat": distinct(300, lambda i: typed_repeat(rng, 1 + i % 2)),  # words only: the sentences are committed ones
@@ -87,7 +87,7 @@ def _report(name: str, requests: Sequence[Request], answers: Sequence[str], show
 
 
 def ask(stage: Thinker, texts: Sequence[str]) -> list[str]:
-    """The answers to single requests, as many at a time as the stage has slots."""
+    """Return the answers to single requests, in batches of the stage's slots."""
     answers: list[str] = []
     for start in range(0, len(texts), SLOTS):
         requests = [_request(text) for text in texts[start : start + SLOTS]]
@@ -102,7 +102,7 @@ def _request(text: str) -> EngineRequest:
 
 
 async def serve(stage: Thinker, requests: Sequence[EngineRequest], heard: str | None = None) -> list[list[Chunk]]:
-    """Run requests through the stage together, as a worker's loop would, and give back what each emitted."""
+    """Run requests through the stage together, like a worker's loop, and return the chunks of each."""
     reqs = [StageRequest(request, slot, pace=_NoPace()) for slot, request in enumerate(requests)]
     for req in reqs:
         stage.open(req)
@@ -122,7 +122,7 @@ async def serve(stage: Thinker, requests: Sequence[EngineRequest], heard: str | 
 
 
 def written(call: ToolCall) -> str:
-    """A call as JSON."""
+    """Return a call as JSON."""
     return json.dumps({"name": call.name, "arguments": call.arguments})
 
 
@@ -140,7 +140,7 @@ class _NoPace:
 
 
 def print_speed(weights: Path) -> None:
-    """Median and 95th percentile in ms on one thread, as ONNX Runtime is called in service."""
+    """Print the median and p95 in ms on one thread, with ONNX Runtime as in production."""
     net = Network(weights / "thinker.onnx", SLOTS)
     rng = np.random.default_rng(0)
     cases = (("prefill of 60", 1, 60, 0), ("step, 1 at 100", 1, 1, 100), ("step, 8 at 100", 8, 1, 100))

@@ -1,7 +1,7 @@
-"""Sentences of the genres that a voice is measured by: numbers, names, questions, lists and spelled letters, prose.
+"""Sentences of the genres that voices are measured with: numbers, names, questions, lists, spelled letters, prose.
 
-Spoken lowercase English like all of the corpus, deterministic by the generator that is handed in. Knows no file and no
-evaluation sentence; `corpus.unseen` keeps those out.
+Spoken lower-case English like the whole corpus, deterministic for a given generator. `corpus.unseen` excludes the
+evaluation's sentences.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ SLOTS: dict[str, Callable[[random.Random], str]] = {
 
 
 def everyday(rng: random.Random) -> str:
-    """One sentence of a genre drawn at random."""
+    """Return a sentence of a random genre."""
     return rng.choice(GENRES)(rng)
 
 
@@ -155,7 +155,7 @@ def _from(frames: list[str]) -> Callable[[random.Random], str]:
 
 
 def amounts(rng: random.Random) -> str:
-    """A sentence around one or two numbers as the front end spells them."""
+    """Return a sentence with one or two numbers as the front end spells them."""
     return rng.choice(AMOUNTS)(rng)
 
 
@@ -211,7 +211,7 @@ def _history(rng: random.Random) -> str:
 
 
 def listing(rng: random.Random) -> str:
-    """A row of things, numbers or letters."""
+    """Return a list of things, numbers or letters."""
     draw = rng.random()
     if draw < 0.4:
         letters = [LETTER_NAMES[letter] for letter in rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randrange(3, 8))]

@@ -1,11 +1,11 @@
-"""Networks of the voice <-> ONNX files, large weights stored as float16.
+"""Converts the voice's networks to ONNX files and back; large weights are stored as float16.
 
     python -m engine.training.nano.export --work DIR --out engine/weights/nano
     python -m engine.training.nano.export --work DIR --back engine/weights/nano
 
-The first turns DIR/talker.pt and code2wav.pt into talker_text, talker_step and code2wav.onnx; the second goes the other
-way, so that training can go on, and writes the codec of each voice. A float16 weight is cast to float32 when a file is
-loaded; ONNX Runtime does it once. Weights keep the names they have in torch.
+The first command converts DIR/talker.pt and code2wav.pt to talker_text, talker_step and code2wav.onnx. The second one
+converts them back, so that training can continue, and writes each voice's codec. float16 weights are cast to float32
+once when ONNX Runtime loads a file. Weights keep their torch names.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TEXT_WIDTH = 192
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A network with example inputs and the names of what goes in and out; `free` names the axes that may vary."""
+    """A network with example inputs and the names of its inputs and outputs; `free` names the variable axes."""
 
     net: nn.Module
     inputs: dict[str, Tensor]
     outputs: tuple[str, ...]
     free: dict[str, dict[int, str]]
     prefix: str = ""
-    """What the names of its weights begin with in the checkpoint."""
+    """Prefix of its weights in the checkpoint."""
 
 
 def graphs(talker: Talker, filters: Filters) -> dict[str, Graph]:
@@ -78,7 +78,7 @@ def graphs(talker: Talker, filters: Filters) -> dict[str, Graph]:
 
 
 def export(graph: Graph, path: Path) -> None:
-    """Write one network; the file is checked by ONNX's own rules."""
+    """Write one network and check it with ONNX's checker."""
     graph.net.eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -100,7 +100,7 @@ def export(graph: Graph, path: Path) -> None:
 
 
 def halve(model: onnx.ModelProto) -> None:
-    """Store large float32 weights as float16 and cast them back at the head of the graph."""
+    """Store large float32 weights as float16, and cast them back at the start of the graph."""
     casts = []
     for weight in model.graph.initializer:
         if weight.data_type == TensorProto.FLOAT and np.prod(weight.dims) >= SMALL:
@@ -114,7 +114,7 @@ def halve(model: onnx.ModelProto) -> None:
 
 
 def weights(path: Path) -> dict[str, Tensor]:
-    """All weights of an exported file by their names in the torch module, float32."""
+    """Return all weights of an exported file as float32 by their torch names."""
     found = {}
     for weight in onnx.load(path).graph.initializer:
         array = numpy_helper.to_array(weight)
@@ -124,7 +124,7 @@ def weights(path: Path) -> dict[str, Tensor]:
 
 
 def read_voice(folder: Path) -> tuple[Talker, Filters]:
-    """The torch networks with the exported weights, for equality tests and further training."""
+    """Return the torch networks with the exported weights, for equality tests and further training."""
     talker, filters = blank()
     load(talker.text, weights(folder / "talker_text.onnx"))
     step = {name.removeprefix("talker."): value for name, value in weights(folder / "talker_step.onnx").items()}
@@ -134,7 +134,7 @@ def read_voice(folder: Path) -> tuple[Talker, Filters]:
 
 
 def load(net: nn.Module, found: dict[str, Tensor], missing: str = "?") -> None:
-    """Fill a network; only names that begin with `missing` may be absent from the file."""
+    """Load weights into a network; only names with the prefix `missing` may be absent."""
     known = net.state_dict()
     absent = [name for name in known if name not in found and not name.startswith(missing)]
     if absent:
@@ -143,13 +143,13 @@ def load(net: nn.Module, found: dict[str, Tensor], missing: str = "?") -> None:
 
 
 def codec_of(filters: Filters, voice: int) -> Codec:
-    """The codecs lie in the weights of code2wav."""
+    """Return a voice's codec from the weights of code2wav."""
     own = {name: getattr(filters, name)[voice] for name in Codec.__slots__ if name != "books"}
     return Codec(**own, books=filters.books[:, SIZE * voice : SIZE * (voice + 1)])
 
 
 def blank() -> tuple[Talker, Filters]:
-    """Networks of all voices without weights."""
+    """Return networks of all voices without weights."""
     codecs = [blank_codec() for _ in VOICES]
     return Talker(side_by_side(codecs)), Filters(codecs)
 

@@ -1,8 +1,8 @@
-"""The networks of the eyes, and their export to ONNX.
+"""The vision networks, and their export to ONNX.
 
-The finder is a small U-shaped convolutional network whose map says where things have their middles, and how large they
-are (objects as points, arXiv:1904.07850); its narrowest part also names the colour of the surface. The reader is a
-classifier of pieces of one size. Both are told the picture's colour statistics. They know no scenes and no optimizer.
+The finder is a small U-shaped convolutional network that outputs centres and sizes of things (objects as points,
+arXiv:1904.07850); its bottleneck also predicts the background colour. The reader classifies fixed-size crops. Both get
+the picture's colour statistics.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.worker.models.nano.scene import COLOURS
 
 
 class Layer(nn.Module):
-    """Convolution, normalisation, rectifier; with what came in added where the sizes allow it."""
+    """Convolution, normalisation, rectifier, with a residual connection if the sizes match."""
 
     def __init__(self, wide: int, out: int, stride: int = 1) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Layer(nn.Module):
 
 
 class Finder(nn.Module):
-    """Pictures [B, 3, SIDE / 2, SIDE / 2] and statistics in; fields [B, 5, 32, 32] and colour logits [B, 11] out."""
+    """Maps pictures [B, 3, SIDE / 2, SIDE / 2] and statistics to fields [B, 5, 32, 32] and colour logits [B, 11]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Finder(nn.Module):
 
 
 class Reader(nn.Module):
-    """Pieces [B, 3, PIECE, PIECE] and statistics in; logits of kinds [B, NOTHING + 1] and of colours [B, 11] out."""
+    """Maps crops [B, 3, PIECE, PIECE] and statistics to logits of kinds [B, NOTHING + 1] and of colours [B, 11]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Reader(nn.Module):
 
 
 def fused(model: nn.Module) -> nn.Module:
-    """A copy for inference: each normalisation has become part of its convolution."""
+    """Return a copy for inference, with normalisations folded into the convolutions."""
     made = copy.deepcopy(model).eval()
     for layer in made.modules():
         if isinstance(layer, Layer):
@@ -85,7 +85,7 @@ def fused(model: nn.Module) -> nn.Module:
 
 
 def export(finder: Finder, reader: Reader, folder: Path) -> None:
-    """Write ``eyes_find.onnx`` and ``eyes_read.onnx``; weights are stored in fp16 and cast once at load."""
+    """Write ``eyes_find.onnx`` and ``eyes_read.onnx``; weights are stored as fp16 and cast once at load."""
     half = SIDE // 2
     _export(finder, "picture", torch.zeros(2, 3, half, half), ["fields", "colours"], folder / "eyes_find.onnx")
     _export(reader, "pieces", torch.zeros(2, 3, PIECE, PIECE), ["kinds", "colours"], folder / "eyes_read.onnx")

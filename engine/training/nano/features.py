@@ -1,6 +1,6 @@
-"""Features of the teacher's speech: log-mel, log F0 and voicing every 10 ms. Knows no codec and no text.
+"""Features of the teacher's speech: log-mel, log F0 and voicing every 10 ms.
 
-All functions are batched over nothing: one utterance at a time, 16 kHz.
+All functions process one utterance at 16 kHz.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ HOP = 160  # 10 ms
 FRAME = 4 * HOP  # 40 ms, one codec frame
 MELS = 80
 FFT = 1024
-LEAD_S = 0.02  # silence kept before the first phone
-MIN_LOG_MEL = -4.5  # below it the recordings hold nothing audible; spending code words there is waste
+LEAD_S = 0.02  # silence before the first phone
+MIN_LOG_MEL = -4.5  # lower values are inaudible and would waste code words
 MEAN_LOG_F0 = 4.7  # about 110 Hz, this voice
 
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """One utterance, cut so that LEAD_S of silence comes first, padded to whole codec frames.
+    """One utterance with LEAD_S of leading silence, padded to whole codec frames.
 
     wave: int16 [T * 640]; mel: float32 [4 T, 80] natural log; log_f0: float32 [4 T], interpolated where unvoiced;
     voiced: float32 [4 T] in 0..1; cut_s: seconds removed at the start.
@@ -40,8 +40,8 @@ class Speech:
 
 
 def load(directory: Path, name: str, onset_s: float, gain: float = 1.0) -> Speech:
-    """Read `name`.s16 and `name`.f0 as the teacher wrote them, made louder by `gain`; the first phone that is no pause
-    starts at onset_s.
+    """Read the teacher's `name`.s16 and `name`.f0, scaled by `gain`; the first phone that is not a pause starts at
+    onset_s.
     """
     wave = np.fromfile(directory / f"{name}.s16", "<i2")
     if gain != 1:
@@ -57,7 +57,7 @@ def load(directory: Path, name: str, onset_s: float, gain: float = 1.0) -> Speec
 
 
 def pitch(f0_hz: np.ndarray, frames: int) -> tuple[Tensor, Tensor]:
-    """5 ms values in Hz, 0 where unvoiced -> (log F0 without gaps, share voiced), one value every 10 ms."""
+    """Convert 5 ms values in Hz (0 where unvoiced) to log F0 without gaps and the share of voicing, every 10 ms."""
     voiced = f0_hz > 50
     index = np.arange(len(f0_hz))
     log_f0 = np.full(len(f0_hz), MEAN_LOG_F0)
@@ -69,7 +69,9 @@ def pitch(f0_hz: np.ndarray, frames: int) -> tuple[Tensor, Tensor]:
 
 
 def log_mel(wave: Tensor) -> Tensor:
-    """[..., n * 160] samples in -1..1 -> [..., n, 80]; frame i is centred on sample 160 i + 80, window 40 ms."""
+    """Convert [..., n * 160] samples in -1..1 to [..., n, 80]; frame i is centred on sample 160 i + 80, window 40
+    ms.
+    """
     frames = F.pad(wave, (240, 240)).unfold(-1, 640, HOP) * torch.hann_window(640)
     return torch.log((torch.fft.rfft(frames, FFT).abs() @ _FILTERS.T).clamp(min=1e-3))
 
@@ -79,7 +81,7 @@ def mel_scale(hz: Tensor) -> Tensor:
 
 
 def mel_centres() -> Tensor:
-    """Centres of the bands on the mel scale, [80]."""
+    """Return the band centres on the mel scale, [80]."""
     low, high = mel_scale(torch.tensor([40.0, 7900.0]))
     return torch.linspace(float(low), float(high), MELS + 2)[1:-1]
 

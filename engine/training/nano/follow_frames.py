@@ -1,7 +1,4 @@
-"""How people go on, correct themselves, tell facts and leave things out: frames with slots.
-
-Data only.
-"""
+"""Frames for follow-ups, corrections, facts and omissions in conversations. Data only."""
 
 # ruff: noqa: E501 - one frame a line
 # fmt: off
@@ -89,7 +86,7 @@ LEFT_OUT: dict[str, tuple[tuple[str, ...], str]] = {
     "count": (("(can you |please |could you |)count (for me|something|a little|please)", "(can you |please |)count", "start counting"), "Up to which number?"),
     "calendar": (("(what|which) day (comes|is) (next|after)", "tell me the next day"), "After which day?"),
 }
-"""What a request leaves out -> how it is said, and what nano asks back."""
+"""Missing arguments: how users phrase such requests, and nano's question."""
 GIVEN = {
     "sum": ("{a} and {b}", "{a} plus {b}", "(the numbers |)(are |){a} and {b}", "take {a} and {b}", "{a} {b}"),
     "minus": ("{b} from {a}", "{a} minus {b}", "(please |){b} from {a}", "take {b} from {a}"),

@@ -1,6 +1,6 @@
-"""The typefaces that printed characters are drawn in: those to learn from, and others to be tested with.
+"""Typefaces for printed characters, for training and for tests.
 
-All of them come from Debian packages with free licences; none is committed. Knows no scene.
+All come from Debian packages with free licences; none is committed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HELD_OUT = ("Lato", "Roboto-", "Karla", "PT[FS]", "CourierPrime", "Oxygen", "Hac
 """Debian: fonts-lato, -roboto-unhinted, -karla, -paratype, -courier-prime, -oxygen, -hack."""
 _TOO_THIN = re.compile("Hairline|Thin|Light|Symbol|Dingbat|Math|Initials|Keyboard|Tamil")
 BUILT_IN = Path("pillow")
-"""Pillow carries one typeface in itself (Aileron): held out, and there on every machine."""
+"""Pillow's built-in typeface (Aileron), held out and available on every machine."""
 
 
 def learned(folder: Path = FOLDER) -> list[Path]:
@@ -33,7 +33,7 @@ def learned(folder: Path = FOLDER) -> list[Path]:
 
 
 def held_out(folder: Path = FOLDER) -> list[Path]:
-    """At least the built-in one; the Debian ones that are installed."""
+    """Return the built-in typeface and the installed Debian ones for tests."""
     return [BUILT_IN, *_matching(folder, HELD_OUT)]
 
 
@@ -45,7 +45,7 @@ def _matching(folder: Path, names: tuple[str, ...]) -> list[Path]:
 
 @cache
 def font(path: Path, size: int) -> ImageFont.FreeTypeFont:
-    """A typeface at a size in pixels."""
+    """Return a typeface at a size in pixels."""
     if path != BUILT_IN:
         return ImageFont.truetype(str(path), size)
     made = ImageFont.load_default(size)

@@ -1,7 +1,4 @@
-"""Many drawn scenes, drawn once and kept in a folder: what the eyes are trained on, already as they see it.
-
-Pictures went through the very steps that the engine takes before its networks. Knows no network.
-"""
+"""A stored set of drawn scenes for training the vision networks, with the engine's preprocessing applied."""
 
 from __future__ import annotations
 
@@ -24,10 +21,10 @@ KINDS = (*SHAPES, *CHARACTERS)
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
-    """``pictures`` uint8 [n, S, S, 3], each in the middle of a gray square, ``told`` [n, STATISTICS].
+    """``pictures`` uint8 [n, S, S, 3], each centred in a gray square, and ``told`` [n, STATISTICS].
 
-    ``backgrounds`` [n] is of COLOURS. ``things[i]`` [m, 6] float32: middle, width and height in pixels of the square,
-    kind (KINDS), colour (COLOURS).
+    ``backgrounds`` [n] are indices of COLOURS. ``things[i]`` [m, 6] float32: centre, width and height in pixels of the
+    square, kind (KINDS), colour (COLOURS).
     """
 
     pictures: NDArray[np.uint8]
@@ -39,12 +36,12 @@ class Gallery:
         return len(self.pictures)
 
     def piece(self, number: int, x: float, y: float, side: float) -> NDArray[np.float32]:
-        """What the reader would see there: float32 [PIECE, PIECE, 3]."""
+        """Return the reader's input at a place: float32 [PIECE, PIECE, 3]."""
         return pictures.cut(self.pictures[number].astype(np.float32) / np.float32(255), x, y, side, PIECE)
 
 
 def draw(artist: Artist, count: int, side: int, folder: Path) -> Gallery:
-    """Draw a gallery of squares of ``side`` pixels into a folder; if it is there already, it is only opened."""
+    """Draw a gallery of squares of ``side`` pixels into a folder, or open an existing one."""
     if not (folder / "things.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         kept = np.lib.format.open_memmap(folder / "pictures.npy", "w+", np.uint8, (count, side, side, 3))
@@ -63,7 +60,7 @@ def draw(artist: Artist, count: int, side: int, folder: Path) -> Gallery:
 
 
 def _hang(square: NDArray[np.uint8], example: Example, side: int) -> tuple[NDArray[np.float32], int, list[list[float]]]:
-    """Put a picture into its square; its statistics, its background, its things."""
+    """Put a picture into its square, and return its statistics, background and things."""
     raw = example.pixels.astype(np.float32) / np.float32(255)
     brightness = pictures.brightest(raw)
     seen = pictures.lifted(raw, brightness)
@@ -78,7 +75,7 @@ def _hang(square: NDArray[np.uint8], example: Example, side: int) -> tuple[NDArr
 
 
 def nothing(rng: Generator, gallery: Gallery, number: int) -> tuple[float, float, float] | None:
-    """A place where the reader is to see nothing: beside things, far too near, or far too far from one."""
+    """Return a place where the reader must see nothing: next to things, or far too close or too far from one."""
     side, things = gallery.pictures.shape[1], gallery.things[number]
     if len(things) and rng.random() < 0.5:
         x, y, width, height = things[rng.integers(len(things)), :4]

@@ -1,7 +1,4 @@
-"""The frames of the held-out dialogues, written by hand for them alone; training never sees their turns.
-
-It knows what is right after each turn, and nothing of files or models.
-"""
+"""Frames of the held-out dialogues, written by hand; training never sees their turns."""
 
 # ruff: noqa: E501 - one dialogue a line
 # fmt: off
@@ -36,7 +33,7 @@ def expects(text: str, kind: str, **expect: Any) -> Said:
 
 
 def calls(text: str, name: str, result: str = "", told: str = "", **arguments: Any) -> Said:
-    """``told`` is what nano says once the tool has returned ``result``."""
+    """Return a call; ``told`` is nano's answer after the tool has returned ``result``."""
     turn = expects(text, "call", name=name, arguments=arguments)
     return turn | ({"result": result, "told": told} if told else {})
 
@@ -55,7 +52,7 @@ def held_out(rng: random.Random, make: Callable[[], Scene], clear: bool = True) 
 
 
 def a_scene(rng: random.Random, groups: int = 1, frames: int = 1) -> Scene:
-    """One held-out scene with so many groups, all of which the eyes are sure of."""
+    """Return a held-out scene with the given number of groups, all recognized with certainty."""
     while True:
         scene = held_out(rng, lambda: scenery.sample_scene(rng, frames))
         if len(scene.groups) == groups and not any(UNSURE in (g.colour, g.shape) for g in scene.groups):
@@ -71,7 +68,7 @@ def asked(kind: str, scene: Scene, wanted: Wanted) -> str:
 
 
 def scene_question(rng: random.Random, kind: str) -> Dialogue:
-    """A question as training asks it, of a scene that it never shows."""
+    """Return a question as in training, about a scene that training never shows."""
     scene = held_out(rng, lambda: scenery.sample_scene(rng, rng.choice((1, 2))))
     wanted = of(scene, rng) if scene.groups and rng.random() < 0.75 else Wanted(rng.choice(COLOURS), rng.choice(SHAPES))
     if wanted.shape == UNSURE:
@@ -82,7 +79,7 @@ def scene_question(rng: random.Random, kind: str) -> Dialogue:
 
 
 def look(rng: random.Random) -> Dialogue:
-    """One or two questions of one picture."""
+    """Return one or two questions about one picture."""
     scene = a_scene(rng, rng.choice((1, 1, 2, 2, 3)), rng.choice((1, 2)))
     want = of(scene, rng)
     asked = {
@@ -101,7 +98,7 @@ def look(rng: random.Random) -> Dialogue:
 
 
 def look_on(rng: random.Random) -> Dialogue:
-    """A question of one thing, then of another, or another picture."""
+    """Return a question about one thing, then about another thing or picture."""
     scene = a_scene(rng, rng.choice((2, 2, 3)))
     one, two = (Wanted("", g.shape) for g in rng.sample(scene.groups, 2))
     kind = rng.choice(ABOUT_ONE)
@@ -121,7 +118,9 @@ def look_on(rng: random.Random) -> Dialogue:
 
 
 def blind(rng: random.Random) -> Dialogue:
-    """What has no answer: no picture, nothing clear, nothing of the kind, what eyes like these cannot know."""
+    """Return a question without an answer: no picture, nothing recognizable, nothing of the kind, or beyond nano's
+    vision.
+    """
     kind = rng.choice(("none", "unclear", "beyond", "aside"))
     text = fill(rng, "what do you see in this photo of mine", "describe my picture to me please", "what can you see through the camera")
     if kind == "none":

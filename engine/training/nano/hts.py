@@ -1,11 +1,10 @@
-"""The teacher slt: Festival reads the text, hts_engine speaks it. The same protocol as teacher.c:
+"""The teacher slt: Festival reads the text, hts_engine speaks it. Uses the same protocol as teacher.c:
 
     python -m engine.training.nano.hts DIR < lines
 
-Reads `id<TAB>spoken text` lines. For each it writes DIR/id.s16 (16 kHz mono, int16), DIR/id.s32 (the same at the 32 kHz
-that the voice was built with) and DIR/id.f0 (float32, Hz, one value every 5 ms, 0 where unvoiced), then prints
-`id<TAB>spoken text<TAB>phone:end_s phone:end_s ...`. Needs Debian's festival, festvox-us-slt-hts and htsengine. Knows
-no training.
+Reads `id<TAB>spoken text` lines. For each it writes DIR/id.s16 (16 kHz mono, int16), DIR/id.s32 (the same at 32 kHz,
+the voice's native rate) and DIR/id.f0 (float32, Hz, one value every 5 ms, 0 where unvoiced), then prints `id<TAB>spoken
+text<TAB>phone:end_s phone:end_s ...`. Needs Debian's festival, festvox-us-slt-hts and htsengine.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import numpy as np
 from scipy.signal import resample_poly
 
 VOICE = Path("/usr/share/festival/voices/us/cmu_us_slt_arctic_hts/hts/cmu_us_slt_arctic_hts.htsvoice")
-BATCH = 50  # lines that Festival reads in one process
+BATCH = 50  # lines per Festival process
 LABEL_S = 1e-7  # unit of times in label files (HTK Book, 6.2.1)
 # Festival's own steps of `utt.synth` up to the wave; then the full-context labels that hts_engine eats.
 SCRIPT = """(voice_cmu_us_slt_arctic_hts)
@@ -42,7 +41,7 @@ def main() -> None:
 
 
 def speak(folder: Path, pairs: Iterable[tuple[str, ...]]) -> Iterable[str]:
-    """(id, spoken text) pairs -> rows of the table, as their files are written."""
+    """Yield table rows for (id, spoken text) pairs as their files are written."""
     with TemporaryDirectory() as labels:
         calls = "".join(f'(label "{labels}/{name}.lab" "{text}")\n' for name, text in pairs)
         script = Path(labels, "read.scm")
@@ -54,7 +53,7 @@ def speak(folder: Path, pairs: Iterable[tuple[str, ...]]) -> Iterable[str]:
 
 
 def voice(folder: Path, name: str, label: Path) -> str:
-    """Speak one label file -> its phones and their end times."""
+    """Speak one label file, and return its phones with their end times."""
     raw, log_f0, times = (label.with_suffix(suffix) for suffix in (".raw", ".lf0", ".dur"))
     command = ["hts_engine", "-m", VOICE, "-or", raw, "-of", log_f0, "-od", times, label]
     subprocess.run([str(part) for part in command], check=True, capture_output=True)
@@ -68,7 +67,7 @@ def voice(folder: Path, name: str, label: Path) -> str:
 
 
 def mark(line: str) -> str:
-    """`begin end full-context label` -> `phone:end_s`; the phone stands between - and + in the label."""
+    """Convert `begin end full-context label` to `phone:end_s`; the phone is between - and + in the label."""
     _, end, label = line.split(None, 2)
     phone = re.search(r"-([a-z]+)\+", label)
     assert phone, label

@@ -1,7 +1,4 @@
-"""Says whether an answer is right for what was asked: the one judge of typed and of spoken evaluation.
-
-It knows what each kind of request must contain in its answer; it knows no template and no model.
-"""
+"""Judges whether an answer is right, for both typed and spoken evaluations."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 from engine.training.nano.lexicon import DAYS, MONTHS, ONES, TENS, number_words
 
 Expect = Mapping[str, Any]
-"""What a right answer is: ``kind`` and the payload of that kind (see ``answers_rightly``)."""
+"""A right answer: ``kind`` and the payload of that kind (see ``answers_rightly``)."""
 
 _REFUSAL = r"\b(i (do not|don't) know|i cannot|i can't|i can only|i only|bigger model|did not catch|didn't catch)\b"
 _PATTERNS = {
@@ -68,7 +65,7 @@ def answers_rightly(expect: Expect, answer: str) -> bool:
 
 
 def plain_words(text: str) -> list[str]:
-    """Lowercase words without punctuation, numbers from 0 to 999 spelled out: what two sentences are compared by."""
+    """Return lower-case words without punctuation, numbers up to 999 spelled out, to compare sentences."""
     words: list[str] = []
     for token in re.findall(r"[a-z0-9']+", text.lower().replace("-", " ")):
         words += number_words(int(token)).split() if token.isdigit() and int(token) < 1000 else [token]
@@ -89,7 +86,7 @@ def _spells(expect: Expect, text: str) -> bool:
 
 
 def _last_number(text: str) -> int | None:
-    """The last number of the text, in digits or in words, with "minus" before it as its sign."""
+    """Return the last number of the text, in digits or words, with a preceding "minus" as its sign."""
     words = plain_words(text)
     end = next((i for i in range(len(words), 0, -1) if words[i - 1] in _NUMBERS or words[i - 1].isdigit()), 0)
     if not end:
@@ -121,7 +118,9 @@ def _counts(expect: Expect, text: str) -> bool:
 
 
 def _names_in_order(expect: Expect, text: str) -> bool:
-    """The days and months of the text are, in order, those wanted; for a single one the last named counts."""
+    """Return whether the text's days and months are the wanted ones in order; for a single one, whether it is the
+    last.
+    """
     named = [word for word in plain_words(text) if word in DAYS + MONTHS]
     wanted = str(expect.get("names", expect.get("name", ""))).lower().split()
     return named[-1:] == wanted if "name" in expect else named == wanted

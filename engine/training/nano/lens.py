@@ -1,6 +1,6 @@
-"""What light and a camera do to a scene: exposure, uneven light, white balance, blur, noise, JPEG.
+"""Simulates light and a camera: exposure, uneven light, white balance, blur, noise, JPEG.
 
-Pictures are float32 [H, W, 3] in [0, 1] until the camera has taken them. Knows nothing of what is in the scene.
+Pictures are float32 [H, W, 3] in [0, 1] until the camera has taken them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from engine.training.nano.backdrops import noise
 
 Picture = NDArray[np.float32]
 GAINS = {"light": (0.84, 1.15), "dim": (0.3, 0.42), "dark": (0.1, 0.17)}
-"""How much of a scene's light reaches the picture."""
+"""Range of the light that reaches the picture."""
 
 
 def taken(rng: Generator, scene: Picture, light: str, held_out: bool) -> NDArray[np.uint8]:
-    """The picture of a scene in this light, uint8 [H, W, 3]."""
+    """Return the picture of a scene in this light, uint8 [H, W, 3]."""
     lit = scene * _lamp(rng, scene.shape[0], scene.shape[1], held_out)[:, :, None] * rng.uniform(*GAINS[light])
     tint = 0.13 if held_out else 0.09
     lit = lit * (1 + rng.uniform(-tint, tint) * np.array([1, 0, -1], np.float32) + rng.uniform(-0.02, 0.02, 3))
@@ -32,7 +32,7 @@ def taken(rng: Generator, scene: Picture, light: str, held_out: bool) -> NDArray
 
 
 def _lamp(rng: Generator, height: int, width: int, held_out: bool) -> Picture:
-    """Where the light falls: evenly or from a side in training; in tests a spot, or with a shadow across."""
+    """Return the light field: even or from one side in training; in tests a spot, or with a shadow."""
     if not held_out:
         return 1 - rng.uniform(0, 0.25) * noise(rng, height, width, 2)
     y, x = np.mgrid[:height, :width].astype(np.float32)
@@ -46,7 +46,7 @@ def _lamp(rng: Generator, height: int, width: int, held_out: bool) -> Picture:
 def _blurred(rng: Generator, picture: Picture, held_out: bool) -> Picture:
     if rng.random() < 0.4:
         return picture
-    if held_out and rng.random() < 0.5:  # the hand has moved
+    if held_out and rng.random() < 0.5:  # camera shake
         return np.mean([np.roll(picture, shift, axis=1) for shift in range(int(rng.integers(2, 5)))], axis=0)
     image = Image.fromarray((np.clip(picture, 0, 1) * 255).astype(np.uint8))
     softer = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 1.4)))

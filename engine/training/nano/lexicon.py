@@ -1,7 +1,4 @@
-"""The word lists behind the dialogues: what can be repeated and spelled by voice, names, numbers, topics.
-
-It knows words and which of them are kept away from training; it knows nothing of templates or answers.
-"""
+"""Word lists for dialogues: words to repeat and spell by voice, names, numbers, topics, and the held-out words."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ SPOKEN_WORDS: tuple[str, ...] = _words(
     wooden yellow yesterday yogurt young zebra zero
     """
 )
-"""Words that spoken repeat and spell requests are made of; homophones are left out, a listener cannot tell them."""
+"""Words of spoken repeat and spell requests, without homophones, which a listener cannot distinguish."""
 
 SPOKEN_NAMES: tuple[str, ...] = _words(
     """
@@ -115,7 +112,7 @@ THINGS = _phrases(
 
 
 def number_words(number: int) -> str:
-    """0..999 in words: 42 is "forty two", 305 is "three hundred five"."""
+    """Return 0..999 in words: 42 is "forty two", 305 is "three hundred five"."""
     if number >= 100:
         rest = f" {number_words(number % 100)}" if number % 100 else ""
         return f"{ONES[number // 100]} hundred{rest}"
@@ -125,18 +122,18 @@ def number_words(number: int) -> str:
 
 
 def is_held_out_word(word: str) -> bool:
-    """One dictionary word in sixteen never occurs in what training repeats or spells."""
+    """Return whether the word is held out; one dictionary word in 16 is never repeated or spelled in training."""
     return zlib.crc32(word.lower().encode()) % 16 == 0
 
 
 def is_held_out_pair(a: int, b: int) -> bool:
-    """One pair of numbers in eight (in either order) never occurs in the sums and differences of training."""
+    """Return whether the pair is held out; one pair of numbers in 8 (in either order) never occurs in training sums."""
     return zlib.crc32(f"{min(a, b)}:{max(a, b)}".encode()) % 8 == 0
 
 
 @cache
 def dictionary_words() -> tuple[str, ...]:
-    """The words of the CMU pronouncing dictionary that comes with pocketsphinx (2 to 12 letters), sorted."""
+    """Return the words of pocketsphinx's CMU pronouncing dictionary (2 to 12 letters), sorted."""
     import pocketsphinx
 
     path = Path(pocketsphinx.get_model_path()) / "en-us" / "cmudict-en-us.dict"

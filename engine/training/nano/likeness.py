@@ -1,13 +1,11 @@
-"""A second meter that hears no words: how alike nano and its teacher sound when they say the same sentence.
+"""Compare how alike nano and its teacher sound for the same sentence, without speech recognition.
 
     python -m engine.training.nano.likeness --work DIR [--voice slt] [--weights FOLDER] [--sets prose]
 
-needs the voice's teacher.
-
-Both are turned into smoothed log-mel spectra (a cosine transform, its first 13 coefficients but the level) every 20 ms,
-warped in time onto each other, and their distance along the best path is given in dB. Beside it stands the distance to
-what the teacher says of another sentence: the figure that means nothing was alike. It uses no recogniser, so it is
-blind where the recogniser of `meter` is not, and the other way round; it likes the teacher's faults as well.
+Needs the voice's teacher. Both recordings become smoothed log-mel spectra (13 cosine coefficients without the level)
+every 20 ms, which are time-warped onto each other; the distance along the best path is in dB. The distance to another
+sentence of the teacher is shown as the baseline. It has no recognizer, so its blind spots differ from those of `meter`;
+it also rewards the teacher's faults.
 """
 
 from __future__ import annotations
@@ -45,7 +43,9 @@ def main() -> None:
 
 
 def cepstra(wave: NDArray[np.float32]) -> Floats:
-    """[n] samples at 16 kHz -> [n / 320, 13], scaled so that distances are root mean squares over bands in dB."""
+    """Convert [n] samples at 16 kHz to [n / 320, 13], scaled so that distances are root mean squares over bands in
+    dB.
+    """
     whole = np.ascontiguousarray(wave[: len(wave) // (2 * HOP) * 2 * HOP], np.float32)
     mel = log_mel(torch.from_numpy(whole)).clamp(min=MIN_LOG_MEL).numpy()[::2]
     spectra: Floats = np.asarray(dct(mel.astype(np.float64), norm="ortho"))
@@ -53,7 +53,7 @@ def cepstra(wave: NDArray[np.float32]) -> Floats:
 
 
 def distance_db(a: Floats, b: Floats) -> float:
-    """Mean distance along the best monotonic path, in which either may wait."""
+    """Return the mean distance along the best monotonic path."""
     cost = np.sqrt(np.maximum(0, (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T))
     total, steps = np.full(len(b) + 1, np.inf), np.zeros(len(b) + 1)
     total[0] = 0

@@ -1,9 +1,9 @@
-"""A page to listen by: the teacher, the codec alone, and nano from text, each with its spectrogram. One HTML file.
+"""Builds one HTML page to compare voices by ear: the teacher, the codec alone, and nano from text, with spectrograms.
 
     python -m engine.training.nano.listen --work DIR --out DIR [--voices rms slt] [--weights new=FOLDER old=FOLDER …]
 
-Writes OUT/listen.html with everything inside: sound as WAV, spectrograms (0 to 8 kHz, 80 dB) as PNG; --count tells how
-many sentences. It judges nothing.
+Writes OUT/listen.html with all sounds (WAV) and spectrograms (0 to 8 kHz, 80 dB, PNG) inside; --count sets the number
+of sentences.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
 def spoken(
     name: str, voice: Voice, weights: Path, texts: list[str], utterances: list[Utterance]
 ) -> dict[str, list[Wave]]:
-    """Two columns of one voice of one set of weights: the teacher's recordings through the codec, nano from text."""
+    """Return two columns for one voice and one set of weights: the teacher through the codec, and nano from text."""
     codec = codec_of(read_voice(weights)[1], VOICES.index(voice.name))
     return {
         f"{voice.name}, {name}: codec": [buzz.resynthesise(voice, codec, utterance) for utterance in utterances],
@@ -90,7 +90,7 @@ def wav(wave: Wave) -> bytes:
 
 
 def spectrogram(wave: Wave) -> bytes:
-    """A PNG: time to the right in steps of 4 ms, frequency upwards, dark is loud."""
+    """Return a PNG: time to the right in steps of 4 ms, frequency upwards, dark is loud."""
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(wave, 256), 512)[::64] * np.hanning(512)
     level_db = 20 * np.log10(np.abs(np.fft.rfft(windows, axis=1)) + 1e-6)
     shade = np.clip((level_db.max() - level_db) / RANGE_DB, 0, 1)

@@ -1,6 +1,6 @@
-"""Samples conversations over pictures: one to four turns, with a new picture or about the last one.
+"""Samples dialogues about pictures: one to four turns about a new picture or the last one.
 
-It knows how people ask about pictures; what a scene answers is ``seeing``'s in the worker.
+It produces only the questions; ``seeing`` in the worker produces the answers.
 """
 
 # ruff: noqa: E501 - one template a line
@@ -131,7 +131,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "what (animal|kind of animal|flower|car|brand|kind of tree|plant) is (this|that|it)",
     ),
 }  # fmt: skip
-"""Kind -> how people ask. {one} and {many} stand for what a question is about."""
+"""Kind -> templates of questions. {one} and {many} stand for the object of the question."""
 
 WITH_BEFORE: dict[str, tuple[str, ...]] = {
     "still": (
@@ -154,12 +154,12 @@ MEANT = (
     "(no|sorry|no no|no sorry|) (i meant|i mean|i asked about|i was asking about|i said) (the|the|a) {x}",
     "not the {y} (but|) the {x}", "(no|sorry) (not that|not the {y}|) the {x}", "(no |)the {x} i (meant|mean|said)",
 )  # fmt: skip
-"""Another thing, the same question. {x} is the new thing, {y} the old."""
+"""The same question about another object. {x} is the new object, {y} the old one."""
 
 ABOUT_ONE = ("color", "count", "where", "there")
-"""Kinds that are about some thing."""
+"""Kinds whose questions name an object."""
 PRONOUN = {"color_it": "color", "where_it": "where", "count_all": "count"}
-"""What a question about "it" or "them" is: about what was spoken of, else about anything."""
+"""Kind with a pronoun ("it", "them") -> kind; it refers to the object of the last question, or without one to any."""
 WEIGHTS = {
     "describe": 20, "color_it": 7, "shape": 5, "color": 14, "count": 18, "count_all": 8, "where": 14,
     "where_it": 5, "there": 10, "dark": 3, "bright": 3, "lighting": 2, "moving": 5, "read": 10, "background": 4, "beyond": 7,
@@ -167,11 +167,11 @@ WEIGHTS = {
 UNSEEN = tuple(
     kind for kind in WEIGHTS if kind not in ("beyond", "bright", "lighting", "dark", "count_all", "where_it", "moving")
 )
-"""What can only be meant of a picture, also where there is none."""
+"""Questions that can only be about a picture, even where there is none."""
 
 
 def looking_dialogue(rng: random.Random, other: Callable[[], Turn]) -> Dialogue:
-    """One to four turns about pictures; ``other`` makes a turn about something else."""
+    """Return one to four turns about pictures; ``other`` makes a turn about something else."""
     if rng.random() < 0.1:
         return (_without_picture(rng),)
     scene = scenery.for_training(lambda: scenery.sample_scene(rng, rng.choice((1, 1, 2))))
@@ -196,7 +196,9 @@ def _later(rng: random.Random, scene: Scene) -> Scene:
 def _looked(
     rng: random.Random, turns: Dialogue, before: Scene | None, scene: Scene, fresh: bool, other: Callable[[], Turn]
 ) -> Turn:
-    """The next turn about ``scene``, which came with it if it is ``fresh``, after another picture ``before``."""
+    """Return the next turn about ``scene``, which arrived with it if ``fresh``; ``before`` is the picture before
+    that.
+    """
     if rng.random() < 0.1:
         return other()
     if before and rng.random() < 0.6:
@@ -215,7 +217,7 @@ def _without_picture(rng: random.Random) -> Turn:
 
 
 def _asked(rng: random.Random, scene: Scene, last: Turn | None = None) -> Turn:
-    """Any question; "it" is what the last question was about, else the biggest thing in view."""
+    """Return any question; "it" means the object of the last question, or without one the largest object in view."""
     kind = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
     wanted = _about(rng, scene)
     text = _question(rng, QUESTIONS[kind], wanted)
@@ -235,7 +237,7 @@ def _call(text: str, kind: str, wanted: Wanted) -> Turn:
 
 
 def _referring(rng: random.Random, last: Turn, scene: Scene) -> Turn | None:
-    """The last question again, of another thing; None if the last was of another kind."""
+    """Return the last question about another object, or None if the last turn was no question about an object."""
     topic = _topic(last)
     if topic is None:
         return None
@@ -252,7 +254,7 @@ def _topic(turn: Turn) -> tuple[str, Wanted] | None:
 
 
 def _compared(rng: random.Random, before: Scene, last: Turn) -> Turn:
-    """Of two pictures; "it" is what the last question was about."""
+    """Return a question that compares two pictures; "it" means the object of the last question."""
     kind = rng.choice(("still", "still", "gone", "changed", "changed", "changed"))
     wanted = _about(rng, before)
     template = expand(rng, rng.choice(WITH_BEFORE[kind]))
@@ -266,7 +268,7 @@ def _compared(rng: random.Random, before: Scene, last: Turn) -> Turn:
 
 
 def _about(rng: random.Random, scene: Scene | None) -> Wanted:
-    """Mostly something in view, sometimes not; a shape, a coloured shape, or coloured things."""
+    """Return an object, usually one in view: a shape, a coloured shape, or coloured things."""
     colour, shape = rng.choice(COLOURS), rng.choice(SHAPES)
     if scene and scene.groups and rng.random() < 0.75:
         group = rng.choice(scene.groups)

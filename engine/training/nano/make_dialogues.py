@@ -1,9 +1,9 @@
 """Writes the held-out dialogues, once, before any training on them: ``python -m engine.training.nano.make_dialogues``.
 
-``eval/dialogues.jsonl``: 200 dialogues from the frames of ``held_out``; no turn of four words and more is ever trained
-on, and no scene. ``eval/scenes.jsonl``: 240 questions as training asks them, of held-out scenes. A line is ``{"kind",
-"tools", "turns"}``, a turn ``{"text", "expect"}`` and, where it has them, ``scene``, and ``result`` with ``told`` (what
-the called tool returns, and what is said of it). Values are drawn with a seed of their own.
+``eval/dialogues.jsonl``: 200 dialogues from the frames of ``held_out``; training sees no scene and no turn of four or
+more words of it. ``eval/scenes.jsonl``: 240 questions as in training, about held-out scenes. Each line is ``{"kind",
+"tools", "turns"}``; each turn is ``{"text", "expect"}`` and, where it has them, ``scene``, ``result`` (returned by the
+called tool) and ``told`` (nano's answer to the result). Values are drawn with a separate seed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "open_valve": {"pressure": {"type": "number"}},
     "set_light_scene": {"scene_id": {"type": "string"}},
 }
-"""Tools as clients declare them: name -> properties of the schema. The last two are foreign to nano."""
+"""Tools as clients declare them: name -> properties of the JSON schema. nano has not learned the last two."""
 REQUIRED = {
     "set_light_scene": ["scene_id"],
     "open_valve": ["pressure"],
@@ -74,7 +74,7 @@ def schema(name: str) -> dict[str, Any]:
 def write(name: str, lines: list[dict[str, Any]]) -> None:
     path = EVAL / name
     if path.exists():
-        sys.exit(f"{path} exists: evaluation sets are written once, before the training")
+        sys.exit(f"{path} exists and is not overwritten: evaluation sets must not change after training")
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 

@@ -1,7 +1,7 @@
 """Writes the generated evaluation sets, once, before any training: ``python -m engine.training.nano.make_eval``.
 
-``eval/typed_refuse.txt`` and ``eval/spoken_out_of_domain.txt`` are written by hand and only read. It refuses to
-overwrite a set: samplers exclude what is in the sets, so a second run would give others.
+``eval/typed_refuse.txt`` and ``eval/spoken_out_of_domain.txt`` are written by hand. A set is never overwritten: the
+samplers of training exclude the sentences of the sets, so a second run would write others.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def spoken(rng: random.Random) -> list[Request]:
 
 
 def typed_repeat(rng: random.Random, i: int) -> Request:
-    """A third: the sentences above; a third: words never trained on; a third: any words of the dictionary."""
+    """A third are the sentences above, a third held-out words, a third any words of the dictionary."""
     template = expand(rng, rng.choice(REQUESTS["repeat"][:3] + TYPED_ONLY["repeat"]))
     held_out = [word for word in dictionary_words() if is_held_out_word(word)]
     source = held_out if i % 3 == 1 else dictionary_words()
@@ -100,7 +100,7 @@ def typed_spell(rng: random.Random) -> Request:
 
 
 def typed_sum(rng: random.Random, kind: str) -> Request:
-    """Both numbers have two digits, in digits or in words, and the pair is one that training never sees."""
+    """Both numbers have two digits, as digits or words; training never sees the pair."""
     while not is_held_out_pair(a := rng.randint(10, 99), b := rng.randint(10, 99)):
         pass
     template = expand(rng, rng.choice(REQUESTS[kind] + TYPED_ONLY[kind]))
@@ -120,7 +120,7 @@ def distinct(count: int, make: Callable[[int], Request]) -> list[Request]:
 
 def write(path: Path, requests: list[Request]) -> None:
     if path.exists():
-        sys.exit(f"{path} exists: evaluation sets are written once, before the training")
+        sys.exit(f"{path} exists and is not overwritten: evaluation sets must not change after training")
     path.write_text("".join(json.dumps({"text": r.text, "expect": r.expect}) + "\n" for r in requests))
 
 

@@ -1,11 +1,11 @@
-"""Speaks the evaluation sets of the ears with the teacher's other voices, and stores them small.
+"""Speaks the evaluation sets of speech recognition with the teacher's other voices, in compressed files.
 
     python -m engine.training.nano.make_spoken                      # the evaluation recordings -> tests/data/spoken
-    python -m engine.training.nano.make_spoken --dev DIR            # other sentences, to tune by -> DIR
+    python -m engine.training.nano.make_spoken --dev DIR            # other sentences, for tuning -> DIR
 
-Needs the ``flite`` command (and ``espeak-ng`` for the stress voice of --dev). The voices are kal16, awb and slt, in
-turn; never rms, whose speech trained the model's own voice. Writes Ogg Opus at 16 kHz and ``index.json``: a list of
-``file``, ``text``, ``voice`` and ``expect`` (what a right answer is, or null for what must be refused).
+Needs ``flite`` (and ``espeak-ng`` for the stress voice of --dev). The voices are kal16, awb and slt, in turn; never
+rms, whose speech trained the model's own voice. Writes Ogg Opus at 16 kHz and ``index.json``, a list of ``file``,
+``text``, ``voice`` and ``expect`` (the right answer, or null for speech that must be refused).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from engine.training.nano.templates import REFUSED
 RATE_HZ = 16_000
 VOICES = ("slt", "awb", "kal16")
 OUT = Path(__file__).parents[3] / "tests" / "data" / "spoken"
-COMPRESSION = 0.9  # of libsndfile's Opus: about 20 kbit/s
+COMPRESSION = 0.9  # libsndfile's setting for Opus: about 20 kbit/s
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dev", type=Path, help="write a development set there instead")
-    parser.add_argument("--count", type=int, default=240, help="in-domain requests of the development set")
+    parser.add_argument("--dev", type=Path, help="write a development set to this folder instead")
+    parser.add_argument("--count", type=int, default=240, help="number of in-domain requests in the development set")
     parser.add_argument("--seed", type=int, default=11)
     args = parser.parse_args()
     if args.dev:
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def evaluation() -> Iterator[tuple[Request, bool]]:
-    """Every request of the committed sets, and whether it is in the domain."""
+    """Yield every request of the committed sets, and whether it is in the domain."""
     for request in read_requests(EVAL / "spoken_in_domain.jsonl"):
         yield request, True
     for request in read_requests(EVAL / "spoken_out_of_domain.txt"):
@@ -60,7 +60,7 @@ def evaluation() -> Iterator[tuple[Request, bool]]:
 
 
 def development(rng: random.Random, count: int) -> Iterator[tuple[Request, bool]]:
-    """Other in-domain requests, and other sentences to refuse: frames beyond the domain and plain statements."""
+    """Yield other in-domain requests, and other sentences to refuse: frames beyond the domain and plain statements."""
     for _ in range(count):
         yield sample_request(rng), True
     for i in range(count):
@@ -71,7 +71,7 @@ def development(rng: random.Random, count: int) -> Iterator[tuple[Request, bool]
 
 
 def beyond(rng: random.Random) -> str:
-    """A sentence from the frames of what nano cannot do."""
+    """Return a sentence about something that nano cannot do."""
     text = expand(rng, rng.choice(REFUSED))
     for slot, values in {"topic": TOPICS, "place": PLACES, "person": FIGURES, "thing": THINGS}.items():
         text = text.replace("{" + slot + "}", rng.choice(values).strip())
@@ -80,7 +80,7 @@ def beyond(rng: random.Random) -> str:
 
 
 def store(requests: Iterator[tuple[Request, bool]], folder: Path, voices: tuple[str, ...]) -> None:
-    """Speak each request with the next voice and write the recordings and their index."""
+    """Speak each request with the next voice, and write the recordings and their index."""
     folder.mkdir(parents=True, exist_ok=True)
     index = []
     for number, (request, inside) in enumerate(requests):
@@ -94,7 +94,7 @@ def store(requests: Iterator[tuple[Request, bool]], folder: Path, voices: tuple[
 
 
 def speak(text: str, voice: str) -> NDArray[np.float32]:
-    """The text as float32 [n] at RATE_HZ, at a peak of 0.5."""
+    """Return the spoken text as float32 [n] at RATE_HZ, with a peak of 0.5."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "speech.wav"
         if voice == "espeak":
@@ -105,7 +105,7 @@ def speak(text: str, voice: str) -> NDArray[np.float32]:
 
 
 def levelled(path: Path) -> NDArray[np.float32]:
-    """A file's sound as float32 [n] at RATE_HZ, at a peak of 0.5."""
+    """Read a sound file as float32 [n] at RATE_HZ, scaled to a peak of 0.5."""
     wave, rate_hz = soundfile.read(path, dtype="float32")
     if rate_hz != RATE_HZ:
         from scipy.signal import resample_poly

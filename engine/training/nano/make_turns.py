@@ -1,18 +1,21 @@
-"""Speaks requests with pauses in them, and without: what turn detection is measured by (benchmarks/turns.py).
+"""Speaks requests with and without pauses, to measure turn detection (benchmarks/turns.py).
 
     python -m engine.training.nano.make_turns DIR
 
 Writes WAVs at MIC_RATE_HZ and ``index.json``: a list of ``file``, ``text``, ``voice``, ``expect``, ``kind``, ``chosen``
-(whether settings may be chosen by it), ``end_s`` (where the last word ends) and, where somebody pauses, ``before`` (the
-words up to there), ``pause_at_s`` and ``pause_s``. Of the kinds,
+(whether settings may be tuned on it), ``end_s`` (end of the last word) and, for a recording with a pause, ``before``
+(the words before the pause), ``pause_at_s`` and ``pause_s``. The kinds:
 
 - ``whole``: 40 requests of the evaluation set, without a pause;
-- ``inserted``: 50 other requests, spoken in one go, with silence put between two words, 0.3 to 1.2 s of it;
-- ``apart``: 50 requests whose two parts, of two words or more, were spoken apart: the first one sinks as at an end.
+- ``inserted``: 50 other requests, synthesized in one piece, with 0.3 to 1.2 s of silence inserted between two words;
+- ``apart``: 50 requests whose two parts, of at least two words each, were synthesized separately, so that the
+  intonation
+  of the first part falls as at the end of a sentence.
 
-What stands before a pause is no request by itself: nobody could tell "hello" from a part of "hello nano". Words end
-where pocketsphinx aligns the text that was spoken, a recording where its sound falls 40 dB below its loudest for good.
-Needs ``flite``, and ``festival`` with ``festvox-us-slt-hts``. None of the four voices taught the ears.
+The words before a pause are never a complete request: nobody could know that "hello" goes on to "hello nano". The end
+of a word is where pocketsphinx aligns it; the end of a recording is where the level finally falls 40 dB below its
+maximum. Needs ``flite``, and ``festival`` with ``festvox-us-slt-hts``. None of the four voices was used to train speech
+recognition.
 """
 
 from __future__ import annotations
@@ -41,14 +44,14 @@ Wave = NDArray[np.float32]
 
 VOICES = ("kal16", "awb", "slt", "hts")
 BLOCK = MIC_RATE_HZ // 200  # 5 ms
-QUIET = 10**-4.0  # of the loudest block's power
-ROOM = 1e-4  # the level of a quiet room beneath it all, of full scale
-HALF_S = 0.03  # how far from where a word was aligned its softest moment is looked for
+QUIET = 10**-4.0  # relative to the power of the loudest block
+ROOM = 1e-4  # level of the room noise, relative to full scale
+HALF_S = 0.03  # search range for the quietest moment around an aligned word end
 
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
-    """One line of the index."""
+    """One entry of the index."""
 
     file: str
     text: str
@@ -78,7 +81,7 @@ def main() -> None:
 
 
 def recordings(rng: random.Random) -> Iterator[tuple[Scripted, Wave]]:
-    """All of them, each with what was spoken: float32 [n] at MIC_RATE_HZ."""
+    """Yield all entries with their audio, float32 [n] at MIC_RATE_HZ."""
     for number, request in enumerate(list(read_requests(EVAL / "spoken_in_domain.jsonl"))[::6][:40]):
         voice = VOICES[number % 4]
         yield _ended(_blank(request, voice, "whole", number), speak(request.text, voice))
@@ -92,7 +95,7 @@ def recordings(rng: random.Random) -> Iterator[tuple[Scripted, Wave]]:
 
 
 def inserted(script: Scripted, rng: random.Random) -> tuple[Scripted, Wave] | None:
-    """One synthesis with silence between two words; None where no place for it is found."""
+    """Insert silence between two words of one synthesis; None if no place for it is found."""
     cuts = places(script.text, least=1)
     wave = speak(script.text, script.voice)
     ends = word_ends(wave, script.text) if cuts else None
@@ -103,7 +106,7 @@ def inserted(script: Scripted, rng: random.Random) -> tuple[Scripted, Wave] | No
 
 
 def apart(script: Scripted, rng: random.Random) -> tuple[Scripted, Wave] | None:
-    """Two syntheses, one after the other."""
+    """Synthesize two parts separately, with a pause between; None if the text is too short."""
     cuts = places(script.text, least=2)
     if not cuts:
         return None
@@ -113,13 +116,17 @@ def apart(script: Scripted, rng: random.Random) -> tuple[Scripted, Wave] | None:
 
 
 def places(text: str, least: int) -> list[int]:
-    """After how many words one may pause: ``least`` on either side, and what stands before is no request."""
+    """Return after how many words a pause may come: at least ``least`` on either side, and no complete request before
+    it.
+    """
     words = text.split()
     return [at for at in range(least, len(words) - least + 1) if at and not meanings(" ".join(words[:at]))]
 
 
 def word_ends(wave: Wave, text: str) -> list[int] | None:
-    """Where each word ends, in samples: aligned, then moved to the softest moment near; None if it can't be."""
+    """Return the end of each word in samples, moved to the quietest moment near the alignment; None if alignment
+    fails.
+    """
     decoder = pocketsphinx.Decoder(lm=None, loglevel="FATAL")
     try:
         decoder.set_align_text(text)
@@ -135,25 +142,25 @@ def word_ends(wave: Wave, text: str) -> list[int] | None:
 
 
 def trimmed(wave: Wave) -> Wave:
-    """Up to where its sound ends for good."""
+    """Cut the wave where its sound finally ends."""
     return wave[: sound_end(wave)]
 
 
 def sound_end(wave: Wave) -> int:
-    """The sample after which all is 40 dB softer than the loudest."""
+    """Return the sample after which everything is 40 dB quieter than the maximum."""
     power = np.square(wave[: len(wave) // BLOCK * BLOCK].reshape(-1, BLOCK)).mean(1)
     return (int(np.flatnonzero(power > power.max() * QUIET)[-1]) + 1) * BLOCK
 
 
 def speak(text: str, voice: str) -> Wave:
-    """The text as float32 [n] at MIC_RATE_HZ, at a peak of 0.5, with no silence before it."""
+    """Return the spoken text as float32 [n] at MIC_RATE_HZ, with a peak of 0.5 and no leading silence."""
     if voice == "hts":
         return synthesized(lambda path: _festival(text, path))
     return synthesized(lambda path: subprocess.run(["flite", "-voice", voice, "-t", text, "-o", path], check=True))
 
 
 def synthesized(write: Callable[[Path], object]) -> Wave:
-    """What a synthesizer writes into a file, at a peak of 0.5, with no silence before it."""
+    """Return the audio that a synthesizer writes into a file, with a peak of 0.5 and no leading silence."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "speech.wav"
         write(path)

@@ -1,8 +1,7 @@
-"""Writes the words that the thinker knows as tokens: ``python -m engine.training.nano.make_words``.
+"""Writes the words that are tokens of the thinker: ``python -m engine.training.nano.make_words``.
 
-``engine/worker/models/nano/words.txt``: the words of calls first, then those of everything that templates let people
-say, the most frequent of so many drawn conversations. The rest is spelled. Weights belong to the list that they were
-trained with.
+``engine/worker/models/nano/words.txt`` has the words of calls first, then the words of users in templates that are most
+frequent in sampled dialogues. All other words are spelled. Weights only work with the list that they were trained with.
 """
 
 from __future__ import annotations

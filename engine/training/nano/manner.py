@@ -1,11 +1,10 @@
-"""How nano carries itself: silence before the first sound, loudness from sentence to sentence, pauses between them.
+"""Measures nano's delivery: silence before the first sound, loudness across sentences, and pauses between them.
 
     python -m engine.training.nano.manner [--voice slt] [--weights FOLDER] [--work DIR]
 
-With --work, the voice's teacher beside it.
+With --work, the voice's teacher is measured too.
 
-Levels are in dB below the wave's own loudest 20 ms, but for loudness, which is the level of what sounds at all, in dB
-of full scale. Knows no words.
+Levels are in dB relative to the wave's loudest 20 ms; loudness is the level of the sounding parts in dB of full scale.
 """
 
 from __future__ import annotations
@@ -54,25 +53,25 @@ def show(who: str, said: list[Wave], paused: list[Wave]) -> None:
 
 
 def levels_db(wave: Wave) -> NDArray[np.float64]:
-    """The level of every 20 ms, in steps of 5 ms, in dB of full scale."""
+    """Return the level of every 20 ms, in steps of 5 ms, in dB of full scale."""
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(wave.astype(np.float64), 2 * STEP), 4 * STEP)[::STEP]
     return 10 * np.log10((windows**2).mean(1) + 1e-10)
 
 
 def lead_ms(wave: Wave) -> float:
-    """Milliseconds before the first sound."""
+    """Return the milliseconds before the first sound."""
     levels = levels_db(wave)
     return float((levels > levels.max() + SILENT_DB).argmax()) * STEP * 1000 / RATE_HZ
 
 
 def loudness_db(wave: Wave) -> float:
-    """The mean power of what sounds, in dB of full scale."""
+    """Return the mean power of the sounding parts, in dB of full scale."""
     levels = levels_db(wave)
     return float(10 * np.log10((10 ** (levels[levels > levels.max() + SOUNDING_DB] / 10)).mean()))
 
 
 def pause_ms(wave: Wave) -> float:
-    """The longest silence between two sounds."""
+    """Return the longest silence between two sounds, in milliseconds."""
     levels = levels_db(wave)
     sounding = np.flatnonzero(levels > levels.max() + SILENT_DB)
     return float(np.diff(sounding).max(initial=1) - 1) * STEP * 1000 / RATE_HZ

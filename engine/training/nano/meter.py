@@ -1,14 +1,13 @@
-"""How well speech is understood: word and phone accuracy of one recogniser (pocketsphinx, its own English models).
+"""Measures intelligibility: word and phone accuracy of one recognizer (pocketsphinx with its own English models).
 
     python -m engine.training.nano.meter teacher --work DIR          needs the teacher; writes eval/teacher.json
     python -m engine.training.nano.meter nano [--weights FOLDER] [--speed 1.4] [--guidance 2]
-                                                          nano's streaming path, and its ratio to the teacher
+                                                                    nano's streaming path, relative to the teacher
 
 Both take [--voice slt] and [--sets prose numbers].
 
-Five genres of 40 sentences each and a set with rare words.
-One old recogniser is a floor for intelligibility and says nothing of how natural a voice is; figures are only ever
-compared with the teacher's on the same sentences.
+There are five genres of 40 sentences each and a set with rare words. One old recognizer gives a lower bound of
+intelligibility and says nothing about naturalness; figures are only compared with the teacher's on the same sentences.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ Wave = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Errors (insertions too) and counts of the reference."""
+    """Numbers of errors (including insertions), and of words and phones in the reference."""
 
     words: int = 0
     word_errors: int = 0
@@ -71,18 +70,18 @@ class Score:
 
 
 def sentences(name: str) -> list[str]:
-    """The written sentences of a set."""
+    """Return the written sentences of a set."""
     return (EVAL / f"{name}.txt").read_text().splitlines()
 
 
 def spoken(text: str) -> str:
-    """What the front end makes of a text."""
+    """Return a text as the front end normalizes it, in letters."""
     speller = Speller()
     return (speller.feed(text) + speller.flush()).letters
 
 
 def score(text: str, wave: Wave) -> Score:
-    """Written text against 16 kHz speech."""
+    """Compare a written text with 16 kHz speech."""
     return compare(re.findall(r"[a-z']+", spoken(text)), hear(wave))
 
 
@@ -92,7 +91,7 @@ def compare(said: Sequence[str], heard: Sequence[str]) -> Score:
 
 
 def hear(wave: Wave) -> list[str]:
-    """Float samples at 16 kHz -> words. A little noise and silence around: what a recogniser expects of a room."""
+    """Recognize the words in float samples at 16 kHz, with a little noise and silence added as pocketsphinx expects."""
     padded = np.pad(wave, 4000) + np.random.default_rng(0).normal(0, 1e-4, len(wave) + 8000)
     pcm = (padded / max(1e-3, np.abs(padded).max()) * 0.6 * 32767).astype("<i2")
     decoder = _decoder()
@@ -105,7 +104,7 @@ def hear(wave: Wave) -> list[str]:
 
 
 def phones_of(words: Iterable[str]) -> list[str]:
-    """Dictionary phones; a word outside of it counts as its letters."""
+    """Return dictionary phones; a word outside the dictionary counts as its letters."""
     lexicon = _lexicon()
     return [phone for word in words for phone in lexicon.get(word, list(word))]
 
@@ -121,7 +120,7 @@ def _decoder() -> pocketsphinx.Decoder:
 
 
 def teacher_waves(work: Path, texts: Sequence[str], voice: str = VOICES[0]) -> list[Wave]:
-    """The speech of a voice's teacher of the same spoken letters."""
+    """Return the teacher's speech of the same normalized texts."""
     lines = "".join(f"{index}\t{spoken(text)}\n" for index, text in enumerate(texts))
     scale = np.float32(32768)
     with TemporaryDirectory() as folder:
@@ -135,7 +134,7 @@ def teacher_waves(work: Path, texts: Sequence[str], voice: str = VOICES[0]) -> l
 def nano_waves(
     weights: Path | None, texts: Sequence[str], voice: str = VOICES[0], speed: float = 1.0, guidance: float = 1.0
 ) -> list[Wave]:
-    """nano's speech, word by word into the stages, chunks as a listener gets them."""
+    """Return nano's speech, fed word by word and rendered in chunks as for a listener."""
     from engine.training.nano.speak import Voice
 
     speaker = Voice(weights, voice)
@@ -173,7 +172,7 @@ def main() -> None:
 
 
 def described(made: Score, known: Score | None = None) -> str:
-    """A score in words, and its share of a known one's."""
+    """Describe a score, and its ratio to a known one."""
     shown = f"words {made.word_accuracy:.4f} of {made.words}, phones {made.phone_accuracy:.4f}"
     if known is None:
         return shown
@@ -182,14 +181,14 @@ def described(made: Score, known: Score | None = None) -> str:
 
 
 def store(voice: str, name: str, scores: Sequence[Score]) -> None:
-    """Keep a teacher's scores of a set, so that nobody else needs the teacher."""
+    """Store a teacher's scores of a set, so that later runs need no teacher."""
     known = json.loads(TEACHER.read_text()) if TEACHER.exists() else {}
     known.setdefault(voice, {})[name] = [list(astuple(one)) for one in scores]
     TEACHER.write_text(json.dumps(known) + "\n")
 
 
 def teacher_scores(name: str, voice: str = VOICES[0]) -> list[Score]:
-    """The score of a voice's teacher for every sentence of a set, in order."""
+    """Return the scores of a voice's teacher, one per sentence of a set, in order."""
     return [Score(*one) for one in json.loads(TEACHER.read_text())[voice][name]]
 
 

@@ -1,7 +1,7 @@
-"""Voices in noise, to teach a net by: the mixture, and the same with its noise turned down.
+"""Samples pairs of noisy speech and the same speech with less noise, to train the denoiser.
 
-Takes what `crowd` wrote. Every draw is another piece of speech, by another speaker (who is made taller or smaller by a
-sixth), over another microphone, in another room, level and noise. Knows no net.
+Uses the files written by `crowd`. Each draw is a piece of speech by one speaker (made up to a sixth taller or smaller),
+with a random microphone, room, level and noise.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from engine.core import MIC_RATE_HZ, Pcm
 from engine.training.nano.conditions import level, speech_level
 
 Wave = NDArray[np.float32]
-SIZE = 60_000  # of the Fourier transforms: longer than a mixture, so that rooms don't echo into its beginning
+SIZE = 60_000  # of the Fourier transforms: longer than a mixture, against wraparound of reverberation
 LENGTH = MIC_RATE_HZ * 7 // 2
-DOWN = 0.125  # by how much noise is turned down in what the net shall give
-HISS = 4.0  # that the ears themselves add, int16
-_fft = cast(Any, scipy.fft)  # in single precision, which numpy's is not; its types know no arrays
+DOWN = 0.125  # factor of the noise in the target
+HISS = 4.0  # noise that speech recognition itself adds, int16
+_fft = cast(Any, scipy.fft)  # single precision, unlike numpy's; its type stubs lack arrays
 rfft, irfft = _fft.rfft, _fft.irfft
 _HZ = np.fft.rfftfreq(SIZE, 1 / MIC_RATE_HZ)
 _COARSE_HZ = np.linspace(0, MIC_RATE_HZ / 2, 257)
 
 
 class Mixtures:
-    """An endless draw, the same for the same seed."""
+    """An endless source of pairs, the same for the same seed."""
 
     def __init__(self, home: Path, voices: list[str], seed: int) -> None:
         self._voices = [np.load(home / f"{name}.npz")["pcm"] for name in voices]
         self._rng = np.random.default_rng(seed)
 
     def draw(self, count: int) -> tuple[Wave, Wave]:
-        """(mixtures, the same with less noise), [count, LENGTH] each, in units of int16."""
+        """Return (mixtures, the same with less noise), each float32 [count, LENGTH] in int16 units."""
         pairs = [self._pair() for _ in range(count)]
         return np.stack([mixed for mixed, _ in pairs]), np.stack([less for _, less in pairs])
 
@@ -50,7 +50,7 @@ class Mixtures:
         return voice + noise, (voice + DOWN * noise).astype(np.float32)
 
     def _speech(self) -> Wave:
-        """LENGTH samples of one speaker, mostly with a pause before and behind."""
+        """Return LENGTH samples of one speaker, usually with a pause before and after."""
         rng = self._rng
         pcm: Pcm = self._voices[rng.integers(len(self._voices))]
         pause, rest = int(rng.uniform(0, 0.7) * MIC_RATE_HZ), int(max(0, rng.uniform(-0.5, 0.5)) * MIC_RATE_HZ)
@@ -62,7 +62,7 @@ class Mixtures:
         return out
 
     def _over_a_microphone(self, wave: Wave) -> Wave:
-        """With a frequency response, and for a third of the voices a room."""
+        """Apply a frequency response and, for a third of the voices, a room."""
         rng = self._rng
         response = _spectrum(rng, rng.uniform(-3, 3), 4).astype(np.complex64)
         if rng.random() < 0.35:
@@ -71,13 +71,13 @@ class Mixtures:
 
     def _noise(self) -> Wave:
         rng, kind = self._rng, self._rng.random()
-        if kind < 0.1:  # people who talk elsewhere
+        if kind < 0.1:  # people talking in the background
             return sum((self._over_a_microphone(self._speech()) for _ in range(6)), np.zeros(LENGTH, np.float32))
         noise = irfft(rfft(rng.standard_normal(SIZE, np.float32)) * _spectrum(rng, rng.uniform(-7, 1), 5))[:LENGTH]
-        if kind < 0.25:  # it swells and falls
+        if kind < 0.25:  # noise that swells and falls
             slow = np.interp(np.arange(LENGTH), np.linspace(0, LENGTH, 12), rng.uniform(-8, 8, 12))
             noise *= (10 ** (slow / 20)).astype(np.float32)
-        elif kind < 0.4:  # a machine turns
+        elif kind < 0.4:  # a rotating machine
             t, base = np.arange(LENGTH) / MIC_RATE_HZ, rng.uniform(45, 250)
             hum = sum(
                 rng.uniform(0, 1) * np.sin(2 * np.pi * base * n * t + rng.uniform(0, 6)) / n for n in range(1, 12)
@@ -87,14 +87,14 @@ class Mixtures:
 
 
 def _spectrum(rng: np.random.Generator, db_an_octave: float, spread_db: float) -> Wave:
-    """A smooth amplitude response: a slope from 100 Hz on, and ups and downs."""
+    """Return a smooth amplitude response: a slope above 100 Hz, with random variation."""
     octaves = np.log2(np.maximum(_COARSE_HZ, 100) / 1000)
     bends = np.interp(octaves, np.linspace(-4, 3.1, 9), rng.normal(0, spread_db, 9))
     return np.interp(_HZ, _COARSE_HZ, 10 ** ((db_an_octave * octaves + bends) / 20)).astype(np.float32)
 
 
 def _room(rng: np.random.Generator) -> Wave:
-    """The direct sound and what comes back, dying away."""
+    """Return an impulse response: the direct sound and a decaying reverberation."""
     decay_s = rng.uniform(0.1, 0.5)
     t = np.arange(SIZE - LENGTH) / MIC_RATE_HZ
     tail = rng.standard_normal(len(t), np.float32) * 10 ** (-3 * t / decay_s)

@@ -1,4 +1,4 @@
-"""The outlines of shapes, and how a flat thing that is held aslant is seen. Knows no colours and no pictures."""
+"""Outlines of shapes, and the perspective view of a flat object held at an angle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Points = NDArray[np.float64]
 
 
 def stretched(points: Points, corners: Points) -> Points:
-    """Points [n, 2] of the unit square, in the quadrilateral that it becomes."""
+    """Map points [n, 2] of the unit square into the quadrilateral ``corners`` [4, 2]."""
     x, y = points[:, :1], points[:, 1:]
     top = corners[0] * (1 - x) + corners[1] * x
     bottom = corners[3] * (1 - x) + corners[2] * x
@@ -20,7 +20,7 @@ def stretched(points: Points, corners: Points) -> Points:
 
 
 def perspective(corners: Points, size: tuple[int, int]) -> list[float]:
-    """Pillow's eight numbers that map the quadrilateral back to a picture of this size."""
+    """Return Pillow's eight perspective coefficients that map the quadrilateral to a picture of this size."""
     wide, high = size
     rows, wanted = list[list[float]](), list[float]()
     for (x, y), (u, v) in zip(corners, ((0, 0), (wide, 0), (wide, high), (0, high)), strict=True):
@@ -30,7 +30,7 @@ def perspective(corners: Points, size: tuple[int, int]) -> list[float]:
 
 
 def _round(points: Sequence[tuple[float, float]]) -> Points:
-    """Points around 0, moved into the unit square and filling it."""
+    """Scale and move points around 0 so that they fill the unit square."""
     array = np.array(points, np.float64)
     return (array - array.min(0)) / np.ptp(array, axis=0)
 

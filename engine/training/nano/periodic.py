@@ -1,9 +1,9 @@
-"""How much of a voice repeats from one period to the next, band by band: harmonics against noise. Any 16 kHz wave.
+"""Measures how much of a voice repeats from one period to the next, per frequency band: harmonics against noise.
 
-Two neighbouring stretches of two periods each are compared where the voice is voiced. Their lag is found below 4 kHz
-and used in every band, so that noise above cannot choose a lag that flatters it; noise of 3 to 4 kHz can, by 2 dB.
-What repeats is harmonics, what does not is noise (and whatever changes from period to period, jitter and filters, in
-all voices alike). Knows no model and no teacher.
+Works on any 16 kHz wave. Where the voice is voiced, two neighbouring stretches of two periods each are compared. Their
+lag is determined below 4 kHz and used for every band, so that noise above cannot choose a lag that flatters it; noise
+of 3 to 4 kHz can, by 2 dB. The repeating part counts as harmonics, the rest as noise; it includes changes from period
+to period (jitter, moving filters), which affect all voices alike.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 RATE_HZ = 16000
 EDGES_HZ = (0, 1000, 2000, 3000, 4000, 5000, 6000, 7000, 7800)
 BANDS = len(EDGES_HZ) - 1
-HIGH = 4  # bands from this one on lie above 4 kHz
-TELLING = 4  # bands below this one tell the lag
+HIGH = 4  # first band above 4 kHz
+TELLING = 4  # bands below this one determine the lag
 HOP = 160
-UP = 8  # oversampling, so that a lag is known to 0.06 of a sample
+UP = 8  # oversampling, lags are exact to 0.06 of a sample
 POINTS = 512  # samples of a stretch of two periods
 SHORTEST, LONGEST = 64, 230  # periods in samples: 250 and 70 Hz
-STRETCH = 400  # samples compared to find the period roughly
+STRETCH = 400  # samples compared for the first estimate of the period
 VOICED = 0.8  # similarity below 3 kHz from which a place counts as voiced
 QUIET = 0.05  # of the wave's loudest 25 ms, as an amplitude
 Floats = NDArray[np.float64]
@@ -31,11 +31,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """What was found at the voiced places of a wave.
+    """Results at the voiced places of a wave.
 
     hops: int [n], places in steps of 10 ms; repeats: [n, BANDS], the similarity of neighbouring periods in -1..1, whose
     mean is the share of harmonics; peaks: [n, BANDS], the fourth moment over the squared second: 3 for noise, more
-    where the energy of a period comes in one click.
+    where the energy of a period is concentrated in one click.
     """
 
     hops: NDArray[np.int64]
@@ -61,18 +61,18 @@ def periods(wave: NDArray[np.float32]) -> Periods:
 
 
 def harmonics_db(found: list[Periods]) -> Floats:
-    """Harmonics to noise of several waves together, [BANDS] in dB, from -20 to 20."""
+    """Return the harmonics-to-noise ratio of several waves together, [BANDS] in dB, limited to -20..20."""
     share = np.concatenate([one.repeats for one in found]).mean(0).clip(0.01, 0.99)
     return 10 * np.log10(share / (1 - share))
 
 
 def peaks_db(found: list[Periods]) -> Floats:
-    """How much the energy of a period comes in one click, [BANDS] in dB over Gaussian noise."""
+    """Return how concentrated the energy of a period is, [BANDS] in dB relative to Gaussian noise."""
     return 10 * np.log10(np.concatenate([one.peaks for one in found]).mean(0) / 3)
 
 
 def band(wave: NDArray[np.float32], begin_hz: float, end_hz: float, up: int) -> Floats:
-    """What lies between two frequencies, edges 100 Hz soft, at ``up`` times the rate."""
+    """Return the part between two frequencies, with edges 100 Hz wide, at ``up`` times the sampling rate."""
     spectrum = np.fft.rfft(wave.astype(np.float64))
     at_hz = np.fft.rfftfreq(len(wave), 1 / RATE_HZ)
     rise = np.ones_like(at_hz) if begin_hz == 0 else np.clip((at_hz - begin_hz) / 100 + 0.5, 0, 1)
@@ -81,7 +81,7 @@ def band(wave: NDArray[np.float32], begin_hz: float, end_hz: float, up: int) -> 
 
 
 def voiced(low: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """Places (in hops) where the low band repeats, and after how many samples; the shortest lag that is nearly best."""
+    """Return the voiced places (in hops) and their lags in samples: the shortest lag that is nearly the best."""
     reach = STRETCH + LONGEST
     count = (len(low) - 2 * reach) // HOP
     if count <= 0:
@@ -94,12 +94,12 @@ def voiced(low: Floats) -> tuple[NDArray[np.int64], Floats]:
     lags = _first_peak(alike, near)
     loud = np.sqrt((windows[:, :STRETCH] ** 2).mean(1))
     keep = (best > VOICED) & (loud > QUIET * loud.max()) & (lags > 0)
-    middles = begins + STRETCH // 2 + (lags + SHORTEST) / 2  # between the two stretches that are compared
+    middles = begins + STRETCH // 2 + (lags + SHORTEST) / 2  # midpoint of the two compared stretches
     return np.round(middles[keep] / HOP).astype(np.int64), (lags + SHORTEST)[keep].astype(np.float64)
 
 
 def _similarity(windows: Floats) -> Floats:
-    """[n, STRETCH + LONGEST] -> correlation of the first STRETCH samples with those SHORTEST.. LONGEST later."""
+    """Correlate the first STRETCH samples of windows [n, STRETCH + LONGEST] with those SHORTEST..LONGEST later."""
     size = 1024
     first = np.fft.rfft(windows[:, :STRETCH], size)
     products = np.fft.irfft(np.fft.rfft(windows, size) * first.conj(), size)[:, SHORTEST:LONGEST]
@@ -109,7 +109,7 @@ def _similarity(windows: Floats) -> Floats:
 
 
 def _first_peak(alike: Floats, near: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The first local maximum of each row that is nearly the best, 0 where there is none inside."""
+    """Return each row's first local maximum that is nearly the best, 0 if there is none."""
     peak = near.copy()
     peak[:, 0] = peak[:, -1] = False
     peak[:, 1:-1] &= (alike[:, 1:-1] >= alike[:, :-2]) & (alike[:, 1:-1] >= alike[:, 2:])
@@ -117,8 +117,9 @@ def _first_peak(alike: Floats, near: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def refine(bands: list[Floats], middles: NDArray[np.int64], lags: Floats) -> Floats:
-    """The lag within 4 % at which all these bands together repeat best, in samples of the oversampled wave. Each counts
-    alike: the loud one at the bottom alone is too slow to tell a lag well enough for the bands above it.
+    """Return the lags within 4 % at which all these bands together repeat best, in samples of the oversampled wave.
+
+    All bands have equal weight: the loud lowest band alone varies too slowly to determine a lag for the higher bands.
     """
     steps = np.linspace(0.96, 1.04, 65)
     alike = np.stack([sum(_alike(one, middles, lags * step, lags) for one in bands) for step in steps], 1)
@@ -135,7 +136,7 @@ def _alike(wave: Floats, middles: NDArray[np.int64], lags: Floats, spans: Floats
 
 
 def stretches(wave: Floats, middles: NDArray[np.int64], lags: Floats, spans: Floats) -> tuple[Floats, Floats]:
-    """Two Hann windows of two ``spans`` each, ``lags`` apart and around the middles: [n, POINTS] twice."""
+    """Return two Hann-windowed stretches of two ``spans`` each, ``lags`` apart around the middles: two [n, POINTS]."""
     offsets = np.linspace(-1, 1, POINTS)[None] * spans[:, None]
     pair = [
         wave[np.round(middles[:, None] + side * lags[:, None] / 2 + offsets).astype(np.int64).clip(0, len(wave) - 1)]

@@ -1,10 +1,9 @@
-"""Gives the thinker's weights another graph, without writing them again.
+"""Exports the thinker's graph again without rewriting its weights.
 
     python -m engine.training.nano.regraph [--folder engine/weights/nano]
 
-A change of ``thinker.Thinker.forward`` changes only what is done with the weights: they stay in a file beside the
-graph (``thinker.weights``), which points at where each of them lies in it. At the first time that is the file that was
-exported after training, as it was.
+Needed after a change of ``thinker.Thinker.forward``. The weights stay in ``thinker.weights``, and the graph refers to
+their offsets in it. The first run makes that file from the ``thinker.onnx`` exported after training, byte for byte.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ INLINE = 64  # bytes: smaller constants stay in the graph
 
 
 def regraph(folder: Path) -> None:
-    """Write ``thinker.onnx`` anew over the weights of the one that is there. Raises ValueError if one is not found."""
+    """Write ``thinker.onnx`` again for the existing weights. Raises ValueError if a weight is not found in them."""
     path, store = folder / "thinker.onnx", folder / "thinker.weights"
     model, held = from_onnx(path), (store if store.exists() else path).read_bytes()
     new = folder / "new.onnx"
@@ -41,7 +40,9 @@ def regraph(folder: Path) -> None:
 def _point(weight: TensorProto, held: bytes, store: str) -> None:
     at, size = held.find(weight.raw_data), len(weight.raw_data)
     if at < 0:
-        raise ValueError(f"{weight.name} is not in {store}: these are other weights; remove {store} to keep them")
+        raise ValueError(
+            f"{weight.name} is not in {store}: to keep the weights of thinker.onnx, remove {store} and retry"
+        )
     set_external_data(weight, location=store, offset=at, length=size)
     weight.ClearField("raw_data")
 

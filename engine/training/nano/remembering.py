@@ -1,7 +1,5 @@
-"""Samples conversations in which a turn needs the ones before it: follow-ups, corrections, facts to remember, and
-requests that leave out what they are about.
-
-It knows no scene, no tool of a client and no token.
+"""Samples dialogues in which turns depend on earlier ones: follow-ups, corrections, facts to remember, and incomplete
+requests.
 """
 
 from __future__ import annotations
@@ -40,11 +38,11 @@ from engine.worker.models.nano.sayings import HAND_OVER
 from engine.worker.models.nano.scene import COLOURS
 
 Called = Callable[[str], str]
-"""The call of a turn, by its text."""
+"""Returns the call of a turn, given its text."""
 
 
 def remembering_dialogue(rng: random.Random, other: Callable[[], Turn]) -> Dialogue:
-    """Two to six turns; ``other`` makes one about something else."""
+    """Return two to six turns; ``other`` makes a turn about something else."""
     makers = (_sums, _calendar, _words, _facts, _left_out, _hand_over, _again)
     return rng.choices(makers, (26, 14, 12, 28, 14, 6, 6))[0](rng, other)
 
@@ -54,7 +52,7 @@ def _sums(rng: random.Random, _: Callable[[], Turn]) -> Dialogue:
     op, a, b = _pair(rng)
     first = ("what is {a} {op} {b}", "{a} {op} {b}", "how much is {a} {op} {b}", "calculate {a} {op} {b}")
     turns: Dialogue = (_sum(rng, first, op, a, b),)
-    terms = [str(a), str(b)]  # that can be corrected
+    terms = [str(a), str(b)]  # numbers that a later turn may correct
     for _n in range(rng.choice((1, 1, 2, 2, 3))):
         match rng.choice(("more", "less", "number", "number", "whole", "sign")):
             case "more":
@@ -97,7 +95,7 @@ def _sum(rng: random.Random, frames: tuple[str, ...], op: str, a: int, b: int) -
 
 
 def _calendar(rng: random.Random, _: Callable[[], Turn]) -> Dialogue:
-    """What comes after a day, a month or a number, and on from there."""
+    """The day, month or number after another, then follow-ups."""
     names = rng.choice((DAYS, DAYS, MONTHS))
     way, new = rng.choice(("after", "after", "after", "before")), rng.choice(names)
     unit = "month" if names is MONTHS else "day"
@@ -137,7 +135,7 @@ def _spelled(rng: random.Random, frames: tuple[str, ...], word: str, **slots: st
 
 
 def _facts(rng: random.Random, other: Callable[[], Turn]) -> Dialogue:
-    """The user tells a fact or two, speaks of other things, corrects himself, and asks for it."""
+    """The user states a fact or two, talks about other things, corrects a fact, and asks for it."""
     known: dict[str, str] = {}
     turns: Dialogue = ()
     for fact in rng.sample(list(TELL), rng.choice((1, 1, 2))):
@@ -174,7 +172,7 @@ def _told(rng: random.Random, frames: tuple[str, ...], fact: str, value: str, ol
 
 
 def _left_out(rng: random.Random, other: Callable[[], Turn]) -> Dialogue:
-    """A request without what it is about; nano asks, the user says it, or lets it be."""
+    """A request without its object; nano asks for it, and the user names it or drops the request."""
     kind = rng.choice(list(LEFT_OUT))
     frames, question = LEFT_OUT[kind]
     asked = _filled(rng, frames, {}, lambda _: Reply(question))
@@ -206,7 +204,7 @@ def _given(rng: random.Random, kind: str) -> Turn:
 
 
 def _hand_over(rng: random.Random, other: Callable[[], Turn]) -> Dialogue:
-    """Something beyond nano, or not, then which model could do it."""
+    """Perhaps a request beyond nano, then the question which model could do it."""
     explicit = tuple(frame for frame in WHICH_MODEL if "model" in frame)
     if rng.random() < 0.4:
         return (_filled(rng, explicit, {}, lambda _: Reply(HAND_OVER)),)
@@ -217,7 +215,7 @@ def _hand_over(rng: random.Random, other: Callable[[], Turn]) -> Dialogue:
 
 
 def _again(rng: random.Random, other: Callable[[], Turn]) -> Dialogue:
-    """Something else, then the wish to hear it again."""
+    """A turn about something else, then the request to repeat it."""
     return (other(), _called(rng, AGAIN, {}, lambda _: "again"))
 
 
@@ -232,7 +230,7 @@ def _filled(
     reply: Callable[[str], Reply],
     expect: Expect | None = None,
 ) -> Turn:
-    """A turn of one of the frames that training may see."""
+    """Return a turn from one of the frames, excluding texts of the evaluation sets."""
     while True:
         text = dressed(rng, expand(rng, rng.choice(frames)))
         for slot, value in slots.items():

@@ -1,7 +1,4 @@
-"""Single requests from templates: what people ask of nano by voice and in writing, and what it refuses.
-
-It knows no turn before another, and of answers only how a request's own is made.
-"""
+"""Samples single requests from templates: spoken and typed requests, and requests that nano refuses."""
 
 from __future__ import annotations
 
@@ -43,21 +40,21 @@ SLOTS: dict[str, tuple[str, ...]] = {
     "color": COLOURS,
     "place": tuple(CITIES),
 }
-"""What each slot takes by voice: {a} and {b} are summands, {s} and {t} factors, {n} where a count ends."""
+"""Values of each slot in speech: {a} and {b} are summands, {s} and {t} factors, {n} the end of a count."""
 
 
 def user_templates() -> dict[str, tuple[str, ...]]:
-    """Every in-domain template by kind, with the openers and closers that speech may carry already around it."""
+    """Return every in-domain template by kind, including the openers and closers that speech may add."""
     return {kind: tuple(_wrap(kind, core) for core in cores) for kind, cores in REQUESTS.items()}
 
 
 def heard_templates() -> dict[str, tuple[str, ...]]:
-    """What the ears are to understand: ``user_templates`` and what is only said in the course of a conversation."""
+    """Return the templates that speech recognition must understand: ``user_templates`` and IN_CONVERSATION."""
     return user_templates() | IN_CONVERSATION
 
 
 def sample_heard(rng: random.Random) -> str:
-    """Something that a user says, a third of it of IN_CONVERSATION."""
+    """Return something that a user says; a third is from IN_CONVERSATION."""
     if rng.random() < 2 / 3:
         return sample_request(rng).text
     text = expand(rng, rng.choice(IN_CONVERSATION[rng.choice(list(IN_CONVERSATION))]))
@@ -65,14 +62,14 @@ def sample_heard(rng: random.Random) -> str:
 
 
 def spoken_vocabulary() -> frozenset[str]:
-    """Every word that an in-domain utterance can contain."""
+    """Return every word that an in-domain utterance can contain."""
     templates = " ".join(text for texts in user_templates().values() for text in texts)
     words = set(re.sub(r"\{\w+\}|[()|]", " ", templates).split())
     return frozenset(words.union(*(value.split() for values in SLOTS.values() for value in values)))
 
 
 def sample_request(rng: random.Random, kind: str | None = None) -> Request:
-    """A spoken in-domain request, outside the evaluation sets and the held-out pairs."""
+    """Return a spoken in-domain request, excluding the evaluation sets and held-out pairs of numbers."""
     while True:
         chosen = kind or rng.choices(list(REQUESTS), weights=[_weight(k) for k in REQUESTS])[0]
         request = _spoken(rng, chosen, rng.choice(user_templates()[chosen]))
@@ -81,7 +78,7 @@ def sample_request(rng: random.Random, kind: str | None = None) -> Request:
 
 
 def addressed(rng: random.Random, request: Request) -> Request:
-    """Now and then with more words of address around it than speech requests have."""
+    """Sometimes add further words of address to a request."""
     if request.expect["kind"] in ("repeat", "spell", "user_name", "okay") or rng.random() < 0.7:
         return request
     first, last = rng.choice(("nano", "hey", "so", "okay", "well", "")), rng.choice(("nano", "please", "then", ""))
@@ -112,7 +109,7 @@ def _spoken_words(rng: random.Random) -> str:
 
 
 def expect_of(kind: str, text: str, payload: dict[str, str]) -> dict[str, str | int]:
-    """What a right answer to the filled template is. Slots hold numbers in words or in digits."""
+    """Return the right answer to a filled template. Slots hold numbers as words or digits."""
     match kind:
         case "repeat":
             return {"kind": "repeat", "words": payload.get("words") or payload["word"]}
@@ -158,7 +155,7 @@ def _value(text: str) -> int:
 
 
 def refused(rng: random.Random) -> Request:
-    """A question or demand beyond nano: from frames with slots, some filled with random words, or plain chatter."""
+    """Return a request beyond nano: from frames with slots, some filled with random words, or plain chatter."""
     while True:
         if rng.random() < 0.12:
             text = " ".join(rng.choices(dictionary_words(), k=rng.randint(3, 7)))
@@ -173,7 +170,7 @@ def refused(rng: random.Random) -> Request:
 
 
 def _beyond(rng: random.Random, slot: str) -> str:
-    """What a refused question is about: of the slot's own list, or any word at all."""
+    """Return the object of a refused request: from the slot's own list, or any word."""
     if slot in _REFUSED_SLOTS and rng.random() < 0.6:
         return rng.choice(_REFUSED_SLOTS[slot])
     return rng.choice(SPOKEN_WORDS if rng.random() < 0.6 else dictionary_words())
@@ -183,7 +180,7 @@ _REFUSED_SLOTS = {"topic": TOPICS, "place": PLACES, "person": FIGURES, "thing": 
 
 
 def typed_request(rng: random.Random, wanted: str | None = None) -> Request:
-    """An in-domain request in a typist's form, the hard abilities with open vocabulary preferred."""
+    """Return an in-domain request in typed form; the hard abilities with open vocabulary are more frequent."""
     while True:
         common = rng.choices(("repeat", "spell", "sum", "minus", "my_name", ""), weights=(24, 12, 12, 12, 8, 32))[0]
         kind = common if wanted is None else wanted
@@ -215,7 +212,9 @@ def _typed_slot(rng: random.Random, slot: str) -> str:
 
 
 def _phrase(rng: random.Random) -> str:
-    """One to eight words to repeat: dictionary words, names, letter strings, numbers; now and then another request."""
+    """Return one to eight words to repeat: dictionary words, names, letter strings, numbers; sometimes another
+    request.
+    """
     if rng.random() < 0.2:
         return (sample_request(rng) if rng.random() < 0.6 else refused(rng)).text
     words = [open_word(rng) for _ in range(rng.randint(1, 8))]
@@ -252,7 +251,7 @@ def open_word(rng: random.Random) -> str:
 
 
 def _letters(rng: random.Random) -> str:
-    """A string that is no word: half of the time syllables, else any letters."""
+    """Return letters that form no word: half of the time syllables, else random letters."""
     if rng.random() < 0.5:
         return "".join(rng.choice("bcdfghjklmnpqrstvwz") + rng.choice("aeiouy") for _ in range(rng.randint(1, 4)))
     return "".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(rng.randint(1, 9)))

@@ -1,4 +1,4 @@
-"""Scenes by chance, for training and for what it must not see, and as lines. It knows no question and no answer."""
+"""Samples random scenes, separates held-out ones, and parses scene lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COUNTS = range(1, MOST_COUNTED + 2)
 
 
 def sample_scene(rng: random.Random, frames: int = 1) -> Scene:
-    """A scene; ``frames`` above one adds motion."""
+    """Return a random scene; with ``frames`` above 1 it may have motion."""
     if rng.random() < 0.05:
         return Scene()
     light = rng.choices(("light", "dim", "dark"), (6, 2, 2))[0]
@@ -28,14 +28,14 @@ def sample_scene(rng: random.Random, frames: int = 1) -> Scene:
 
 
 def for_training(make: Callable[[], Scene]) -> Scene:
-    """A scene that training may show."""
+    """Draw scenes until one is not held out."""
     while is_held_out(scene := make()):
         pass
     return scene
 
 
 def is_held_out(scene: Scene) -> bool:
-    """One scene with something in it in sixteen is never shown in training."""
+    """Whether training must not show the scene: one in sixteen of those that contain something."""
     return bool(scene.groups or scene.text) and zlib.crc32(str(scene).encode()) % 16 == 0
 
 
@@ -53,7 +53,7 @@ def sample_reads(rng: random.Random) -> str:
 
 
 def changed(rng: random.Random, scene: Scene) -> Scene:
-    """The scene a little later: one or two things are other, or none."""
+    """Return the scene a little later: one or two things are changed, or none."""
     if not scene.light:
         return sample_scene(rng)
     for _ in range(rng.choices((0, 1, 2), (2, 6, 2))[0]):
@@ -86,7 +86,7 @@ def _edited(rng: random.Random, scene: Scene) -> Scene:
 
 
 def parsed(line: str) -> Scene:
-    """The scene of a line (its form: ``engine/worker/models/nano/scene.py``)."""
+    """Parse a scene line (format: ``engine/worker/models/nano/scene.py``)."""
     if line == "unclear":
         return Scene()
     first, *more = line.split("; ")

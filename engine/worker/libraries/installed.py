@@ -1,4 +1,4 @@
-"""Optional packages that stages compute with. Each belongs to an extra and is imported when its stage is made."""
+"""Imports of optional packages. Each belongs to an extra and is imported when its stage is created."""
 
 from __future__ import annotations
 

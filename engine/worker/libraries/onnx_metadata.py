@@ -1,7 +1,7 @@
-"""An ONNX file's ``metadata_props``, read without the network in it, and without a runtime.
+"""Reads the ``metadata_props`` of an ONNX file without loading its network, and without a runtime.
 
-A file is an onnx.ModelProto (protobuf): fields, of which 7 is the network and each
-14 a pair of strings. All others are stepped over.
+A file is an onnx.ModelProto (protobuf): field 7 is the network, and each field 14 a pair of strings. All other fields
+are skipped.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from engine.errors import WeightsError
 
 _GRAPH, _METADATA, _KEY, _VALUE = 7, 14, 1, 2
 _LENGTHS = {1: 8, 5: 4}  # bytes of wire types with a fixed length
-MOST_BYTES = 1 << 20  # bytes of one pair
+MOST_BYTES = 1 << 20  # maximum bytes of one pair
 
 
 def metadata_of(path: Path) -> dict[str, str]:
-    """Raises WeightsError for a file that is not there, is none of these, or is cut."""
+    """Return the metadata of an ONNX file. Raises WeightsError if it is missing, truncated, or not ONNX."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -36,7 +36,7 @@ def metadata_of(path: Path) -> dict[str, str]:
 
 
 def with_metadata(values: Mapping[str, str]) -> bytes:
-    """Return the bytes that add these pairs to an ONNX file, behind its end."""
+    """Return bytes that, appended to an ONNX file, add these pairs."""
     pairs = (_field(_KEY, key.encode()) + _field(_VALUE, value.encode()) for key, value in values.items())
     return b"".join(_field(_METADATA, pair) for pair in pairs)
 
@@ -54,7 +54,7 @@ def _as_varint(value: int) -> bytes:
 
 
 def _fields(file: IO[bytes], size: int, wanted: set[int]) -> Iterator[tuple[int, bytes]]:
-    """The fields that have a length, the wanted ones with their bytes. Raises ValueError for what is no protobuf."""
+    """Yield the fields that have a length; only wanted ones with their bytes. Raises ValueError for other data."""
     while file.tell() < size:
         number, wire_type = divmod(_varint(file), 8)
         if wire_type == 0:
@@ -62,7 +62,7 @@ def _fields(file: IO[bytes], size: int, wanted: set[int]) -> Iterator[tuple[int,
             continue
         length = _varint(file) if wire_type == 2 else _LENGTHS.get(wire_type, -1)
         if not number or length < 0 or file.tell() + length > size:
-            raise ValueError("no protobuf")
+            raise ValueError("not protobuf")
         if number in wanted and length <= MOST_BYTES:
             yield number, file.read(length)
         else:
@@ -79,4 +79,4 @@ def _varint(file: IO[bytes]) -> int:
         value |= (byte[0] & 0x7F) << shift
         if byte[0] < 0x80:
             return value
-    raise ValueError("no protobuf")
+    raise ValueError("not protobuf")

@@ -1,4 +1,4 @@
-"""The library sherpa-onnx: how it is found, how it loads ears, and the names of languages in what is published."""
+"""The library sherpa-onnx: its import, the loading of speech recognisers, and language names in published files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ LANGUAGES = {
     "polish": "pl", "portuguese": "pt", "romanian": "ro", "russian": "ru", "slovak": "sk", "spanish": "es",
     "swedish": "sv", "thai": "th", "turkish": "tr", "ukrainian": "uk", "vietnamese": "vi",
 }  # fmt: skip
-"""Languages as BCP 47, by their English names."""
+"""BCP 47 tags of languages by their English names."""
 
 
 def sherpa_library(use: str) -> Any:
-    """The package. Raises ConfigError, with what installs it, where there is none."""
+    """Return the package. Raises ConfigError, with the command that installs it, if it is missing."""
     return installed(use, "sherpa_onnx", "sherpa-onnx", "local")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SherpaModel:
-    """A speech recognition model in a folder: ``factory`` of the library's class ``recognizer`` makes it."""
+    """A speech recognition model in a folder. The method ``factory`` of the library's class ``recognizer`` loads it."""
 
     recognizer: ClassVar[str]
     folder: Path
@@ -36,14 +36,14 @@ class SherpaModel:
     arguments: Mapping[str, Any]
     """The arguments of the factory."""
     generated: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Further arguments, which name files that the folder lacks: the text of each, for a temporary file."""
+    """Further arguments that name files which the folder lacks: the content of each, for a temporary file."""
     languages: tuple[str, ...]
     capitals: bool = False
-    """Whether it writes capital letters only; its text is made lowercase."""
+    """Whether it only writes capital letters. Its text is then converted to lowercase."""
 
 
 def recognizer_of(model: SherpaModel, use: str, threads: int) -> Any:
-    """Load a model. Raises ConfigError without the library, WeightsError for damaged files."""
+    """Load a model. Raises ConfigError if the library is missing, WeightsError for damaged files."""
     make = getattr(getattr(sherpa_library(use), model.recognizer), model.factory)
     with TemporaryDirectory() as folder:
         paths = {name: Path(folder, name) for name in model.generated}

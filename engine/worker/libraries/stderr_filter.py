@@ -1,6 +1,6 @@
-"""Filter for a native library's lines on stderr that quote users.
+"""A filter for lines on stderr in which a native library quotes users.
 
-Lines of other writers are passed on afterwards.
+Other lines are passed on when the block is left.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threading import Lock
 
 _lock = Lock()
-"""The process has one stderr."""
+"""The process has only one stderr."""
 
 
 @contextmanager
@@ -33,5 +33,5 @@ def without_lines_of(source: bytes) -> Generator[None]:
 
 
 def _memory() -> int:
-    """Open a file in memory. On systems without such files all lines are dropped."""
+    """Open a file in memory. On systems without memfd, all lines are dropped."""
     return os.memfd_create("stderr") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)

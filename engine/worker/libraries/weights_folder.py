@@ -13,14 +13,15 @@ _LAYOUTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a sherpa-onnx model": (("*.onnx", "*tokens.txt"), ("asr.sherpa", "asr.sherpa_offline", "tts.sherpa")),
     "a streaming Moonshine model": (("streaming_config.json", "tokenizer.bin"), ("asr.moonshine",)),
 }
-"""How to recognize a library's model: a pattern for each of its files, and the stages that load it."""
+"""How to recognise a library's model: a pattern for each of its files, and the stages that load it."""
 
 
 def weights_folder(folder: Path | None, use: str, what: str) -> Path:
-    """Return the folder of ``what``, for instance "a voice of Phonon".
+    """Return the folder of ``what``, for example "a voice of Phonon".
 
-    Raises ConfigError if the stage ``use`` has no `weights`, WeightsError if the folder does not exist, or has a model
-    that only other stages load.
+    Raises:
+        ConfigError: The stage ``use`` has no `weights`.
+        WeightsError: The folder does not exist, or has a model that only other stages load.
     """
     if folder is None:
         raise ConfigError(f"{use} needs `weights`: the folder of {what}")
@@ -41,6 +42,6 @@ def _loaders(title: str, use: str) -> str:
 
 
 def unloadable(what: str, error: Exception) -> WeightsError:
-    """Return the error for files that a library cannot load; ``what`` is the subject, as "The voice in ..."."""
+    """Return the error for files that a library cannot load. ``what`` is the subject, like "The voice in ..."."""
     why = " ".join(str(error).split())
     return WeightsError(f"{what} cannot be loaded ({why:.200}): fetch the files again.")

@@ -1,4 +1,4 @@
-"""Language models that are asked by the messages of a chat completion: what is asked, and how the answer comes.
+"""Language models with a chat completions interface: request bodies, streamed answers, and the thinkers' shared code.
 
-Knows no tensor, and no thinker by name: what all of them share is ``thinker.ChatThinker``.
+The base class of all these thinkers is ``thinker.ChatThinker``.
 """

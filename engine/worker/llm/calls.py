@@ -1,4 +1,4 @@
-"""Function calls, put together from their pieces, in whatever order and shape servers send them. Sans I/O.
+"""Assembles function calls from streamed pieces, in any order and form that servers send. Does no I/O.
 
 Servers number the pieces of a call (``index``), or name their call (``id``), or neither; some send each call whole,
 some give all calls the same number. The arguments may be encoded twice, follow an empty object, or come again as a
@@ -19,7 +19,7 @@ from engine.errors import StageFailed
 from engine.worker.llm.surrogates import SurrogateJoiner
 
 MOST_CALLS = 64
-"""The most calls of one answer; a model that makes more is caught in a loop."""
+"""Maximum calls of one answer. A model that makes more is stuck in a loop."""
 
 
 _BEGUN = re.compile(r"\s*\{\s*[^\s}]")
@@ -51,7 +51,7 @@ class _Call:
 
 
 class ToolCallAssembler:
-    """The calls of one answer. ``name`` begins the ids of calls that the server gives none."""
+    """Calls of one answer. ``name`` is the prefix of ids for calls without one."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -61,10 +61,10 @@ class ToolCallAssembler:
         return bool(self._calls)
 
     def feed(self, index: int | None, id: str, name: str, arguments: str) -> list[ToolCallDelta]:
-        """Return what is known of the calls by now.
+        """Add a piece of a call, and return the deltas that can be sent.
 
-        Pieces of the first call are passed on as they come. Those of the others follow once the first is whole, which
-        is known at the end: the reader gets one call after the other, however they are mixed on the wire.
+        Pieces of the first call are returned as they arrive. The other calls follow once the answer is complete, so
+        that the reader receives one call after the other even if the server interleaves them.
         """
         call = self._of(index, id, name)
         call.name = call.name or name
@@ -101,7 +101,7 @@ class ToolCallAssembler:
 
 
 def is_object(arguments: str) -> bool:
-    """Whether they are JSON of an object, as a function's arguments have to be."""
+    """Return whether ``arguments`` is a JSON object, which function arguments must be."""
     try:
         return isinstance(msgspec.json.decode(arguments), dict)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

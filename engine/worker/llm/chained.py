@@ -1,6 +1,6 @@
-"""Parts of a chain of models: the description of all of them together, and the input that each of them reads.
+"""Helpers of a chain of models: their combined description, and the input that each model reads.
 
-Knows no turn: which model answers is decided by the stage ``llm.chain``.
+The stage ``llm.chain`` decides which model answers.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from engine.errors import ConfigError
 T = TypeVar("T")
 
 REPLAYS: tuple[Literal["exact", "continue", "never"], ...] = ("exact", "continue", "never")
-"""From the strongest promise about a lost replica to the weakest."""
+"""Guarantees after a lost replica, strongest first."""
 SAID = kinds(Text, VoiceText)
 UNSEEN = "[A picture that you cannot see.]"
-"""The text that a model without sight reads in place of a picture which another model of its chain can see."""
+"""Replaces a picture for a model without vision if another model of its chain can see it."""
 
 
 def chained_info(infos: Sequence[StageInfo]) -> StageInfo:
     """Combine the descriptions of a chain's models.
 
-    Raises ConfigError if one of them cannot be a chain's model, or if they do not fit each other.
+    Raises ConfigError if a model cannot be part of a chain, or if the models do not fit together.
     """
     for i, info in enumerate(infos):
         if not info.answers or info.blocking:
-            raise ConfigError(f"models[{i}]: a chain needs models that answer, as an llm.* stage or nano.thinker does")
+            raise ConfigError(f"models[{i}]: a chain needs language models, such as an llm.* stage or nano.thinker")
         if info.takes != infos[0].takes:
             raise ConfigError(f"models[{i}]: takes {_listed(info.takes)}, but models[0] {_listed(infos[0].takes)}")
     return StageInfo(
@@ -56,11 +56,11 @@ def _feeds(infos: Sequence[StageInfo]) -> frozenset[str]:
     if all(info.feeds <= SAID for info in infos):
         return kinds(VoiceText)  # a chunk of Text would be spoken twice where another model feeds VoiceText
     listed = "; ".join(sorted(map(_listed, feeds)))
-    raise ConfigError(f"models: one stage cannot take what all of them feed ({listed})")
+    raise ConfigError(f"models: no stage can take the different outputs of these models ({listed})")
 
 
 def _facets(facets: Sequence[Facets]) -> Facets:
-    """The conversation is cut to the longest context, since the model that has it can read all of that.
+    """Combine the facets. The context is the longest one, because the model that has it can read it all.
 
     The examples are those of the last model, which answers everything that the others decline.
     """
@@ -89,7 +89,7 @@ def _listed(kinds: frozenset[str]) -> str:
 
 
 def visible(request: Request, sees: frozenset[Ability], chain_sees: frozenset[Ability]) -> Request:
-    """Return the request as a model gets it that ``sees`` less than its chain: a note stands for each picture."""
+    """Return the request for a model that sees less than its chain, with a note in place of each invisible picture."""
     hidden = chain_sees - sees
     if not any(_is_hidden(part, hidden) for message in request.messages for part in message.parts):
         return request
@@ -106,14 +106,14 @@ def _is_hidden(part: Part, hidden: frozenset[Ability]) -> bool:
 
 
 class RecordedInputs:
-    """The chunks that a chain is fed, which each of its models reads from the first one on."""
+    """The input chunks of a chain, which each of its models reads from the start."""
 
     def __init__(self, inputs: AsyncIterator[Chunk]) -> None:
         self._inputs = inputs
         self._read: list[Chunk] = []
 
     async def again(self) -> AsyncIterator[Chunk]:
-        """Yield the chunks that have been read before, and then further ones."""
+        """Yield the chunks that were already read, then further ones."""
         place = 0
         while True:
             if place == len(self._read):

@@ -1,7 +1,6 @@
-"""A checkpoint's folder as Hugging Face lays it out: which language model it holds, how it is asked, what it takes in
-memory.
+"""A checkpoint folder in Hugging Face layout: model type, chat template and memory needs.
 
-Source: transformers 5 (``config.json``, ``chat_template.jinja``, ``tokenizer_config.json``). Reads no weights.
+Source: transformers 5 (``config.json``, ``chat_template.jinja``, ``tokenizer_config.json``). Does not load weights.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from engine.errors import WeightsError
 VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _WEIGHTS = ("*.safetensors", "*.bin")
 _OWN_TEMPLATE = "tekken.json"
-"""Mistral's tokenizer writes its conversations itself."""
+"""Mistral's tokenizer formats conversations itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +26,10 @@ class ModelFolder:
 
     folder: Path
     size: int
-    """Bytes of its weights."""
+    """Size of the weights in bytes."""
     config: Mapping[str, Any]
     template: str
-    """The chat template, as Jinja; empty where its tokenizer has one itself."""
+    """Chat template (Jinja), or "" if the tokenizer formats conversations itself."""
 
     @property
     def name(self) -> str:
@@ -38,27 +37,27 @@ class ModelFolder:
 
     @property
     def context(self) -> int:
-        """The longest prompt and answer that it was trained on, in tokens; 0 where it does not say."""
+        """Maximum tokens of prompt and answer in training, or 0 if unknown."""
         return int(self._of("max_position_embeddings", 0))
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of one weight, as it is stored; 0 where that is not said."""
+        """Bytes per stored weight, or 0 if unknown."""
         return VALUE_BYTES.get(str(self._of("dtype", self._of("torch_dtype", ""))), 0)
 
     def reads(self, what: str) -> bool:
-        """Whether the model reads ``what`` itself: "vision" or "audio"."""
+        """Return whether the model itself supports "vision" or "audio" input."""
         return f"{what}_config" in self.config
 
     def cache_bytes(self, tokens: int, value_bytes: int) -> int:
-        """Return the most bytes that keys and values of so many tokens take; 0 where the folder does not say."""
+        """Return the maximum bytes of keys and values for a number of tokens, or 0 if unknown."""
         heads = int(self._of("num_attention_heads", 0))
         width = int(self._of("head_dim", 0) or self._of("hidden_size", 0) // max(1, heads))
         kv_heads = int(self._of("num_key_value_heads", heads))
         return 2 * int(self._of("num_hidden_layers", 0)) * kv_heads * width * value_bytes * tokens
 
     def _of(self, key: str, otherwise: Any) -> Any:
-        """A model that sees has its language model's fields one level below."""
+        """Return a field of the language model; multimodal models have it one level deeper."""
         text = self.config.get("text_config")
         found: Any = cast("dict[str, Any]", text).get(key) if isinstance(text, dict) else None
         found = self.config.get(key) if found is None else found
@@ -66,31 +65,31 @@ class ModelFolder:
 
 
 def read_checkpoint(folder: Path, template: bool = True) -> ModelFolder:
-    """Read a folder. Raises WeightsError for one that holds no language model, or where ``template`` is wanted and
-    there is none."""
+    """Read a folder. Raises WeightsError if it has no language model, or lacks a required chat ``template``."""
     if not folder.is_dir():
-        what = "must be a checkpoint's folder, not a file" if folder.exists() else "the folder does not exist"
+        what = "must be a checkpoint folder, not a file" if folder.exists() else "the folder does not exist"
         raise WeightsError(f"{folder}: {what}")
     config = json_in(folder / "config.json")
     if config is None:
         raise WeightsError(f"{folder}: has no config.json, so it is not a Hugging Face checkpoint")
     files = next((found for pattern in _WEIGHTS if (found := sorted(folder.glob(pattern)))), [])
     if not files:
-        raise WeightsError(f"{folder}: holds no weights (files that end with .safetensors)")
+        raise WeightsError(f"{folder}: has no weights (*.safetensors)")
     found = template_in(folder)
     if template and not found and not (folder / _OWN_TEMPLATE).exists():
-        raise WeightsError(f"{folder}: has no chat template. Give one as options.template, a file of Jinja.")
+        raise WeightsError(f"{folder}: has no chat template. Set options.template to a Jinja file.")
     return ModelFolder(folder, sum(file.stat().st_size for file in files), config, found)
 
 
 def template_in(folder: Path) -> str:
-    """Return a checkpoint's chat template, as Jinja; empty where the folder has none. Raises WeightsError for a file
-    that cannot be read."""
+    """Return a checkpoint's chat template (Jinja), or "" if there is none. Raises WeightsError for an unreadable
+    file.
+    """
     return next(filter(None, _templates(folder)), "")
 
 
 def _templates(folder: Path) -> Iterator[str]:
-    """Yield the template from each place where one may lie; of several in one file the default."""
+    """Yield the template from each possible place; if a file has several, the default one."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         yield file.read_text(encoding="utf-8", errors="replace")
@@ -106,7 +105,7 @@ def _templates(folder: Path) -> Iterator[str]:
 
 
 def json_in(file: Path) -> dict[str, Any] | None:
-    """An object in a file; None without the file. Raises WeightsError."""
+    """Read a JSON object from a file; None if the file does not exist. Raises WeightsError."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except FileNotFoundError:

@@ -1,7 +1,6 @@
-"""A client of one OpenAI-compatible chat completions server: Ollama, LM Studio, llama.cpp, vLLM, SGLang, hosted ones.
+"""Client of one OpenAI-compatible chat completions server, such as Ollama, LM Studio, llama.cpp, vLLM or a hosted one.
 
-It asks, and yields the answer as the engine's chunks. It knows no stage and no request of the engine. Nothing of what
-is asked or answered is logged.
+It sends a request body and yields the answer as the engine's chunks. Neither requests nor answers are logged.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ STREAMS = frozenset({
 """Content types of answers; proxies and small servers often name another one than the event stream's."""
 
 TAIL_S = 1.0
-"""Seconds in which the usage, and the end of the stream, may follow a complete answer."""
+"""Seconds to wait for the usage and the end of the stream after a complete answer."""
 
 
 class ChatClient:
-    """A client of one server that keeps its connections warm between answers. It needs ``aclose`` at the end.
+    """Client of one server that keeps connections open between answers. Call ``aclose`` at the end.
 
-    Raises ConfigError for a key file that can't be used, at once; it is read again by nobody.
+    Raises ConfigError for an unusable key file; the file is read only once.
     """
 
     def __init__(self, options: ChatServerOptions, now: Callable[[], float] = time.monotonic) -> None:
@@ -95,14 +94,15 @@ class ChatClient:
                 again = False
 
     async def probe(self) -> ServerModels:
-        """The server's models, without asking any of them anything. Raises EngineError where it is not to be reached,
-        or refuses."""
+        """Return the server's models without running any. Raises EngineError if the server is unreachable or
+        refuses.
+        """
         return await self._connection.models()
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """A reply of the server's own API, beside OpenAI's, as JSON; None where there is no such, or it refuses.
+        """Return a reply of the server's own API (not OpenAI's) as JSON, or None if the path is missing or refused.
 
-        Raises EngineError where the server is not to be reached.
+        Raises EngineError if the server is unreachable.
         """
         return await self._connection.post(f"{self._options.own_api}{path}", body)
 
@@ -113,7 +113,7 @@ class ChatClient:
     async def _answer(
         self, body: Mapping[str, Any], decoder: ChatStreamDecoder, patience: Patience
     ) -> AsyncGenerator[Delta]:
-        """One try. Raises EngineError, Refusal, or httpx2's errors."""
+        """Make one attempt. Raises EngineError, ServerRefusal, or httpx2's errors."""
         async with (
             self._connection.response("POST", "chat/completions", patience, **json_of(body)) as response,
             aclosing(self._events(response, patience)) as events,
@@ -131,10 +131,10 @@ class ChatClient:
                     break
             for delta in decoder.end():
                 yield delta
-            await _next(events, decoder, patience)  # read to its end, a connection can be used again
+            await _next(events, decoder, patience)  # a connection can be reused if it is read to the end
 
     async def _events(self, response: httpx2.Response, patience: Patience) -> AsyncGenerator[str]:
-        """The data of each event; a body that is JSON and no stream is one."""
+        """Yield the data of each event; a JSON body that is not a stream is one event."""
         kind = kind_of(response)
         if kind not in STREAMS:
             raise stranger(self._options)
@@ -161,7 +161,7 @@ class ChatClient:
 
 
 async def _next(events: AsyncIterator[str], decoder: ChatStreamDecoder, patience: Patience) -> str | None:
-    """The next event's data. None at the end, and where nothing comes behind a complete answer."""
+    """Return the next event's data, or None at the end and after a complete answer."""
     try:
         return await patience.wait(anext(events, None))
     except (EngineError, httpx2.HTTPError):

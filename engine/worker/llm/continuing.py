@@ -1,9 +1,9 @@
-"""Requests that have a server go on with an answer that was broken off, and the proof beforehand that it would.
+"""Requests that continue an interrupted answer, and the check whether a server supports them.
 
-What was written stands as the last message, which the server is to leave open. One that does not know this would begin
-another answer, so it is first asked for the prompt that it makes of the request: that must end with the words that were
-written. No model is asked anything by that. Source: ``continue_final_message`` of transformers'
-``apply_chat_template``, of vLLM's ``ChatCompletionRequest``, and of llama.cpp's server (``tools/server/README.md``).
+The text written so far becomes the last message, which the server must leave open. A server without this feature would
+start a new answer. So it is first asked for the rendered prompt, which must end with that text; this does not run the
+model. Source: ``continue_final_message`` of transformers' ``apply_chat_template``, of vLLM's ``ChatCompletionRequest``,
+and of llama.cpp's server (``tools/server/README.md``).
 """
 
 from __future__ import annotations
@@ -17,33 +17,35 @@ from engine.chunk import Text, Usage
 from engine.worker.llm.deltas import Delta
 
 SERVERS = frozenset({"llamacpp", "vllm"})
-"""Servers that may go on with an answer, by the owner that they give for their models."""
+"""Servers that may continue an answer, by the ``owned_by`` field of their models."""
 _OPEN = {"add_generation_prompt": False, "continue_final_message": True, "echo": False}
 _RENDERED = ("model", "messages", "tools", "chat_template_kwargs", *_OPEN)
-"""The fields of a request that its prompt is made of."""
+"""Request fields that determine the prompt."""
 
 
 class OwnApi(Protocol):
-    """The paths that a server offers beside OpenAI's API."""
+    """A server's own API, in addition to OpenAI's."""
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """A reply's JSON; None where the server has no such path, or refuses."""
+        """Return a reply's JSON, or None if the server lacks the path or refuses."""
         ...
 
 
 def continued(body: Mapping[str, Any], written: Sequence[Text]) -> dict[str, Any]:
-    """A request's body again, to be answered behind what was written of it.
+    """Return the body that continues after the text ``written`` so far.
 
-    Space at the end of that is left out, since most tokenizers have it at a word's beginning; see ``rest``.
+    Trailing space is removed, because most tokenizers put it at the beginning of a word; see ``rest``.
     """
     message = {"role": "assistant", "content": _whole(written).rstrip()}
-    left = max(1, body["max_tokens"] - len(written))  # a piece is a token, or some
+    left = max(1, body["max_tokens"] - len(written))  # a piece is at least one token
     return {**body, "messages": [*body["messages"], message], "max_tokens": left, **_OPEN}
 
 
 async def goes_on(server: OwnApi, owner: str, body: Mapping[str, Any]) -> bool:
-    """Whether a server would go on with the last message of a ``continued`` body. ``owner`` is who its list of models
-    says that it is."""
+    """Return whether a server would continue the last message of a ``continued`` body.
+
+    ``owner`` is the ``owned_by`` field of its models.
+    """
     match owner:
         case "llamacpp":
             prompt = _text(await server.post("apply-template", body), "prompt")
@@ -59,7 +61,7 @@ async def goes_on(server: OwnApi, owner: str, body: Mapping[str, Any]) -> bool:
 
 
 async def rest(deltas: AsyncIterator[Delta], written: Sequence[Text]) -> AsyncGenerator[Delta]:
-    """The deltas of a ``continued`` request as those of the whole answer: in their places, and counted with it."""
+    """Convert the deltas of a ``continued`` request to positions and token counts within the whole answer."""
     text = _whole(written)
     start, spaced = len(text), text[-1:].isspace()
     async for delta in deltas:

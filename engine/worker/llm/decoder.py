@@ -1,7 +1,7 @@
-"""The events of a streamed chat completion as chunks: what servers really send, made into one shape. Sans I/O.
+"""Decodes the events of a streamed chat completion to chunks, including the deviations of real servers. Does no I/O.
 
-Source: openai-python ``types/chat/chat_completion_chunk.py``, and what Ollama, LM Studio, llama.cpp, vLLM and SGLang
-send beside it: ``reasoning_content`` or ``reasoning``, whole messages in the place of deltas, errors in the stream.
+Source: openai-python ``types/chat/chat_completion_chunk.py``, and additions of Ollama, LM Studio, llama.cpp, vLLM and
+SGLang: ``reasoning_content`` or ``reasoning``, whole messages instead of deltas, and errors in the stream.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.worker.remote.refusals import ServerRefusal, kind_of, said_by
 
 DONE = "[DONE]"
 LONGEST_ANSWER = 1_000_000
-"""Characters of text, thoughts and arguments together; what is longer comes from a server that is out of order."""
+"""Maximum characters of text, reasoning and arguments together; a longer answer is a server fault."""
 
 _REASONS: dict[str, Finish] = {"length": "length", "tool_calls": "tool", "function_call": "tool"}
 
@@ -71,10 +71,10 @@ class _Event(msgspec.Struct):
 
 
 class ChatStreamDecoder:
-    """The decoder of one answer. Feed each event's data; ``end`` once no more comes. ``name`` begins the ids of
-    nameless calls. ``begun`` says that it is the rest of an answer, of which nothing need be left.
+    """Decoder of one answer. Feed each event's data, and call ``end`` after the last one.
 
-    Both raise Refusal where the server reports an error, and StageFailed for what is no answer.
+    ``name`` is the prefix of ids for calls without one. ``begun``: the stream is the rest of an answer, which may be
+    empty. Both methods raise ServerRefusal if the server reports an error, and StageFailed for an invalid answer.
     """
 
     def __init__(self, name: str, begun: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The parts of a chat completions server's answer: chunks of the engine, and the model's thoughts."""
+"""Parts of a chat completion's answer: the engine's chunks, and the model's reasoning."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from engine.chunk import Text, ToolCall, ToolCallDelta, Usage
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
-    """The next piece of what the model thinks before it answers: never to be spoken or kept."""
+    """A piece of the model's reasoning, which is neither spoken nor stored."""
 
     text: str
 
 
 Delta = Text | ReasoningDelta | ToolCallDelta | ToolCall | Usage
-"""Usage is the last one of every answer that is complete, and comes once: it says why the text is over."""
+"""Usage comes exactly once, last, in every complete answer. It includes the finish reason."""

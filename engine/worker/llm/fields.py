@@ -1,4 +1,4 @@
-"""The fields of a request that not every server takes, and what a server's refusal tells of them."""
+"""Request fields that not all servers support, and which of them a server's refusal refers to."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ EXTRAS = frozenset({
     "reasoning_effort", "chat_template_kwargs", "stream_options", "keep_alive", "top_k", "min_p", "repeat_penalty",
     "repetition_penalty",
 })  # fmt: skip
-"""Fields beyond the API's oldest form, or not of it: left out where a server refuses a request without saying why."""
+"""Fields that are newer than the API or not part of it. Omitted if a server refuses a request without a reason."""
 
 _PLAIN = frozenset({"temperature", "top_p", "seed", "parallel_tool_calls"})
-"""Some hosted models do not take these; a value out of range is refused, too, which is another matter."""
+"""Fields that some hosted models do not support. A refusal may also mean that the value is out of range."""
 
 _RENAMED = {"max_tokens": "max_completion_tokens"}
 _LENGTHS = ("max_tokens", "max_completion_tokens")
@@ -27,14 +27,14 @@ _UNKNOWN = re.compile(r"support|unrecogni|unknown|not permitted|unexpected|extra
 
 
 def without(body: Mapping[str, Any], refused: frozenset[str]) -> dict[str, Any]:
-    """The body as a server takes it that refuses these fields: left out, or by the name that it knows."""
+    """Return the body without the refused fields, or with their alternative names."""
     kept = {name: value for name, value in body.items() if name not in refused}
     renamed = {_RENAMED[name]: body[name] for name in refused & _RENAMED.keys() if name in body}
     return kept | renamed
 
 
 def refused_by(refusal: ServerRefusal, sent: Mapping[str, Any]) -> frozenset[str]:
-    """The fields of what was sent that the server may have refused it for: those it names, else all extras."""
+    """Return the sent fields that may have caused the refusal: those it names, or else all extras."""
     if refusal.status not in (400, 422) or overflows(refusal):
         return frozenset()
     named = {name for name in EXTRAS if name in refusal.said}

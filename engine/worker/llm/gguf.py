@@ -1,7 +1,7 @@
-"""The header of a GGUF file: which model it holds, how it is asked, what it takes in memory.
+"""Header of a GGUF file: model, chat template and memory needs.
 
-The ``gguf`` package reads headers as well, and takes twelve seconds for a vocabulary of 150,000 words, which nobody
-here asks for. Source: ggml's docs/gguf.md, version 3; names of keys from llama.cpp's gguf-py/gguf/constants.py.
+The ``gguf`` package reads headers too, but takes twelve seconds for a vocabulary of 150,000 words, which is not needed
+here. Source: ggml's docs/gguf.md, version 3; key names from llama.cpp's gguf-py/gguf/constants.py.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from engine.errors import WeightsError
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 PROJECTOR = "clip"
-"""The architecture of files that make pictures and sound into what a model reads."""
+"""Architecture of projector files, which convert pictures and audio to model input."""
 
 _FIXED = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _LONGEST_ARRAY = 4096
-"""Longer arrays of numbers belong to vocabularies, and are passed over; those of one number for each layer are kept."""
+"""Maximum length of stored number arrays. Longer ones belong to vocabularies; those with a number per layer are
+kept.
+"""
 _MARKER = re.compile(r"<\|(?!\w*(?:tool|call|func|python|think))[^|<>\s]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]")
-"""A marker of a chat template that stands between turns, as "<|im_end|>"; not those of calls and thoughts."""
+"""A chat template's marker between turns, such as "<|im_end|>", excluding markers of tool calls and reasoning."""
 _PART = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A model's file."""
+    """Header of a model file."""
 
     path: Path
     size: int
-    """Bytes, with all of its parts where it is split."""
+    """Size in bytes, including all parts of a split file."""
     fields: Mapping[str, Any]
 
     @property
@@ -44,31 +46,32 @@ class Header:
 
     @property
     def name(self) -> str:
-        """The name that people call the model: its maker's, else the file's."""
+        """Display name: the name in the file, or else the file's name."""
         return str(self.fields.get("general.name", "")) or self.path.stem
 
     @property
     def template(self) -> str:
-        """The chat template, as Jinja; empty where the file has none."""
+        """Chat template (Jinja), or "" if the file has none."""
         return str(self.fields.get("tokenizer.chat_template", ""))
 
     def foreign_markers(self, template: str) -> list[str]:
-        """Return the markers of a chat template that are no tokens of the model: it writes them as plain text."""
+        """Return the template's markers that are not tokens of the model, which therefore writes them as plain text."""
         known = self.fields.get("tokenizer.ggml.tokens") or ()
         return [marker for marker in dict.fromkeys(_MARKER.findall(template)) if marker not in known]
 
     @property
     def context(self) -> int:
-        """The longest prompt and answer that it was trained on, in tokens; 0 where the file does not say."""
+        """Maximum tokens of prompt and answer in training, or 0 if unknown."""
         return int(self._of("context_length", 0))
 
     def reads(self, what: str) -> bool:
-        """Whether a projector makes ``what`` readable: "vision" or "audio"."""
+        """Return whether a projector supports "vision" or "audio"."""
         return bool(self.fields.get(f"clip.has_{what}_encoder", False))
 
     def cache_bytes(self, tokens: int, value_bytes: float) -> int:
-        """Return the least bytes that keys and values of so many tokens take. Windows of attention are as short as any
-        layer's."""
+        """Return the minimum bytes of keys and values for a number of tokens, assuming the shortest attention window of
+        any layer.
+        """
         layers = int(self._of("block_count", 0))
         heads = _per_layer(self._of("attention.head_count", 1), layers)
         kv_heads = _per_layer(self._of("attention.head_count_kv", heads), layers)
@@ -82,7 +85,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """The header of a model's file. Raises WeightsError for one that is none, of another version, or cut short."""
+    """Read a model file's header. Raises WeightsError for another format or version, or a truncated file."""
     try:
         stat = path.stat()
     except OSError:
@@ -93,14 +96,14 @@ def read_header(path: Path) -> Header:
 
 
 def is_first(path: Path) -> bool:
-    """Whether a file is a model, and not a later part of one that is split."""
+    """Return whether a file is a model, and not a later part of a split one."""
     found = _PART.fullmatch(path.name)
     return found is None or int(found["part"]) == 1
 
 
 @lru_cache(maxsize=8)
 def _read(path: Path, size: int, _changed_ns: int) -> Header:
-    """Cached: a start asks several times."""
+    """Read a header; cached, because startup reads it several times."""
     try:
         with path.open("rb") as file:
             return Header(path, sum(_sizes(path, size)), _fields(_Reader(file, path, size)))
@@ -109,33 +112,33 @@ def _read(path: Path, size: int, _changed_ns: int) -> Header:
 
 
 def _sizes(path: Path, size: int) -> list[int]:
-    """Return the size of each part of a file that is split. Raises WeightsError where one is missing."""
+    """Return the sizes of all parts of a file. Raises WeightsError if one is missing."""
     found = _PART.fullmatch(path.name)
     if found is None:
         return [size]
     count = int(found["count"])
     parts = [path.with_name(f"{found['stem']}-{n:05}-of-{count:05}.gguf") for n in range(1, count + 1)]
     if missing := [part.name for part in parts if not part.is_file()]:
-        raise WeightsError(f"{path}: is one of {count} parts, and {missing[0]} is not beside it")
+        raise WeightsError(f"{path}: is one of {count} parts, but {missing[0]} is missing from the folder")
     if path != parts[0]:
-        raise WeightsError(f"{path}: is one of {count} parts; name the first one, {parts[0].name}")
+        raise WeightsError(f"{path}: is one of {count} parts. Name the first one, {parts[0].name}")
     return [part.stat().st_size for part in parts]
 
 
 def _fields(reader: _Reader) -> dict[str, Any]:
-    """Every key, and of vocabularies the markers; the places of tensors are read to see whether the file has them."""
+    """Return all keys (of vocabularies only the markers), and check that the file contains all tensors."""
     if reader.bytes(4) != MAGIC:
         raise WeightsError(f"{reader.path}: is not a GGUF file")
     version = reader.number("I")
     if version not in VERSIONS:
         raise WeightsError(
-            f"{reader.path}: is of GGUF version {version}; this llama.cpp reads {' and '.join(map(str, VERSIONS))}. "
-            "Fetch a newer conversion of the model."
+            f"{reader.path}: has GGUF version {version}; llama.cpp supports {' and '.join(map(str, VERSIONS))}. "
+            "Download a newer conversion of the model."
         )
     tensors, keys = reader.number("Q"), reader.number("Q")
     fields = {reader.string(): reader.value(reader.number("I")) for _ in range(keys)}
     last = max((reader.tensor() for _ in range(tensors)), default=None)
-    if last is not None:  # the first part of a file that is split may have none
+    if last is not None:  # the first part of a split file may have no tensors
         alignment = int(fields.get("general.alignment", 32))
         if -reader.at % alignment + reader.at + last >= reader.size:
             raise reader.cut()
@@ -144,7 +147,7 @@ def _fields(reader: _Reader) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Reader:
-    """A reader of a file of so many bytes, from its beginning on. Raises WeightsError where the file ends too soon."""
+    """Sequential reader of a file of known size. Raises WeightsError if the file ends too early."""
 
     file: BinaryIO
     path: Path
@@ -152,7 +155,7 @@ class _Reader:
     at: int = 0
 
     def cut(self) -> WeightsError:
-        return WeightsError(f"{self.path}: is incomplete or damaged; fetch it again")
+        return WeightsError(f"{self.path}: is incomplete or damaged. Download it again.")
 
     def bytes(self, count: int) -> bytes:
         self.at += count
@@ -168,7 +171,7 @@ class _Reader:
         return self.bytes(self.number("Q")).decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
-        """The value of a key; of a vocabulary, the markers in it."""
+        """Return a key's value; of a vocabulary, only the markers."""
         if kind == _STRING:
             return self.string()
         if kind == _ARRAY:
@@ -188,7 +191,7 @@ class _Reader:
         return list(struct.unpack(f"<{count}{_FIXED[kind]}", data)) if count <= _LONGEST_ARRAY else None
 
     def tensor(self) -> int:
-        """Return where a tensor begins, behind the header."""
+        """Return a tensor's offset after the header."""
         self.string()
         self.bytes(8 * self.number("I"))
         self.number("I")
@@ -196,5 +199,5 @@ class _Reader:
 
 
 def _per_layer(value: Any, layers: int) -> list[int]:
-    """A number for each layer: given so, or one for all."""
+    """Return a number per layer, from a list or one number for all layers."""
     return [int(one) for one in value] if isinstance(value, list) else [int(value)] * layers

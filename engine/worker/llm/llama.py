@@ -1,7 +1,7 @@
-"""llama.cpp in this process: a model's file that answers chat completions, several at a time.
+"""llama.cpp in this process: loads a GGUF file and answers several chat completions concurrently.
 
-Its server's loop is a thread of the library. Each answer has a thread here that waits for the next token and hands it
-to the event loop. Knows no stage and no request of the engine, and reaches no network: only local paths get here.
+The library's server loop runs in its own thread. Each answer has a thread that waits for the next token and passes it
+to the event loop. Only local paths are used, and no network.
 """
 
 from __future__ import annotations
@@ -23,46 +23,45 @@ from engine.worker.libraries.installed import installed
 from engine.worker.remote.refusals import ServerRefusal
 
 MOST_UNREAD = 64
-"""Events of one answer that may wait for their reader: behind them its thread waits, and nothing is lost."""
+"""Maximum unread events of an answer; its thread then waits until the reader catches up."""
 BATCH = 256
-"""Tokens of prompts that are computed at once. Behind them, answers that were left are noticed, and the others get
-their next token."""
+"""Prompt tokens per step. Between steps, abandoned answers are noticed, and the other answers get their next token."""
 QUIET = -1
-"""The level at which llama.cpp's own log is silent, for it quotes what is said; its errors come to us as well."""
+"""Log level that silences llama.cpp, because its log quotes conversations. Errors are also raised as exceptions."""
 NO_GPU = (
-    "llm.llamacpp: the xllamacpp that is installed sees no GPU. Install its build for yours (its page names them), or "
-    "let the worker compute on the cpu."
+    "llm.llamacpp: the installed xllamacpp finds no GPU. Install its build for your GPU (see its web page), or "
+    "use the device cpu."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaSettings:
-    """The settings with which a model is loaded."""
+    """Settings for loading a model."""
 
     weights: Path
     name: str
     context: int
-    """Tokens of one conversation."""
+    """Maximum tokens of a conversation."""
     slots: int
-    """Conversations that are answered at once."""
+    """Maximum concurrent conversations."""
     threads: int
     gpu_layers: int
-    """The number of layers that a GPU has; all that fit with -1."""
+    """Number of layers on the GPU; -1 for as many as fit."""
     cache_type: str
     cache_mb: int
     template: str = ""
-    """Jinja, or a name that llama.cpp knows; empty for the file's own."""
+    """Jinja template, or a name that llama.cpp knows; empty for the file's own."""
     projector: Path | None = None
 
 
 class Llama:
-    """A model that is loaded. Needs ``aclose`` at the end.
+    """A loaded model. Call ``aclose`` at the end.
 
-    Raises WeightsError where llama.cpp cannot load it, ConfigError where there is no llama.cpp.
+    Raises WeightsError if llama.cpp cannot load it, ConfigError if llama.cpp is not installed.
     """
 
     broken = False
-    """Whether llama.cpp is broken and this process is not: never, since both break together."""
+    """Whether llama.cpp has failed while this process lives; never, because it runs in this process."""
 
     def __init__(self, settings: LlamaSettings) -> None:
         self._server: Any = _loaded(settings)
@@ -70,10 +69,12 @@ class Llama:
         self._answers = set[_Answer]()
 
     async def events(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
-        """The events of a chat completion, as JSON; llama.cpp has no use for a ``name``. To close this generator aborts
-        it, and so does cancelling. Raises Refusal."""
+        """Yield the events of a chat completion as JSON. Closing or cancelling the generator aborts it.
+
+        ``name`` is not used by llama.cpp. Raises ServerRefusal.
+        """
         answer = _Answer(asyncio.get_running_loop())
-        # The progress of a prompt comes as well: so a thread learns that its reader has left.
+        # Request prompt progress too, so that the thread notices during a long prompt that its reader has left.
         asked = msgspec.json.encode({**body, "return_progress": True}).decode()
         self._answers.add(answer)
         self._threads.submit(self._ask, asked, answer)
@@ -85,44 +86,44 @@ class Llama:
             self._answers.discard(answer)
 
     def warm_up(self, body: Mapping[str, Any]) -> None:
-        """Compute one token of an answer, so that the weights are in memory and the prompt's beginning in the cache."""
+        """Compute one token, so that the weights are in memory and the start of the prompt is cached."""
         asked = msgspec.json.encode({**body, "max_tokens": 1}).decode()
         with suppress(Exception):  # the first answer that fails reports it
             self._server.handle_chat_completions(asked, lambda _: False)
 
     @property
     def processing(self) -> int:
-        """The number of answers that llama.cpp computes, by its own count."""
+        """Number of answers in progress, as counted by llama.cpp."""
         return int(self.counts["requests_processing"])
 
     @property
     def counts(self) -> Mapping[str, float]:
-        """Return llama.cpp's counts of its work, by the names of its `/metrics`. The call waits for its next step."""
+        """llama.cpp's counters, by the names in its `/metrics`. Waits for its next step."""
         lines = [line for line in self._server.handle_metrics().splitlines() if line[:1] not in ("#", "")]
         return {name.removeprefix("llamacpp:"): float(count) for name, count in (line.split(" ") for line in lines)}
 
     async def aclose(self) -> None:
-        """Abort what is under way, and let go of the model."""
+        """Abort all answers and unload the model."""
         for answer in self._answers:
             answer.leave()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
         self._threads.shutdown()
-        self._server = None  # its destructor ends the library's threads
+        self._server = None  # its destructor stops the library's threads
 
     def _ask(self, asked: str, answer: _Answer) -> None:
-        """Make one answer, from its first event to its end, in a thread of its own."""
+        """Produce one answer in its own thread."""
         try:
             if not answer.left:
                 self._server.handle_chat_completions(asked, answer.put)
             answer.put(None)
-        except Exception as error:  # noqa: BLE001 - llama.cpp throws what it says of a request, the template's words too
+        except Exception as error:  # noqa: BLE001 - llama.cpp throws several types for an invalid request
             answer.put(ServerRefusal(400, str(error)))
 
 
 class _Answer:
-    """The events that one answer's thread hands to the event loop, in order."""
+    """Events passed in order from an answer's thread to the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.left = False
@@ -131,8 +132,9 @@ class _Answer:
         self._room = threading.Semaphore(MOST_UNREAD)
 
     def put(self, event: str | ServerRefusal | None) -> bool:
-        """Hand over an event from the thread, and wait while there is no room. Returns whether the reader has left:
-        True ends the answer."""
+        """Pass an event from the thread, waiting for room. Returns whether the reader has left, which ends the
+        answer.
+        """
         if not self.left:
             self._room.acquire()
         if not self.left:
@@ -140,7 +142,7 @@ class _Answer:
         return self.left
 
     async def get(self) -> str | None:
-        """The next event; None at the end. Raises Refusal."""
+        """Return the next event, or None at the end. Raises ServerRefusal."""
         event = await self._events.get()
         self._room.release()
         if isinstance(event, ServerRefusal):
@@ -148,7 +150,7 @@ class _Answer:
         return event
 
     def leave(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self.left = True
         self._room.release()
 
@@ -158,7 +160,7 @@ def _loaded(settings: LlamaSettings) -> Any:
     if settings.gpu_layers and not any(_is_gpu(device) for device in xllamacpp.get_device_info()):
         raise ConfigError(NO_GPU)
     params = _params(xllamacpp, settings)
-    # llama.cpp listens for HTTP as well. Nobody finds the door: it lies in a folder that is gone once it is open.
+    # llama.cpp also opens an HTTP socket. It is put into a temporary folder, which is deleted once the model is loaded.
     with tempfile.TemporaryDirectory(prefix="parley-") as folder:
         params.hostnames = [str(Path(folder) / "llama.sock")]
         try:
@@ -166,11 +168,11 @@ def _loaded(settings: LlamaSettings) -> Any:
         except RuntimeError:
             named = f"{settings.weights}{', or its projector' if settings.projector else ''}"
             raise WeightsError(
-                f"{named}: llama.cpp cannot load it. It is damaged, has a chat template that is not valid Jinja, "
-                "needs more memory than there is, or is of an architecture that this version does not know: fetch it "
-                "again, give a template, or take a newer xllamacpp."
+                f"{named}: llama.cpp cannot load it. The file is damaged, has a chat template that is not valid Jinja, "
+                "needs more memory than available, or has an architecture that this version does not support. "
+                "Download it again, set a template, or install a newer xllamacpp."
             ) from None
-    server.handle_metrics()  # its loop runs once it answers; one that is asked to end before that never does
+    server.handle_metrics()  # waits until its loop runs; stopping it earlier would hang
     return server
 
 

@@ -1,5 +1,4 @@
-"""Code that the thinkers share whose language model runs in the worker itself: places for answers, reading ahead in
-those that are free, and how long an answer is waited for."""
+"""Base class of thinkers whose language model runs in the worker: free slots, prefetching and time limits."""
 
 from __future__ import annotations
 
@@ -27,30 +26,30 @@ from engine.worker.stage_request import StageRequest
 
 
 class LocalModel(Protocol):
-    """A language model that is loaded, in this process or in one of its own."""
+    """A language model that is loaded in this process or in its own processes."""
 
     @property
     def broken(self) -> bool:
-        """Whether it is gone for good, and its worker about to end."""
+        """Whether it has failed permanently, so that its worker is about to end."""
         ...
 
     def events(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
-        """The events of a chat completion, as JSON. To close this generator aborts it, and so does cancelling.
+        """Yield the events of a chat completion as JSON. Closing or cancelling the generator aborts it.
 
-        ``name`` is the request's. Raises Refusal or RequestError.
+        ``name`` is the request's id. Raises ServerRefusal or RequestError.
         """
         ...
 
     async def aclose(self) -> None:
-        """Abort what is under way, and let go of the model."""
+        """Abort all answers and unload the model."""
         ...
 
 
 class LocalThinker(ChatThinker):
-    """Base of such thinkers.
+    """Base class of such thinkers.
 
-    An answer whose worker was lost goes on behind its words, and is not begun anew: what is computed together with
-    others differs in the last digits, and so may the words.
+    After a lost worker, an answer continues after its text instead of starting again, because batching changes the last
+    digits and possibly the words.
     """
 
     def __init__(
@@ -63,18 +62,17 @@ class LocalThinker(ChatThinker):
 
     @property
     def free(self) -> int:
-        """Return how many more answers could begin now."""
+        """Number of answers that could start now."""
         return max(0, self.info.slots - self._answering)
 
     def open(self, req: StageRequest) -> None:
-        """Take a place for an answer: where none is free, a prompt that is read ahead for another user gives its own
-        up."""
+        """Take a slot. If none is free, cancel the prefetch of another session's prompt."""
         others = [warming for session, warming in self._warming.items() if session != req.request.session]
         if others and not self.free:
             others[0].task.cancel()
 
     async def prepare(self, request: Request) -> None:
-        """Read a prompt ahead in a place that nobody needs now, or not at all."""
+        """Prefetch a prompt if a slot is free."""
         if self.free:
             await super().prepare(request)
 
@@ -94,7 +92,7 @@ class LocalThinker(ChatThinker):
                 yield delta
         except ServerRefusal as refusal:
             if self._model.broken:
-                await asyncio.Event().wait()  # the worker ends, and the answer goes on in another one
+                await asyncio.Event().wait()  # the worker ends, and the answer continues in another one
             raise error_of_model(refusal, options.model, texts_of(body)) from None
         finally:
             self._answering -= 1
@@ -110,14 +108,20 @@ class LocalThinker(ChatThinker):
 
 
 def check_memory(model: Path, weights: int, cache: int, conversations: str) -> None:
-    """Refuse a model for which this machine has too little memory, before it swaps: so many bytes for its weights, and
-    for keys and values of its conversations. Raises WeightsError."""
+    """Raise WeightsError if this machine has too little free memory for the model.
+
+    Args:
+        model: The model's path.
+        weights: Bytes of its weights.
+        cache: Bytes of keys and values.
+        conversations: Description of the conversations, for the message.
+    """
     import psutil  # the environment of a library's own may lack it until the library is there
 
     available = psutil.virtual_memory().available
     if weights + cache > available:
         raise WeightsError(
             f"{model}: needs {(weights + cache) / 1e9:.1f} GB of memory ({weights / 1e9:.1f} for the weights, the rest "
-            f"for {conversations}), and {available / 1e9:.1f} are free. Take a smaller or quantized model, or lower "
-            "the stage's max_batch or options.context."
+            f"for {conversations}), but only {available / 1e9:.1f} GB are free. Use a smaller or quantized model, or "
+            "lower the stage's max_batch or options.context."
         )

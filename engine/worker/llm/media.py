@@ -1,4 +1,4 @@
-"""Pictures as chat completions take them: data URLs of JPEG."""
+"""Converts pictures to JPEG data URLs for chat completions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import pybase64
 from numpy.typing import NDArray
 
 _QUALITY = {"qmin": "2", "qmax": "4"}
-"""FFmpeg's scale, of which 2 is the best: text in pictures stays legible, at a tenth of a PNG's size."""
+"""FFmpeg's quality scale (2 is best): text in pictures stays legible, at a tenth of a PNG's size."""
 
 
 def image_url(pixels: NDArray[np.uint8]) -> str:
-    """uint8 [height, width, 3] as a data URL. The same picture always becomes the same text: caches know it again."""
+    """Return uint8 [height, width, 3] as a data URL. Deterministic, so that servers' prompt caches recognize the
+    picture.
+    """
     encoder: Any = av.CodecContext.create("mjpeg", "w")
     encoder.height, encoder.width = pixels.shape[:2]
     encoder.pix_fmt = "yuvj420p"

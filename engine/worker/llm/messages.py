@@ -1,4 +1,4 @@
-"""A request of the engine as the body of a chat completion.
+"""Converts a request of the engine to the body of a chat completion.
 
 The prompt of one turn is a strict prefix of the next one's, so that servers compute only what is new. Its roles are
 in the order that strict chat templates require: the user is first, user and assistant take turns, and an answer follows
@@ -45,10 +45,9 @@ _SEEDS = 1 << 31  # the formats that every server takes
 
 
 def body_of(request: Request, options: ModelOptions, said: TextPart | AudioPart | None = None) -> Body:
-    """Build the body that a server is asked with. ``said`` is what the user has said live, and in the last message's
-    sound.
+    """Build the body of a request. ``said`` is the user's live speech, in place of the last message's audio.
 
-    Raises RequestError for what the model can neither see nor hear.
+    Raises RequestError for input that the model does not support.
     """
     messages = [*_with_turn(request.messages, said)]
     turns = _turns(messages)
@@ -74,7 +73,7 @@ def _room(messages: Sequence[Message], tools: Sequence[ToolDefinition], options:
 
 
 def texts_of(body: Mapping[str, Any]) -> list[str]:
-    """Return every text of a request, wherever it stands."""
+    """Return all texts of a request."""
     found: list[str] = []
     left: list[Any] = [body.get("messages", ())]
     while left:
@@ -91,8 +90,10 @@ def texts_of(body: Mapping[str, Any]) -> list[str]:
 
 
 def beginning_of(request: Request, options: ModelOptions) -> Body | None:
-    """Return the beginning of what a server will be asked while the user still speaks, as a request for one token; None
-    where nothing is known yet. Raises RequestError as ``body_of`` does."""
+    """Return the known beginning of the next prompt, as a request for one token, while the user still speaks.
+
+    Returns None if nothing is known yet. Raises RequestError as ``body_of`` does.
+    """
     known = request.messages
     while known and known[-1].role == "user":
         known = known[:-1]  # the turn is not over
@@ -113,14 +114,14 @@ def begins(beginning: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
 
 @dataclass(slots=True)
 class _Turn:
-    """Messages of one role that follow each other: many chat templates refuse two of one role in a row."""
+    """Consecutive messages of one role, merged because many chat templates refuse two in a row."""
 
     role: Role
     parts: list[Part] = field(default_factory=list[Part])
 
 
 def _with_turn(messages: Sequence[Message], said: TextPart | AudioPart | None) -> Iterator[Message]:
-    """The conversation, with the words of the user's turn in the place of its sound."""
+    """Return the conversation with the user's words in place of the turn's audio."""
     if said is None:
         yield from messages
         return
@@ -140,7 +141,7 @@ def _turns(messages: Iterable[Message]) -> list[_Turn]:
 
 
 def _system(turns: Sequence[_Turn], options: ModelOptions) -> list[Body]:
-    """All instructions in one message at the start: many chat templates refuse them elsewhere."""
+    """Return all instructions as one message at the start, because many chat templates refuse them elsewhere."""
     instructions = [_words(part) for turn in turns if turn.role == "system" for part in turn.parts]
     text = "\n\n".join(filter(None, [*instructions, options.instructions_suffix]))
     return [{"role": "system", "content": text}] if text else []
@@ -190,7 +191,7 @@ def _bodies(turns: Sequence[_Turn], options: ModelOptions) -> Iterator[Body]:
 
 
 def _content(parts: Sequence[Part], options: ModelOptions) -> str | list[Body]:
-    """Text alone is a string: not every server takes a list of parts."""
+    """Return the content; text alone is a string, because not all servers accept a list of parts."""
     shown = [_shown(part, options) for part in parts]
     if all(isinstance(one, str) for one in shown):
         return "\n".join(one for one in shown if isinstance(one, str) and one)
@@ -198,7 +199,7 @@ def _content(parts: Sequence[Part], options: ModelOptions) -> str | list[Body]:
 
 
 def _shown(part: Part, options: ModelOptions) -> str | Body:
-    """A part of what the user says and shows. Raises RequestError."""
+    """Convert a part of a user message. Raises RequestError."""
     match part:
         case ImagePart(pixels) if options.images:
             return {"type": "image_url", "image_url": {"url": image_url(pixels)}}
@@ -232,7 +233,7 @@ def _words(part: Part) -> str:
 
 
 def _results(turns: Sequence[_Turn]) -> Mapping[str, deque[str]]:
-    """Return what each call gave, wherever the conversation says it; some servers give several calls one id."""
+    """Return the results of each call id; some servers give several calls one id."""
     found: dict[str, deque[str]] = {}
     for turn in turns:
         for part in turn.parts:
@@ -269,12 +270,12 @@ def _call(part: ToolCallPart) -> Body:
 
 
 def _object(arguments: str) -> str:
-    """JSON of an object, whatever the model wrote: some servers fail on a conversation with anything else in it."""
+    """Return the arguments as a JSON object, because some servers fail on anything else."""
     return arguments if is_object(arguments) else msgspec.json.encode({"arguments": arguments}).decode()
 
 
 def _drawn(request: Request, options: ModelOptions) -> Body:
-    """Return how tokens are drawn; what nobody sets is left to the server."""
+    """Return the sampling fields; unset ones are left to the server."""
     sampling = request.sampling
     if sampling.greedy:
         return {"temperature": 0}
@@ -286,7 +287,7 @@ def _drawn(request: Request, options: ModelOptions) -> Body:
 
 
 def _offered(request: Request) -> Body:
-    """The tools: all of them, also where none may be called, since they stand in the prompt."""
+    """Return all tools, even if none may be called, because they are part of the prompt."""
     if not request.tools:
         return {}
     choice = request.tool_choice

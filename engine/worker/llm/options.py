@@ -1,4 +1,4 @@
-"""A configuration's options for a language model: how it is asked, and where its server is."""
+"""Stage options for language models: sampling, limits, and the server's address."""
 
 from __future__ import annotations
 
@@ -19,64 +19,63 @@ SPOKEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """The `options` that every thinker has which is asked by a chat completion's messages."""
+    """Stage `options` of all thinkers with a chat completions interface."""
 
     model: str
-    """The model's name."""
+    """Name of the model."""
     context: int = 4096
-    """The most tokens that a prompt and its answer may have: longer conversations are cut at their beginning."""
+    """Maximum tokens of a prompt with its answer. Longer conversations are cut at their beginning."""
     first_token_s: float = 30.0
-    """An answer of which nothing has come by then is given up."""
+    """Seconds until the first token after which an answer fails."""
     stall_s: float = 20.0
-    """Seconds without anything more, after which an answer that has begun is given up."""
+    """Seconds without a further token after which an answer fails."""
     images: bool = False
-    """Whether the model sees pictures."""
+    """Whether the model accepts images."""
     audio: bool = False
-    """Whether the model hears sound."""
+    """Whether the model accepts audio."""
     thinking: bool = False
-    """Whether the model may think before it answers: nobody hears anything until it is done."""
+    """Whether the model may reason before it answers. The user hears nothing until it has finished."""
     temperature: float | None = None
-    """The temperature where a request names none; None leaves the model's own."""
+    """Default temperature; None uses the model's own."""
     top_p: float | None = None
-    """The share of likely tokens that are drawn from, where a request names none; None leaves the model's own."""
+    """Default top-p (nucleus sampling); None uses the model's own."""
     top_k: int | None = None
-    """The number of likely tokens that are drawn from; 0 is all. None leaves the model's own."""
+    """Number of most likely tokens to sample from; 0 for all. None uses the model's own."""
     min_p: float | None = None
-    """The least probability of a token, as a share of the likeliest one's; None leaves the model's own."""
+    """Minimum probability of a token relative to the most likely one; None uses the model's own."""
     repeat_penalty: float | None = None
-    """The penalty for tokens that were written lately; 1 is none, 1.1 ends most loops. None leaves the model's own."""
+    """Penalty for recently written tokens: 1 is none, 1.1 ends most loops. None uses the model's own."""
     longest_spoken_s: float | None = None
-    """The seconds of speech after which a spoken answer ends with its sentence. None: no limit of its own."""
+    """Seconds of speech after which a spoken answer ends with its sentence. None: no limit."""
     instructions_suffix: str = SPOKEN
-    """The text that stands behind the instructions of every conversation; empty for nothing."""
+    """Text appended to the instructions of every conversation; may be empty."""
 
     def to_see(self) -> str:
-        """Say what gives the model its sight, as the end of a sentence."""
+        """Return how to enable image input, as the end of a sentence."""
         return "set images: true in its options"
 
     def extras(self) -> dict[str, Any]:
-        """Fields of a request that not every server takes; a client leaves out what a server refuses."""
-        # llama.cpp and LM Studio know the penalty by the first name, vLLM and SGLang by the second.
+        """Return request fields that not all servers support; the client omits those that a server refuses."""
+        # llama.cpp and LM Studio use the first name of the penalty, vLLM and SGLang the second.
         penalties = dict.fromkeys(("repeat_penalty", "repetition_penalty"), self.repeat_penalty)
         drawn = {"top_k": self.top_k, "min_p": self.min_p, **penalties}
         return self.no_thinking() | {name: value for name, value in drawn.items() if value is not None}
 
     def no_thinking(self) -> dict[str, Any]:
-        """Fields that turn thinking off, where it is not wanted."""
+        """Return the request fields that disable reasoning, unless it is wanted."""
         if self.thinking:
             return {}
-        # Ollama obeys the first only, llama.cpp, vLLM and SGLang the second.
+        # Ollama supports only the first field; llama.cpp, vLLM and SGLang support the second.
         return {"reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": False}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions(ModelOptions):
-    """The options of a stage whose model is loaded into its worker. Without a ``model``, its files say what it is
-    called."""
+    """Options of a stage that loads the model into its worker. By default, the model's name comes from its files."""
 
     model: str = ""
     template: str | None = None
-    """A file of Jinja with the model's chat template, where its files have none or a wrong one."""
+    """Jinja file with the chat template, if the model's files have none or a wrong one."""
 
     def no_thinking(self) -> dict[str, Any]:
         return ModelOptions.no_thinking(self) or {"chat_template_kwargs": {"enable_thinking": True}}
@@ -84,17 +83,18 @@ class LocalOptions(ModelOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatServerOptions(ModelOptions, ServerOptions):
-    """The `options` of a stage that asks a chat completions server.
+    """Stage `options` for a chat completions server.
 
-    ``model`` is the name by which that server calls it. Of ``context``, Ollama takes no more than the default unless
-    it is told to; most servers do.
+    ``model`` is the server's name of the model. Ollama limits ``context`` to its own default unless configured
+    otherwise.
     """
 
     prepare: bool | None = None
-    """Whether the server reads what is known of a prompt while the user still speaks, so that the answer begins sooner.
-    That is asked for as an answer of one token; without a word here, of servers on this machine only."""
+    """Whether the server prefetches the known part of the prompt while the user speaks, so that the answer starts
+    sooner. It is requested as an answer of one token. Default: only for servers on this machine.
+    """
     keep_alive: str | int | None = None
-    """The time that Ollama is to keep the model loaded, as "30m"; -1 is for ever. None leaves the server's own."""
+    """How long Ollama keeps the model loaded, such as "30m"; -1 for ever. None uses the server's default."""
 
     def extras(self) -> dict[str, Any]:
         kept = {} if self.keep_alive is None else {"keep_alive": self.keep_alive}
@@ -106,7 +106,7 @@ class ChatServerOptions(ModelOptions, ServerOptions):
 
     @property
     def own_api(self) -> str:
-        """Return where the server's own API begins, beside OpenAI's, with a slash at its end."""
+        """Base URL of the server's own API (not OpenAI's), with a trailing slash."""
         return self.base.removesuffix("v1/")
 
     @property
@@ -115,7 +115,7 @@ class ChatServerOptions(ModelOptions, ServerOptions):
 
 
 def options_of(mapping: Mapping[str, Any]) -> ChatServerOptions:
-    """The options that a configuration gives. Raises ConfigError, which names what is wrong and shows no secret."""
+    """Parse and check a stage's options. Raises ConfigError without revealing secrets."""
     options: ChatServerOptions = build(ChatServerOptions, dict(mapping), "options")
     check_server(options)
     check(options)
@@ -123,7 +123,7 @@ def options_of(mapping: Mapping[str, Any]) -> ChatServerOptions:
 
 
 def check(options: ModelOptions) -> None:
-    """Check what types alone cannot express. Raises ConfigError."""
+    """Check values that types cannot express. Raises ConfigError."""
     check_times(options, ("first_token_s", "stall_s"))
     if options.context < 256:
         raise ConfigError("options.context: must be at least 256 tokens")

@@ -1,4 +1,4 @@
-"""Prefetching of a generator's items in a task."""
+"""Prefetching of an async generator in a background task."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class _End:
 
 
 class Prefetcher(AsyncIterator[T]):
-    """The items of a generator, in order, prefetched by a task of its own for one reader.
+    """Iterates over a generator's items in order; a task fetches them in advance for one reader.
 
-    At most ``most`` items wait for the reader; with 1, the next item is begun only once the last one was taken. An
-    error of the generator is raised after the items before it. ``aclose`` must be called, and may be called twice: it
+    At most ``most`` items wait for the reader; with 1, the next item is started only after the previous one was taken.
+    An error of the generator is raised after the items before it. Call ``aclose`` at the end (twice is allowed): it
     cancels the task and closes the generator.
     """
 
     def __init__(self, items: AsyncGenerator[T], most: int, name: str) -> None:
         self.begun = asyncio.Event()
-        """Set once the first item, or the end, has arrived."""
+        """Set once the first item or the end has arrived."""
         self._items = items
         self._room = asyncio.Semaphore(most)
-        self._read: asyncio.Queue[T | _End] = asyncio.Queue()  # bounded by the room
+        self._read: asyncio.Queue[T | _End] = asyncio.Queue()  # bounded by the semaphore
         self._task = asyncio.create_task(self._work(), name=name)
 
     def __aiter__(self) -> AsyncIterator[T]:
@@ -38,7 +38,7 @@ class Prefetcher(AsyncIterator[T]):
     async def __anext__(self) -> T:
         item = await self._read.get()
         if isinstance(item, _End):
-            self._read.put_nowait(item)  # for a reader that asks again
+            self._read.put_nowait(item)  # for further calls
             raise item.error or StopAsyncIteration
         self._room.release()
         return item
@@ -54,7 +54,7 @@ class Prefetcher(AsyncIterator[T]):
                 async for item in items:
                     self._give(item)
                     await self._room.acquire()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the reader meets it
+        except Exception as error:  # noqa: BLE001 - passed on to the reader
             self._give(_End(error))
         else:
             self._give(_End(None))

@@ -1,7 +1,7 @@
-"""Function calls for a model whose chat template has no tools: they are offered and answered in plain text.
+"""Function calls as plain text, for models whose chat template does not support tools.
 
-The functions stand in the instructions, and a call stands between ``<tool_call>`` tags, in the form that Hermes models
-introduced and most open models have seen. A call that is required is enforced by a JSON schema. Knows no model.
+The functions are listed in the instructions, and calls are written between ``<tool_call>`` tags, the format of the
+Hermes models that most open models know. A JSON schema enforces a required call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ To call one, answer with its name and its arguments as a JSON object within <too
 
 
 def prompted(body: Mapping[str, Any]) -> Body:
-    """Return the request with its functions, calls and results written as text, and without ``tools``."""
+    """Return the request with its functions, calls and results as text, and without ``tools``."""
     asked = {name: value for name, value in body.items() if name not in ("tools", "tool_choice")}
     asked["messages"] = _messages(body["messages"], [tool["function"] for tool in body["tools"]])
     required = required_functions(body)
@@ -37,7 +37,7 @@ def prompted(body: Mapping[str, Any]) -> Body:
 
 
 def required_functions(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the functions of which the answer must call one; empty if it may be text."""
+    """Return the functions of which the answer must call one; empty if the answer may be text."""
     functions, choice = [tool["function"] for tool in body["tools"]], body["tool_choice"]
     if isinstance(choice, dict):
         return [function for function in functions if function["name"] == choice["function"]["name"]]
@@ -45,7 +45,7 @@ def required_functions(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 async def parsed(deltas: AsyncGenerator[Delta], body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
-    """The answer to a ``prompted`` request with its calls taken out of its text. ``name`` begins their ids."""
+    """Extract the calls from the text of the answer to a ``prompted`` request. ``name`` is the prefix of their ids."""
     async with aclosing(deltas), aclosing(_parsed(deltas, body, name)) as found:
         async for delta in found:
             yield delta
@@ -75,15 +75,15 @@ async def _parsed(deltas: AsyncIterator[Delta], body: Mapping[str, Any], name: s
 
 
 class CallParser:
-    """Separates the calls in a streamed text from the words. ``within``: the text begins inside a call. Sans I/O."""
+    """Separates calls from text in a stream. ``within``: the stream begins inside a call. Does no I/O."""
 
     def __init__(self, within: bool = False) -> None:
         self._within = within
         self._held = ""
-        self._blank = True  # nothing was said yet, or since the last call: leading space is dropped
+        self._blank = True  # no text yet, or since the last call, so leading space is dropped
 
     def feed(self, text: str) -> tuple[list[str], list[tuple[str, str]]]:
-        """Return the words, and the calls as names and arguments, that are complete by now."""
+        """Return the text and the calls (name, arguments) that are complete."""
         self._held += text
         words, calls = list[str](), list[tuple[str, str]]()
         while (at := self._held.find(CLOSE if self._within else OPEN)) >= 0:
@@ -104,7 +104,7 @@ class CallParser:
         return words, calls
 
     def end(self) -> tuple[list[str], list[tuple[str, str]]]:
-        """Return the rest; a call that was cut off is dropped."""
+        """Return the rest. An incomplete call is dropped."""
         rest = self._held
         self._held = ""
         if self._within:
@@ -130,7 +130,7 @@ def _messages(messages: Sequence[Body], functions: Sequence[Any]) -> list[Body]:
 
 
 def _as_text(message: Body) -> Body:
-    """A message of a call or of its result as text."""
+    """Convert a message with a call or a result to text."""
     if message["role"] == "tool":
         return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
     if not message.get("tool_calls"):
@@ -149,7 +149,7 @@ def _schema(function: Mapping[str, Any]) -> Body:
 
 
 def _call(text: str) -> list[tuple[str, str]]:
-    """The call that a text writes, as name and arguments; none where it is no whole call."""
+    """Parse a call to its name and arguments; empty if it is invalid."""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -161,5 +161,5 @@ def _call(text: str) -> list[tuple[str, str]]:
 
 
 def _begun(text: str) -> int:
-    """Characters at the end of a text that may be the beginning of a tag."""
+    """Return the number of trailing characters that may be the start of a tag."""
     return next((n for n in range(min(len(text), len(OPEN) - 1), 0, -1) if OPEN.startswith(text[-n:])), 0)

@@ -1,7 +1,6 @@
-"""A reader of a text that still arrives, character by character, with a look at what follows: for rules that are
-generators.
+"""Character reader with look-ahead for streaming text, used by rules that are generators.
 
-A rule asks for the next character by ``yield from reader.next()``; the owner of the text sends it. Knows no rule.
+A rule gets the next character by ``yield from reader.next()``; the owner of the text sends it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 
 class Sign(NamedTuple):
-    """A character, its index, and the character before it; "" is the text's end, and what is before its beginning."""
+    """A character with its index and the preceding character; "" stands for the end and for the beginning."""
 
     char: str
     at: int
@@ -22,34 +21,34 @@ Scan = Generator[None, Sign, None]
 
 
 class TextReader:
-    """The reader. Characters that have been looked at and given back are read again first."""
+    """The reader. Characters that were read and put back are read again first."""
 
     def __init__(self) -> None:
         self._back: list[Sign] = []
 
     def next(self) -> Generator[None, Sign, Sign]:
-        """The next character; behind the end there is none."""
+        """Return the next character. Not to be called after the end."""
         return self._back.pop() if self._back else (yield)
 
     def peek(self) -> Generator[None, Sign, str]:
-        """The character that is next, and stays so."""
+        """Return the next character without consuming it."""
         sign = yield from self.next()
         self._back.append(sign)
         return sign.char
 
     def unread(self, *signs: Sign) -> None:
-        """Give back what was read, in the order in which it was read."""
+        """Put characters back, in the order in which they were read."""
         self._back += reversed(signs)
 
     def run(self, first: Sign, most: int) -> Generator[None, Sign, list[Sign]]:
-        """A character that was read, and those that repeat it."""
+        """Return a character that was read, with its repetitions."""
         run = [first]
         while len(run) < most and (yield from self.peek()) == first.char:
             run.append((yield from self.next()))
         return run
 
     def word(self, held: list[Sign], words: tuple[str, ...]) -> Generator[None, Sign, bool]:
-        """Read on behind ``held`` while it may become one of these words; whether it is one."""
+        """Read on after ``held`` while it may become one of the words. Returns whether it is one."""
         while (text := text_of(held).lower()) not in words:
             if not held[-1].char or not any(word.startswith(text) for word in words):
                 return False

@@ -1,6 +1,6 @@
-"""Thoughts, told from the answer where a model writes both into its text: ``<think>…</think>`` before the answer.
+"""Separates reasoning from the answer in models that write both as text: ``<think>…</think>`` before the answer.
 
-Only the very beginning of a text can be a thought: a model may well write about ``<think>``. Sans I/O.
+Only tags at the very beginning count, because a model may write about ``<think>``. Does no I/O.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ _CLOSINGS = tuple(f"</{name}>" for name in _NAMES)
 
 
 class ReasoningFilter:
-    """Feed the pieces of a model's text, flush once at the end. How the text is cut makes no difference."""
+    """Feed the pieces of a model's text, then flush. The result does not depend on the pieces."""
 
     def __init__(self) -> None:
         self._held = ""
         self._closing = ""
-        """The tag that ends the thought which is being read; empty outside of one."""
+        """Closing tag of the current reasoning; empty outside of it."""
         self._thought = False
         self._in_text = False
 
     def feed(self, piece: str) -> list[str | ReasoningDelta]:
-        """Return what is known by now, thoughts and text; a few characters that may be a tag are held back."""
+        """Return the reasoning and text that are certain; a possible tag is held back."""
         if self._in_text:
             return [piece] if piece else []
         self._held += piece
         return self._thinking() if self._closing else self._beginning()
 
     def flush(self) -> list[str | ReasoningDelta]:
-        """Return what was held back, at the end of the text."""
+        """Return the held-back rest at the end of the text."""
         held = self._held
         self._held = ""
         if self._closing:
             return [ReasoningDelta(held)] if held else []
-        text = held.lstrip() if self._thought else held  # the blank lines behind a thought are none of the answer
+        text = held.lstrip() if self._thought else held  # blank lines after reasoning do not belong to the answer
         return [text] if text else []
 
     def _beginning(self) -> list[str | ReasoningDelta]:
@@ -44,7 +44,7 @@ class ReasoningFilter:
             if begun.startswith(tag):
                 self._held = begun.removeprefix(tag)
                 self._thought = True
-                if tag in _CLOSINGS:  # the prompt opened the thought, and there is none
+                if tag in _CLOSINGS:  # the prompt opened the reasoning, which is empty
                     return self._beginning()
                 self._closing = tag.replace("<", "</")
                 return self._thinking()
@@ -59,7 +59,7 @@ class ReasoningFilter:
             self._held = rest
             self._closing = ""
             found: list[str | ReasoningDelta] = [ReasoningDelta(thought)] if thought else []
-            return found + self._beginning()  # a second thought may follow
+            return found + self._beginning()  # more reasoning may follow
         sure = len(self._held) - _overlap(self._held, self._closing)
         thought = self._held[:sure]
         self._held = self._held[sure:]
@@ -67,5 +67,5 @@ class ReasoningFilter:
 
 
 def _overlap(text: str, tag: str) -> int:
-    """Return how many of the text's last characters may be the beginning of the tag."""
+    """Return how many trailing characters of the text may be the start of the tag."""
     return next((size for size in range(min(len(text), len(tag) - 1), 0, -1) if tag.startswith(text[-size:])), 0)

@@ -1,7 +1,7 @@
-"""The part of an answer that a voice reads aloud, and the end of an answer that nobody can listen to.
+"""The spoken part of an answer, and the limits after which a spoken answer ends.
 
-A language model may write a long row of emoji, which no voice can say, or go on for minutes. Neither helps a
-listener, so a spoken answer has limits that a written one has not.
+A language model may write a long row of emoji, which a voice cannot speak, or continue for minutes. Spoken answers have
+limits for this; written ones do not.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from engine.worker.tts.answer_audio import LETTER_S
 from engine.worker.tts.text_breaks import Breaks, Level
 
 MOST_SILENT = 200
-"""Characters in a row without anything to say, after which a spoken answer ends. A tenth of a code block's count."""
+"""Consecutive characters without anything to speak after which a spoken answer ends; code blocks count a tenth."""
 OVERTIME = 1.35
-"""The share of the longest speech at which an answer ends at a word, if no sentence has ended before."""
+"""Multiple of the maximum speech length after which an answer ends at a word, if no sentence has ended before."""
 
 
 async def read_aloud(
@@ -27,9 +27,9 @@ async def read_aloud(
 ) -> AsyncGenerator[Chunk]:
     """Yield an answer's chunks, with the text for the voice (VoiceText) after each piece.
 
-    If the answer ``speaks``, it ends early, with the finish "length", once it has been silent for MOST_SILENT
-    characters, or at the end of the first sentence behind ``longest_s`` seconds of speech. Raises StageFailed for a
-    spoken answer that ends early and had nothing to say.
+    If the answer ``speaks``, it ends early, with the finish reason "length", after MOST_SILENT unspoken characters, or
+    at the end of the first sentence after ``longest_s`` seconds of speech. Raises StageFailed for a spoken answer that
+    ends early without anything to speak.
     """
     aloud = SpokenText()
     end = _AnswerEnd(longest_s if speaks else None)
@@ -46,7 +46,7 @@ async def read_aloud(
                     for piece in aloud.flush():
                         yield piece
                     if not aloud.lettered:
-                        raise StageFailed("The answer has nothing that can be said aloud. Ask for it in words.")
+                        raise StageFailed("The answer contains nothing that can be spoken. Ask for it in words.")
                     yield Usage(output_tokens=pieces, finish="length")
                     return
             case Usage():
@@ -56,13 +56,13 @@ async def read_aloud(
             case ToolCallDelta() | ToolCall():
                 yield delta
             case ReasoningDelta():
-                pass  # nobody hears what a model thinks
+                pass  # reasoning is not spoken
             case _:
                 assert_never(delta)
 
 
 class _AnswerEnd:
-    """The place where an answer of at most ``longest_s`` seconds ends: between sentences, or else between words."""
+    """Finds the end of an answer of at most ``longest_s`` seconds: between sentences, or else between words."""
 
     def __init__(self, longest_s: float | None) -> None:
         self.reached = False

@@ -1,7 +1,7 @@
 """The part of a model's text that is read aloud, while the text still arrives. Knows no language and no voice.
 
-Marks of markdown, targets of links, code in fences, tags and emoji are left out; of a bare address its host is said.
-All else stays as it is, character by character, with its place in the answer.
+Marks of markdown, targets of links, code in fences, tags and emoji are left out; of a bare address its host is said,
+and of an HTML entity its character. All else stays as it is, character by character, with its place in the answer.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 
 from engine.chunk import VoiceText
+from engine.worker.llm.emphasis import Emphasis, is_blank
+from engine.worker.llm.formula import Formula
 from engine.worker.llm.reader import Scan, Sign, TextReader, text_of
-from engine.worker.llm.signs import BREAKS, SILENT, TAGS, is_picture
+from engine.worker.llm.signs import BREAKS, TAGS, entity, is_picture
 
 MOST_HELD = 20
 """Characters that may wait for what follows them, outside of a fence."""
@@ -24,11 +26,14 @@ _BEGINNINGS = frozenset(" \t-=*_+|:>#~`•")
 """Characters that a line's marks are made of."""
 _MARKS = re.compile(r"[ \t]*(?:>[ \t]*)*(?P<item>[-*+•][ \t]+)?(?:#{1,6}[ \t]+)?(?P<cell>\|)?[ \t]*")
 _FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+)?(?P<fence>`{3,}|~{3,})[ \t]*")
-_TAG = re.compile(r"/?\w+/?(?:>| +(?:/?>|(?:[a-zA-Z][\w-]* +)*[a-zA-Z][\w-]*=|[a-zA-Z][\w-]*>))")
+_TAG = re.compile(r"/?[\w:-]+/?(?:>| +(?:/?>|(?:[a-zA-Z][\w-]* +)*[a-zA-Z][\w-]*=|[a-zA-Z][\w-]*>))")
 """A tag from its name to its end, or to its first attribute with a value."""
 _SCHEMES = ("https://", "http://", "www.")
 _URL_ENDS = frozenset(' \t\n<>"`]|')
 _URL_TRAILS = frozenset(".,;:!?)}'*_~")
+_TOKEN_SIGNS = frozenset("|｜")
+"""The signs within the brackets of a special token: ``<|im_end|>``."""
+_MOST_TOKEN = 32
 _ESCAPED = frozenset("!\"#$%&'*+,-./:;<=>?@^_`{|}~\\")
 
 
@@ -36,7 +41,8 @@ class SpokenText:
     """Feed the pieces of an answer, flush once at the end. How the text is cut makes no difference to the whole.
 
     Where what is said stands in the answer: ``answer[start:][:len(text)] == text``, but for the marks between a
-    table's cells, which become commas, and those of a formula and tags that end a line, which become blanks.
+    table's cells, which become commas, tags that end a line, which become blanks, and entities and the marks of a
+    formula, which become the signs that they stand for.
     """
 
     def __init__(self) -> None:
@@ -54,9 +60,10 @@ class SpokenText:
         self._item = self._row = self._autolink = False
         self._code = 0
         """The number of backticks that end the code which is being read."""
-        self._formula = ""
-        """The sign that ends the formula which is being read."""
-        self._emphasis: dict[str, list[int]] = {"*": [], "_": []}
+        self._formula = Formula()
+        self._last = ""
+        """The character that was said last."""
+        self._emphasis = Emphasis()
         self._brackets: list[bool] = []
         """Whether each open bracket is a mark."""
         self._rules: dict[str, Callable[[Sign], Scan]] = {
@@ -71,6 +78,7 @@ class SpokenText:
             "\\": self._escape,
             "$": self._dollar,
             "|": self._cell,
+            "&": self._entity,
         }
         self._machine = self._text()
         next(self._machine)
@@ -111,6 +119,8 @@ class SpokenText:
 
     def _say(self, *signs: Sign) -> None:
         self._said += signs
+        if signs:
+            self._last = signs[-1].char
 
     # ---- lines ----
 
@@ -133,8 +143,9 @@ class SpokenText:
         self._first = True
         self._code = 0
         self._item = self._row = self._autolink = False
-        self._formula = "" if self._formula == "$" else self._formula
-        self._emphasis = {"*": [], "_": []}
+        if self._formula.end == "$":
+            self._formula.close()
+        self._emphasis = Emphasis()
         self._brackets = []
 
     def _line_marks(self) -> Scan:
@@ -181,12 +192,26 @@ class SpokenText:
     def _sign(self, sign: Sign) -> Scan:
         if self._code and sign.char != "`":
             self._say(sign)
+        elif self._formula and (mark := (yield from self._formula_mark(sign))) is not None:
+            self._say(*(Sign(char, sign.at) for char in mark))
         elif rule := self._rules.get(sign.char):
             yield from rule(sign)
-        elif self._formula and sign.char in "^{}&":
-            self._say(*([Sign(" ", sign.at)] if sign.char == "^" else []))
         elif not is_picture(sign.char, sign.before):
             self._say(sign)
+
+    def _formula_mark(self, sign: Sign) -> Generator[None, Sign, str | None]:
+        return self._formula.mark(sign.char, (yield from self._read.peek()), self._last)
+
+    def _entity(self, sign: Sign) -> Scan:
+        """Say the character that an HTML entity stands for."""
+        held = [(yield from self._read.next())]
+        while (held[-1].char.isalnum() or held[-1].char == "#") and len(held) < MOST_HELD:
+            held.append((yield from self._read.next()))
+        if character := entity(text_of(held)):
+            self._say(Sign(character, sign.at))
+        else:
+            self._say(sign)
+            self._read.unread(*held)
 
     def _backticks(self, sign: Sign) -> Scan:
         run = yield from self._read.run(sign, MOST_HELD)
@@ -204,25 +229,9 @@ class SpokenText:
         if self._formula:
             self._say(*([Sign(" ", one.at) for one in run] if sign.char == "_" else run))
         elif sign.char == "~":
-            self._say(*(run if len(run) != 2 or (_is_blank(before) and _is_blank(after)) else []))
-        elif not self._emphasizes(sign.char, len(run), before, after):
+            self._say(*(run if len(run) != 2 or (is_blank(before) and is_blank(after)) else []))
+        elif not self._emphasis.takes(sign.char, len(run), before, after):
             self._say(*run)
-
-    def _emphasizes(self, char: str, size: int, before: str, after: str) -> bool:
-        opened = self._emphasis[char]
-        if _is_blank(before) and _is_blank(after):
-            return size > 2
-        inside = before.isalnum() and after.isalnum()  # a word, or a product
-        if inside and (char == "_" or (before.isdecimal() and after.isdecimal()) or opened[-1:] != [size]):
-            return False
-        opens = not _is_blank(after) and not before.isalnum()
-        if opened and not _is_blank(before) and not (opens and after.isalnum()):
-            while size > 0 and opened:
-                size -= opened.pop()
-            return True
-        if opens:
-            opened.append(size)
-        return opens
 
     def _bracket(self, sign: Sign) -> Scan:
         """Brackets around words are marks; those behind a word, as of a list in code, are not."""
@@ -304,7 +313,12 @@ class SpokenText:
         """Leave out a tag, or say a blank for one that ends a line; what only begins like a tag, as of a comparison, is
         said."""
         held = [(yield from self._read.next())]
-        while (held[-1].char.isalnum() or held[-1].char == "/") and len(held) < MOST_HELD:
+        if held[-1].char in _TOKEN_SIGNS:
+            yield from self._special_token(sign, held)
+            return
+        while (held[-1].char.isalnum() or held[-1].char in ("/", "-", "_", ":")) and len(held) < MOST_HELD:
+            if text_of(held) in ("http:", "https:"):
+                break
             held.append((yield from self._read.next()))
         name, end = text_of(held[:-1]).strip("/").lower(), held[-1].char
         if name in ("http", "https") and end == ":":
@@ -323,6 +337,14 @@ class SpokenText:
             self._say(sign)
             self._read.unread(*held)
 
+    def _special_token(self, sign: Sign, held: list[Sign]) -> Scan:
+        """Leave out a token of a chat template: models now and then write one as text."""
+        while (char := held[-1].char) and char != ">" and not char.isspace() and len(held) < _MOST_TOKEN:
+            held.append((yield from self._read.next()))
+        if len(held) < 3 or held[-1].char != ">" or held[-2].char not in _TOKEN_SIGNS:
+            self._say(sign)
+            self._read.unread(*held)
+
     def _tag_end(self, sign: Sign) -> Scan:
         if self._autolink:
             self._autolink = False
@@ -334,14 +356,15 @@ class SpokenText:
         """``\\*`` is a star, ``\\(`` begins a formula, ``\\times`` in it is the word."""
         after = yield from self._read.next()
         if after.char and after.char in "([":
-            self._formula = {"(": ")", "[": "]"}[after.char]
+            self._formula.begin({"(": ")", "[": "]"}[after.char])
         elif after.char and after.char in ")]":
-            self._formula = ""
+            self._formula.close()
         elif self._formula and after.char.isalpha():
             word = [after]
             while (yield from self._read.peek()).isalpha() and len(word) < MOST_HELD:
                 word.append((yield from self._read.next()))
-            self._say(*(word if text_of(word) not in SILENT else []))
+            spoken = self._formula.command(text_of(word))
+            self._say(*(word if spoken == text_of(word) else [Sign(char, sign.at) for char in spoken]))
         elif after.char and after.char in _ESCAPED:
             self._say(*([] if self._formula else [after]))
         else:
@@ -352,11 +375,11 @@ class SpokenText:
         after = yield from self._read.peek()
         if after == "$":
             yield from self._read.next()
-            self._formula = "" if self._formula else "$$"
-        elif self._formula == "$":
-            self._formula = ""
+            self._formula.begin("" if self._formula else "$$")
+        elif self._formula.end == "$":
+            self._formula.close()
         elif not self._formula and not sign.before.isalnum() and (after.isalpha() or after in ("\\", "{", "(", "|")):
-            self._formula = "$"
+            self._formula.begin("$")
         else:
             self._say(sign)
 
@@ -371,7 +394,3 @@ class SpokenText:
         self._read.unread(*held, last)
         if last.char not in ("", "\n"):
             self._say(Sign(",", sign.at))
-
-
-def _is_blank(char: str) -> bool:
-    return not char or char.isspace()

@@ -1,4 +1,4 @@
-"""Code of every thinker that is asked by the messages of a chat completion, wherever its language model runs."""
+"""Base class of all thinkers with a chat completions interface, wherever their model runs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from engine.worker.stage_request import StageRequest
 from engine.worker.streamed import Streamed
 
 NOT_UNDERSTOOD = "Sorry, I did not understand that."
-"""The answer where the ears made nothing of what the user said; the model is not asked."""
+"""Answer if the user's speech was not understood; the model is not called."""
 
 LIVELIER = 0.7
-"""The least temperature of a second try: at a low one the model would give the same empty answer again."""
+"""Minimum temperature of a second attempt; at a low one, the model would repeat its empty answer."""
 
 
 class ChatThinker(Streamed):
-    """Base of such thinkers: they write ``ask``.
+    """Base class of such thinkers; subclasses implement ``ask``.
 
-    The text goes to the client as the model wrote it, and to the voice without marks and code.
+    The client receives the model's text unchanged, and the voice receives it without markup and code.
     """
 
     patient = True
@@ -42,21 +42,23 @@ class ChatThinker(Streamed):
 
     @abstractmethod
     def ask(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
-        """The model's answer to a chat completion's body; its Usage is last. To close the generator aborts the answer.
+        """Yield the model's answer to a chat completion's body, ending with its Usage. Closing the generator aborts it.
 
-        ``name`` begins the ids of tool calls that have none. Raises one EngineError.
+        ``name`` is the prefix of ids for tool calls without one. Raises one EngineError.
         """
 
     def go_on(self, body: Mapping[str, Any], name: str, written: Sequence[Text]) -> AsyncGenerator[Delta]:
-        """Yield the rest of an answer to ``body``, behind what a lost replica had ``written`` of it.
+        """Yield the rest of an answer to ``body`` after the text that a lost replica had ``written``.
 
-        For thinkers whose ``replay`` is "continue". Raises one EngineError, also where the rest would belong to another
+        For thinkers whose ``replay`` is "continue". Raises one EngineError, also if the server would start another
         answer.
         """
         raise NotImplementedError
 
     async def prepare(self, request: Request) -> None:
-        """Have the model read what is known of the prompt. An error is left to the answer, which meets it too."""
+        """Let the model prefetch the known part of the prompt. Errors are ignored, because the answer will meet them
+        too.
+        """
         try:
             body = beginning_of(request, self._asked)
         except RequestError:
@@ -77,8 +79,9 @@ class ChatThinker(Streamed):
                 del self._warming[request.session]
 
     async def _warmed(self, session: str, body: Mapping[str, Any]) -> None:
-        """Wait for a prompt that is warmed up: to compute it beside that would take longer. The warm-up of another
-        prompt is dropped."""
+        """Wait for a prefetch of this prompt, which is faster than computing it twice. Cancel that of another
+        prompt.
+        """
         warming = self._warming.get(session)
         if warming is None:
             return
@@ -92,7 +95,7 @@ class ChatThinker(Streamed):
     async def answer(
         self, request: Request, inputs: AsyncIterator[Chunk], kept: Sequence[Chunk] = ()
     ) -> AsyncGenerator[Chunk]:
-        """``kept`` is what a replica that was lost had checkpointed: it comes again, and then the rest."""
+        """Answer a request. ``kept`` are a lost replica's checkpointed chunks, which are repeated before the rest."""
         said = await _said(inputs) if request.hears else None
         if said is not None and not said.text:
             for chunk in _as_it_stands(NOT_UNDERSTOOD):
@@ -148,7 +151,7 @@ class ChatThinker(Streamed):
 
 
 def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = True, leaving: str = "") -> StageInfo:
-    """Describe such a thinker; ``leaving`` says who gets what of a conversation."""
+    """Describe such a thinker; ``leaving`` states which data leaves this machine."""
     sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
     return StageInfo(
         takes=kinds(Transcript),
@@ -157,7 +160,7 @@ def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = Tr
         answers=True,
         slots=config.slots,
         prepares=prepares,
-        replay="never" if options.thinking else "continue",  # its thoughts are not kept, and go before every answer
+        replay="never" if options.thinking else "continue",  # reasoning is not stored, but precedes every answer
         checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
         facets=Facets(model=options.model, sees=sees, context=options.context, leaving=leaving),
     )
@@ -165,7 +168,7 @@ def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = Tr
 
 @dataclass(slots=True, eq=False)
 class _Warming:
-    """A prompt's beginning that a model reads ahead, in a task of its own."""
+    """Prefetch of a prompt's beginning, in its own task."""
 
     body: Mapping[str, Any]
     task: asyncio.Task[Any]
@@ -173,7 +176,7 @@ class _Warming:
 
 
 async def _said(inputs: AsyncIterator[Chunk]) -> TextPart:
-    """Return what the user said, once they have finished; empty where the ears did not understand."""
+    """Return the user's words once they have finished; empty if they were not understood."""
     text = ""
     async for chunk in inputs:
         if isinstance(chunk, Transcript) and chunk.final and chunk.understood:
@@ -182,5 +185,5 @@ async def _said(inputs: AsyncIterator[Chunk]) -> TextPart:
 
 
 def _as_it_stands(text: str) -> tuple[Chunk, ...]:
-    """An answer that nobody is asked for."""
+    """Return a fixed answer."""
     return Text(text, 0), VoiceText(text, 0), Usage()

@@ -1,8 +1,8 @@
-"""vLLM's engine, asked as its own server asks it: AsyncLLM, and the chat completions that vLLM makes of it.
+"""vLLM's engine, used as its own server does: AsyncLLM, and the chat completions built on it.
 
-The only file that knows vLLM's names, and these change from version to version: those of the version that `make vllm`
-installs. What renders conversations (templates, pictures, sound) and parses function calls is vLLM's own. No HTTP is
-spoken, no usage is told to anybody, and only local paths get here.
+Only this file depends on vLLM's internal names, which change between versions; it supports the version that `make vllm`
+installs. vLLM itself renders conversations (templates, pictures, audio) and parses function calls. No HTTP is used, no
+usage statistics are sent, and only local paths are read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.worker.process import process_group
 from engine.worker.remote.refusals import ServerRefusal, cleaned
 
 VERSION = "0.32"
-"""The version of vLLM that this file was written for, and tried with."""
+"""Supported version of vLLM."""
 NOT_INSTALLED = (
     "llm.vllm needs vLLM in its worker's environment: `make vllm` makes one, and `python: .vllm/bin/python` in "
     "workers[] names it, as a path from the configuration's folder"
@@ -35,39 +35,39 @@ ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
-    "VLLM_HOST_IP": "127.0.0.1",  # else it asks the system for the way to a public address
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would hold the worker's connection to the server open
+    "VLLM_HOST_IP": "127.0.0.1",  # otherwise vLLM looks up the route to a public address
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would keep the worker's connection to the server open
 }
-"""Nothing is told to anybody, nothing downloaded, and its processes find each other on this machine."""
+"""Disables usage statistics and downloads, and keeps vLLM's processes on this machine."""
 LOG = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
-"""Settings of vLLM's log, unless the environment sets others."""
+"""Default settings of vLLM's log; the environment overrides them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmSettings:
-    """The settings with which a model is loaded."""
+    """Settings for loading a model."""
 
     weights: Path
     name: str
     context: int
-    """Tokens of one conversation."""
+    """Maximum tokens of a conversation."""
     slots: int
-    """Conversations that are answered at once."""
+    """Maximum concurrent conversations."""
     device: str
     dtype: str
     cache_bytes: int | None = None
-    """Bytes for keys and values; None is what vLLM finds free."""
+    """Bytes for keys and values; None uses the free memory."""
     template: str | None = None
-    """A file of Jinja; None is the checkpoint's own."""
+    """Jinja file; None uses the checkpoint's own template."""
     tool_parser: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further engine arguments of vLLM."""
+    """Additional engine arguments of vLLM."""
 
 
 class VllmEngine:
-    """A model that is loaded, in processes of vLLM's own. Needs ``aclose`` at the end.
+    """A model loaded in vLLM's own processes. Call ``aclose`` at the end.
 
-    Raises ConfigError or WeightsError. Takes as long as loading takes.
+    Loading blocks. Raises ConfigError or WeightsError.
     """
 
     def __init__(self, settings: VllmSettings) -> None:
@@ -90,9 +90,9 @@ class VllmEngine:
                 raise
 
     async def events(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
-        """Yield the events of a chat completion, as JSON. Closing this generator aborts the answer.
+        """Yield the events of a chat completion as JSON. Closing this generator aborts the answer.
 
-        ``name`` begins the id by which vLLM knows the request. Raises Refusal or RequestError.
+        ``name`` is the prefix of vLLM's request id. Raises ServerRefusal or RequestError.
         """
         self._check_tools(body)
         request_id = f"{name}-{next(self._count)}"
@@ -100,7 +100,7 @@ class VllmEngine:
         try:
             asked = self._request.model_validate({**body, "max_tokens": most, "stream": True, "request_id": request_id})
             reply = await self._chat.create_chat_completion(asked)
-        except Exception as error:  # noqa: BLE001 - vLLM has a status for each, also where a template raises
+        except Exception as error:  # noqa: BLE001 - vLLM maps each to a status, including template errors
             raise _refusal(self._error_of(error)) from None
         if not isinstance(reply, AsyncGenerator):
             raise _refusal(reply)
@@ -109,11 +109,13 @@ class VllmEngine:
                 yield event.removeprefix("data:").strip()
         finally:
             await reply.aclose()
-            await self._engine.abort(f"chatcmpl-{request_id}")  # closing alone leaves it to the garbage collector
+            await self._engine.abort(
+                f"chatcmpl-{request_id}"
+            )  # closing alone would leave the abort to the garbage collector
 
     async def over(self) -> None:
-        """Wait until the engine has failed for good."""
-        self._engine._run_output_handler()  # where no event loop ran yet, it has not begun to read answers
+        """Wait until the engine has failed permanently."""
+        self._engine._run_output_handler()  # starts reading answers, if no request has done so yet
         await asyncio.wait([self._engine.output_handler])
 
     @property
@@ -121,8 +123,8 @@ class VllmEngine:
         return self._engine.errored
 
     async def aclose(self) -> None:
-        """End the engine's processes."""
-        self._engine.output_handler.cancel()  # it would report their end as an error
+        """Stop the engine's processes."""
+        self._engine.output_handler.cancel()  # otherwise it would report their end as an error
         await asyncio.to_thread(self._engine.shutdown, timeout=0)
 
     def _check_tools(self, body: Mapping[str, Any]) -> None:
@@ -145,15 +147,15 @@ def _version() -> str:
 
 @contextmanager
 def _named(version: str) -> Generator[None]:
-    """Say that another version is there, where it is not what this file knows."""
+    """Report an unsupported version if vLLM's names differ from the ones that this file uses."""
     try:
         yield
     except (ImportError, AttributeError, TypeError) as error:
         if version.startswith(f"{VERSION}."):
             raise
         raise ConfigError(
-            f"llm.vllm supports vLLM {VERSION}, and this worker's environment has {version}, which is not "
-            "supported: `make vllm` installs the right version"
+            f"llm.vllm supports only vLLM {VERSION}, but this worker's environment has {version}. "
+            "Run `make vllm` to install the supported version."
         ) from error
 
 
@@ -162,17 +164,20 @@ def _of(module: str, name: str) -> Any:
 
 
 def _arguments(settings: VllmSettings) -> Any:
-    """vLLM's engine arguments. Raises ConfigError."""
+    """Return vLLM's engine arguments. Raises ConfigError."""
     kind: Any = _of("engine.arg_utils", "AsyncEngineArgs")
     platform: Any = _of("platforms", "current_platform")
     _check_device(settings.device, str(platform.device_type))
     known = {one.name for one in dataclasses.fields(kind)}
     for name in settings.arguments:
         if name not in known:
-            hint = nearest(name, known, "its manual lists them")
-            raise ConfigError(f"options.arguments.{name}: vLLM has no such engine argument ({hint})")
+            hint = nearest(name, known, "see vLLM's manual")
+            raise ConfigError(f"options.arguments.{name}: vLLM does not have this engine argument ({hint})")
     if platform.is_cpu():
-        cpu = {"enforce_eager": True, "kv_cache_memory_bytes": settings.cache_bytes}  # to compile takes minutes there
+        cpu = {
+            "enforce_eager": True,
+            "kv_cache_memory_bytes": settings.cache_bytes,
+        }  # compilation takes minutes on a CPU
     else:
         cpu = {}
         _check_memory(settings, int(platform.get_device_total_memory()))
@@ -194,21 +199,21 @@ def _arguments(settings: VllmSettings) -> Any:
 def _check_device(wanted: str, there: str) -> None:
     kind = wanted.partition(":")[0]
     if kind != there:
-        step = "give it a device (devices: [0])" if kind == "cpu" else "let the worker compute on the cpu"
+        step = "give it a device (devices: [0])" if kind == "cpu" else "use the device cpu"
         raise ConfigError(
-            f"llm.vllm: the installed vLLM computes on {there}, but the worker's device is {kind}: {step}, or rebuild "
-            "the environment on this machine (`make vllm`)"
+            f"llm.vllm: the installed vLLM supports {there}, but the worker's device is {kind}. Either {step}, or "
+            "rebuild the environment on this machine (`make vllm`)"
         )
 
 
 def _check_memory(settings: VllmSettings, total: int) -> None:
-    """Refuse weights for which the device is too small, before minutes of loading. Raises WeightsError."""
+    """Raise WeightsError before minutes of loading if the weights do not fit on the device."""
     weights = sum(file.stat().st_size for file in settings.weights.glob("*.safetensors"))
     share = float(settings.arguments.get("gpu_memory_utilization", 0.9))
     if weights > total * share and settings.arguments.get("tensor_parallel_size", 1) == 1:
         raise WeightsError(
-            f"{settings.weights}: the weights take {weights / 1e9:.1f} GB, and of the device's {total / 1e9:.1f} vLLM "
-            f"takes {share:.0%}. Take a smaller or quantized checkpoint."
+            f"{settings.weights}: the weights take {weights / 1e9:.1f} GB, but vLLM uses only {share:.0%} of the "
+            f"device's {total / 1e9:.1f} GB. Use a smaller or quantized checkpoint."
         )
 
 
@@ -217,12 +222,16 @@ def _loaded(arguments: Any, settings: VllmSettings) -> Any:
     try:
         return kind.from_engine_args(arguments)
     except (ValueError, OSError, RuntimeError, NotImplementedError, KeyError) as error:
-        said = cleaned(str(error).rpartition("Value error, ")[2].partition(" [type=")[0], ())  # as pydantic writes it
-        raise WeightsError(f"{settings.weights}: vLLM cannot load it: {said.rstrip('.')}; the log says more") from error
+        said = cleaned(
+            str(error).rpartition("Value error, ")[2].partition(" [type=")[0], ()
+        )  # extracts the reason from a pydantic error
+        raise WeightsError(
+            f"{settings.weights}: vLLM cannot load it: {said.rstrip('.')}. See the log for details."
+        ) from error
 
 
 def _chat(engine: Any, settings: VllmSettings) -> Any:
-    """Return the part of vLLM's server that answers chat completions, on an engine of ours. Raises ConfigError."""
+    """Return vLLM's handler of chat completions for the engine. Raises ConfigError."""
     models: Any = _of("entrypoints.openai.models.serving", "OpenAIServingModels")
     path: Any = _of("entrypoints.openai.models.protocol", "BaseModelPath")
     renderer: Any = _of("renderers.online_renderer", "OnlineRenderer")

@@ -1,7 +1,7 @@
-"""The code that thinkers of omni checkpoints share: text, sound, pictures and video in; text, tool calls, and rows for
-a talker out.
+"""Shared code of the thinkers and talkers of omni models.
 
-A family brings its ``Source`` (the checkpoint's facts, how it lays out what is heard and seen), its encoders, and a
-``TalkerFeed``: what its talker is told of the thinker's rows. The rest is one: template, features, positions, the
-prefill of prompts piece by piece, kept prompts of sessions, tokens to text. No family is named here.
+Input: text, audio, pictures and video. Output: text, tool calls, and rows for a talker. A model family provides its
+``OmniSource`` (facts about the checkpoint, and the layout of media in a prompt), its encoders, and a ``TalkerFeed``
+(what its talker receives). Everything else is shared: template, features, rope positions, chunked prefill, the prefix
+cache, and detokenization. No family is named here.
 """

@@ -1,7 +1,4 @@
-"""An answer's tokens as chunks: text for the client, rows for the talker, tool calls, and the usage with the last.
-
-Computes nothing.
-"""
+"""Conversion of an answer's tokens to chunks: text for the client, rows for the talker, tool calls, and Usage."""
 
 from __future__ import annotations
 
@@ -16,8 +13,10 @@ from engine.worker.text.chat_encoder import Chat
 
 
 class AnswerWriter:
-    """The writer of a checkpoint's answers, which end with one of ``ends``; one that ``resumes`` goes on where another
-    was lost, and leaves what it needs for that."""
+    """Converts tokens to chunks. Tokens in ``ends`` end the answer.
+
+    With ``resumes``, it also emits the checkpoints from which another replica can continue.
+    """
 
     def __init__(self, chat: Chat, feed: TalkerFeed, ends: Set[int], resumes: bool) -> None:
         self._chat = chat
@@ -27,7 +26,7 @@ class AnswerWriter:
         self._calls = chat.added.get("<tool_call>"), chat.added.get("</tool_call>")
 
     def write(self, req: StageRequest, token: int) -> list[Chunk]:
-        """Make chunks of the next token; with the last one the request is done."""
+        """Return the chunks of the next token. After the last token the request is done."""
         thought: ThinkerState = req.state
         thought.last = token
         thought.output_ids.append(token)
@@ -56,8 +55,11 @@ class AnswerWriter:
         return [*chunks, *thought.speak()] if chunks else []
 
     def _silence(self, req: StageRequest, token: int) -> list[Chunk]:
-        """A call begins, and the voice is silent from here on: its first ids are a checkpoint, with which a successor
-        goes on, since text that it wrote instead would not be heard."""
+        """Start a tool call: the voice stops here.
+
+        Its first ids are a checkpoint from which another replica continues: text instead of the call would not be
+        spoken.
+        """
         if not req.request.speaks:
             return []
         ids = [*req.state.pieces.held, token]
@@ -70,7 +72,7 @@ class AnswerWriter:
         return [Text(text, start, tuple(ids))] if ids else []
 
     def _call(self, req: StageRequest) -> list[Chunk]:
-        """A whole tool call (JSON between its marks); what is none is shown as the text it is."""
+        """Return a whole tool call (JSON between its marks). Invalid JSON is returned as text."""
         thought: ThinkerState = req.state
         ids = thought.call or []
         thought.call = None
@@ -84,7 +86,7 @@ class AnswerWriter:
         return [*before, ToolCall(f"call_{req.request.id}_{thought.num_output_tokens}", name, arguments, tuple(ids))]
 
     def _broken_off(self, thought: ThinkerState) -> list[Chunk]:
-        """A call that was not written to its end is shown as the text it is, too."""
+        """Return an unfinished tool call as text."""
         ids = thought.call or []
         thought.call = None
         return self._text(thought, self._chat.text(ids), ids) if ids else []

@@ -1,4 +1,4 @@
-"""One thing that is heard or seen, and its rows in a prompt. Knows no encoder and no template."""
+"""A picture, a video or a window of audio, and its rows in a prompt."""
 
 from __future__ import annotations
 
@@ -15,59 +15,66 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PictureGrid:
-    """Pixels [patches, values] on a grid of ``patches`` (height, width): a picture, or two frames that share patches.
-
-    ``name`` tells one content from another; ``merge`` by ``merge`` patches are a cell.
-    """
+    """The pixels of a picture, or of two video frames that share their patches."""
 
     name: int
+    """Hash of the content."""
     pixels: Tensor
+    """[patches, values]."""
     patches: tuple[int, int]
+    """The number of patches (height, width)."""
     merge: int
+    """A cell has ``merge`` by ``merge`` patches. Each cell becomes one row of the prompt."""
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Cells (height, width)."""
+        """The number of cells (height, width)."""
         return self.patches[0] // self.merge, self.patches[1] // self.merge
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A picture, a video, or a window of a sound, and its rows in a prompt.
+    """A picture, a video, or a window of audio, and its rows in a prompt.
 
-    ``sounds`` rows are heard, a grid of (time, height, width) is seen, each step of it at its position in ``times``.
-    Where both are there, they take turns in chunks of ``chunk`` positions (0: one by one). ``mel`` [mels, frames] and
-    ``pictures``, one a step, are what the encoders eat; ``name`` tells one sound from another.
-
-    A video with its sound is ``mixed``, in stretches one behind the other: ``start`` is the position at which the sound
-    of this one begins, ``before`` are the rows of those before it.
+    If it has both audio and cells, they are interleaved by time. A video with audio is cut into consecutive ``mixed``
+    blocks.
     """
 
     name: int
+    """Hash of the audio."""
     sounds: int = 0
+    """The number of audio rows."""
     mel: Tensor | None = None
+    """Input of the audio encoder: [mels, frames]."""
     grid: tuple[int, int, int] = (0, 0, 0)
+    """The cells: (time, height, width)."""
     pictures: tuple[PictureGrid, ...] = ()
+    """Input of the vision encoder: one picture per time step."""
     times: tuple[float, ...] = (0.0,)
+    """The position in time of each step of ``grid``."""
     chunk: float = 0.0
+    """Positions per interleaved chunk; 0: rows are interleaved one by one."""
     start: float = 0.0
+    """The position in time at which the audio of this block begins."""
     before: int = 0
+    """The number of rows of the earlier blocks of this video."""
     mixed: bool = False
+    """Whether it is part of a video with audio."""
 
     def seeing(self, pictures: Sequence[PictureGrid], times: Sequence[float]) -> Block:
-        """Return the block with pictures of one size, each at its position in time; with none, it is as it was."""
+        """Return the block with pictures of one size, each at its position in time; unchanged without any."""
         if not pictures:
             return self
         return replace(self, grid=(len(pictures), *pictures[0].grid), pictures=tuple(pictures), times=tuple(times))
 
     @property
     def size(self) -> int:
-        """Bytes of features."""
+        """Bytes of encoder input."""
         return sum(one.pixels.nbytes for one in self.pictures) + (0 if self.mel is None else self.mel.nbytes)
 
     @property
     def cells(self) -> int:
-        """Rows that are seen."""
+        """The number of visual rows."""
         return math.prod(self.grid)
 
     @property
@@ -76,7 +83,7 @@ class Block:
 
     @property
     def visual_positions(self) -> NDArray[np.float32]:
-        """Positions [3, cells] of what is seen, from 0: a cell's time, height and width."""
+        """Positions [3, cells] of the cells, from 0: time, height and width."""
         cells = np.indices(self.grid, np.float32).reshape(3, -1)
         cells[0] = np.repeat(np.array(self.times, np.float32), self.grid[1] * self.grid[2])
         return cells
@@ -88,7 +95,7 @@ class Block:
 
     @property
     def order(self) -> NDArray[np.int64]:
-        """Return how cells and sounds take turns by their times, as indices of all cells and then all sounds."""
+        """Return the interleaved order by time, as indices into all cells followed by all audio rows."""
         visual, audio = self.visual_positions[0] - self.start, self.audio_positions[0] - self.start
         if self.chunk:
             visual, audio = _numbers(visual, self.chunk), _numbers(audio, self.chunk)
@@ -96,18 +103,18 @@ class Block:
 
     @property
     def audio_indices(self) -> NDArray[np.int64]:
-        """Return which rows are a sound's."""
+        """Return the indices of the audio rows."""
         return np.flatnonzero(self.order >= self.cells)
 
     @property
     def visual_indices(self) -> list[NDArray[np.int64]]:
-        """Return for each picture which rows are its own."""
+        """Return for each picture the indices of its rows."""
         indices = np.flatnonzero(self.order < self.cells)
         return np.split(indices, len(self.pictures)) if self.pictures else []
 
     @property
     def names(self) -> NDArray[np.int64]:
-        """A name for every row, below 0: what was computed for one holds again where all names up to it are alike."""
+        """Return a negative name for each row. Two prompts share computed rows up to their first different name."""
         counts = [math.prod(self.grid[1:])] * len(self.pictures) + [self.sounds]
         firsts = [*(one.name for one in self.pictures), self.name]
         numbers = [first + np.arange(count) for first, count in zip(firsts, counts, strict=True)]
@@ -115,7 +122,7 @@ class Block:
 
 
 def _numbers(times: NDArray[np.float32], chunk: float) -> NDArray[np.float32]:
-    """The number of the chunk of each row. As the reference counts, a row is at most one chunk behind the last one."""
+    """Return the chunk number of each row. As in the reference, it rises by at most one from row to row."""
     number, numbers = 0, list[int]()
     for time in times.tolist():
         number += time >= (number + 1) * chunk
@@ -124,7 +131,7 @@ def _numbers(times: NDArray[np.float32], chunk: float) -> NDArray[np.float32]:
 
 
 def named(kind: str, *contents: Any, fps: float = 0) -> int:
-    """62 bits that stand for what arrays hold; None holds nothing."""
+    """Return a 62-bit hash of arrays; None is skipped."""
     digest = hashlib.blake2b(kind.encode(), digest_size=8)
     for content in contents:
         if content is not None:

@@ -1,4 +1,4 @@
-"""The encoders of sound and pictures: what is heard and seen in a prompt, as rows of it."""
+"""The audio and vision encoders: they compute the rows of media in a prompt."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from engine.worker.omni.prompt import Prompt
 from engine.worker.omni.source import OmniSource
 
 Seen = dict[int, tuple[Tensor, ...]]
-"""The encoder's rows of pictures [cells, width], by their names, and what deepstack adds to the first layers."""
+"""The vision encoder's rows by picture name: [cells, width], then the deepstack features for the first layers."""
 Embedded = tuple[Tensor, list[Tensor], Seen]
-"""Embeddings [ids, width] of a prompt, what deepstack adds to the first layers, and what is seen in rows to come."""
+"""The embeddings [ids, width] of a prompt, the deepstack features of the first layers, and the encoded pictures."""
 
 
 AudioEncoder = Callable[[Tensor, Sequence[int]], Tensor]
-"""Frames [mels, frames] of sounds, which have such lengths, to rows [rows, width]."""
+"""Takes mel frames [mels, frames] of several sounds and the lengths of each; returns rows [rows, width]."""
 VisionEncoder = Callable[[Tensor, Sequence[Grid]], list[Tensor]]
-"""Patches [patches, values] of pictures to rows [cells, width], and to those of deepstack."""
+"""Takes patches [patches, values] of pictures; returns rows [cells, width], and those of deepstack."""
 
 
 class Encoders:
-    """The networks that a family names, with the checkpoint's weights."""
+    """The encoders of a model family, with the checkpoint's weights."""
 
     def __init__(
         self,
@@ -45,10 +45,14 @@ class Encoders:
         self.eyes = eyes(read.below("visual"), config.vision_config)
 
     def embed(self, embed_tokens: Tensor, asked: Sequence[tuple[Prompt, int, Seen]]) -> list[Embedded]:
-        """Make the rows of prompts, of which so many are computed already, and so much is known that is seen.
+        """Return the input embeddings of prompts.
 
-        What lies in computed rows is not encoded: they are empty. The sounds of all prompts go through the encoder
-        together.
+        Media in rows that are computed already are not encoded, and their rows stay empty. The audio of all prompts
+        goes through the encoder together.
+
+        Args:
+            embed_tokens: The embedding table [ids, width].
+            asked: For each prompt, the number of rows computed already, and the pictures encoded already.
         """
         left, device = [_left(prompt, computed) for prompt, computed, _ in asked], self._source.device
         prompts = [prompt for prompt, _, _ in asked]
@@ -69,7 +73,7 @@ class Encoders:
     def _shown(
         self, embeddings: Tensor, prompt: Prompt, computed: int, known: Seen, left: Sequence[tuple[int, Block]]
     ) -> Embedded:
-        """Embeddings of one prompt with what is seen in it."""
+        """Return one prompt's embeddings, including its pictures."""
         device, deep = self._source.device, list[Tensor]()
         shown = [
             (start + indices, picture)
@@ -87,7 +91,7 @@ class Encoders:
         return embeddings, deep, seen
 
     def _seen(self, pictures: Sequence[PictureGrid], known: Seen) -> Seen:
-        """Encode those of some pictures that are not known."""
+        """Encode the pictures that have not been encoded."""
         new = {one.name: one for one in pictures if one.name not in known}
         found = {one.name: known[one.name] for one in pictures if one.name in known}
         if new:
@@ -101,10 +105,11 @@ class Encoders:
     def _audio_embeds(
         self, prompts: Sequence[Prompt], left: Sequence[Sequence[tuple[int, Block]]]
     ) -> list[Tensor | None]:
-        """Return the embeddings of what each prompt has left to hear, None where that is nothing.
+        """Return the embeddings of each prompt's remaining audio; None if there is none.
 
-        An encoder may pad sounds that are shorter than a piece to the longest one it gets, and hear the padding: so a
-        prompt's own longest sound decides, whether that one is new or not. Prompts go together whose longest are alike.
+        Some encoders pad short sounds to the longest one in the batch, and the padding changes the result. So the
+        padding depends on the longest sound of a prompt, whether that is new or not. Prompts with the same padding are
+        encoded together.
         """
         mels = [[one.mel for _, one in blocks if one.mel is not None] for blocks in left]
         padded: dict[int, list[int]] = {}
@@ -120,7 +125,7 @@ class Encoders:
         return found
 
     def _hear(self, mels: Sequence[Tensor], whole: int) -> Tensor:
-        """Encode windows [mels, frames], padded to ``whole``, as rows [rows, width]."""
+        """Encode windows [mels, frames], padded to ``whole`` frames, as rows [rows, width]."""
         short = max(mel.shape[1] for mel in mels) < whole
         given = [*mels, *([torch.zeros(len(mels[0]), whole)] if short else [])]
         lengths = [mel.shape[1] for mel in given]
@@ -131,7 +136,7 @@ class Encoders:
 
 
 def _left(prompt: Prompt, computed: int) -> list[tuple[int, Block]]:
-    """The blocks that reach beyond what is in the cache, and where their rows begin."""
+    """Return the blocks that are not completely in the cache, with their first rows."""
     return [
         (start, one)
         for start, one in zip(prompt.starts, prompt.blocks, strict=True)

@@ -1,10 +1,12 @@
-"""A video with its sound, in stretches that know nothing of each other: a window of the sound, and its frames.
+"""A video with audio, cut into independent stretches: a window of the audio with its frames.
 
-Frames lie in slots of ``1 / fps`` seconds, of which the first one counts. Two slots share a picture; one of which one
-frame came shows that twice, and one of which none came is left out. Every picture is looked at by itself, so a stretch
-is final once its window and its last picture are: a turn that is spoken and shown is encoded stretch by stretch. Of the
-open stretch, what comes before its first sound is taken as it is, and taken anew where a picture gets its second frame;
-what comes behind that is only looked at ahead. Knows no prompt and no encoder.
+Frames are sorted into slots of ``1 / fps`` seconds; the first frame in a slot counts. Two slots form a picture. If one
+of them is empty, the other frame is used twice; if both are, there is no picture. Pictures are encoded independently,
+so a stretch is final once its audio window and its last picture are. A turn is therefore encoded stretch by stretch
+while the user speaks.
+
+In the open stretch, the pictures before its first audio row are already part of the prompt. They are encoded again when
+a picture gets its second frame. Later pictures of that stretch are only encoded ahead.
 """
 
 from __future__ import annotations
@@ -26,20 +28,20 @@ from engine.worker.omni.sound import StreamingMel
 Pixels = NDArray[np.uint8]
 _SILENT = Block(0)
 Look = Callable[[int, Pixels], PictureGrid]
-"""A name, and two frames [2, height, width, 3], or one that is shown twice, to the picture of that name."""
+"""Makes a picture from its name and frames [n, height, width, 3]. A single frame is used twice."""
 
 CAMERA = CameraFeed(fps=2.0, side=480, most=64)
-"""Two frames a second, as the reference samples videos. 480×360 pixels are some 165 rows a second, more than the least
-that the reference makes of a frame (128); 64 frames fill two thirds of a context of 8192."""
+"""The reference samples videos at two frames a second.
+
+480×360 pixels give about 165 rows a second, above the reference's minimum of 128 per frame. 64 frames fill two thirds
+of a context of 8192.
+"""
 
 TWO = 2  # frames of a picture: the checkpoints' temporal_patch_size
 
 
 class Film:
-    """The frames of a video by their slots, and the stretches that are done.
-
-    A window of the sound counts ``per_window`` positions.
-    """
+    """The frames of a video by slot, and its finished stretches. An audio window spans ``per_window`` positions."""
 
     def __init__(self, fps: float, positions: RopePositions, per_window: int, look: Look) -> None:
         self.fps = fps
@@ -51,14 +53,16 @@ class Film:
         self._done: list[Block] = []
 
     def add(self, pixels: Pixels, slot: int) -> bool:
-        """Take a frame, unless its slot has one; none is put into a stretch that is done. Whether it was taken.
+        """Add a frame, unless its slot has one. Frames of a finished stretch move to the first open slot.
 
-        Raises RequestError for one of another size.
+        Returns:
+            Whether the frame was added.
+
+        Raises:
+            RequestError: It has another size than the other frames.
         """
         if self._slots and pixels.shape != (first := next(iter(self._slots.values())).shape):
-            raise RequestError(
-                f"video: a frame of shape {list(pixels.shape)} among others of {list(first)}; all have one size"
-            )
+            raise RequestError(f"video: a frame has shape {list(pixels.shape)}, the others {list(first)}; use one size")
         while self._time(slot // TWO) < len(self._done) * self._per_window:
             slot += 1
         if slot in self._slots:
@@ -68,33 +72,33 @@ class Film:
         return True
 
     def final(self, seconds: float) -> int:
-        """Count the stretches to which no frame can be added behind so many seconds."""
+        """Return the number of stretches to which no frame after ``seconds`` can be added."""
         over = int(seconds * self.fps) // TWO
         return int(self._time(over) // self._per_window)
 
     def stretches(self, windows: Sequence[Block], whole: bool) -> tuple[Block, ...]:
-        """Return the stretches of the sound's first windows; of the ``whole``, the last one has all that is left."""
+        """Return the stretches of the first audio windows. If ``whole``, the last one gets all remaining frames."""
         new = range(len(self._done), len(windows))
         for number in new:
             end = math.inf if whole and number == len(windows) - 1 else (number + 1) * self._per_window
             self._done.append(self._stretch(windows[number], end))
-        if whole and not new and (rest := self.ahead()).cells:  # the sound's end was too short for a row
+        if whole and not new and (rest := self.ahead()).cells:  # the end of the audio was too short for a row
             self._done.append(rest)
         return tuple(self._done)
 
     def ahead(self) -> Block:
-        """Return what is seen behind the stretches that are done, without a sound."""
+        """Return the pictures after the finished stretches, without audio."""
         return self._stretch(_SILENT, math.inf)
 
     def leading(self) -> Block:
-        """Return what of that comes before the next sound, whatever that is: its rows are known."""
+        """Return those of the ``ahead`` pictures that come before the next audio row: their rows are known."""
         seen = self.ahead()
-        first = int(replace(seen, sounds=1).order.argmax())  # the sound is behind all cells, before it is ordered
+        first = int(replace(seen, sounds=1).order.argmax())  # the audio row is the last one before sorting
         count = first * len(seen.pictures) // max(1, seen.cells)
         return self._stretch(_SILENT, seen.times[count]) if count < len(seen.pictures) else seen
 
     def _stretch(self, window: Block, end: float) -> Block:
-        """The next stretch, up to a position in time."""
+        """Return the next stretch, up to a position in time."""
         start = len(self._done) * self._per_window
         numbers = sorted({slot // TWO for slot in self._slots if start <= self._time(slot // TWO) < end})
         before = sum(block.num_positions for block in self._done)
@@ -114,7 +118,7 @@ class Film:
 
 
 class StreamingFilm:
-    """A turn that is still spoken and shown. ``windows`` are known, ``whole`` is all of it once it is over."""
+    """A turn with camera frames while the user still speaks."""
 
     def __init__(self, sound: StreamingMel, film: Film) -> None:
         self._sound = sound
@@ -126,8 +130,14 @@ class StreamingFilm:
         return self._sound.samples
 
     def add_frame(self, frame: VideoFrame) -> bool:
-        """Take a frame, at its time as far as that has come; whether it counts. Raises RequestError for one that cannot
-        be seen."""
+        """Add a frame at its time, or at the end of the audio so far if that is earlier.
+
+        Returns:
+            Whether the frame was added.
+
+        Raises:
+            RequestError: The frame is invalid.
+        """
         if not 0 <= frame.at_s < math.inf or frame.pixels.ndim != 3 or frame.pixels.shape[2] != 3:
             raise RequestError(
                 f"video: a frame of shape {list(frame.pixels.shape)} at {frame.at_s} s cannot be seen (height, width, "
@@ -137,7 +147,7 @@ class StreamingFilm:
         return self._film.add(frame.pixels, int(at_s * self._film.fps))
 
     def push(self, pcm: NDArray[np.int16]) -> bool:
-        """Append int16 [n]; whether a stretch has become final."""
+        """Append int16 [n]. Return whether another stretch has become final."""
         self._sound.push(pcm)
         return self._final > self._given
 
@@ -146,16 +156,16 @@ class StreamingFilm:
         return min(self._sound.final, self._film.final(self.samples / MIC_RATE_HZ))
 
     def windows(self) -> tuple[Block, ...]:
-        """Return the stretches that are final, and behind them what is known of the open one's rows, if anything."""
+        """Return the final stretches, followed by the known rows of the open stretch, if any."""
         self._given = self._final
         final = self._film.stretches(self._sound.windows()[: self._given], whole=False)
         leading = self._film.leading()
         return (*final, leading) if leading.cells else final
 
     def ahead(self) -> tuple[PictureGrid, ...]:
-        """Return the pictures of the open stretch: the rows of some of them may not be known."""
+        """Return the pictures of the open stretch. The rows of some may not be known yet."""
         return self._film.ahead().pictures
 
     def whole(self, silence: int = 0) -> tuple[Block, ...]:
-        """All of it, the end as it is heard before so many samples of ``silence``. Raises RequestError."""
+        """Return the whole turn, followed by ``silence`` samples of silence. Raises RequestError."""
         return self._film.stretches(self._sound.whole(silence), whole=True)

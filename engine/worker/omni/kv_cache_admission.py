@@ -1,8 +1,8 @@
-"""Room in a cache that requests share: who has enough of it, who waits for it, and who gives way. Computes nothing.
+"""Admission to a KV cache that requests share: which requests get room, wait, or give theirs up.
 
-A request whose whole prompt is known gets, at once and before anything else is computed for it, all the room that it
-may ever use, or it waits in its turn. What is computed ahead, of a prompt that is still being spoken, may be given up
-for that. So whoever holds room either needs no more to come to its end, or lets go of it: no two wait for each other.
+Once its whole prompt is known, a request either gets all the room that it may ever use, before anything else of it is
+computed, or waits in a queue. Room for prompts that are still being spoken can be taken away again. So a request that
+holds room either needs no more, or can lose it, and no two requests can wait for each other.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable
 from engine.worker.nn.slots import KvSlots
 from engine.worker.stage_request import StageRequest
 
-AHEAD = 128  # positions by which room grows while a user speaks: ten seconds of sound
+AHEAD = 128  # positions by which room grows while a user speaks: ten seconds of audio
 
 
 class KvCacheAdmission:
-    """The requests that hold room in a cache, and those that wait for it, in their order.
+    """The requests that hold room in a cache, and the queue of those that wait.
 
-    ``give_up`` is called with a request whose rows are gone: they are to be computed anew. Where every slot has a full
-    context of its own, there is always room.
+    ``give_up`` is called with a request that lost its room: its rows must be computed again. In a cache with a full
+    context per slot, every request has room.
     """
 
     def __init__(self, cache: KvSlots, give_up: Callable[[StageRequest], None]) -> None:
@@ -31,14 +31,17 @@ class KvCacheAdmission:
         self._refused: dict[int, StageRequest] = {}  # by slot
 
     def has(self, req: StageRequest) -> bool:
-        """Whether it has what it asked for last. One that does not wait may lack room: it is to ask again, in the next
-        step."""
+        """Whether the request got the room it last requested.
+
+        A request without room that does not wait calls ``take`` again in the next step.
+        """
         return self._refused.get(req.slot) is not req
 
     def take(self, req: StageRequest, need: int, whole: bool) -> bool:
-        """Have ``need`` positions for a request, which are all that it will use where its prompt is ``whole``.
+        """Reserve ``need`` positions for a request; if its prompt is ``whole``, these are all that it will use.
 
-        False where there is no room for them now: the request ``waits``, and this is to be called again.
+        Returns:
+            Whether it has the room. If not, the request ``waits``, and this must be called again.
         """
         if not self._cache.shared:
             return True
@@ -51,7 +54,7 @@ class KvCacheAdmission:
         return self.has(req)
 
     def _sweep(self, req: StageRequest) -> None:
-        """Take back what requests held that are over."""
+        """Release the room of requests that have ended."""
         for slot, holder in [*self._holders.items()]:
             if holder.done or holder.closed or (slot == req.slot and holder is not req):
                 self._release(slot)
@@ -72,7 +75,7 @@ class KvCacheAdmission:
             return False
         while short > 0:
             short -= self._held(ahead[-1])
-            loser = self._holders[ahead[-1]]  # of those ahead the one that began last
+            loser = self._holders[ahead[-1]]  # the newest of those whose prompt is not whole
             self._release(ahead.pop())
             self._give_up(loser)
         self._cache.resize(req.slot, need)

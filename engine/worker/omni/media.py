@@ -1,7 +1,7 @@
-"""The sounds and pictures of a conversation, as the encoders take them.
+"""Conversion of the audio, pictures and videos of a conversation to encoder inputs.
 
-A picture is its patches. A video is its frames, two of them a row block, each block at its
-time; with its sound, blocks and sounds take turns by their times. Knows no tokenizer and no template.
+A picture becomes patches. Two frames of a video form one time step. In a video with audio, pictures and audio are
+interleaved by time.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import AudioLayout, MelFrontend, StreamingMel
 
 LARGEST_PICTURE = 64_000_000  # pixels
-MOST_FRAMES = 768  # frames of a video: the reference samples no more
-KNOWN_BYTES = 128 << 20  # bytes of features that may be sent again: some twenty minutes of sound
-VIDEO_CELLS = {"shortest_edge": 128, "longest_edge": 768}  # of a frame, at least and at most: the reference's own
+MOST_FRAMES = 768  # maximum frames of a video, as in the reference
+KNOWN_BYTES = 128 << 20  # size of the feature cache in bytes: about twenty minutes of audio
+VIDEO_CELLS = {"shortest_edge": 128, "longest_edge": 768}  # minimum and maximum per frame, as in the reference
 
 
 class MediaProcessor:
-    """Parts of messages to features."""
+    """Converts parts of messages to encoder inputs."""
 
     def __init__(self, settings: dict[str, Any], audio: AudioLayout, positions: RopePositions, merge: int) -> None:
         self._known: dict[tuple[int, int], tuple[Block, ...]] = {}
         self._held = 0
-        self._lock = threading.Lock()  # prompts are made in threads
+        self._lock = threading.Lock()  # prompts are built in threads
         self.frontend = MelFrontend(settings, audio)
         self._settings = settings
         self._eyes = PicturePatches(settings)
@@ -51,18 +51,17 @@ class MediaProcessor:
         return PicturePatches(self._settings, {name: cells * cell for name, cells in VIDEO_CELLS.items()})
 
     def listen(self) -> StreamingMel:
-        """Begin to listen to a sound that is still being spoken."""
+        """Start processing the audio of a live turn."""
         return StreamingMel(self.frontend)
 
     def watch(self) -> StreamingFilm:
-        """Begin to listen to and look at a turn that is still spoken and shown."""
+        """Start processing the audio and camera frames of a live turn."""
         return StreamingFilm(self.listen(), self._new_film(CAMERA.fps))
 
     def blocks(self, parts: Sequence[Part]) -> list[tuple[Block, ...]]:
-        """Return for each part that is heard or seen its blocks, a sound's windows; as the reference makes them, all at
-        once.
+        """Return the blocks of each media part. All parts are processed together, as in the reference.
 
-        Raises RequestError for what cannot be.
+        Raises RequestError for invalid media.
         """
         longest = longest_sound(parts)
         try:
@@ -71,7 +70,7 @@ class MediaProcessor:
             raise RequestError(f"image: {error}") from None
 
     def _blocks(self, part: Part, longest: int) -> tuple[Block, ...]:
-        """A part's blocks, perhaps an earlier request's: a conversation is sent whole each turn."""
+        """Return a part's blocks, from the cache if possible: every turn contains the whole conversation."""
         self._check(part)
         pcm = _sound(part)
         silence = 0 if pcm is None else self.audio.silence(len(pcm), longest)
@@ -108,7 +107,7 @@ class MediaProcessor:
                 return self.frontend.whole(np.asarray(pcm), silence)
 
     def _film(self, part: VideoPart, windows: Sequence[Block]) -> tuple[Block, ...]:
-        """The stretches of a video with its sound."""
+        """Return the stretches of a video with audio."""
         film = self._new_film(part.fps)
         slots = [int(at_s * part.fps) for at_s in part.times_s] or range(len(part.frames))
         for slot, frame in zip(slots, part.frames, strict=True):
@@ -119,11 +118,11 @@ class MediaProcessor:
         return Film(fps, self.positions, self.audio.tokens(self.audio.window), self._shared)
 
     def _shared(self, name: int, frames: NDArray[np.uint8]) -> PictureGrid:
-        """Two frames that share their patches, or one for both."""
+        """Return the picture of two frames, or of one frame that is used twice."""
         return self._pictures(name, *self._video(frames))[0]
 
     def _pictures(self, name: int, pixels: Tensor, grid: tuple[int, ...]) -> list[PictureGrid]:
-        """Make a picture of each step of a grid; their rows are named one after the other."""
+        """Return a picture for each time step. Their rows are named consecutively."""
         _, high, wide = grid
         cells = (high // self.merge) * (wide // self.merge)
         steps = enumerate(pixels.split(high * wide))
@@ -134,7 +133,7 @@ class MediaProcessor:
         return patches, (1, *grid)
 
     def _video(self, frames: NDArray[np.uint8]) -> tuple[Tensor, tuple[int, ...]]:
-        """Every frame as a picture, which fills both times of its patches; then two frames share each patch."""
+        """Return the patches of a video. Each frame becomes a picture; then pairs of frames share their patches."""
         times = self._video_eyes.times
         pixels, (high, wide) = self._video_eyes(frames)
         patches = pixels.view(len(frames), high * wide, 3, times, -1)
@@ -144,11 +143,11 @@ class MediaProcessor:
         return whole.reshape(-1, pixels.shape[1]), (len(whole), high, wide)
 
     def _check(self, part: Part) -> None:
-        """Raises RequestError for what cannot be heard or seen; before anything of its size is done."""
+        """Raise RequestError for invalid media, before any work that depends on its size."""
         if (pcm := _sound(part)) is not None:
             self.audio.check(len(pcm))
         if isinstance(part, ImagePart) and not _picturable(shape := np.shape(part.pixels)):
-            raise RequestError(f"image: a picture of shape {list(shape)} cannot be seen (height, width, 3 colours)")
+            raise RequestError(f"image: a picture of shape {list(shape)} cannot be seen (use height, width, 3 colours)")
         if isinstance(part, VideoPart):
             count, *shape = np.shape(part.frames) or (0,)
             if not (1 <= count <= MOST_FRAMES and _picturable(shape) and 0 < part.fps < math.inf):
@@ -159,7 +158,7 @@ class MediaProcessor:
 
 
 def longest_sound(parts: Sequence[Part]) -> int:
-    """Samples of the longest sound: the reference pads those of a conversation to it."""
+    """Return the samples of the longest sound. The reference pads all sounds of a conversation to it."""
     return max((len(pcm) for part in parts if (pcm := _sound(part)) is not None), default=0)
 
 
@@ -168,7 +167,7 @@ def _sensed(part: Part) -> bool:
 
 
 def _sound(part: Part) -> Any:
-    """The samples of a part that has some, else None."""
+    """Return the samples of a part; None if it has none."""
     return part.pcm if isinstance(part, AudioPart | VideoPart) else None
 
 

@@ -1,6 +1,6 @@
-"""A picture as patches: resized to whole cells, normalised, cut into squares cell by cell.
+"""Conversion of pictures to patches: resize to whole cells, normalise, cut into squares cell by cell.
 
-Source: Qwen2VLImageProcessorPil of transformers 5.23, whose bits they have. It knows no prompt and no video.
+The results are bit-identical to Qwen2VLImageProcessorPil of transformers 5.23.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-LONGEST_SIDE = 200  # times the shorter one
+LONGEST_SIDE = 200  # maximum ratio of the longer side to the shorter one
 MEAN, DEVIATION = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-"""The values for red, green and blue where a checkpoint names none: those of CLIP (Radford et al. 2021)."""
+"""Defaults for red, green and blue: the values of CLIP (Radford et al. 2021)."""
 SIZE = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}
-"""Pixels at least and at most, where a checkpoint names none; the names are the files' own."""
+"""Defaults for the minimum and maximum number of pixels. The names are those of the files."""
 
 
 class PicturePatches:
-    """Pictures to patches, as a checkpoint's preprocessor_config.json (``settings``) says.
+    """Converts pictures to patches, as configured by a checkpoint's preprocessor_config.json (``settings``).
 
-    ``size`` takes the place of the file's own: pixels of a picture, at least and at most.
+    ``size`` overrides the file's minimum and maximum number of pixels.
     """
 
     def __init__(self, settings: Mapping[str, Any], size: Mapping[str, int] | None = None) -> None:
@@ -41,16 +41,21 @@ class PicturePatches:
         self._table = (levels - np.array(mean, np.float32)) / np.array(deviation, np.float32)
 
     def __call__(self, pictures: Sequence[NDArray[np.uint8]] | NDArray[np.uint8]) -> tuple[Tensor, tuple[int, int]]:
-        """Return patches [pictures · rows · columns, values] of pictures [height, width, 3] of one size, and their
-        (rows, columns). Raises ValueError for a picture that is too long."""
+        """Convert pictures [height, width, 3] of one size.
+
+        Returns:
+            Patches [pictures * rows * columns, values], and their (rows, columns).
+
+        Raises:
+            ValueError: A side is too long relative to the other one.
+        """
         high, wide, _ = pictures[0].shape
         high, wide = fitted(high, wide, self.patch * self.merge, self.least, self.most)
         patches = np.concatenate([self._patches(one, high, wide) for one in pictures])
         return torch.from_numpy(patches), (high // self.patch, wide // self.patch)
 
     def _patches(self, picture: NDArray[np.uint8], high: int, wide: int) -> NDArray[np.float32]:
-        """Patches in the order of their cells, each with its colours one after the other, each of those twice: a
-        picture fills all times of its patches."""
+        """Return the patches, ordered by cell. Each contains its colours in turn, each colour once per time step."""
         resized = Image.fromarray(picture).resize((wide, high), Image.Resampling.BICUBIC)
         values = self._table[np.asarray(resized), np.arange(3)]
         cell = self.merge, self.patch
@@ -60,13 +65,14 @@ class PicturePatches:
 
 
 def fitted(high: int, wide: int, cell: int, least: int, most: int) -> tuple[int, int]:
-    """Return a picture's height and width in whole cells, which has ``least`` to ``most`` pixels and about its shape.
+    """Return the height and width in whole cells, with ``least`` to ``most`` pixels and about the same aspect ratio.
 
-    Raises ValueError for one of which a side is too long.
+    Raises:
+        ValueError: A side is too long relative to the other one.
     """
     longer, shorter = max(high, wide), min(high, wide)
     if longer / shorter > LONGEST_SIDE:
-        raise ValueError(f"one side is {longer / shorter:g} times the other, {LONGEST_SIDE} at most")
+        raise ValueError(f"one side is {longer / shorter:g} times as long as the other (at most {LONGEST_SIDE})")
     sides = round(high / cell) * cell, round(wide / cell) * cell
     if math.prod(sides) > most:
         scale = math.sqrt(high * wide / most)

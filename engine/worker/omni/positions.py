@@ -1,5 +1,4 @@
-"""Rope positions of a prompt: words and sounds count on; what is seen spans its grid, at its time. Computes nothing
-else."""
+"""Rope positions of a prompt. Text and audio advance by one per row; pictures span their grid at their time."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ Positions = NDArray[np.float32]
 
 
 class RopePositions:
-    """The rule of a family, by which rows get their positions (time, height, width).
+    """A model family's rule for the positions (time, height, width) of rows.
 
-    A second of a video counts ``per_second`` positions. A video and its sound take turns cell by cell and row by row,
-    or in chunks of ``chunk`` positions (0: one by one).
+    A second of video has ``per_second`` positions. A video and its audio are interleaved in chunks of ``chunk``
+    positions, or, if ``chunk`` is 0, one by one.
     """
 
     def __init__(self, marks: SpecialTokens, per_second: float, chunk: float = 0.0) -> None:
@@ -27,7 +26,7 @@ class RopePositions:
         self.chunk = chunk
 
     def times(self, steps: int, step_s: float) -> tuple[float, ...]:
-        """Return the position in time of each step of what is seen, from 0."""
+        """Return the position in time of each step, from 0."""
         return tuple(self.time(step, step_s) for step in range(steps))
 
     def time(self, step: int, step_s: float) -> float:
@@ -37,7 +36,7 @@ class RopePositions:
     def __call__(self, ids: Sequence[int], blocks: Sequence[Block]) -> Positions:
         """Return positions float32 [3, ids].
 
-        After a video with its sound, positions go on from whichever of the two comes last in the prompt.
+        After a video with audio, they continue from the later of the two in the prompt.
         """
         if not blocks:
             return counted(len(ids))
@@ -58,12 +57,11 @@ class RopePositions:
         return np.concatenate(columns, 1) if columns else np.zeros((3, 0), np.float32)
 
     def text(self, count: int, before: Block | None, behind: Block | None) -> Positions:
-        """Return the positions of words between two blocks, from 0."""
+        """Return the positions of text between two blocks, from 0."""
         return counted(count)
 
     def spanned(self, block: Block, ids: Sequence[int], end: int) -> tuple[Positions, Positions]:
-        """Return the positions of a block that ends at a row, as if it were the first; and of them those of the part
-        that comes last in it."""
+        """Return the positions of a block that ends at row ``end``, from 0, and those of its last part."""
         if not block.sounds:
             return block.visual_positions, block.visual_positions
         if not block.cells:
@@ -74,5 +72,5 @@ class RopePositions:
 
 
 def counted(count: int) -> Positions:
-    """Return the positions of so many words, from 0."""
+    """Return the positions of ``count`` text rows, from 0."""
     return np.repeat(np.arange(count, dtype=np.float32)[None], 3, 0)

@@ -1,4 +1,4 @@
-"""The prompt that a thinker takes, and those of its rows that a talker takes."""
+"""The prompt of a thinker, and its rows for the talker."""
 
 from __future__ import annotations
 
@@ -12,54 +12,56 @@ from engine.worker.omni.block import Block, PictureGrid
 
 @dataclass(frozen=True, slots=True)
 class TalkerRows:
-    """The rows of a prompt that a talker takes: their ``indices`` among all, and for the talker's own decoder their
-    ``positions`` float32 [3, rows] and ``names`` [rows]. ``lead`` are the ids with which its own turn begins."""
+    """The rows of a prompt that the talker receives."""
 
     indices: NDArray[np.int64]
+    """[rows] indices of these rows in the prompt."""
     positions: NDArray[np.float32]
+    """float32 [3, rows] rope positions for the talker's decoder."""
     names: NDArray[np.int64]
+    """[rows] names of the rows, as in ``Prompt.names``."""
     lead: tuple[int, ...] = ()
+    """The token ids that begin the talker's own turn."""
 
     def within(self, piece: slice) -> slice:
-        """Return which of these rows are in a piece of the prompt."""
+        """Return the slice of these rows that lies in a piece of the prompt."""
         a, b = np.searchsorted(self.indices, (piece.start, piece.stop))
         return slice(int(a), int(b))
 
     @property
     def next_position(self) -> float:
-        """The position behind the last row."""
+        """The position after the last row."""
         return float(self.positions.max()) + 1 if self.positions.size else 0.0
 
 
 @dataclass(slots=True)
 class Prompt:
-    """A request as the thinker eats it, made off the step loop.
-
-    ``positions`` float32 [3, ids] are rope's (time, height, width); ``talker`` are the rows that the talker takes.
-    Where two prompts of a session have the same ``names`` up to some row (ids of words, and what stands for the content
-    of the rest), they are the same up to there.
-    """
+    """A request as the thinker's input."""
 
     ids: NDArray[np.int64]
     positions: NDArray[np.float32]
+    """float32 [3, ids] rope positions (time, height, width)."""
     names: NDArray[np.int64]
+    """[ids] names of the rows: token ids, and hashes for media. Prompts are equal up to their first different name."""
     talker: TalkerRows
+    """The rows for the talker."""
     blocks: tuple[Block, ...] = ()
     starts: tuple[int, ...] = ()
-    """The row where each block begins."""
+    """The first row of each block."""
     script: list[int] | None = None
+    """The token ids of a text that is spoken verbatim; None for a normal answer."""
     whole: bool = True
-    """Whether nothing more follows: not so while its last sound is still being spoken."""
+    """Whether the prompt is complete; False while the user still speaks."""
     ahead: tuple[PictureGrid, ...] = ()
-    """Pictures that came already, though their rows may not be known."""
+    """Pictures that can be encoded already, although their rows may not be known."""
 
     @property
     def media_end(self) -> int:
-        """The row where the last block ends."""
+        """The row after the last block."""
         return self.starts[-1] + self.blocks[-1].num_positions if self.blocks else 0
 
     @property
     def num_final(self) -> int:
-        """Rows that nothing can change: of a video that goes on, a stretch that has no sound yet may see more."""
+        """The number of rows that cannot change. In a live video, a stretch without audio may still get frames."""
         seeing = not self.whole and bool(self.blocks) and self.blocks[-1].mixed and not self.blocks[-1].sounds
         return self.starts[-1] if seeing else len(self.ids)

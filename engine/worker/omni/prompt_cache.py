@@ -1,6 +1,5 @@
-"""The thinker's computed prompts: kept for a session, taken over by its next request, given up where rows changed.
-
-Computes nothing.
+"""The thinker's prefix cache: prompts are stored per session, reused by its next request, and cut where rows
+changed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from engine.worker.stage_request import StageRequest
 
 
 class PromptCache:
-    """The rows of requests in their slots, and of sessions in ``prefixes``; with each, what the talker takes of it."""
+    """The computed rows of requests (in slots) and of sessions (in ``prefixes``), with the talker's rows."""
 
     def __init__(self, slots: KvSlots, prefixes: Prefixes[PrefixKV], feed: TalkerFeed) -> None:
         self._slots = slots
@@ -25,7 +24,7 @@ class PromptCache:
         self._feed = feed
 
     def rewind(self, thought: ThinkerState, prompt: Prompt) -> None:
-        """Give up computed rows that became others: a picture of the open stretch has its second frame by now."""
+        """Discard computed rows that have changed, because a picture of the open stretch got its second frame."""
         if thought.prompt is None:
             return
         end = min(thought.num_computed_tokens, len(prompt.ids))
@@ -37,7 +36,7 @@ class PromptCache:
             thought.num_sent = min(thought.num_sent, end)
 
     def recall(self, req: StageRequest, prompt: Prompt) -> None:
-        """Take over what the session has of this prompt; of a whole one the last row is computed, for its logits."""
+        """Reuse the session's computed rows. The last row of a whole prompt is always computed, for its logits."""
         thought: ThinkerState = req.state
         start = thought.num_computed_tokens
         found = self._prefixes.find(req.request.session, prompt.names.tolist(), start)
@@ -48,7 +47,7 @@ class PromptCache:
         thought.num_computed_tokens = end
 
     def remember(self, req: StageRequest) -> None:
-        """Keep what was computed and can change no more, for the session's next request."""
+        """Store the computed rows that can no longer change, for the session's next request."""
         thought: ThinkerState = req.state
         prompt = thought.prompt
         assert prompt is not None
@@ -60,7 +59,7 @@ class PromptCache:
         self._prefixes.keep(req.request.session, names, prefix, prefix.size)
 
     def _hidden(self, thought: ThinkerState, prompt: Prompt, end: int) -> NDArray[np.float32]:
-        """Return the rows that the talker takes of the first ``end`` ones."""
+        """Return the talker's hidden rows among the first ``end`` rows."""
         return np.concatenate(thought.hidden)[: self._count(prompt, end)]
 
     def _count(self, prompt: Prompt, end: int) -> int:

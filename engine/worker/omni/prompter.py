@@ -1,6 +1,6 @@
-"""Requests become the prompts that a thinker takes.
+"""Builds the prompts of requests.
 
-Template, placeholders, features and rope positions are made as the reference makes them, off the step loop.
+Template, placeholders, features and rope positions match the reference. Long prompts are built outside the event loop.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from engine.worker.stage import check_length
 from engine.worker.text.chat_encoder import Chat
 
 T = TypeVar("T")
-_UNSPOKEN = AudioPart(np.zeros(0, np.int16))  # the placeholder of speech that is not over
-_UNSHOWN = VideoPart(np.zeros((0, 1, 1, 3), np.uint8), 1.0)  # and of what is shown meanwhile, with it
-FEW = 3  # threads that make short prompts at once: sixteen are sooner done than in one each
-SHORT_S, SHORT_CHARACTERS = 30.0, 20_000  # of a prompt's sounds and texts, which takes some 20 ms
-QUICK_CHARACTERS = 4000  # made into a prompt in about a millisecond
-CHARACTERS = 64  # that a token of the context may stand for: of spaces some do; a text beyond is not even tokenized
+_UNSPOKEN = AudioPart(np.zeros(0, np.int16))  # placeholder of speech that has not ended
+_UNSHOWN = VideoPart(np.zeros((0, 1, 1, 3), np.uint8), 1.0)  # and of speech with camera frames
+FEW = 3  # threads for short prompts: faster than one thread for each of sixteen prompts
+SHORT_S, SHORT_CHARACTERS = 30.0, 20_000  # a prompt with that much audio and text takes about 20 ms
+QUICK_CHARACTERS = 4000  # take about a millisecond
+CHARACTERS = 64  # maximum characters per token (spaces); a longer text is rejected before it is tokenized
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A request as far as it is known before its last sound has been spoken.
-
-    ``ids`` have one placeholder for each thing that is heard or seen; ``known`` are the blocks of all those, in their
-    order, but of the one that is still being spoken; ``longest`` is their longest sound in samples.
-    """
+    """The part of a prompt that is known before the user has spoken."""
 
     ids: list[int]
+    """Token ids, with one placeholder for each media part."""
     known: list[tuple[Block, ...]]
+    """The blocks of all media parts in order, except the one that is still being spoken."""
     longest: int
+    """Samples of their longest sound."""
     script: list[int] | None
+    """The token ids of a text that is spoken verbatim; None for a normal answer."""
 
 
 class Prompter:
-    """Requests to prompts: template, placeholders, features, positions."""
+    """Converts requests to prompts: template, placeholders, features, positions."""
 
     def __init__(self, source: OmniSource) -> None:
         self.source = source
@@ -62,15 +62,15 @@ class Prompter:
         self._few = ThreadLimiter(FEW)
 
     def quick(self, request: Request) -> bool:
-        """Whether a prompt is made in less time than a step takes: typed, and not long."""
+        """Whether building the prompt takes less time than a step: a short text without media."""
         parts = [part for message in request.messages for part in message.parts]
         texts = [part.text for part in parts if isinstance(part, TextPart)]
         return not request.live and len(texts) == len(parts) and sum(map(len, texts)) <= QUICK_CHARACTERS
 
     async def prompts(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Prompt]:
-        """The prompt as far as it is known: before the user speaks, as they speak, whole."""
+        """Yield the prompt as far as it is known: before the user speaks, while they speak, and complete."""
         if self.quick(request):
-            yield self.prompt(self.draft(request))  # a thread would take longer to get its turn
+            yield self.prompt(self.draft(request))  # a thread would take longer to be scheduled
             return
         if not request.live:
             yield await self._beside(request, lambda: self.prompt(self.draft(request)))
@@ -87,18 +87,17 @@ class Prompter:
         yield await self._beside(request, lambda: self.prompt(draft, spoken.whole(silence)))
 
     async def _beside(self, request: Request, compute: Callable[[], T]) -> T:
-        """Compute off the event loop: what is soon done in few threads at once, of which each takes the others' turns;
-        what takes long beside them."""
+        """Compute outside the event loop: short work in a few shared threads, long work in its own thread."""
         return await (asyncio.to_thread(compute) if _is_long(request) else self._few.do(compute))
 
     def draft(self, request: Request) -> Draft:
-        """Build what can be made of a request before it is spoken. Raises RequestError for what cannot be served."""
+        """Return the known part of a prompt. Raises RequestError if the request cannot be served."""
         check_length(request.messages, self.source.context * CHARACTERS)
         messages, script = self._messages(request)
         self._check_ids(messages)
         if request.must_call:
             choice = f"tool_choice: {request.tool_choice!r}"
-            raise RequestError(f"{choice} is not served by this model, which takes 'auto' and 'none'.")
+            raise RequestError(f"{choice} is not supported by this model; use 'auto' or 'none'.")
         known = self.chat.tokenizer
         given = [part for one in messages if one.role != "assistant" and not one.ids_of(known) for part in one.parts]
         parts = [part for part in given if part is not _UNSPOKEN and part is not _UNSHOWN]
@@ -112,18 +111,21 @@ class Prompter:
     def prompt(
         self, draft: Draft, spoken: Sequence[Block] = (), whole: bool = True, ahead: tuple[PictureGrid, ...] = ()
     ) -> Prompt:
-        """The prompt with what was ``spoken``; unless that is the ``whole`` of it, up to there, and what is ``ahead``.
+        """Return the prompt with what has been ``spoken``; if that is not the ``whole`` turn, the prompt ends there.
 
-        Raises ContextOverflow for too long a prompt.
+        Raises:
+            ContextOverflow: The prompt is longer than the context.
         """
-        known = [*draft.known, tuple(spoken)]  # the last of them belongs to nobody where nothing is spoken
+        known = [*draft.known, tuple(spoken)]  # the last one is unused without a live turn
         blocks = [block for one in known for block in one]
         last = max((i for i, id in enumerate(draft.ids) if id in self.marks.media), default=0)
         ids, starts = self._spread(draft.ids if whole else draft.ids[: last + 1], known)
         if not whole and ids[-1] == self.marks.audio_end:
-            ids.pop()  # the video goes on
+            ids.pop()  # more of the video follows
         if len(ids) + 2 > self.source.context:
-            raise ContextOverflow(f"the prompt has {len(ids)} tokens; the context is {self.source.context}")
+            raise ContextOverflow(
+                f"the prompt has {len(ids)} tokens; the context is {self.source.context}. Shorten the conversation"
+            )
         names = np.array(ids)
         for start, block in zip(starts, blocks, strict=True):
             names[start : start + block.num_positions] = block.names
@@ -132,25 +134,25 @@ class Prompter:
         return Prompt(np.array(ids), positions, names, talker, tuple(blocks), tuple(starts), draft.script, whole, ahead)
 
     def _messages(self, request: Request) -> tuple[list[Message], str | None]:
-        """The conversation with the turn that is being spoken, and what is to be said as it stands."""
+        """Return the conversation with a placeholder for the live turn, and the text to speak verbatim, if any."""
         messages = list(request.messages)
         if request.live:
             last = messages.pop() if messages and messages[-1].role == "user" else Message("user", ())
             messages.append(Message("user", (*last.parts, _UNSHOWN if request.camera else _UNSPOKEN)))
         if request.say is not None:
-            return messages or [Message("user", ())], request.say  # no template renders nothing at all
+            return messages or [Message("user", ())], request.say  # templates reject an empty conversation
         return messages, None
 
     def _check_ids(self, messages: Sequence[Message]) -> None:
         size, media = self.source.text.vocab_size, self.marks.media
         for id in (id for message in messages for id in message.ids_of(self.chat.tokenizer)):
             if not 0 <= id < size or id in media:
-                raise RequestError(f"token_ids: {id} is no word of this model")
+                raise RequestError(f"token_ids: {id} is not a text token of this model")
 
     def _spread(self, ids: Sequence[int], known: Sequence[tuple[Block, ...]]) -> tuple[list[int], list[int]]:
-        """Every placeholder as often as what it stands for has rows, and where each block's rows begin.
+        """Repeat each placeholder for every row of its media. Return the ids, and the first row of each block.
 
-        A video with its sound stands between marks of sound.
+        Audio marks surround a video with audio.
         """
         marks, media, left = self.marks, self.marks.media, iter(known)
         whole: list[int] = []
@@ -173,7 +175,7 @@ class Prompter:
 
 
 def _is_long(request: Request) -> bool:
-    """Whether a prompt may take longer than some milliseconds: of pictures, long sounds, long texts."""
+    """Whether building the prompt may take longer than some milliseconds: it has pictures, long audio or long texts."""
     parts = [part for message in request.messages for part in message.parts]
     sounds = [len(part.pcm) for part in parts if isinstance(part, AudioPart)]
     texts = [len(part.text) for part in parts if isinstance(part, TextPart)]
@@ -182,7 +184,7 @@ def _is_long(request: Request) -> bool:
 
 
 def _grown(spoken: StreamingMel | StreamingFilm, chunk: Chunk) -> bool:
-    """Add a chunk to the turn; whether more of it is known by that. Raises RequestError."""
+    """Add a chunk to the turn. Return whether more of the prompt is known now. Raises RequestError."""
     if isinstance(chunk, VideoFrame):
         return isinstance(spoken, StreamingFilm) and spoken.add_frame(chunk)
     return isinstance(chunk, Speech) and spoken.push(chunk.pcm)

@@ -1,9 +1,9 @@
-"""Sounds, as the encoder hears them: log-mel frames in windows that know nothing of each other.
+"""Conversion of audio to the encoder's input: log-mel frames in independent windows.
 
-The encoder looks around within its window and no further, so a window is final as soon as the next one has begun: a
-sound that is still being spoken is encoded window by window. Two things differ from a sound that came whole. Frames
-are cut off 80 dB below the loudest of all, which of a growing sound is the loudest so far; and what other sounds of the
-conversation are padded to may still grow. Knows no prompt, no conversation and no encoder.
+The encoder attends only within a window, so a window is final as soon as the next one has begun. A live turn is
+therefore encoded window by window. The result differs from encoding a complete recording in two ways. Frames are
+clipped 80 dB below the loudest frame, which for live audio is the loudest so far. And the length to which other sounds
+of the conversation are padded may still grow.
 """
 
 from __future__ import annotations
@@ -24,39 +24,42 @@ from engine.worker.omni.block import Block, PictureGrid, named
 
 FRAMES_PER_S = 100  # mel frames: the extractor's hop is 160 samples in all of these checkpoints
 LONGEST_S = 300.0
-LEAD = 2  # frames before a window, which see the mirrored beginning of their samples
-FRAME_WIDTH = 400  # samples that a frame is computed from; of the silence behind a sound its frames see no more
-DEPTH = 8.0  # log10: sound 80 dB below the loudest counts as silence
+LEAD = 2  # extra frames before a window: the STFT's padding affects them, and they are dropped
+FRAME_WIDTH = 400  # samples that a frame is computed from: the maximum of trailing silence that has an effect
+DEPTH = 8.0  # log10: audio 80 dB below the loudest counts as silence
 
 
 @dataclass(frozen=True, slots=True)
 class AudioLayout:
-    """The way in which an encoder hears: in windows of so many mel frames, of which it makes ``tokens(frames)`` rows.
-
-    It hears the padding of sounds that are shorter than ``piece`` frames (0: of none). The reference pads every sound
-    to ``padded`` samples (0: to the longest of its conversation), and the last frames see that silence. What is
-    shorter than ``shortest_s`` has no row.
-    """
+    """How an encoder processes audio."""
 
     window: int
+    """Mel frames per window."""
     tokens: Callable[[int], int]
+    """Returns the number of rows for a number of mel frames."""
     piece: int = 0
+    """Sounds shorter than this many frames are affected by their padding; 0: no padding affects the result."""
     padded: int = 0
+    """Samples to which the reference pads each sound; 0: to the longest one of its conversation."""
     shortest_s: float = 0.02
+    """Seconds below which a sound has no row."""
 
     def check(self, samples: int) -> None:
-        """Raises RequestError for what is too short or too long to be heard."""
+        """Raise RequestError if a sound is too short or too long."""
         length_s = samples / MIC_RATE_HZ
         if not self.shortest_s <= length_s <= LONGEST_S:
-            raise RequestError(f"audio: {length_s:.2f} s; between {self.shortest_s} and {LONGEST_S:.0f} s can be heard")
+            raise RequestError(f"audio: must be {self.shortest_s} to {LONGEST_S:.0f} s long, not {length_s:.2f} s")
 
     def silence(self, samples: int, longest: int) -> int:
-        """Return how much of the silence behind a sound its last frames see; ``longest`` is the conversation's."""
+        """Return the samples of trailing silence that affect a sound's last frames.
+
+        ``longest`` is the longest sound of the conversation.
+        """
         return max(0, min((self.padded or longest) - samples, FRAME_WIDTH))
 
 
 class MelFrontend:
-    """Samples to windows of features: the arithmetic of transformers' WhisperFeatureExtractor, frame for frame."""
+    """Converts samples to windows of features, with the same arithmetic as transformers' WhisperFeatureExtractor."""
 
     def __init__(self, settings: dict[str, Any], layout: AudioLayout) -> None:
         self._size = int(settings.get("n_fft", 400))
@@ -67,29 +70,29 @@ class MelFrontend:
 
     @property
     def half_frame(self) -> int:
-        """Samples that a frame sees on each side of its centre."""
+        """Samples that a frame covers on each side of its centre."""
         return self._size // 2
 
     @property
     def span(self) -> int:
-        """Samples of a window."""
+        """Samples per window."""
         return self.window * self.hop
 
     def whole(self, pcm: NDArray[np.int16], silence: int = 0) -> tuple[Block, ...]:
-        """A sound that came whole; its last frames see so many samples of ``silence``. Raises RequestError."""
+        """Return the windows of a complete sound, followed by ``silence`` samples of silence. Raises RequestError."""
         mel = self.features(pcm, silence)
         starts = range(0, mel.shape[1], self.window)
         blocks = [self.block(pcm, i, mel[:, at : at + self.window]) for i, at in enumerate(starts)]
-        return tuple(block for block in blocks if block.sounds)  # the rest of a sound may be too short for a row
+        return tuple(block for block in blocks if block.sounds)  # the end of a sound may be too short for a row
 
     def features(self, pcm: NDArray[np.int16], silence: int = 0) -> Tensor:
-        """Log-mel frames [mels, frames] of a whole sound. Raises RequestError."""
+        """Return the log-mel frames [mels, frames] of a complete sound. Raises RequestError."""
         self.layout.check(len(pcm))
         logs = self.logs(np.concatenate((pcm, np.zeros(silence, np.int16))))
         return floored(logs, float(logs.max()))[:, : -(-len(pcm) // self.hop)]
 
     def logs(self, pcm: NDArray[np.int16]) -> Tensor:
-        """Logarithms [mels, frames] of the power in each band, around every hop."""
+        """Return the log10 power [mels, frames] of each mel band."""
         wave = torch.from_numpy(pcm.astype(np.float32) / np.float32(32768))
         spectrum = torch.stft(
             wave[None], self._size, self.hop, window=torch.hann_window(self._size), return_complex=True
@@ -98,13 +101,13 @@ class MelFrontend:
         return torch.clamp(self._filters @ power, min=1e-10).log10()[0]
 
     def block(self, pcm: NDArray[np.int16], number: int, mel: Tensor) -> Block:
-        """A window of a sound, named by all samples that it sees."""
+        """Return a window of a sound, named by a hash of all samples that affect it."""
         seen = pcm[number * self.span : (number + 1) * self.span + self.half_frame]
         return Block(named("sound", seen), self.layout.tokens(mel.shape[1]), mel)
 
 
 class StreamingMel:
-    """A sound that is still being spoken. ``windows`` are final, ``whole`` is all of it once it is over."""
+    """Audio of a live turn. ``windows`` returns the final windows, ``whole`` the complete turn."""
 
     def __init__(self, frontend: MelFrontend) -> None:
         self._frontend = frontend
@@ -114,7 +117,7 @@ class StreamingMel:
         self.samples = 0
 
     def push(self, pcm: NDArray[np.int16]) -> bool:
-        """Append int16 [n]; whether a window has become final. What is longer than can be heard is let go."""
+        """Append int16 [n]. Return whether another window has become final. Audio that is too long is dropped."""
         if self.samples > LONGEST_S * MIC_RATE_HZ:
             return False
         before = self.final
@@ -124,7 +127,7 @@ class StreamingMel:
 
     @property
     def final(self) -> int:
-        """Count the windows that nothing more can change: their last frame sees a little of what follows."""
+        """Return the number of final windows. The last frame of a window covers a few samples of the next one."""
         return max(0, self.samples - self._frontend.half_frame) // self._frontend.span
 
     def windows(self) -> tuple[Block, ...]:
@@ -136,11 +139,11 @@ class StreamingMel:
         return tuple(self._done)
 
     def ahead(self) -> tuple[PictureGrid, ...]:
-        """Nothing is seen."""
+        """Return no pictures."""
         return ()
 
     def whole(self, silence: int = 0) -> tuple[Block, ...]:
-        """All of it, the end as it is heard before so many samples of ``silence``. Raises RequestError."""
+        """Return the whole turn, followed by ``silence`` samples of silence. Raises RequestError."""
         self._frontend.layout.check(self.samples)
         self.windows()
         pcm, number = self._pcm(), len(self._done)
@@ -156,7 +159,7 @@ class StreamingMel:
         return self._pieces[0]
 
     def _logs(self, pcm: NDArray[np.int16], number: int) -> Tensor:
-        """Return the frames from window ``number`` on."""
+        """Return the frames from the window ``number`` on."""
         lead = LEAD if number else 0
         return self._frontend.logs(pcm[number * self._frontend.span - lead * self._frontend.hop :])[:, lead:]
 
@@ -166,5 +169,5 @@ class StreamingMel:
 
 
 def floored(logs: Tensor, loudest: float) -> Tensor:
-    """Return the encoder's input: cut off below ``loudest``, around 0."""
+    """Clip log powers DEPTH below ``loudest``, and scale them for the encoder."""
     return (torch.clamp(logs, min=loudest - DEPTH) + 4.0) / 4.0

@@ -1,4 +1,4 @@
-"""Ids of a checkpoint that have a meaning of their own."""
+"""Special token ids of a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """The placeholders of sound, pictures and video, and the marks around sound."""
+    """The placeholders of audio, pictures and video, and the marks around audio."""
 
     audio: int
     image: int
@@ -20,9 +20,9 @@ class SpecialTokens:
 
     @property
     def media(self) -> tuple[int, int, int]:
-        """The placeholders of sound, pictures and video."""
+        """The placeholders of audio, pictures and video."""
         return self.audio, self.image, self.video
 
     def stand(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which ids are placeholders; of so few, numpy's own search takes twenty times as long."""
+        """Return which ids are placeholders. (For three values, ``np.isin`` takes twenty times as long.)"""
         return (ids == self.audio) | (ids == self.image) | (ids == self.video)

@@ -1,8 +1,7 @@
-"""Base of talkers that hear a thinker's prompt before they speak: it is prefilled piece by piece, and kept for the
-session.
+"""Base class of talkers that prefill the thinker's prompt, piece by piece, and store it in a prefix cache.
 
-A family names its parts: its checkpoint, its networks, which chunk holds rows of the prompt, which one ends it, and how
-such rows are embedded.
+A model family provides its checkpoint, its networks, the structs of its thinker's messages, and the embedding of prompt
+rows.
 """
 
 from __future__ import annotations
@@ -35,39 +34,37 @@ from engine.worker.talker.stage import Net
 
 @dataclass(slots=True, kw_only=True)
 class OmniTalkerState(speech.TalkerState):
-    """A voice on its way, behind the thinker's prompt.
-
-    ``names`` are those of the prompt's rows so far, of which the first ``num_cached_tokens`` were taken over from an
-    earlier request.
-    """
+    """The state of one answer's speech."""
 
     voice: Any
     names: list[int] = field(default_factory=list[int])
+    """Names of the prompt's rows so far."""
     num_cached_tokens: int = 0
+    """The number of first rows that came from the prefix cache."""
     usage: Usage | None = None
     pieces: list[Any] = field(default_factory=list[Any])
-    """Pieces of the prompt that were taken, while they may have to be taken anew."""
+    """Pieces of the prompt, stored while they may have to be processed again."""
     unkept: bool = False
-    """Whether the prompt is still to be kept for the session: when the first frame is on its way to be sound."""
+    """Whether the prompt must still be stored in the prefix cache, which happens after the first frame."""
 
 
 class OmniTalker(stage.TalkerStage[Net]):
-    """The stage: it hears the prompt, and says what its thinker writes."""
+    """A talker stage: it prefills the prompt, and speaks the thinker's text."""
 
     source_class: ClassVar[type[Any]]
     net_class: ClassVar[type[Any]]
     speech_class: ClassVar[type[Any]] = OmniTalkerState
     top_p: ClassVar[float]
-    """The nucleus where the checkpoint's generation_config.json names none."""
+    """The default, for a checkpoint whose generation_config.json has no value."""
     prompt_class: ClassVar[type[Any]]
-    """Rows of the prompt: ``at`` is the first one's number, with ``names`` [rows] and ``positions`` [3, rows]."""
+    """Rows of the prompt: ``at`` is the index of the first, with ``names`` [rows] and ``positions`` [3, rows]."""
     lead_class: ClassVar[type[Any]]
-    """The end of the prompt; the talker's own turn begins at its ``position``."""
+    """The end of the prompt. The talker's own turn begins at its ``position``."""
     text_class: ClassVar[type[Any]]
-    """The next token of the answer, behind which the answer has ``text_end`` characters."""
+    """The next token of the answer, after which the answer has ``text_end`` characters."""
     frame_s: ClassVar[float]
     num_lead: ClassVar[int]
-    """Rows with which the talker's own turn begins."""
+    """The number of rows that begin the talker's own turn."""
     prefixes: Prefixes[PrefixKV]
 
     @classmethod
@@ -114,11 +111,11 @@ class OmniTalker(stage.TalkerStage[Net]):
 
     @classmethod
     def structs(cls) -> tuple[type[Any], ...]:
-        """The structs that the thinker sends."""
+        """Return the structs that the thinker sends."""
         return cls.prompt_class, cls.lead_class, cls.text_class, TextEnd
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """Yield what the thinker sends, read and checked. Raises StageFailed where its parts do not fit together."""
+        """Yield the thinker's messages, decoded and checked. Raises StageFailed for an inconsistent one."""
         async for chunk in inputs:
             item = read(chunk, self.structs())
             self.check(item)
@@ -126,7 +123,7 @@ class OmniTalker(stage.TalkerStage[Net]):
 
     @abstractmethod
     def check(self, item: Any) -> None:
-        """Raises StageFailed where the parts of a struct from the thinker do not fit together."""
+        """Raise StageFailed if the fields of a message from the thinker do not fit together."""
 
     @abstractmethod
     def text_id(self, token: Any) -> int:
@@ -134,15 +131,15 @@ class OmniTalker(stage.TalkerStage[Net]):
 
     @abstractmethod
     def prompt_embeddings(self, piece: Any, start: int) -> Tensor:
-        """Embed the rows of a ``prompt_class`` chunk from ``start`` on: [rows, width]."""
+        """Return the embeddings [rows, width] of a ``prompt_class`` struct's rows, from row ``start`` on."""
 
     def lead(self, req: StageRequest, lead: Any) -> None:
-        """Take note of how the talker's own turn begins. Raises StageFailed."""
+        """Process the start of the talker's own turn. Raises StageFailed."""
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         if self.net.cache.shared:
             self._make_room(reqs)
-        for req in to_keep([req for req in reqs if req.state.frames]):  # behind the first sound
+        for req in to_keep([req for req in reqs if req.state.frames]):  # after the first frame
             self._remember(req)
         results = super().step(reqs)
         for req in reqs:
@@ -151,7 +148,7 @@ class OmniTalker(stage.TalkerStage[Net]):
         return results
 
     def _make_room(self, reqs: Sequence[StageRequest]) -> None:
-        """Make room for what requests may use before they speak; those whose prompt is known come first."""
+        """Reserve cache room for requests before they speak. Requests with complete prompts come first."""
         hearing = [req for req in reqs if req.pending and not req.state.prepared]
         leads = {id(req): any(isinstance(item, self.lead_class) for item in req.pending) for req in hearing}
         for req in sorted(hearing, key=lambda req: leads[id(req)], reverse=True):
@@ -161,11 +158,11 @@ class OmniTalker(stage.TalkerStage[Net]):
             self.room.take(req, positions + more, leads[id(req)])
 
     def _most_frames(self, req: StageRequest, positions: int) -> int:
-        """Frames that may be spoken behind so many positions of the prompt."""
+        """Return the maximum number of frames after ``positions`` positions of the prompt."""
         return min(frames_of(req.request.max_audio_s, self.frame_s), self.net.room - positions - self.num_lead)
 
     def prefill(self, req: StageRequest, batch: Batch) -> int:
-        """Take in what comes before the text, up to one piece of the prompt; how many rows that had."""
+        """Process the input before the text, at most one piece of the prompt. Return its number of rows."""
         speech, computed = req.state, 0
         if not self.room.has(req):
             return 0
@@ -174,7 +171,7 @@ class OmniTalker(stage.TalkerStage[Net]):
                 break
             req.pending.popleft()
             if speech.prepared:
-                continue  # sent again by another thinker, in place of one that was lost
+                continue  # sent again by the replacement of a lost thinker
             if isinstance(item, self.prompt_class):
                 computed = self._hear(req, batch, item)
                 speech.pieces.append(item)
@@ -198,7 +195,7 @@ class OmniTalker(stage.TalkerStage[Net]):
         return None
 
     def cut(self, req: StageRequest) -> list[Chunk]:
-        """It has spoken as long as it may; once the text's usage is known, say that it was cut."""
+        """End speech at its maximum length. Once the text's usage is known, return it with finish "length"."""
         speech: OmniTalkerState = req.state
         for item in req.pending:
             speech.usage = item if isinstance(item, Usage) else speech.usage
@@ -210,9 +207,9 @@ class OmniTalker(stage.TalkerStage[Net]):
         return [Usage(speech.usage.input_tokens, speech.usage.output_tokens, finish="length")]
 
     def _hear(self, req: StageRequest, batch: Batch, piece: Any) -> int:
-        """Add a piece of the prompt. Returns how many rows were new.
+        """Add a piece of the prompt. Return its number of new rows.
 
-        Some of it may be there, from a thinker that was lost. Rows that are others by now are given up, and all behind.
+        Some rows may be known from a lost thinker. Rows that have changed are discarded, with all rows after them.
         """
         speech: OmniTalkerState = req.state
         names = piece.names.tolist()
@@ -228,7 +225,7 @@ class OmniTalker(stage.TalkerStage[Net]):
         return len(piece.names) - computed
 
     def _recall(self, req: StageRequest) -> int:
-        """Take over what the session has of the newest rows, if it had all those before; how many."""
+        """Reuse the session's computed rows, if all earlier rows were reused too. Return their number."""
         speech: OmniTalkerState = req.state
         before = speech.num_computed_tokens
         found = (
@@ -243,7 +240,7 @@ class OmniTalker(stage.TalkerStage[Net]):
         return speech.num_computed_tokens - before
 
     def _remember(self, req: StageRequest) -> None:
-        """Keep what was computed of the prompt, for the session's next request."""
+        """Store the computed prompt for the session's next request."""
         speech: OmniTalkerState = req.state
         speech.unkept = False
         if speech.num_cached_tokens < len(speech.names):
@@ -252,7 +249,7 @@ class OmniTalker(stage.TalkerStage[Net]):
 
 
 def _give_up(req: StageRequest) -> None:
-    """Forget what was heard of a prompt: its pieces are taken in anew."""
+    """Discard the computed prompt. Its pieces are processed again."""
     speech: OmniTalkerState = req.state
     req.pending.extendleft(reversed(speech.pieces))
     speech.pieces = []

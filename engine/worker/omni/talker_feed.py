@@ -21,48 +21,53 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class TextEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="omni.text_end"):
-    """No more of the text is to be spoken, though the answer goes on: with a tool call."""
+    """The rest of the text is not spoken, because a tool call begins."""
 
 
 class TalkerFeed(ABC):
-    """A family's way from its thinker to its talker. ``kinds`` are the chunks that it makes; ``tap`` is the layer of
-    whose rows it makes some (-1: of none)."""
+    """A model family's conversion of its thinker's output to its talker's input."""
 
     kinds: frozenset[Kind]
+    """The kinds of chunks that it makes."""
     tap: int = -1
+    """The decoder layer whose hidden rows the talker needs; -1: none."""
 
     @abstractmethod
     def chosen(
         self, ids: Sequence[int], positions: NDArray[np.float32], names: NDArray[np.int64], blocks: Sequence[Block]
     ) -> TalkerRows:
-        """Choose the rows of a prompt that the talker takes."""
+        """Choose the rows of a prompt for the talker."""
 
     @abstractmethod
     def hidden_indices(self, prompt: Prompt, piece: slice) -> NDArray[np.int64]:
-        """Return for which rows of a piece of the prompt the talker takes what the thinker made of them."""
+        """Return the indices of the rows in a piece of the prompt whose hidden states the talker needs."""
 
     @abstractmethod
     def hidden(self, pieces: Sequence[PromptPiece], hidden: Tensor, tapped: Tensor) -> Tensor:
-        """Return what the talker takes of computed rows [all, width]: of their last hidden rows, of those of layer
-        ``tap``, and of what the pieces know of them."""
+        """Return the talker's input for computed rows.
+
+        Args:
+            pieces: The pieces of prompts that were computed.
+            hidden: The last hidden rows [all, width].
+            tapped: The hidden rows of layer ``tap``.
+        """
 
     @abstractmethod
     def chunks(self, prompt: Prompt, piece: slice, hidden: NDArray[np.float32]) -> list[Chunk]:
-        """Make the chunks of a piece of the prompt, with the rows of its ``hidden_indices``."""
+        """Return the chunks of a piece of the prompt. ``hidden`` are the rows of its ``hidden_indices``."""
 
     @abstractmethod
     def drawn(self, token: int, text_end: int) -> list[msgspec.Struct]:
-        """Return what the talker takes of a token to be spoken that was drawn; the answer has ``text_end`` characters
-        behind it."""
+        """Return the talker's input for a token that should be spoken. The answer then has ``text_end`` characters."""
 
 
 def read(chunk: Chunk, structs: Iterable[type[S]]) -> S | Usage:
-    """Read a chunk from the thinker: one of these structs, or its usage. Raises StageFailed for any other chunk."""
+    """Decode a chunk from the thinker: one of these structs, or its Usage. Raises StageFailed for any other chunk."""
     if isinstance(chunk, Usage):
         return chunk
     found = next((one for one in structs if one.__struct_config__.tag == chunk.kind), None)
     if found is None or not isinstance(chunk, Tensors):
-        raise StageFailed(f"the talker takes what its own thinker says, not {chunk.kind}")
+        raise StageFailed(f"the talker only takes chunks of its own thinker, not {chunk.kind}")
     try:
         return chunk.read(found)
     except msgspec.ValidationError as error:

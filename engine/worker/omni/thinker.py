@@ -1,4 +1,4 @@
-"""The thinker: what is heard, seen and read, to text and tool calls, and to what the talker speaks from."""
+"""The thinker stage: from text, audio, pictures and video to text and tool calls, and to the talker's input."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from engine.worker.stage_request import StageRequest
 from engine.worker.talker.pending import MAX_PENDING, by_slot, replay_of, room_of, to_keep
 from engine.worker.text.chat_encoder import TextPieces, tokenizer_of
 
-ENCODED = 4  # pieces' worth of prompts that a GPU encodes in one step
+ENCODED = 4  # a GPU encodes prompts of up to this many pieces in one step
 
 
 class OmniThinker:
-    """Text out, token by token; out of each token to be spoken, a row for the talker. A family names its parts."""
+    """A thinker stage. A model family provides its parts."""
 
     plannable: ClassVar[bool] = True
     work_bytes: ClassVar[int] = 2_500_000_000
-    """Of graphs and steps, in Qwen3-Omni-30B-A3B's true shapes: so many has an H200 taken (benchmarks.gpu)."""
+    """Memory for graphs and steps, as measured on an H200 with the shapes of Qwen3-Omni-30B-A3B (benchmarks.gpu)."""
     source_class: ClassVar[type[OmniSource]]
     net_class: ClassVar[type[ThinkerNet]] = ThinkerNet
     ears: ClassVar[type[Any]]
@@ -109,11 +109,11 @@ class OmniThinker:
         req.state = ThinkerState(request.max_text_tokens, params, TextPieces(self.chat), kept=self._kept(req))
 
     def _kept(self, req: StageRequest) -> deque[int]:
-        """The tokens of an answer that was begun elsewhere: they are written again, and the rest behind them."""
+        """Return the tokens of an answer that a lost replica began. They are written again, followed by new ones."""
         ids = [id for chunk in req.kept if isinstance(chunk, Text | ToolCall) for id in chunk.token_ids]
         call = req.checkpoint
         if call is not None and len(ids) < call["start"] + len(call["ids"]):
-            ids[call["start"] :] = call["ids"]  # the voice was told that it is silent from here on
+            ids[call["start"] :] = call["ids"]  # the voice has stopped here
         if req.whole and req.kept:
             ids.append(next(iter(self.ends)))
         return deque(ids)
@@ -134,7 +134,7 @@ class OmniThinker:
             if error := guarded(self, req, self._enter):
                 results[id(req)] = error
         sane = [req for req in sane if id(req) not in results and self.room.has(req)]
-        for req in to_keep([req for req in sane if not req.state.unspoken]):  # behind the first sound
+        for req in to_keep([req for req in sane if not req.state.unspoken]):  # after the first audio
             self.cache.remember(req)
         results |= self._read(sane)
         writing = [req for req in sane if req.state.writing and id(req) not in results]
@@ -147,7 +147,7 @@ class OmniThinker:
             written = zip(free, self._write(free), strict=True)
             results |= {id(req): guarded(self, req, self._take, id_) for req, id_ in written}
         for req in reqs:
-            req.needs_input = not req.state.reading and not req.state.writing  # the user is still speaking
+            req.needs_input = not req.state.reading and not req.state.writing  # while the user is still speaking
         for req in writing:
             if (script := req.state.script) is not None:
                 token = script.popleft() if script else next(iter(self.ends))
@@ -155,10 +155,10 @@ class OmniThinker:
         return [results.get(id(req), []) for req in reqs]
 
     def _begin(self, req: StageRequest) -> None:
-        """Take up the prompt, or what more of it is known by now."""
+        """Take the newest version of the prompt."""
         thought: ThinkerState = req.state
         prompt: Prompt = req.pending.pop()
-        req.pending.clear()  # an earlier state of it
+        req.pending.clear()  # earlier versions
         self.cache.rewind(thought, prompt)
         thought.prompt = prompt
         thought.embeddings = None
@@ -171,7 +171,7 @@ class OmniThinker:
             thought.limit = len(thought.script) + 1
 
     def _enter(self, req: StageRequest) -> None:
-        """Make room for what the request may use, and take over what its session has of the prompt."""
+        """Reserve cache room for the request, and reuse the session's computed rows."""
         thought: ThinkerState = req.state
         if not thought.fresh and not thought.reading:
             return
@@ -181,7 +181,7 @@ class OmniThinker:
             self.cache.recall(req, thought.prompt)
 
     def _read(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk] | EngineError]:
-        """Prefill the next pieces of prompts as one batch; encoding what is heard and seen is its own step."""
+        """Prefill the next pieces of prompts as one batch. Encoding media may take a step of its own."""
         pieces: list[PromptPiece] = []
         room = room_of(reqs, self.source.piece, self.source.device)
         reading = [req for req in reqs if req.state.reading]
@@ -200,13 +200,13 @@ class OmniThinker:
                 if thought.prompt.ahead or thought.prompt.media_end > thought.num_computed_tokens:
                     break
             end = min(len(thought.prompt.ids), thought.num_computed_tokens + self.source.piece)
-            if end > thought.num_computed_tokens:  # else there were only pictures to be looked at ahead
+            if end > thought.num_computed_tokens:  # otherwise there were only pictures to encode ahead
                 pieces.append(PromptPiece(req, slice(thought.num_computed_tokens, end), chunks))
                 room -= end - thought.num_computed_tokens
         return results | self._prefill(pieces) if pieces else results
 
     def _encode_together(self, reading: Sequence[StageRequest]) -> dict[int, list[Chunk]]:
-        """Encode what several prompts hear in the step that takes them in, on a GPU, to which many are as one."""
+        """On a GPU, encode the media of several prompts at once: a batch costs little more than one prompt."""
         if self.source.device.type == "cpu":
             return {}
         sizes = itertools.accumulate(len(req.state.prompt.ids) - req.state.num_computed_tokens for req in reading)
@@ -215,7 +215,7 @@ class OmniThinker:
         return self._encode(fresh) if fresh else {}
 
     def _encode(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk]]:
-        """Make input embeddings of their prompts; the chunks for the talker of those that were recalled."""
+        """Compute the input embeddings of prompts. Return the talker's chunks of reused rows."""
         asked = [(req.state.prompt, req.state.num_computed_tokens, req.state.seen) for req in reqs]
         for req, embedded in zip(reqs, self.encoders.embed(self.net.embed_tokens, asked), strict=True):
             req.state.embeddings, req.state.deep, req.state.seen = embedded
@@ -231,14 +231,14 @@ class OmniThinker:
         return self._emit(req, slice(thought.num_sent, thought.num_computed_tokens), hidden)
 
     def _emit(self, req: StageRequest, piece: slice, hidden: NDArray[np.float32]) -> list[Chunk]:
-        """Return the chunks for the talker of a computed piece of the prompt."""
+        """Return the talker's chunks of a computed piece of the prompt."""
         thought: ThinkerState = req.state
         assert thought.prompt is not None
         thought.num_sent = piece.stop
         return self.feed.chunks(thought.prompt, piece, hidden) if req.request.speaks else []
 
     def _prefill(self, pieces: Sequence[PromptPiece]) -> dict[int, EngineError]:
-        """Take in pieces of prompts, and write the first token behind those that end with theirs; who failed."""
+        """Prefill pieces of prompts, and draw the first token of complete ones. Return the failed requests."""
         batch = Batch()
         for piece in pieces:
             thought: ThinkerState = piece.req.state
@@ -268,7 +268,7 @@ class OmniThinker:
         return failed
 
     def _taken(self, pieces: Sequence[PromptPiece], hidden: Tensor) -> list[NDArray[np.float32]]:
-        """Return for each piece the hidden states that the talker takes; the device is asked once for all."""
+        """Return for each piece the hidden rows for the talker, with one transfer from the device."""
         counts = [piece.span.stop - piece.span.start for piece in pieces]
         firsts = np.cumsum([0, *counts[:-1]])
         wanted = [self.feed.hidden_indices(piece.req.state.prompt, piece.span) - piece.span.start for piece in pieces]
@@ -279,7 +279,7 @@ class OmniThinker:
         return np.split(found, np.cumsum([len(indices) for indices in wanted[:-1]]))
 
     def _took(self, req: StageRequest, piece: slice, hidden: NDArray[np.float32]) -> list[Chunk]:
-        """A piece of the prompt is in the cache: the chunks for the talker of it."""
+        """Record a piece of the prompt as computed, and return its chunks for the talker."""
         thought: ThinkerState = req.state
         prompt = thought.prompt
         assert prompt is not None
@@ -291,11 +291,11 @@ class OmniThinker:
             thought.seen = {}
             thought.position = float(prompt.positions.max()) + 1
         elif not thought.reading and prompt.media_end == piece.stop and piece.start < prompt.num_final:
-            self.cache.remember(req)  # the user's words so far: should they be answered anew, they are known
+            self.cache.remember(req)  # store the user's words so far, in case they are answered again
         return self._emit(req, piece, hidden)
 
     def _follow(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk] | EngineError]:
-        """Take in tokens that a lost replica had written, a piece of them in one forward: nothing is drawn."""
+        """Compute tokens that a lost replica had written, several in one forward pass, without sampling."""
         batch, counts = Batch(), list[int]()
         for req in reqs:
             thought: ThinkerState = req.state
@@ -307,7 +307,7 @@ class OmniThinker:
         return {id(req): guarded(self, req, self._followed, own) for req, own in zip(reqs, consumed, strict=True)}
 
     def _followed(self, req: StageRequest, hidden: NDArray[np.float32]) -> list[Chunk] | EngineError:
-        """Write known tokens again, one behind each of these hidden states that were computed."""
+        """Write known tokens again, one for each computed hidden row."""
         thought: ThinkerState = req.state
         thought.ate(len(hidden))
         chunks: list[Chunk] = []
@@ -321,10 +321,10 @@ class OmniThinker:
         return chunks
 
     def _ate(self, req: StageRequest, row: NDArray[np.float32]) -> None:
-        """A token of the answer is in the cache; what came of it, of which the talker may take some."""
+        """Process the hidden row of an answer's token in the cache. Subclasses may pass it to the talker."""
 
     def _write(self, reqs: Sequence[StageRequest]) -> list[int]:
-        """One token for each request, in one forward."""
+        """Compute one token for each request in one forward pass."""
         thoughts: list[ThinkerState] = [req.state for req in reqs]
         inputs = [one.decode_input(req.slot) for req, one in zip(reqs, thoughts, strict=True)]
         for thought in thoughts:
@@ -332,7 +332,7 @@ class OmniThinker:
         return self.net.write(inputs)
 
     def _take(self, req: StageRequest, token: int) -> list[Chunk] | EngineError:
-        """Make chunks of a token that was drawn, or was known."""
+        """Return the chunks of a token that was drawn, or was known."""
         thought: ThinkerState = req.state
         if token == FAILED:
             self.net.cache.clear(req.slot)
@@ -346,7 +346,7 @@ class OmniThinker:
 
 
 def _extend(piece: PromptPiece, result: list[Chunk] | EngineError, failed: dict[int, EngineError]) -> None:
-    """Add the result of a piece to its chunks, or note that its request has failed."""
+    """Add the result of a piece to its chunks, or record that its request has failed."""
     if isinstance(result, EngineError):
         failed[id(piece.req)] = result
     else:

@@ -1,6 +1,6 @@
-"""The thinker's networks: rows of its slots' prompts and tokens to hidden rows, and those to the next tokens.
+"""The thinker's networks: from rows of prompts and tokens to hidden rows, and to the next tokens.
 
-Its state lies in slots of its cache. Knows no stage, no request and no word.
+Their state is in slots of the KV cache.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class ThinkerNet:
         self.prefills.warm()
 
     def append(self, batch: Batch, added: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """See Decoder.append; the second are the rows of layer ``tap``."""
+        """Compute rows of prompts (see ``Decoder.append``). Return the last hidden rows and those of ``tap``."""
         return self.prefills(batch, added)
 
     def follow(self, batch: Batch) -> Tensor:
-        """Take in tokens that are known; the rows [all, width] of which a talker may take some."""
+        """Compute tokens that are known. Return their hidden rows [all, width]."""
         return self.append(batch, [])[0]
 
     def write(self, inputs: Sequence[DecodeInput]) -> list[int]:
-        """Take in a token for each slot, and the token behind it; FAILED from what is no number."""
+        """Compute a token for each slot. Return the next tokens; FAILED if the logits are not numbers."""
         if self.graphs is not None:
             return self.graphs(inputs)[:, 0].tolist()
         where = CachePositions.of(self.cache, [one.slot for one in inputs], [one.start for one in inputs], 1)
@@ -65,17 +65,17 @@ class ThinkerNet:
         return self.choose(hidden, [one.params for one in inputs], [one.step for one in inputs])
 
     def choose(self, hidden: Tensor, params: Sequence[SamplingParams], steps: Sequence[int]) -> list[int]:
-        """A token from each hidden row [batch, width]."""
+        """Draw a token from each hidden row [batch, width]."""
         together = BatchSamplingParams.of(params, self.device)
         return draw(linear(hidden, self.head), together, THINKER, to_device(steps, self.device)).tolist()
 
     def _forward(self, tokens: Tensor, positions: Tensor, where: CachePositions | OneRow) -> Tensor:
-        """Hidden rows [batch, width] of a token each, at positions where all axes agree."""
+        """Return hidden rows [batch, width] of one token each, at positions that are equal in all axes."""
         angles = self.decoder.rope(positions.expand(3, -1)[..., None], self.dtype)
         return self.decoder.step(self.embed_tokens[tokens][:, None], angles, where, self.cache)[:, -1]
 
     def _step(self, batch: DecodeBatch, bucket: int) -> Tensor:
-        """``write`` as a graph captures it: tokens [batch, 1]."""
+        """Do the same as ``write``, for capture as a CUDA graph: tokens [batch, 1]."""
         where = self.decoder.one_row(self.cache, batch.slots, batch.starts, bucket)
         hidden = self._forward(batch.tokens, batch.positions, where)
         return draw(linear(hidden, self.head), batch.params, THINKER, batch.steps)[:, None]

@@ -1,4 +1,4 @@
-"""The thinker's state of a request, and what it keeps of a conversation."""
+"""The thinker's state of a request, and its entries in the prefix cache."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from engine.worker.text.chat_encoder import TextPieces
 
 @dataclass(frozen=True, slots=True)
 class PrefixKV:
-    """The computed state of a conversation: keys and values [layers, heads, rows, dim], and a thinker's hidden rows
-    [rows, width] that the talker takes."""
+    """An entry of the prefix cache."""
 
     keys: Tensor
+    """[layers, heads, rows, dim]."""
     values: Tensor
+    """[layers, heads, rows, dim]."""
     hidden: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    """[rows, width]: a thinker's hidden rows for the talker."""
 
     @property
     def size(self) -> int:
@@ -36,11 +38,7 @@ class PrefixKV:
 
 @dataclass(slots=True)
 class ThinkerState:
-    """An answer on its way.
-
-    ``num_computed_tokens`` rows are in the cache, of which ``num_sent`` have gone to the talker; ``last`` is the id
-    that goes in next, at ``position``; ``output_ids`` are those that were drawn.
-    """
+    """The state of one answer."""
 
     limit: int
     params: SamplingParams
@@ -49,30 +47,35 @@ class ThinkerState:
     embeddings: Tensor | None = None
     deep: list[Tensor] = field(default_factory=list[Tensor])
     seen: dict[int, tuple[Tensor, ...]] = field(default_factory=dict[int, tuple[Tensor, ...]])
-    """The encoder's rows of pictures that are not in the cache, by the pictures' names."""
+    """The vision encoder's rows that are not in the cache yet, by the pictures' names."""
     hidden: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
     fresh: bool = False
-    """Whether the session may have some of the prompt, and was not asked for it yet."""
+    """Whether the session's prefix cache has not been searched for this version of the prompt yet."""
     num_computed_tokens: int = 0
+    """Rows in the cache."""
     num_sent: int = 0
+    """Rows that have been sent to the talker."""
     position: float = 0.0
+    """The rope position of the next token."""
     last: int = FAILED
+    """The id of the next input token."""
     output_ids: list[int] = field(default_factory=list[int])
+    """The ids that were drawn."""
     characters: int = 0
     script: deque[int] | None = None
     kept: deque[int] = field(default_factory=deque[int])
-    """Ids that a lost replica had written: they are written again before anything else."""
+    """Ids that a lost replica had written. They are written again first."""
     unspoken: list[msgspec.Struct] = field(default_factory=list[msgspec.Struct])
-    """Tokens for the talker that wait until their character is whole: what it speaks is then what the client reads."""
+    """Tokens for the talker that wait until their last character is complete, so that speech and text agree."""
     call: list[int] | None = None
     called: bool = False
     silent: bool = False
-    """Whether the voice was told that nothing more is to be said: a call began."""
+    """Whether the voice has stopped because a tool call began."""
     unkept: bool = False
-    """Whether the prompt is still to be kept for the session: when the first token is on its way to the voice."""
+    """Whether the prompt must still be stored in the prefix cache, which happens after the first token."""
 
     def speak(self) -> list[Chunk]:
-        """Return what the talker is to get of the tokens whose characters are whole."""
+        """Return the talker's chunks of the tokens whose characters are complete."""
         chunks: list[Chunk] = [Tensors.of(token) for token in self.unspoken]
         self.unspoken.clear()
         return chunks
@@ -82,28 +85,28 @@ class ThinkerState:
         return len(self.output_ids)
 
     def positions(self, count: int) -> NDArray[np.float32]:
-        """Return the rope positions [3, count] of the next rows, where all axes agree."""
+        """Return the rope positions [3, count] of the next rows, which are equal in all axes."""
         return np.broadcast_to(np.arange(count, dtype=np.float32) + np.float32(self.position), (3, count))
 
     def ate(self, count: int) -> None:
-        """Count so many more rows of the answer that are in the cache."""
+        """Count ``count`` more rows of the answer in the cache."""
         self.num_computed_tokens += count
         self.position += count
 
     def decode_input(self, slot: int) -> DecodeInput:
-        """Return what the request brings to the next decode step."""
+        """Return the request's input of the next decode step."""
         step = self.num_output_tokens
         return DecodeInput(slot, self.num_computed_tokens, self.last, step, self.position, self.params)
 
     @property
     def most_positions(self) -> int:
-        """Positions of the cache that it may use; of a prompt that is still being spoken, those that are known."""
+        """Maximum cache positions of the request; while the user speaks, those of the known prompt."""
         assert self.prompt is not None
         writes = self.whole and self.script is None
         return len(self.prompt.ids) + (self.limit if writes else 0)
 
     def give_up(self) -> None:
-        """Forget what was computed of the prompt: it is computed anew."""
+        """Discard the computed prompt. It is computed again."""
         self.embeddings = None
         self.deep = []
         self.seen = {}
@@ -114,7 +117,7 @@ class ThinkerState:
 
     @property
     def reading(self) -> bool:
-        """Whether some of the prompt, as far as it is known, is not in the cache, or not looked at."""
+        """Whether some of the known prompt is not in the cache, or some picture not encoded."""
         prompt = self.prompt
         if prompt is None:
             return False
@@ -122,18 +125,18 @@ class ThinkerState:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the prompt is known."""
+        """Whether the whole prompt is known."""
         return self.prompt is not None and self.prompt.whole
 
     @property
     def writing(self) -> bool:
-        """Whether all of the prompt is in the cache."""
+        """Whether the whole prompt is in the cache."""
         return self.whole and not self.reading
 
 
 @dataclass(frozen=True, slots=True)
 class PromptPiece:
-    """Some rows of a request's prompt, which go in next, and the chunks that come of them."""
+    """Rows of a request's prompt to compute next, and the chunks that result."""
 
     req: StageRequest
     span: slice
@@ -141,8 +144,7 @@ class PromptPiece:
 
 
 def deep(pieces: Sequence[PromptPiece]) -> list[Tensor]:
-    """Return what deepstack adds to each of the first layers, for the rows [all, width] of some pieces; words get
-    nothing."""
+    """Return the deepstack features of each of the first layers, for the rows [all, width] of some pieces."""
     layers = max(len(piece.req.state.deep) for piece in pieces)
     return [torch.cat([_added(piece.req.state, piece.span, layer) for piece in pieces]) for layer in range(layers)]
 

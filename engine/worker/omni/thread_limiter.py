@@ -1,4 +1,4 @@
-"""Work for few threads at once, which goes on while a step holds the event loop. Knows nothing of what is done."""
+"""A limit on the threads for one kind of work, which continues while a step blocks the event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class ThreadLimiter:
-    """At most so many of the event loop's own threads work on this at once; what waits for its turn holds none."""
+    """Runs at most ``most`` computations at once in the event loop's thread pool. Waiting ones occupy no thread."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -22,7 +22,7 @@ class ThreadLimiter:
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
 
     async def do(self, compute: Callable[[], T]) -> T:
-        """Compute it in its turn; who is cancelled before has none."""
+        """Run a computation when it is its turn. If this call is cancelled before that, it does not run."""
         found: Future[T] = Future()
         with self._lock:
             self._waiting.append((found, compute))
@@ -39,7 +39,7 @@ class ThreadLimiter:
                 continue
             try:
                 found.set_result(compute())
-            except BaseException as error:  # noqa: BLE001 - whatever it is, who waits meets it
+            except BaseException as error:  # noqa: BLE001 - any error is passed to the caller
                 found.set_exception(error)
 
     def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:

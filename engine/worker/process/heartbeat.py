@@ -1,4 +1,4 @@
-"""A worker's heartbeat: one message at a time, from the loop that steps. Knows nothing of who judges by it."""
+"""A worker's heartbeat, sent from the event loop that runs the steps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ log = logging.getLogger(__name__)
 
 
 async def beats(worker: Worker, task: messages.Task, send: Send) -> None:
-    """Beat for ever. It comes from the loop that steps: one that hangs falls silent.
+    """Send heartbeats until cancelled. They come from the loop that runs the steps, so a worker that hangs falls
+    silent.
 
-    A beat that fails is missed, and the next one is tried all the same.
+    A heartbeat that fails is skipped.
     """
     while True:
         try:
             send(worker.beat(task.id))
         except Exception:  # an error in counting a queue must not end the heartbeat
-            log.exception("a heartbeat failed")
+            log.exception("sending a heartbeat failed")
         await asyncio.sleep(task.beat_s)

@@ -1,4 +1,4 @@
-"""A worker's way to a server elsewhere: connect, prove that it knows the token, say what it offers."""
+"""A worker's connection to a server on another machine: connect, authenticate, send the Join message."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from engine.errors import StageUnavailable, WireError
 from engine.ipc import links, messages
 from engine.ipc.handshake import GREETING, Visitor
 
-AGAIN_S = 0.5  # between two tries while there is no server yet
+AGAIN_S = 0.5  # seconds between two attempts while no server listens
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A worker's way to its server: where that is, and what the worker brings."""
+    """The server's address, and the worker's Join message."""
 
     host: str
     port: int
     token: bytes
     join: messages.Join
     wait_s: float
-    """Seconds to wait for a server that is not there yet."""
+    """Seconds to wait for a server that does not listen yet."""
 
 
 async def connect(call: JoinRequest, receive: links.Receive, lost: links.Lost) -> links.SocketLink:
-    """A link to the server, which has been told of the offer.
+    """Connect to the server and send the Join message.
 
-    Raises StageUnavailable when there is no server in time, and WireError when it is not ours or does not want us.
+    Raises:
+        StageUnavailable: No server listens in time.
+        WireError: It is not a Parley server of this version, has a different token, or rejects the worker.
     """
     try:
         async with asyncio.timeout(call.wait_s):
@@ -39,11 +41,11 @@ async def connect(call: JoinRequest, receive: links.Receive, lost: links.Lost) -
                 except OSError:
                     await asyncio.sleep(AGAIN_S)
     except TimeoutError:
-        raise StageUnavailable(f"there was no server at {call.host}:{call.port} for {call.wait_s:g} s") from None
+        raise StageUnavailable(f"no server was listening at {call.host}:{call.port} for {call.wait_s:g} s") from None
 
 
 async def _connect(call: JoinRequest, receive: links.Receive, lost: links.Lost) -> links.SocketLink:
-    """One try. Raises OSError where nobody listens."""
+    """Make one attempt. Raises OSError if no server listens."""
     loop = asyncio.get_running_loop()
     shaken: asyncio.Future[links.SocketLink] = loop.create_future()
     local = (call.join.address, 0) if call.join.address else None
@@ -64,7 +66,7 @@ async def _connect(call: JoinRequest, receive: links.Receive, lost: links.Lost) 
 
 
 class _Knock(asyncio.Protocol):
-    """The handshake; then the transport is the link's."""
+    """The handshake. Afterwards the transport belongs to the link."""
 
     def __init__(
         self, visitor: Visitor, shaken: asyncio.Future[links.SocketLink], make: Callable[[], links.SocketLink]
@@ -74,7 +76,7 @@ class _Knock(asyncio.Protocol):
         self._make = make
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not inherit from it
         self._transport.write(GREETING)
 
     def data_received(self, data: bytes) -> None:
@@ -93,7 +95,7 @@ class _Knock(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._visitor.asked:
-            self._fail(WireError("the server hung up: it has another token, or takes no worker now"))
+            self._fail(WireError("the server hung up: it has a different token, or too many connections"))
         else:
             self._fail(ConnectionResetError("the server hung up"))
 

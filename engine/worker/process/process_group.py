@@ -1,9 +1,9 @@
-"""The processes that a stage's library starts: they end with their worker, however that ends.
+"""Ends the processes that a stage's library starts together with their worker, however that ends.
 
-A library that computes in processes of its own ends them when it is asked to. A worker that is killed asks nobody, and
-the processes it leaves would hold a GPU's memory until somebody finds them. So the worker leads a group of processes,
-and a watchman, a small process, ends the rest of the group after it. Only Linux has the call with which the watchman
-waits; elsewhere nothing is done.
+Such libraries end their own processes when they are closed. But a worker that is killed cannot close them, and the
+remaining processes would keep holding GPU memory. So the worker leads a process group, and a small watcher process
+kills the rest of the group after the worker has ended. The watcher needs a Linux system call; on other systems,
+``lead`` does nothing.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ while any([ended(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()]):
 
 
 def lead() -> None:
-    """Have every process that this one starts from now on end with it. The terminal's Ctrl-C reaches none of them."""
+    """Make every process that this one starts from now on end with it. Ctrl-C in the terminal reaches none of them."""
     if not hasattr(os, "pidfd_open"):
         return
-    with suppress(PermissionError):  # the leader of a session leads a group already
+    with suppress(PermissionError):  # a session leader already leads a group
         os.setpgid(0, 0)
     subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _WATCHMAN, str(os.getpid())],

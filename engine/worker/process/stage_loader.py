@@ -1,4 +1,4 @@
-"""Build a worker from its spec, with warm stages, and run it. Independent of where the worker runs."""
+"""Build a worker with warm stages from its task, and run it, wherever it runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from engine.worker.uses import stage_type
 
 
 def build(task: messages.Task, send: Send) -> tuple[Worker, messages.Hello]:
-    """Load the stages of a task. Blocks until they are warm. Raises ConfigError or WeightsError."""
+    """Load the stages of a task, and return when they are warm. Raises ConfigError or WeightsError."""
     own = {spec.name: (spec, order) for order, spec in enumerate(task.stages) if spec.name in task.worker.stages}
     answers = device_checked([(spec, order) for spec, order in own.values()], task)
     stages = {name: make(spec.use, name, order, _config(spec, task)) for name, (spec, order) in own.items()}
@@ -36,7 +36,7 @@ def build(task: messages.Task, send: Send) -> tuple[Worker, messages.Hello]:
 
 
 async def serve(worker: Worker, hello: messages.Hello, task: messages.Task, send: Send, over: asyncio.Event) -> None:
-    """Say hello, then step and send heartbeats until ``over`` is set. A failed step loop raises an ExceptionGroup."""
+    """Send Hello, then step and send heartbeats until ``over`` is set. A failed step loop raises an ExceptionGroup."""
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(worker.serve(), name="serve")
         await asyncio.sleep(0)
@@ -48,16 +48,17 @@ async def serve(worker: Worker, hello: messages.Hello, task: messages.Task, send
 
 
 def device_checked(specs: Sequence[tuple[StageSpec, int]], task: messages.Task) -> Callable[[], bool]:
-    """Return a function that tells whether the device still computes (always True without stages of torch).
+    """Return a function that checks whether the device still works. Without torch stages it always returns True.
 
-    Raises ConfigError if it does not, and WeightsError if it has too little memory for the stages that can tell how
-    much they need.
+    Raises:
+        ConfigError: The device does not work now.
+        WeightsError: The device has too little memory for the stages whose needs are known in advance.
     """
     kinds = {name: found for spec, order in specs for name, found in _kinds(spec, order, _config(spec, task))}
     plannable = {name: found for name, found in kinds.items() if getattr(found[0], "plannable", False)}
     if task.device == "cpu" or not plannable:
         return lambda: True
-    from engine.worker.nn.device import answers, check  # these stages have torch
+    from engine.worker.nn.device import answers, check  # these stages use torch
     from engine.worker.nn.memory import check_room
 
     device = f"cuda:{task.device}" if task.device.isdigit() else task.device
@@ -67,7 +68,7 @@ def device_checked(specs: Sequence[tuple[StageSpec, int]], task: messages.Task) 
 
 
 def _kinds(spec: StageSpec, order: int, config: StageConfig) -> Iterator[tuple[str, tuple[Any, StageConfig]]]:
-    """The makers and configurations of a stage and of its models, by their names."""
+    """Yield the types and configurations of a stage and of its models, by name."""
     yield spec.name, (_kind(spec.use, order), config)
     for i, (use, model) in enumerate(config.models):
         yield f"{spec.name}.models[{i}]", (_kind(use, order), model)
@@ -89,7 +90,7 @@ def _max_batch(spec: StageSpec, task: messages.Task) -> int:
 
 
 def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
-    """Return the stage that ``use`` names, warm, with its name and its place in the pipeline.
+    """Create the stage that ``use`` names, with its name and its index in the pipeline, and warm it up.
 
     Raises ConfigError or WeightsError.
     """
@@ -100,16 +101,16 @@ def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
         if warm_up := getattr(stage, "warm_up", None):
             warm_up()
     except ImportError as error:
-        raise ConfigError(f"stages[{order}]: {use} cannot be made with {sys.executable}: {error}") from error
+        raise ConfigError(f"stages[{order}]: {use} cannot be created with {sys.executable}: {error}") from error
     except Exception as error:
         if not out_of_memory(error):
             raise
         raise WeightsError(
-            f"The device {config.device} ran out of memory while {name} was loaded: another process may have taken "
-            "some meanwhile. End that, lower max_batch or options.context, or give the stage another device."
+            f"The device {config.device} ran out of memory while {name} was loaded. Another process may be using "
+            "it. End that process, lower max_batch or options.context, or give the stage another device."
         ) from error
     if strange := stage.info.emits - OUTPUTS:
-        raise ConfigError(f"the stage {name} emits {', '.join(sorted(strange))}, which no client can take")
+        raise ConfigError(f"the stage {name} emits {', '.join(sorted(strange))}, which cannot be sent to clients")
     return stage
 
 
@@ -118,24 +119,24 @@ def _kind(use: str, order: int) -> Any:
 
 
 def set_visible_device(task: messages.Task) -> messages.Task:
-    """See no device but the task's own, so that two workers never land on the same one. Raises ConfigError.
+    """Hide all devices except the task's, so that two workers never share one by mistake. Raises ConfigError.
 
-    Once, and before anything has touched a device: afterwards it is too late.
+    Call it once, before anything uses a device.
     """
     number = task.device.removeprefix("cuda:")
     if not number.isdigit():
         return task
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     if visible and int(number) >= len(visible):
-        raise ConfigError(f"the device {task.device} is not there: only {len(visible)} may be seen")
+        raise ConfigError(f"the device {task.device} does not exist: CUDA_VISIBLE_DEVICES lists only {len(visible)}")
     os.environ["CUDA_VISIBLE_DEVICES"] = visible[int(number)] if visible else number
     if not _devices():
-        raise ConfigError(f"the device {task.device} is not there: look with nvidia-smi, or say cpu")
+        raise ConfigError(f"the device {task.device} does not exist. List the devices with nvidia-smi, or use cpu")
     return msgspec.structs.replace(task, device="cuda:0")
 
 
 def _devices() -> int:
-    """Count the CUDA devices that this process sees; without torch, those that NVIDIA's driver shows."""
+    """Count the CUDA devices that this process sees; without torch, the devices of NVIDIA's driver."""
     try:
         import torch
     except ImportError:
@@ -144,6 +145,6 @@ def _devices() -> int:
 
 
 def set_niceness() -> None:
-    """Yield to the server's process, which has packets to send, where the two compete for a core."""
+    """Lower this process's priority slightly: the server's process has to send audio in time."""
     with contextlib.suppress(OSError):
         os.nice(1)

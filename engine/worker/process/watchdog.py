@@ -1,7 +1,8 @@
-"""The end of a worker's process whose blocking step is beyond its deadline, when nobody else can end it.
+"""Ends a worker's process if its blocking step exceeds its deadline.
 
-The server kills the workers that it started. One from elsewhere has to end by itself, and cannot where the call holds
-Python's lock. So the kernel does it, by an alarm; before that the log is told where every thread was. Knows no stage.
+The server kills the workers that it started. A worker on another machine must end on its own, and cannot do so from
+Python while a native call holds the GIL. So the kernel ends it by an alarm signal. Before that, the stack of every
+thread is logged.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from collections.abc import Callable
 from engine.ipc import messages
 
 GRACE_S = 1.0
-"""Seconds behind the deadline: the server is the first to act, for it knows then whose fault it was."""
+"""Seconds after the deadline: the server should act first, because it then knows which request was the cause."""
 
 
 class Watchdog:
-    """The last resort of one process; ``note`` each blocking step as the server is informed of it."""
+    """The watchdog of one process. Call ``note`` with each Blocking message that is sent to the server."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._until_s: dict[str, float] = {}
         if sys.stderr is not None:
-            log = os.dup(sys.stderr.fileno())  # the process's own, where a call's lines are kept out of stderr, too
-            faulthandler.register(signal.SIGALRM, log, chain=True)  # then the signal's default: the process ends
+            log = os.dup(sys.stderr.fileno())  # a copy: native calls may redirect stderr
+            faulthandler.register(signal.SIGALRM, log, chain=True)  # then the signal's default action: the process ends
 
     def note(self, step: messages.Blocking) -> None:
-        """Set the alarm behind the last deadline of the steps that are under way; without any there is none."""
+        """Set the alarm after the last deadline of the running steps; cancel it if there are none."""
         self._until_s.pop(step.stage, None)
         if step.most_s:
             self._until_s[step.stage] = self._now() + step.most_s

@@ -1,4 +1,4 @@
-"""Servers that a stage asks over HTTP: where they are, how they are asked, and what goes wrong with them.
+"""HTTP clients for the remote servers that stages use: addresses, requests and errors.
 
-Knows no stage and no kind of server: the stage knows what to ask one for, and what its answers mean.
+The stages know the servers' APIs.
 """

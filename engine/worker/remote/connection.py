@@ -1,6 +1,6 @@
-"""A connection over HTTP to one server. It knows no API, no stage, and no request of the engine.
+"""HTTP connections to one server. This module knows no API and no stage.
 
-Questions and answers are never logged. A redirect is an error: a request goes to no other address.
+Requests and answers are never logged. A redirect is an error: requests go to no other address.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from engine.worker.remote.refusals import ServerRefusal, as_engine_error, messag
 CONNECT_S = 5.0
 PROBE_S = 5.0
 WARM_S = 300.0
-"""Seconds that an idle connection is kept; most servers close it earlier."""
+"""Seconds that an idle connection is kept open; most servers close it earlier."""
 SOON_S = 3.0
-"""A server that asks for so much time at most is asked again; for longer, the user is told."""
+"""The longest Retry-After, in seconds, after which a request is repeated. For a longer one, the user gets an error."""
 LARGEST_BODY = 1 << 20
-"""Bytes of a body that is read as a whole."""
+"""Maximum bytes of a body that is read as a whole."""
 LARGEST_ERROR = 1 << 16
 BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError, httpx2.CloseError)
-"""The errors of a connection that was kept warm, and that its server has closed."""
+"""Errors of an idle connection that the server has closed."""
 
-logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request's address
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # at INFO it logs each request's address
 
 
 @dataclass(frozen=True, slots=True)
 class ServerModels:
-    """The models that a server lists: their ``names``, and the ``owner`` that it gives, which tells what server it
-    is."""
+    """The models that a server lists."""
 
     names: tuple[str, ...] = ()
     owner: str = ""
+    """The ``owned_by`` of the first one, which identifies the kind of server."""
 
 
 class ServerConnections:
-    """A server's connections, kept warm between requests. It needs ``aclose`` at the end.
+    """The connections to a server, kept open between requests. Call ``aclose`` at the end.
 
-    Raises ConfigError for a key file that can't be used, at once; it is read again by nobody.
+    Raises ConfigError for an invalid key file. The file is only read here.
     """
 
     def __init__(self, options: ServerOptions, now: Callable[[], float] = time.monotonic) -> None:
@@ -68,17 +68,18 @@ class ServerConnections:
         )
 
     def patience(self, first_s: float, stall_s: float) -> Patience:
-        """Return the patience for one answer."""
+        """Return the deadlines for one answer."""
         return Patience(first_s, stall_s, self._options.who, self._now)
 
     @asynccontextmanager
     async def answer(
         self, path: str, patience: Patience, texts: Iterable[str], **sent: Any
     ) -> AsyncGenerator[httpx2.Response]:
-        """The response to a POST; to leave the block closes its connection, if it was not read to its end.
+        """Send a POST request and yield the response. Leaving the block early closes its connection.
 
-        Raises one EngineError, which shows nothing of ``texts``. The server is asked once more where the connection
-        broke before it answered, or where it asks for a moment; never once it has begun.
+        The request is repeated once if the connection broke before the response, or if the server asks for a short
+        wait. It is never repeated once a response has begun. Raises one EngineError, whose message contains nothing of
+        ``texts``.
         """
         begun, again = False, True
         while not begun:
@@ -101,8 +102,19 @@ class ServerConnections:
     async def response(
         self, method: str, path: str, patience: Patience, **sent: Any
     ) -> AsyncGenerator[httpx2.Response]:
-        """One try: a response with status 200, closed at the end, read or not. Raises Refusal for another one, Stalled
-        for one that does not come, and httpx2's errors. ``sent`` is what httpx2's ``build_request`` takes."""
+        """Send a request once, and yield a response with status 200. It is closed at the end of the block.
+
+        Args:
+            method: The HTTP method.
+            path: The path below the API's address.
+            patience: The deadlines.
+            sent: Further arguments of httpx2's ``build_request``.
+
+        Raises:
+            ServerRefusal: The status is not 200.
+            Stalled: The response is late.
+            httpx2.HTTPError: The connection failed.
+        """
         request = self._http.build_request(method, path, **sent)
         response = await patience.wait(self._http.send(request, stream=True))
         try:
@@ -114,9 +126,9 @@ class ServerConnections:
             await response.aclose()
 
     async def models(self) -> ServerModels:
-        """The server's models, without asking any of them anything: ``GET /models``.
+        """Return the server's models (``GET /models``), without running any of them.
 
-        No names where the server is there and lists none. Raises EngineError where it is not to be reached, or refuses.
+        The list is empty if the server has no such path. Raises EngineError if the server refuses or cannot be reached.
         """
         patience = self.patience(PROBE_S, PROBE_S)
         try:
@@ -130,9 +142,9 @@ class ServerConnections:
             raise unreachable(error, self._options) from None
 
     async def post(self, url: str, body: Mapping[str, Any]) -> Any:
-        """A small reply, as JSON; None where there is no such path, or the server refuses.
+        """Return a small JSON reply; None if the server has no such path, refuses, or returns something else.
 
-        Raises EngineError where the server is not to be reached.
+        Raises EngineError if the server cannot be reached.
         """
         patience = self.patience(PROBE_S, PROBE_S)
         try:
@@ -149,12 +161,12 @@ class ServerConnections:
 
 
 def json_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is sent of a body that is JSON."""
+    """Return the request arguments for a JSON body."""
     return {"content": msgspec.json.encode(body), "headers": {"content-type": "application/json"}}
 
 
 async def body_of(response: httpx2.Response, largest: int, patience: Patience) -> bytes:
-    """A whole body; of a larger one, so much."""
+    """Return a body, or its first ``largest`` bytes."""
     body = bytearray()
     async with aclosing(response.aiter_bytes()) as pieces:
         while len(body) < largest and (piece := await patience.wait(anext(pieces, None))) is not None:
@@ -163,12 +175,12 @@ async def body_of(response: httpx2.Response, largest: int, patience: Patience) -
 
 
 def kind_of(response: httpx2.Response) -> str:
-    """Return the kind of body that the head names: ``audio/pcm``."""
+    """Return the media type in the response's headers, like ``audio/pcm``."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _retry_after_s(response: httpx2.Response) -> float | None:
-    """Return how long a busy server asks to be left alone; None where it names no time, or not in seconds."""
+    """Return the Retry-After of a busy server in seconds; None if there is none, or if it is a date."""
     given = response.headers.get("retry-after", "").strip()
     return float(given) if response.status_code in (429, 503) and given.isascii() and given.isdigit() else None
 

@@ -1,4 +1,4 @@
-"""A configuration's options for a server that a stage asks: where it is, and how it is reached."""
+"""Options of stages that use a remote server: its address, and how to reach it."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ _ENDPOINTS = re.compile(r"/(?:chat/completions|audio/speech|audio/transcriptions
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """The `options` that every stage has which asks a server. (No slots: a model's own options may be joined to it.)"""
+    """The `options` of every stage that uses a remote server. (Without slots, so that it can be combined.)"""
 
     url: str
-    """The URL where the API begins, as http://127.0.0.1:11434/v1. Without a path, /v1 is meant."""
+    """The URL where the API begins, like http://127.0.0.1:11434/v1. Without a path, /v1 is added."""
     model: str
-    """The name by which the server calls its model."""
+    """The server's name for the model."""
     key_file: str | None = None
     """A file with the server's API key, which nobody else may be able to read (chmod 600)."""
     allow_plain: bool = False
-    """Whether the key may go to another machine unencrypted."""
+    """Whether the key may be sent to another machine unencrypted."""
     env_proxies: bool = False
-    """Whether the proxies of the environment (HTTPS_PROXY and so on) are used."""
+    """Whether to use the proxies of the environment (HTTPS_PROXY and so on)."""
 
     @property
     def base(self) -> str:
-        """Return where the API begins, with a slash at its end."""
+        """Return the API's address, with a slash at the end."""
         parts = urlsplit(self.url)
         path = _ENDPOINTS.sub("", parts.path.rstrip("/")) or "/v1"
         return f"{parts.scheme}://{parts.netloc}{path}/"
 
     @property
     def host(self) -> str:
-        """Return the ``host:port`` that gets the requests."""
+        """Return the ``host:port`` that receives the requests."""
         return host_of(self.url)
 
     @property
     def who(self) -> str:
-        """The server as the subject of a sentence."""
+        """The server, as the subject of a sentence."""
         return f"The server at {self.host}"
 
 
 def check_server(options: ServerOptions) -> None:
-    """Check what types alone cannot express. Raises ConfigError, which shows no secret."""
+    """Check the address, the key and the model. Raises ConfigError, whose message shows no secret."""
     try:
         parts = urlsplit(options.url)
         named = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -72,13 +72,13 @@ def check_server(options: ServerOptions) -> None:
 
 
 def check_times(options: object, names: Iterable[str]) -> None:
-    """Options that are seconds to wait. Raises ConfigError."""
+    """Check options that are waiting times in seconds. Raises ConfigError."""
     for name in names:
         if not 0 < getattr(options, name) < math.inf:
             raise ConfigError(f"options.{name}: must be a positive, finite number")
 
 
 def check_language(language: str) -> None:
-    """An option that is a language as BCP 47, or nothing. Raises ConfigError."""
+    """Check an option that is empty or a BCP 47 language tag. Raises ConfigError."""
     if language and not _LANGUAGE.fullmatch(language):
         raise ConfigError(f"options.language: {language!r:.80} is not a language tag; use one like en or de-AT")

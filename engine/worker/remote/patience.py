@@ -12,9 +12,13 @@ T = TypeVar("T")
 
 
 class Patience:
-    """The patience for one answer. Time counts while it is waited for, not while its reader is busy.
+    """The deadlines of one answer. Only time spent waiting counts, not time in which the reader is busy.
 
-    ``now`` is a monotonic clock in seconds.
+    Args:
+        first_s: Seconds until the first token.
+        stall_s: Seconds from each token to the next.
+        who: The server, as the subject of the error message.
+        now: A monotonic clock in seconds.
     """
 
     def __init__(self, first_s: float, stall_s: float, who: str, now: Callable[[], float]) -> None:
@@ -26,16 +30,16 @@ class Patience:
         self._late = f"{who} has not begun its answer within {first_s:g} s."
 
     def progress(self) -> None:
-        """A token came: the next one has the whole time again."""
+        """Restart the deadline, because a token has arrived."""
         self.left_s = self._stall_s
-        self._late = f"{self._who} began its answer, and has sent nothing more for {self._stall_s:g} s."
+        self._late = f"{self._who} began its answer, but has sent nothing more for {self._stall_s:g} s."
 
     def hurry(self, left_s: float) -> None:
-        """Wait so long at most from now on."""
+        """Wait at most ``left_s`` seconds from now on."""
         self.left_s = min(self.left_s, left_s)
 
     async def wait(self, awaited: Awaitable[T]) -> T:
-        """Raises Stalled where the next token is late."""
+        """Await, and raise Stalled if the next token is late."""
         begun_s = self._now()
         try:
             async with asyncio.timeout(self.left_s):

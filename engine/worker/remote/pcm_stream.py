@@ -1,4 +1,4 @@
-"""The bytes of a recording or of raw samples as sound, while they come: PCM, and WAV by its header. Sans I/O.
+"""Streaming decoder of raw PCM samples and WAV files. Sans I/O.
 
 Source: Multimedia Programming Interface and Data Specifications 1.0 (RIFF), and Microsoft's WAVEFORMATEXTENSIBLE.
 """
@@ -14,26 +14,28 @@ from engine.core import Wave
 from engine.errors import StageFailed
 
 LARGEST_HEADER = 1 << 16
-"""Bytes before a WAV's samples: its title, and the like."""
+"""Maximum bytes before the samples of a WAV file."""
 SLOWEST_HZ, FASTEST_HZ = 4_000, 192_000
 MOST_CHANNELS = 8
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _DTYPES = {(_PCM, 16): "<i2", (_PCM, 32): "<i4", (_FLOAT, 32): "<f4"}
 _PACKED = (b"ID3", b"OggS", b"fLaC", b"\x1aE\xdf\xa3")  # MP3, Ogg, FLAC, WebM
-_FRAMED = ("audio/mpeg", "audio/mp3", "audio/aac")  # MP3 and AAC may begin with a frame: with ones, as samples may
+_FRAMED = ("audio/mpeg", "audio/mp3", "audio/aac")  # MP3 and AAC may begin with a frame: with byte 0xFF, as samples may
 
 
 class SoundBytes:
-    """One sound of a server that is called ``who`` and says that it is of this media type (``kind``, if it says so).
+    """Decodes one sound. Raises StageFailed if it cannot be decoded.
 
-    ``rate_hz`` is that of raw samples, int16 little-endian mono; a WAV tells its own. Raises StageFailed for what is no
-    sound that can be read, in one sentence.
+    Args:
+        rate_hz: The sample rate of raw samples, which are int16 little-endian mono. A WAV file contains its own rate.
+        who: The server, as the subject of error messages.
+        kind: The media type that the server declares, if any.
     """
 
     def __init__(self, rate_hz: int, who: str, kind: str = "") -> None:
         self.rate_hz = rate_hz
-        """The rate of the sound that ``feed`` gives."""
+        """The sample rate of the samples that ``feed`` returns."""
         self._who = who
         self._packed = (*_PACKED, *([b"\xff"] if kind in _FRAMED else []))
         self._held = b""
@@ -43,19 +45,19 @@ class SoundBytes:
         self._left: float = float("inf")  # bytes of samples that are still to come
 
     def feed(self, data: bytes) -> Wave:
-        """float32 [samples] in [-1, 1], mono: all that is whole by now. More bytes may follow a sound's end."""
+        """Return the samples that are complete: float32 [samples] in [-1, 1], mono. Bytes after the end are ignored."""
         self._held += data
         if self._in_header and not self._read_header():
             return np.empty(0, np.float32)
         size = self._dtype.itemsize * self._channels
         count = int(min(len(self._held), self._left)) // size * size
         self._left -= count
-        samples = self._held[:count]  # no more is its sound
+        samples = self._held[:count]
         self._held = self._held[count:] if self._left else b""
         return self._mono(np.frombuffer(samples, self._dtype))
 
     def _read_header(self) -> bool:
-        """Whether the sound's samples come now."""
+        """Return whether the header is complete."""
         if self._held.startswith(self._packed):
             raise StageFailed(f"{self._who} returned compressed audio instead of raw samples (pcm).")
         if len(self._held) < 4:
@@ -66,7 +68,7 @@ class SoundBytes:
         return True
 
     def _read_chunks(self) -> bool:
-        """Read a WAV's chunks up to its samples, if they have all come."""
+        """Read a WAV file's chunks up to its samples. Return whether they have all arrived."""
         at, form = 12, b""
         while len(self._held) >= at + 8:
             name, size = self._held[at : at + 4], int.from_bytes(self._held[at + 4 : at + 8], "little")

@@ -1,7 +1,7 @@
-"""Failures of a server, each as the one error that a user gets.
+"""Conversion of a remote server's errors to EngineErrors.
 
-Its sentence names the server and the next step. It holds no key, no header, nothing of the conversation, and of what
-the server says a short message at most.
+A message names the server and the next step. It contains no key, no header and nothing of the conversation. Of the
+server's own message it quotes one short line at most.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from engine.worker.remote.options import ServerOptions
 
 LONGEST_MESSAGE = 200
 SHARED_TEXT, SHARED_KEY = 16, 6
-"""Characters in a row of the conversation, or of the key, that make a server's message one that is not passed on."""
+"""A server's message is not quoted if it shares this many consecutive characters with the conversation or the key."""
 
 
 class ServerRefusal(Exception):
-    """A server's refusal: an HTTP status (or the one that its error object stands for), and its message, for our eyes
-    only.
+    """A server's refusal. Its message ``said`` is not for users.
 
-    ``kind`` is the error object's word for what went wrong.
+    ``status`` is the HTTP status, or the one that matches the server's error object. ``kind`` is the type and code of
+    that object.
     """
 
     def __init__(self, status: int, said: str = "", kind: str = "", retry_after_s: float | None = None) -> None:
-        super().__init__(f"status {status}")  # a server's message may hold anything
+        super().__init__(f"status {status}")  # a server's message may contain anything
         self.status = status
         self.said = said
         self.kind = kind
@@ -37,13 +37,13 @@ class ServerRefusal(Exception):
 
 
 def as_engine_error(refusal: ServerRefusal, options: ServerOptions, texts: Iterable[str], key: str = "") -> EngineError:
-    """The error that stands for a refusal. Its message holds nothing of the conversation's texts and of the key."""
+    """Return the error for a refusal. Its message contains nothing of the texts and of the key."""
     server, status, said = options.who, refusal.status, says(refusal.said, texts, key)
     match status:
         case 401 | 403 if options.key_file:
             return StageUnavailable(f"{server} refuses the key in {options.key_file} ({status}).")
         case 401 | 403:
-            return StageUnavailable(f"{server} requires an API key ({status}): name its file as key_file.")
+            return StageUnavailable(f"{server} requires an API key ({status}): set key_file to the key's file.")
         case 404:
             return StageUnavailable(
                 f"{server} has no model {options.model!r}, or no API at {options.base} (404){said}."
@@ -61,7 +61,7 @@ def as_engine_error(refusal: ServerRefusal, options: ServerOptions, texts: Itera
 
 
 def unreachable(error: httpx2.HTTPError, options: ServerOptions) -> EngineError:
-    """Explain why there is no connection, or no longer one."""
+    """Return the error for a connection that failed."""
     server = options.who
     match error:
         case httpx2.SSEError():
@@ -72,7 +72,7 @@ def unreachable(error: httpx2.HTTPError, options: ServerOptions) -> EngineError:
                 "that certificate."
             )
         case httpx2.ConnectError() if options.url.startswith("https:") and "SSL" in str(error):
-            return StageUnavailable(f"{server} does not speak TLS: its address may begin with http://.")
+            return StageUnavailable(f"{server} does not speak TLS: try an address that begins with http://.")
         case httpx2.ConnectError() | httpx2.ConnectTimeout():
             return StageUnavailable(f"{server} cannot be reached. Is it running?")
         case httpx2.ProxyError():
@@ -84,7 +84,7 @@ def unreachable(error: httpx2.HTTPError, options: ServerOptions) -> EngineError:
 
 
 def message_of(body: bytes) -> tuple[str, str]:
-    """Return the message of an error's body (the body itself where its shape is unknown), and the kind of error."""
+    """Return the message and the kind of an error body. If its format is unknown, the message is the body itself."""
     try:
         tree = msgspec.json.decode(body)
         return said_by(tree), kind_of(tree)
@@ -93,7 +93,7 @@ def message_of(body: bytes) -> tuple[str, str]:
 
 
 def kind_of(tree: object) -> str:
-    """The words by which an error object calls its error: ``type`` and ``code``."""
+    """Return the ``type`` and ``code`` of an error object."""
     match tree:
         case {"error": dict() as inner}:
             return kind_of(cast("object", inner))
@@ -105,7 +105,7 @@ def kind_of(tree: object) -> str:
 
 
 def said_by(tree: object, depth: int = 4) -> str:
-    """The message of an error object: ``{"error": {"message"}}``, ``{"error"}``, ``{"message"}`` or ``{"detail"}``."""
+    """Return the message of an error object: its ``message``, ``detail`` or ``msg``, also below ``error``."""
     match tree:
         case str():
             return tree
@@ -120,13 +120,13 @@ def said_by(tree: object, depth: int = 4) -> str:
 
 
 def says(said: str, texts: Iterable[str], key: str = "") -> str:
-    """Quote a server, as the end of a sentence of ours: short, and nothing where it holds something private."""
+    """Return a short quotation of a server for the end of a sentence; empty if it contains something private."""
     line = cleaned(said, texts, key)
     return f", and says: {line.rstrip('.')}" if line else ""
 
 
 def cleaned(said: str, texts: Iterable[str], key: str = "") -> str:
-    """One short printable line; nothing, where it holds something private."""
+    """Return one short printable line; empty if it contains something private."""
     line = " ".join("".join(one if one.isprintable() else " " for one in said[: LONGEST_MESSAGE * 5]).split())
     if _shares(line, key, SHARED_KEY) or any(_shares(line, text, SHARED_TEXT) for text in texts):
         return ""
@@ -134,7 +134,7 @@ def cleaned(said: str, texts: Iterable[str], key: str = "") -> str:
 
 
 def _shares(line: str, text: str, size: int) -> bool:
-    """Whether so many characters in a row stand in both."""
+    """Whether both texts contain the same ``size`` characters in a row."""
     text = " ".join(text.split())
     size = min(size, max(len(text), SHARED_KEY))
     return any(line[at : at + size] in text for at in range(len(line) - size + 1))

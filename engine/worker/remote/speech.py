@@ -1,7 +1,7 @@
-"""A server that speaks: OpenAI's ``/v1/audio/speech``, as OpenAI, vLLM-Omni, Kokoro-FastAPI, Speaches, Chatterbox's
-servers and LocalAI have it. It is asked for raw samples (pcm); a WAV that comes instead is read as well.
+"""A client for speech servers: OpenAI's ``/v1/audio/speech``.
 
-Knows no stage, and of an answer one text at a time.
+OpenAI, vLLM-Omni, Kokoro-FastAPI, Speaches, Chatterbox's servers and LocalAI implement it. The client requests raw
+samples (pcm), and also accepts a WAV file.
 """
 
 from __future__ import annotations
@@ -26,27 +26,26 @@ from engine.worker.remote.refusals import message_of, says
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechOptions(ServerOptions):
-    """The ``options`` of a stage that asks a speech server."""
+    """The ``options`` of a stage that uses a speech server."""
 
     voice: str = ""
-    """The voice where a request names none; empty: the first of ``voices``, or the server's own."""
+    """The default voice. Empty: the first of ``voices``, or the server's default."""
     voices: tuple[str, ...] = ()
-    """The voices that may be named, as the server calls them."""
+    """The voices that requests may name, as the server calls them."""
     language: str = ""
-    """The language of the answers, as BCP 47. It is sent as ``language``, unless ``fields`` say otherwise."""
+    """The language of the answers, as BCP 47. It is sent as ``language``, unless ``fields`` overrides that."""
     rate_hz: int = 24_000
-    """The rate of raw samples, which don't say it themselves. A WAV does."""
+    """The sample rate of raw samples, which do not contain it. A WAV file contains its own rate."""
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further fields of each request, as the server knows them: {lang_code: e}, {instructions: "Speak calmly."}; null
-    leaves one of ours out."""
+    """Further fields of each request, like {lang_code: e} or {instructions: "Speak calmly."}. null removes a field."""
     first_sound_s: float = 30.0
-    """A text of which no sound has come by then is given up."""
+    """Seconds without any audio after which a text fails."""
     stall_s: float = 20.0
-    """Seconds without anything more, after which an answer that has begun is given up."""
+    """Seconds without further audio after which a text fails that has begun."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The voices that are known by name, the one first that speaks where nobody is named."""
+        """The known voices, the default one first."""
         return tuple(dict.fromkeys(name for name in (self.voice, *self.voices) if name))
 
     @property
@@ -55,7 +54,7 @@ class SpeechOptions(ServerOptions):
 
 
 def speech_options(mapping: Mapping[str, Any]) -> SpeechOptions:
-    """The options that a configuration gives. Raises ConfigError, which names what is wrong and shows no secret."""
+    """Read the options of a configuration. Raises ConfigError, whose message shows no secret."""
     options: SpeechOptions = build(SpeechOptions, dict(mapping), "options")
     check_server(options)
     check_times(options, ("first_sound_s", "stall_s"))
@@ -70,22 +69,23 @@ def speech_options(mapping: Mapping[str, Any]) -> SpeechOptions:
 
 
 class SpeechServer:
-    """A server that speaks. It needs ``aclose`` at the end. Raises ConfigError for a key file that can't be used."""
+    """A speech server. Call ``aclose`` at the end. Raises ConfigError for an invalid key file."""
 
     def __init__(self, options: SpeechOptions, now: Callable[[], float] = time.monotonic) -> None:
         self._options = options
         self._connection = ServerConnections(options, now)
-        self._extras: dict[str, Any] = {"stream": True}  # vLLM-Omni sends nothing before all is made without it
+        self._extras: dict[str, Any] = {"stream": True}  # without it, vLLM-Omni sends nothing before the end
 
     def check_voice(self, voice: str | None) -> None:
-        """Raises RequestError for a voice that there is not, where the configuration lists them."""
+        """Raise RequestError for an unknown voice, if the configuration lists the voices."""
         if voice and self._options.voices and voice not in self._options.names:
             raise RequestError(f"There is no voice {voice!r:.80}; choose one of {', '.join(self._options.names)}.")
 
     async def say(self, text: str, voice: str | None, speed: float) -> AsyncGenerator[tuple[Wave, int]]:
-        """The sound of a text as it comes, each piece with its rate in Hz; nothing, if the server makes none of it.
+        """Yield the audio of a text as it arrives, each piece with its sample rate in Hz.
 
-        To close this generator ends the request at the server. Raises one EngineError, which shows nothing of the text.
+        Closing this generator cancels the request at the server. Raises one EngineError, whose message contains nothing
+        of the text.
         """
         patience = self._connection.patience(self._options.first_sound_s, self._options.stall_s)
         extras = self._extras
@@ -101,18 +101,18 @@ class SpeechServer:
             except RequestError:
                 if not extras:
                     raise
-                extras = {}  # it may be these that the server does not take
+                extras = {}  # the server may not accept these
 
     async def probe(self) -> str:
-        """Nothing, if the server is there. It is asked to say nothing. Raises EngineError."""
-        await self._connection.models()  # several servers take names that they do not list
+        """Return "" if the server is up, without synthesizing anything. Raises EngineError if it is not."""
+        await self._connection.models()  # several servers accept names that they do not list
         return ""
 
     async def aclose(self) -> None:
         await self._connection.aclose()
 
     def _body(self, text: str, voice: str | None, speed: float, extras: Mapping[str, Any]) -> dict[str, Any]:
-        """Build the fields that every server takes, as far as they are needed: the rest is the server's own."""
+        """Return the request's fields. Values that are not set are left to the server."""
         options = self._options
         asked: dict[str, Any] = {
             "model": options.model,
@@ -139,6 +139,6 @@ class SpeechServer:
                     yield wave, sound.rate_hz
 
     def _silent(self, body: bytes, text: str) -> EngineError:
-        """Return the error for a text in place of sound."""
+        """Return the error for text instead of audio."""
         said = says(message_of(body)[0], (text,), self._connection.key)
         return StageFailed(f"{self._options.who} returned text instead of audio{said}. Check the url.")

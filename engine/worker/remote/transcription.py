@@ -1,5 +1,7 @@
-"""A server that writes down what it hears: OpenAI's ``/v1/audio/transcriptions``, as OpenAI, Speaches, LocalAI and vLLM
-have it. A recording goes there as a WAV, and its words come back. Knows no stage and no turn."""
+"""A client for transcription servers: OpenAI's ``/v1/audio/transcriptions``.
+
+OpenAI, Speaches, LocalAI and vLLM implement it. The client sends a WAV file and receives its transcript.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,16 @@ from engine.worker.remote.refusals import message_of, says
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptionOptions(ServerOptions):
-    """The ``options`` of a stage that asks a transcription server."""
+    """The ``options`` of a stage that uses a transcription server."""
 
     language: str = ""
-    """The language that people speak, as BCP 47: most servers hear better where they know it. Empty: they find out."""
+    """The users' language, as BCP 47. Most servers are more accurate if they know it. Empty: the server detects it."""
     prompt: str = ""
-    """Words that are likely: names, terms. Whisper goes on in the style of it."""
+    """Likely words, such as names and terms. Whisper also continues in its style."""
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further fields of each request, as the server knows them: {temperature: 0}; null leaves one of ours out."""
+    """Further fields of each request, like {temperature: 0}. null removes a default field."""
     answer_s: float = 20.0
-    """Words that have not come by then, behind the end of the turn, are given up."""
+    """Seconds after the end of the turn until which the transcript must arrive."""
 
     @property
     def who(self) -> str:
@@ -40,7 +42,7 @@ class TranscriptionOptions(ServerOptions):
 
 
 def transcription_options(mapping: Mapping[str, Any]) -> TranscriptionOptions:
-    """The options that a configuration gives. Raises ConfigError, which names what is wrong and shows no secret."""
+    """Read the options of a configuration. Raises ConfigError, whose message shows no secret."""
     options: TranscriptionOptions = build(TranscriptionOptions, dict(mapping), "options")
     check_server(options)
     check_times(options, ("answer_s",))
@@ -51,17 +53,16 @@ def transcription_options(mapping: Mapping[str, Any]) -> TranscriptionOptions:
 
 
 class TranscriptionServer:
-    """A server that transcribes. It needs ``aclose`` at the end. Raises ConfigError for a key file that can't be
-    used."""
+    """A transcription server. Call ``aclose`` at the end. Raises ConfigError for an invalid key file."""
 
     def __init__(self, options: TranscriptionOptions, now: Callable[[], float] = time.monotonic) -> None:
         self._options = options
         self._connection = ServerConnections(options, now)
 
     async def hear(self, pcm: Pcm) -> str:
-        """The words of a recording: int16 [samples] at MIC_RATE_HZ. Raises one EngineError.
+        """Return the transcript of a recording: int16 [samples] at MIC_RATE_HZ. Raises one EngineError.
 
-        To cancel it ends the request at the server.
+        Cancelling this call cancels the request at the server.
         """
         options = self._options
         patience = self._connection.patience(options.answer_s, options.answer_s)
@@ -70,8 +71,8 @@ class TranscriptionServer:
             return await self._words(response, patience)
 
     async def probe(self) -> str:
-        """Nothing, if the server is there. It is asked to hear nothing. Raises EngineError."""
-        await self._connection.models()  # several servers take names that they do not list
+        """Return "" if the server is up, without transcribing anything. Raises EngineError if it is not."""
+        await self._connection.models()  # several servers accept names that they do not list
         return ""
 
     async def aclose(self) -> None:
@@ -82,7 +83,7 @@ class TranscriptionServer:
         asked: dict[str, Any] = {
             "model": options.model,
             "response_format": "json",
-            "language": options.language.partition("-")[0].lower() or None,  # Whisper's servers know ISO 639-1 alone
+            "language": options.language.partition("-")[0].lower() or None,  # Whisper servers only know ISO 639-1
             "prompt": options.prompt or None,
         }
         asked = {**asked, **options.fields}
@@ -102,6 +103,6 @@ class TranscriptionServer:
             raise self._wordless(b"") from None
 
     def _wordless(self, body: bytes) -> EngineError:
-        """Return the error for an answer that is no transcript."""
+        """Return the error for an answer that is not a transcript."""
         said = says(message_of(body)[0] if b'"error"' in body else "", (), self._connection.key)
         return StageFailed(f"{self._options.who} returned no transcript{said}. Check the url.")

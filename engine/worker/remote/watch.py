@@ -1,4 +1,4 @@
-"""Whether a server is there: looked for at the start, and every half minute while it is down. Knows no server."""
+"""Health checks of a remote server: at the start, and every half minute while it is down."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from engine.errors import EngineError, Overloaded, StageUnavailable
 log = logging.getLogger(__name__)
 
 PROBE_EVERY_S = 30.0
-"""Seconds between two looks for a server that is down."""
+"""Seconds between two checks of a server that is down."""
 
 
 class Watch:
-    """The watch of one server, which is called ``who``. ``probe`` looks for the server: it returns why that cannot
-    answer, or nothing, or raises EngineError where the server cannot be reached."""
+    """The health check of the server ``who``.
+
+    ``probe`` checks the server. It returns why the server cannot answer, or "". It raises EngineError if the server
+    cannot be reached.
+    """
 
     def __init__(
         self, who: str, probe: Callable[[], Awaitable[str]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         self.unavailable = ""
-        """The reason why the server cannot be asked for now, as a sentence; empty while it can."""
+        """A sentence that says why the server is unavailable; empty while it is available."""
         self._who = who
         self._probe = probe
         self._sleep = sleep
         self._down = asyncio.Event()
 
     async def run(self) -> None:
-        """Look, for ever; while the server is there, once it was found to be lost."""
+        """Check the server at the start and while it is down, until cancelled."""
         while True:
             self._down.clear()
             try:
@@ -42,12 +45,12 @@ class Watch:
             await self._sleep(PROBE_EVERY_S)
 
     def answered(self) -> None:
-        """It has answered a request."""
+        """Record that the server has answered a request."""
         self.unavailable = ""
 
     @contextmanager
     def asking(self) -> Generator[None]:
-        """A request to it: it is lost, where that is what its error says."""
+        """Wrap a request to the server. If its error means that the server is down, checking starts."""
         try:
             yield
         except EngineError as error:
@@ -57,13 +60,13 @@ class Watch:
 
     def _found(self, reason: str) -> None:
         if self.unavailable:
-            log.warning("%s is back.", self._who)
+            log.warning("%s is available again.", self._who)
         self.unavailable = reason
         if reason:
             log.warning(reason)
 
     def _lost(self, error: EngineError) -> None:
         if not self.unavailable:
-            log.warning("%s It is looked for every %g s.", error, PROBE_EVERY_S)
+            log.warning("%s It is checked again every %g s.", error, PROBE_EVERY_S)
         self.unavailable = str(error)
         self._down.set()

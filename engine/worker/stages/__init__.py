@@ -1,1 +1,1 @@
-"""Stages that belong to no model family, one file each, exporting STAGE."""
+"""Stages that belong to no model family: one file each, which exports STAGE."""

@@ -1,6 +1,8 @@
-"""Transitions: what one stage gives, step by step, becomes what the next stage takes. One file a family.
+"""Transitions: conversions of one stage's step-by-step output to the next stage's input. One file for each model
+family.
 
-A transition is a ``Transition``. The consumer's stage runs it in its ``adapt``, with ``adapted``. Most are declared: a
-struct of steps says how its fields accumulate, and a pure function makes the payload of the whole (``Whole``); where a
-decoder takes pieces, ``Windows`` cuts them. The families here have their rules only: no networks and no weights.
+A transition implements ``Transition``. The consuming stage runs it in its ``adapt``, by ``adapted``. Most are declared
+by a struct of steps, whose annotations say how fields accumulate, and a pure function that makes the payload of all
+steps (``FullPayload``). ``Windows`` cuts payloads for decoders that take pieces. These files contain only rules: no
+networks and no weights.
 """

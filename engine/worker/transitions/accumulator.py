@@ -1,6 +1,7 @@
-"""Steps of one request become one struct: some fields are joined, of the others the latest stands.
+"""Accumulates the steps of a request into one struct: some fields are concatenated, others replaced by the latest
+value.
 
-Knows no family: a struct of steps says by its annotations which of its fields are joined.
+The annotations of the struct say which fields are concatenated.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from engine.errors import StageFailed
 S = TypeVar("S", bound=msgspec.Struct)
 
 CONCAT = "concat"
-"""Marks a field whose arrays are joined along their first dimension: ``Annotated[NDArray[np.int64], CONCAT]``."""
+"""Marks a field whose arrays are concatenated along their first dimension: ``Annotated[NDArray[np.int64], CONCAT]``."""
 
 Ids = Annotated[NDArray[np.int64], CONCAT]
-"""Token ids, or frames of codes, that follow those of the step before."""
+"""Token ids, or frames of codes, that are appended to those of the step before."""
 
 
 class Accumulator(Generic[S]):
-    """The steps of one request, whatever the pieces in which they come.
+    """Accumulates the steps of one request, however they are cut into pieces.
 
-    Every field of ``struct`` is optional, and one that is None says nothing. Whether a field is joined or replaced is
-    declared, and never told from its number of dimensions.
+    Every field of ``struct`` is optional; None means no value. Whether a field is concatenated is declared, and never
+    inferred from its number of dimensions.
     """
 
     def __init__(self, struct: type[S]) -> None:
@@ -36,7 +37,7 @@ class Accumulator(Generic[S]):
         self._pieces: dict[str, list[Any]] = {}
 
     def add(self, step: S) -> None:
-        """Take the next step. Raises StageFailed where an array does not fit those that it is to be joined with."""
+        """Add the next step. Raises StageFailed if an array does not fit the earlier ones."""
         for name in step.__struct_fields__:
             if (value := getattr(step, name)) is None:
                 continue
@@ -45,12 +46,14 @@ class Accumulator(Generic[S]):
                 before.clear()
             elif before and value.shape[1:] != before[0].shape[1:]:
                 shapes = f"{list(before[0].shape)} and {list(value.shape)}"
-                raise StageFailed(f"{self._struct.__struct_config__.tag}: {name} can't be joined of {shapes}")
+                raise StageFailed(
+                    f"{self._struct.__struct_config__.tag}: {name} has shapes that cannot be joined: {shapes}"
+                )
             before.append(value)
 
     @property
     def whole(self) -> S:
-        """All of the steps as one."""
+        """Return all steps as one struct."""
         joined = {
             name: np.concatenate(pieces) if name in self._joined else pieces[0] for name, pieces in self._pieces.items()
         }

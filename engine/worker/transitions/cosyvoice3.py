@@ -1,4 +1,4 @@
-"""CosyVoice3, from the language model to the flow: speech tokens, and the voice that they are to be spoken in."""
+"""CosyVoice3, from the language model to the flow: speech tokens, and the voice to speak them with."""
 
 from __future__ import annotations
 
@@ -15,53 +15,54 @@ from engine.worker.transitions.accumulator import Accumulator, Ids
 from engine.worker.transitions.transition import FullPayload, step_of
 from engine.worker.transitions.windows import ALL, PayloadWindow, Windows
 
-BOOK = 6_561  # ids from here on end the speech
-MEL_FRAMES, MELS = 2, 80  # of a token
+BOOK = 6_561  # ids from this one on end the speech
+MEL_FRAMES, MELS = 2, 80  # per token
 
 
 class CosyVoiceVoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cosyvoice3.voice"):
-    """A voice: the tokens of its sample [1, T], the sample's mel [1, 2T, 80], and the speaker's embedding [1, 192]."""
+    """A voice."""
 
     speech_token: NDArray[np.int64]
+    """[1, T] tokens of its sample."""
     speech_feat: NDArray[np.float32]
+    """[1, 2T, 80] mel frames of the sample."""
     embedding: NDArray[np.float32]
+    """[1, 192] embedding of the speaker."""
 
     def __post_init__(self) -> None:
         tokens, mel = self.speech_token.shape, self.speech_feat.shape
         if mel != (*tokens[:1], MEL_FRAMES * tokens[-1], MELS):
-            raise StageFailed(f"a voice's tokens {list(tokens)} and mel {list(mel)} are not of one sample")
+            raise StageFailed(f"a voice's tokens {list(tokens)} and mel frames {list(mel)} do not match")
 
 
 class CosyVoiceTokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cosyvoice3.tokens"):
-    """A step of the language model: the ids that it drew, int64 [n].
-
-    The first step has what comes with the prompt: the voice, and the prompt's ids, which some histories of ids begin
-    with. Of both the latest stands.
-    """
+    """A step of the language model."""
 
     ids: Ids | None = None
+    """int64 [n] ids that were drawn."""
     voice: CosyVoiceVoice | None = None
+    """The voice, in the first step. The latest value counts."""
     prompt_ids: NDArray[np.int64] | None = None
+    """The prompt's ids, in the first step: some answers repeat them. The latest value counts."""
 
 
 class CosyVoiceSpeech(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cosyvoice3.speech"):
-    """Tokens to be spoken, int64 [n], each below BOOK.
-
-    The sound of the first ``offset`` tokens is to be cut from what the flow makes. The voice comes with the first
-    payload and stays.
-    """
+    """Tokens to speak."""
 
     tokens: NDArray[np.int64]
+    """int64 [n], each below BOOK."""
     offset: int
+    """The number of first tokens whose audio must be cut off."""
     voice: CosyVoiceVoice | None
+    """The voice, in the first payload."""
     finished: bool = True
 
 
 def speech_of(steps: CosyVoiceTokens) -> CosyVoiceSpeech:
-    """Return an answer as one payload. Raises StageFailed where no voice came.
+    """Return an answer as one payload. Raises StageFailed without a voice.
 
-    The ids of the prompt, and then those of the voice, are stripped where the answer begins with exactly them. The
-    sound of the voice's sample is cut only where the speech came to its end: without one it was not spoken.
+    If the answer begins with exactly the prompt's ids, and then the voice's, these are removed. The audio of the
+    voice's sample is only cut off if the speech has ended: otherwise the sample was not spoken.
     """
     voice = _required(steps.voice)
     ids = _none() if steps.ids is None else steps.ids
@@ -77,15 +78,17 @@ def whole() -> FullPayload[CosyVoiceTokens, CosyVoiceSpeech]:
 
 
 class CosyVoiceStream:
-    """The same while the speech is made: every payload has all of the tokens so far.
+    """The same in windows, while the speech is generated. Every payload contains all tokens so far.
 
-    The first window has ``chunk`` tokens and as many as the voice's sample lacks of a multiple of it; each later one is
-    ``growth`` times as long as the one before, up to ``most``. The flow looks ``ahead`` tokens further.
+    The first window has ``chunk`` tokens, plus those that the voice's sample lacks to a multiple of it. Each later
+    window is ``growth`` times as long as the one before, up to ``most``. The flow looks ``ahead`` tokens further.
     """
 
     def __init__(self, chunk: int = 25, most: int = 100, growth: int = 2, ahead: int = 3) -> None:
         if min(chunk, most, growth) < 1 or ahead < 0:
-            raise ConfigError(f"CosyVoice3: windows of {chunk} tokens to {most}, times {growth}, {ahead} ahead")
+            raise ConfigError(
+                f"CosyVoice3: invalid windows of {chunk} to {most} tokens, growth {growth}, {ahead} ahead"
+            )
         self._chunk = chunk
         self._most = max(chunk, most)
         self._growth = growth
@@ -103,7 +106,7 @@ class CosyVoiceStream:
         return self._speech(self._windows.end())
 
     def _size(self, count: int) -> int:
-        # A power of the growth is only asked for as long as it is below ``most``: it would have thousands of digits.
+        # The exponent is bounded: larger powers exceed ``most``, and could have thousands of digits.
         size = min(self._most, self._chunk * self._growth ** min(count, self._most.bit_length()))
         return size if count else size + -self._voice.speech_token.shape[1] % self._chunk
 
@@ -119,7 +122,7 @@ class CosyVoiceStream:
 
 def _required(voice: CosyVoiceVoice | None) -> CosyVoiceVoice:
     if voice is None:
-        raise StageFailed("CosyVoice3 speaks in a voice that comes with the prompt, and none came")
+        raise StageFailed("CosyVoice3 needs a voice with the prompt, but got none")
     return voice
 
 

@@ -1,4 +1,4 @@
-"""Dynin-Omni, from text to image to sound: tokens that only one of the stages decodes, and the others pass on."""
+"""Dynin-Omni, from text to image to audio: one of the stages decodes the tokens, and the others pass them on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.worker.codec import within
 from engine.worker.transitions.accumulator import Ids
 from engine.worker.transitions.transition import FullPayload
 
-IMAGE_BOOK, AUDIO_BOOK = 8_192, 4_096  # where the runtime does not say otherwise
+IMAGE_BOOK, AUDIO_BOOK = 8_192, 4_096  # unless the runtime sets another size
 
 
 class DetokenizerTarget(IntEnum):
@@ -25,7 +25,7 @@ class DetokenizerTarget(IntEnum):
 
 
 class Runtime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Facts that the stages know about an answer; a field is None where none of them has said it."""
+    """Facts that stages know about an answer. A field is None if no stage has set it."""
 
     task: str | None = None
     detok_id: int | None = None
@@ -42,15 +42,15 @@ class Runtime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     t2s_vocab_start: int | None = None
 
     def updated(self, later: Runtime) -> Runtime:
-        """The same with what was said later in the place of what was said before."""
+        """Return a copy with the fields that ``later`` sets."""
         said = {name: getattr(later, name) for name in later.__struct_fields__}
         return msgspec.structs.replace(self, **{name: value for name, value in said.items() if value is not None})
 
 
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dynin_omni.output"):
-    """A step of a stage: the latest of each field stands, but for the ids that were drawn, int64 [n] each.
+    """A step of a stage. The latest value of each field counts, except that ``drawn_ids`` are concatenated.
 
-    A diffusion writes all of ``token_ids`` (or ``text_tokens``) anew in every step.
+    A diffusion step writes all of ``token_ids`` (or ``text_tokens``) again. All ids are int64 [n].
     """
 
     token_ids: NDArray[np.int64] | None = None
@@ -58,20 +58,20 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dynin
     drawn_ids: Ids | None = None
     detok_id: int | None = None
     prompt: Runtime | None = None
-    """The part of it that came with the request."""
+    """The facts that came with the request."""
     runtime: Runtime | None = None
-    """The part that the stage found out; it stands in the place of the prompt's."""
+    """The facts that the stage found out. They override ``prompt``."""
 
 
 class Handed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dynin_omni.handed"):
-    """An answer's tokens, int64 [n], for the stage that is their target."""
+    """An answer's tokens, int64 [n], for the stage that decodes them."""
 
     tokens: NDArray[np.int64]
     target: DetokenizerTarget
     runtime: Runtime
 
     def codes_for(self, stage: DetokenizerTarget) -> NDArray[np.int64] | None:
-        """The tokens if that stage is to decode them, else None. Raises StageFailed beyond the stage's codebook."""
+        """Return the tokens if that stage decodes them, otherwise None. Raises StageFailed for an invalid code."""
         if stage is not self.target:
             return None
         image = stage is DetokenizerTarget.IMAGE
@@ -79,12 +79,12 @@ class Handed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dynin
         return within(self.tokens, size or (IMAGE_BOOK if image else AUDIO_BOOK))
 
     def passed_on(self) -> Output:
-        """The same as a step of a stage that is not its target."""
+        """Return the same as a step of a stage that is not its target."""
         return Output(token_ids=self.tokens, detok_id=int(self.target), prompt=self.runtime)
 
 
 def handed(output: Output) -> Handed:
-    """The first tokens that there are, and what was said of them. Raises StageFailed for an unknown target."""
+    """Return the first tokens that are present, with their facts. Raises StageFailed for an unknown target."""
     runtime = (output.prompt or Runtime()).updated(output.runtime or Runtime())
     number = output.detok_id if output.detok_id is not None else runtime.detok_id or 0
     if number not in list(DetokenizerTarget):

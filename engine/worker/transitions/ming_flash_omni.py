@@ -1,4 +1,4 @@
-"""Ming-Flash-Omni, from the thinker to its voice: text and nothing else."""
+"""Ming-Flash-Omni, from the thinker to its voice: only text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.errors import StageFailed
 
 
 class MingVoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The voice that was asked for: a preset's name, or a sample's text and arrays as the talker takes them."""
+    """The requested voice: a preset's name, or a sample's text and arrays in the talker's format."""
 
     name: str = "DB30"
     prompt_text: str | None = None
@@ -22,18 +22,18 @@ class MingVoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt_latents: NDArray[np.float32] | None = None
     prompt_embedding: NDArray[np.float32] | None = None
     max_text_length: int = 50
-    """Characters that the talker speaks at once."""
+    """Maximum characters that the talker speaks at once."""
 
 
 class SpokenLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ming_flash_omni.line"):
-    """The whole text of an answer, and the voice that is to speak it."""
+    """The whole text of an answer, and its voice."""
 
     text: str
     voice: MingVoice
 
 
 class MingText:
-    """The text of one answer. Raises StageFailed for a tensor: this voice makes its own of the text."""
+    """The text of one answer. Raises StageFailed for Tensors: this voice computes its own from the text."""
 
     def __init__(self, voice: MingVoice | None = None) -> None:
         self._voice = voice or MingVoice()
@@ -46,7 +46,7 @@ class MingText:
             case Usage():
                 pass
             case _:
-                raise StageFailed(f"Ming-Flash-Omni's voice takes text alone, not {chunk.kind}")
+                raise StageFailed(f"Ming-Flash-Omni's voice only takes text, not {chunk.kind}")
         return ()
 
     def end(self) -> SpokenLine:

@@ -1,6 +1,6 @@
-"""Qwen2.5-Omni, from the thinker to the talker and from the talker to code2wav: hidden rows, then ids of one book.
+"""Qwen2.5-Omni, from the thinker to the talker (hidden rows), and from the talker to code2wav (ids of one codebook).
 
-What the thinker's last token made is not for the talker where that token ended the answer.
+If the thinker's last token ended the answer, its hidden row is not for the talker.
 """
 
 from __future__ import annotations
@@ -18,32 +18,34 @@ from engine.errors import StageFailed
 from engine.worker.transitions.accumulator import CONCAT, Accumulator, Ids
 from engine.worker.transitions.transition import FullPayload, step_of
 
-PAD_ID, START_ID, END_ID = 8_292, 8_293, 8_294  # of the codec; what is below them is a code
+PAD_ID, START_ID, END_ID = 8_292, 8_293, 8_294  # codec ids; lower ids are codes
 PLACEHOLDER = -1
 
 
 class ThinkerStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.thought"):
-    """A step of the thinker: its last hidden rows, float32 [n, width], and the ids that it drew, int64 [n].
-
-    The first step has the prompt's ids.
-    """
+    """A step of the thinker."""
 
     hidden: Annotated[NDArray[np.float32], CONCAT] | None = None
+    """float32 [n, width] last hidden rows."""
     drawn_ids: Ids | None = None
+    """int64 [n] ids that were drawn."""
     prompt_ids: NDArray[np.int64] | None = None
+    """The prompt's ids, in the first step."""
 
 
 class Conditioning(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.conditioning"):
-    """The hidden rows of the prompt, float32 [len(prompt_ids), width], those of the answer, and the ids of both."""
+    """The talker's input."""
 
     prompt: NDArray[np.float32]
+    """float32 [len(prompt_ids), width] hidden rows of the prompt."""
     answer: NDArray[np.float32]
+    """Hidden rows of the answer."""
     prompt_ids: NDArray[np.int64]
     drawn_ids: NDArray[np.int64]
 
 
 class TalkerConditioning:
-    """An answer's conditioning. ``stops`` are the ids that end one, for an answer whose ``Usage`` does not come."""
+    """Collects an answer's conditioning. ``stops`` are the ids that end an answer whose ``Usage`` does not arrive."""
 
     def __init__(self, stops: Collection[int] = ()) -> None:
         self._steps = Accumulator(ThinkerStep)
@@ -58,7 +60,7 @@ class TalkerConditioning:
         return ()
 
     def end(self) -> Conditioning:
-        """Return the rows without what a stop emitted. Raises StageFailed for fewer rows than the prompt has ids."""
+        """Return the rows without that of a stop token. Raises StageFailed if there are fewer rows than prompt ids."""
         whole, none = self._steps.whole, np.zeros(0, np.int64)
         prompt_ids = none if whole.prompt_ids is None else whole.prompt_ids
         drawn_ids = none if whole.drawn_ids is None else whole.drawn_ids
@@ -74,23 +76,23 @@ class TalkerConditioning:
 
 
 class TalkerStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.drawn"):
-    """A step of the talker: the ids that it drew, int64 [n]."""
+    """A step of the talker: the ids that were drawn, int64 [n]."""
 
     ids: Ids | None = None
 
 
 class TalkerCodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.codes"):
-    """All codes of an answer, int16 [n], each below PAD_ID; none where the answer has no sound."""
+    """All codes of an answer, int16 [n], each below PAD_ID; empty for an answer without audio."""
 
     codes: NDArray[np.int16]
 
 
 @dataclass(slots=True)
 class Sounding:
-    """The codes of an answer, as its ids come. What is below ``book`` is a code.
+    """Extracts the codes of an answer as its ids arrive. Ids below ``book`` are codes.
 
-    For each placeholder behind the last id, which was drawn and is not known, the last code is said once more: the
-    sound keeps its length.
+    Placeholders stand for drawn ids that are not known. For each placeholder at the end, the last code is repeated, so
+    that the audio keeps its length.
     """
 
     book: int = PAD_ID
@@ -106,7 +108,7 @@ class Sounding:
         return codes
 
     def end(self) -> NDArray[np.int64]:
-        """Return the codes that stand for the placeholders at the end."""
+        """Return the codes that replace the placeholders at the end."""
         return np.zeros(0, np.int64) if self._last is None else np.repeat(self._last, self._unknown)
 
 

@@ -1,4 +1,4 @@
-"""Qwen3-TTS, from the talker to code2wav: codec frames, behind those of a reference whose voice is cloned."""
+"""Qwen3-TTS, from the talker to code2wav: codec frames, preceded by those of a cloned voice's reference."""
 
 from __future__ import annotations
 
@@ -19,31 +19,36 @@ BOOKS, BOOK = 16, 2_048
 
 
 class Frames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_tts.frames"):
-    """A step of the talker: frames, int64 [n, 16]. The first step has the reference's frames, int64 [frames, 16]."""
+    """A step of the talker."""
 
     codes: Ids | None = None
+    """int64 [n, 16]."""
     reference: NDArray[np.int64] | None = None
+    """int64 [frames, 16] frames of the reference, in the first step."""
 
 
 class SpokenFrames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_tts.spoken"):
-    """Frames, int16 [n, 16], of which the sound of the first ``context`` is to be cut: the reference's, and what has
-    sounded already."""
+    """Frames for code2wav."""
 
     codes: NDArray[np.int16]
+    """int16 [n, 16]."""
     context: int = 0
+    """The number of first frames whose audio must be cut off: the reference's, and those decoded before."""
     finished: bool = True
 
 
 def voiced(frames: NDArray[np.int64]) -> NDArray[np.int16]:
-    """Keep the frames with sound, int16 [n, 16]: no padding (all zeros), no stop and no placeholder. Raises
-    StageFailed for frames of another shape."""
+    """Return the frames with audio, int16 [n, 16]: no padding (all zeros), no stop and no placeholder.
+
+    Raises StageFailed for frames of another shape.
+    """
     if frames.shape[1:] != (BOOKS,):
-        raise StageFailed(f"codec frames are [n, {BOOKS}], not {list(frames.shape)}")
+        raise StageFailed(f"codec frames must be [n, {BOOKS}], not {list(frames.shape)}")
     return frames[((frames >= 0) & (frames < BOOK)).all(axis=1) & frames.any(axis=1)].astype(np.int16)
 
 
 def spoken(steps: Frames) -> SpokenFrames:
-    """Return an answer as one payload: the reference before it, unless there is nothing to be cut off from."""
+    """Return an answer as one payload, preceded by the reference's frames unless the answer is empty."""
     return _behind(_frames(steps.reference), PayloadWindow(voiced(_frames(steps.codes)), 0, finished=True))
 
 
@@ -52,14 +57,16 @@ def whole() -> FullPayload[Frames, SpokenFrames]:
 
 
 class Qwen3TtsStream:
-    """The same in windows: ``first`` frames, then ``chunk`` at a time, behind at most ``left`` of those before.
+    """The same in windows: ``first`` frames, then ``chunk`` at a time, after at most ``left`` earlier ones.
 
-    Each window begins with the last ``most_reference`` frames of the reference. Raises ConfigError for no frames.
+    Each window begins with the last ``most_reference`` frames of the reference. Raises ConfigError for invalid sizes.
     """
 
     def __init__(self, first: int = 1, chunk: int = 25, left: int = 72, most_reference: int = 72) -> None:
         if not 0 < first <= chunk or left < 0 or most_reference < 1:
-            raise ConfigError(f"Qwen3-TTS: windows of {first}, then {chunk} frames behind {left} and {most_reference}")
+            raise ConfigError(
+                f"Qwen3-TTS: invalid windows of {first}, then {chunk} frames after {left} and {most_reference}"
+            )
         self._most = most_reference
         self._steps = Accumulator(Frames)
         self._windows = Windows(np.zeros((0, BOOKS), np.int16), lambda n: chunk if n else first, left)
@@ -77,7 +84,7 @@ class Qwen3TtsStream:
 
 
 def _behind(reference: NDArray[np.int64], window: PayloadWindow) -> SpokenFrames:
-    """A window behind the reference's frames. Raises StageFailed for one of these that is beyond the books."""
+    """Return a window after the reference's frames. Raises StageFailed for a code outside its codebook."""
     if not len(window.frames):
         return SpokenFrames(window.frames, 0, window.finished)
     before = within(reference, BOOK).astype(np.int16)

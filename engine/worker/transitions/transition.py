@@ -1,4 +1,4 @@
-"""The seam between two stages of a family: chunks go in, payloads come out, and the last payload ends the request."""
+"""The interface between two stages of a family: chunks go in, payloads come out. The last payload ends the request."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ P_co = TypeVar("P_co", bound=msgspec.Struct, covariant=True)
 
 
 class Transition(Protocol[P_co]):
-    """One request's way from one stage to the next.
+    """One request's transition from one stage to the next.
 
-    ``add`` takes a chunk and returns the payloads that it completes. ``end`` is called once, when no more chunks come,
-    and returns the last payload. There is always one, be it empty: so the consumer ends, and waits for nothing. Both
-    raise StageFailed for what does not belong here.
+    ``add`` takes a chunk and returns the payloads that it completes. ``end`` is called once, after the last chunk, and
+    returns the last payload. There always is one, possibly empty, so that the consumer ends. Both raise StageFailed for
+    unexpected chunks.
     """
 
     def add(self, chunk: Chunk) -> Iterable[P_co]: ...
@@ -30,7 +30,7 @@ class Transition(Protocol[P_co]):
 
 
 async def adapted(transition: Transition[P], inputs: AsyncIterator[Chunk]) -> AsyncGenerator[P]:
-    """A stage's ``adapt``: the payloads of a request, in order."""
+    """Yield the payloads of a request, in order, as a stage's ``adapt`` does."""
     async for chunk in inputs:
         for payload in transition.add(chunk):
             yield payload
@@ -38,7 +38,7 @@ async def adapted(transition: Transition[P], inputs: AsyncIterator[Chunk]) -> As
 
 
 class FullPayload(Generic[S, P]):
-    """A transition that gives one payload: ``rule`` of all the steps, which are of ``struct``."""
+    """A transition with a single payload: ``rule`` applied to all steps, which are of type ``struct``."""
 
     def __init__(self, struct: type[S], rule: Callable[[S], P]) -> None:
         self._struct = struct
@@ -54,7 +54,7 @@ class FullPayload(Generic[S, P]):
 
 
 def step_of(chunk: Chunk, struct: type[S]) -> S:
-    """The struct that a chunk carries. Raises StageFailed for any other chunk."""
+    """Return the struct that a chunk contains. Raises StageFailed for any other chunk."""
     wanted = struct.__struct_config__.tag
     if not isinstance(chunk, Tensors) or chunk.name != wanted:
         raise StageFailed(f"this stage takes {wanted}, not {chunk.kind}")

@@ -1,7 +1,4 @@
-"""Frames cut into windows, each with some of the frames before it: for decoders that keep no state of their own.
-
-Knows no codec. Pure: no stage, no clock.
-"""
+"""Cuts frames into windows with some of the frames before them, for decoders without state. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALL = sys.maxsize
-"""A bound that no number of frames reaches: all of the past is context."""
+"""A bound that is never reached: all earlier frames are context."""
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadWindow:
-    """Frames [frames, ...] to be decoded at once. The first ``context`` of them have sounded already."""
+    """Frames [frames, ...] to decode at once. The first ``context`` of them have been decoded before."""
 
     frames: NDArray[Any]
     context: int
@@ -30,13 +27,13 @@ class PayloadWindow:
 class Windows:
     """The windows of one request.
 
-    The ``n``-th one (from 0) voices ``size(n)`` frames. It begins with at most ``left`` of the frames before, and ends
-    with ``ahead`` frames that the decoder looks at and the next window voices. The last window has what remains: if
-    that is nothing, it has no frames, and only says that the request is finished.
+    Window ``n`` (from 0) has ``size(n)`` new frames. It begins with at most ``left`` of the frames before, and ends
+    with ``ahead`` frames that the decoder sees and the next window decodes. The last window has the remaining frames.
+    If there are none, it is empty and only marks the end.
     """
 
     frames: NDArray[Any]
-    """Frames that are still needed; no frames to begin with, [0, ...], which tell the shape of one."""
+    """The frames that are still needed. Initially empty, [0, ...], with the shape of a frame."""
     size: Callable[[int], int]
     left: int
     ahead: int = 0
@@ -44,7 +41,7 @@ class Windows:
     _count: int = 0
 
     def add(self, frames: NDArray[Any]) -> list[PayloadWindow]:
-        """Take further frames [n, ...]; the windows that they fill."""
+        """Add frames [n, ...], and return the windows that are now complete."""
         self.frames = np.concatenate([self.frames, frames])
         due: list[PayloadWindow] = []
         while len(self.frames) >= (voiced := self._context + self.size(self._count)) + self.ahead:
@@ -55,7 +52,7 @@ class Windows:
         return due
 
     def end(self) -> PayloadWindow:
-        """Return the last window, however few frames it has."""
+        """Return the last window with the remaining frames."""
         if len(self.frames) == self._context:
             return PayloadWindow(self.frames[:0], 0, finished=True)
         return PayloadWindow(self.frames, self._context, finished=True)

@@ -24,5 +24,5 @@ def test_the_path_is_the_endpoints(url: str, address: str) -> None:
 
 def test_what_is_no_address_is_one_sentence() -> None:
     for url in ("example.org", "ftp://example.org", "http://"):
-        with pytest.raises(ClientError, match="no address"):
+        with pytest.raises(ClientError, match="not a valid server URL"):
             _socket_url(url, "m")

@@ -82,15 +82,15 @@ def test_a_thinker_of_the_catalogue_runs_in_its_worker(monkeypatch: pytest.Monke
     stages, workers = parts_of(deployment(parts=Parts(thinker="qwen")))
     assert stages[1] == ("thinker", "llm.llamacpp", "qwen")
     assert workers == [("ears",), ("thinker", "talker", "code2wav")]
-    with pytest.raises(ConfigError, match="--thinker: no thinker is called 'zip'"):
+    with pytest.raises(ConfigError, match="--thinker: no thinker is named 'zip'"):
         deployment(parts=Parts(thinker="zip"))
 
 
 def test_names_of_other_parts_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployments, "catalogue", lambda: CATALOGUE)
-    with pytest.raises(ConfigError, match=r"--ears: no ears are called 'zipp' .*did you mean 'zip'"):
+    with pytest.raises(ConfigError, match=r"--ears: no ears are named 'zipp' .*did you mean 'zip'"):
         deployment(parts=Parts(ears="zipp"))
-    with pytest.raises(ConfigError, match=r"--voice: no voice is called 'zip' .*known: kokoro"):
+    with pytest.raises(ConfigError, match=r"--voice: no voice is named 'zip' .*known: kokoro"):
         deployment(parts=Parts(voice="zip"))
 
 
@@ -118,7 +118,7 @@ def test_a_stage_before_the_path_is_taken_at_its_word(tmp_path: Path) -> None:
 def test_a_path_that_no_stage_loads_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--ears: no such file or folder: .*/nowhere"):
         deployment("script", parts=Parts(ears=f"{tmp_path}/nowhere"))
-    with pytest.raises(WeightsError, match=r"no stage loads .* \(tried .*asr\.sherpa_offline\); name one, as asr"):
+    with pytest.raises(WeightsError, match=r"no stage loads .* \(tried .*asr\.sherpa_offline\); name one, like asr"):
         deployment("script", parts=Parts(ears=str(tmp_path)))
 
 

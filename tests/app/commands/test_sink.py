@@ -56,7 +56,7 @@ def test_what_cannot_be_written_is_told_and_nothing_is_touched(tmp_path: Path) -
 
 def test_the_file_of_a_machine_without_a_loudspeaker_is_looked_at_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "device_available", lambda: "there is none")
-    with pytest.raises(SinkError, match="no folder"):
+    with pytest.raises(SinkError, match="no such folder"):
         check_output(None, otherwise="no/say.wav")
 
 

@@ -133,7 +133,7 @@ async def test_a_wrong_address_is_one_sentence(server: Running) -> None:
     for url, sentence in (
         ("127.0.0.1:8000", "is not a valid server URL"),
         (f"http://127.0.0.1:{nobody}", "no server at"),
-        (secure, "does not speak TLS"),
+        (secure, "does not use TLS"),
         (f"{server.http}/elsewhere", "is not a Parley server"),
     ):
         with pytest.raises(ServerError, match=sentence):

@@ -101,7 +101,7 @@ async def test_a_stream_at_another_rate_never_begins(server: Running, rate_hz: i
     async with twilio(Reached(server.port), started=False) as phone:
         await phone.start(rate_hz=rate_hz)
         await phone.ended.wait()
-        assert phone.closed == (1007, "the stream's sound is not audio/x-mulaw at 8000 Hz")
+        assert phone.closed == (1007, "the stream's audio must be audio/x-mulaw at 8000 Hz")
         assert not server.metric("parley_sessions")
 
 
@@ -142,7 +142,7 @@ def test_settings_that_no_telephone_can_have_are_refused(wrong: dict[str, Any], 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"key": "nobody"}, "no key of this name"),
+        ({"key": "nobody"}, "no key with this name"),
         ({"session": {"audio": "loud"}}, "session.audio"),
         ({"session": {"instructions": 7}}, "session.instructions"),
         ({"session": {"tools": "all"}}, "session.tools"),

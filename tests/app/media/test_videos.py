@@ -104,12 +104,12 @@ def test_one_frame_is_a_video() -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: b"", "not a video file"),
-        (lambda: b"RIFF0000WAVEfmt ", "not a video file"),
+        (lambda: b"", "unknown video format"),
+        (lambda: b"RIFF0000WAVEfmt ", "unknown video format"),
         (lambda: video()[:900], "damaged or cut off"),
         (lambda: video(kind="webm")[:60], "damaged or cut off"),
         (lambda: video(4.0, sound=False), "longer than 3 s"),
-        (recording, "no picture"),
+        (recording, "contains no video"),
         (lambda: video(0.2, size=(4000, 2400), sound=False), "4000x2400 pixels"),
     ],
     ids=["nothing", "a recording", "half", "a header's start", "too long", "no frames", "too large"],
@@ -135,7 +135,7 @@ def test_frames_are_counted_while_they_are_decoded(monkeypatch: pytest.MonkeyPat
 
 
 def test_nothing_more_is_decoded_once_nobody_waits() -> None:
-    with pytest.raises(MediaError, match="nobody waits"):
+    with pytest.raises(MediaError, match="no longer waits"):
         decode_video(video(), 10, FEED, lambda: True)
 
 

@@ -367,7 +367,8 @@ async def test_what_was_understood_decides_how_long_a_pause_is_waited_for() -> N
         await talk.hear(tone(0.2))
         for _ in range(30):
             await talk.hear(silence(0.032))
-        assert talk.of("input_audio_buffer.speech_stopped")
+        (stopped,) = talk.of("input_audio_buffer.speech_stopped")
+        assert 0 <= stopped["parley"]["over_probability"] <= 1
     waits = []
     for words in ("hello", "and"):
         turn = Utterance(16_000)

@@ -103,10 +103,10 @@ async def test_an_answer_may_be_about_a_video_of_its_own(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (recording(), "the file holds no picture"),
+        (recording(), "the file contains no video"),
         (SHOWN[:900], "damaged or cut off"),
         (video(4.0, sound=False), "longer than 3 s"),
-        (b"RIFF0000WAVEfmt ", "not a video file"),
+        (b"RIFF0000WAVEfmt ", "unknown video format"),
     ],
     ids=["no frames", "half", "too long", "no video"],
 )
@@ -126,7 +126,7 @@ async def test_what_cannot_be_read_is_one_error_and_the_session_goes_on(
     ("content", "told"),
     [
         ({"type": "input_video"}, "video_url is missing"),
-        ({"type": "input_video", "video_url": "https://example.com/a.mp4"}, "addresses are not fetched"),
+        ({"type": "input_video", "video_url": "https://example.com/a.mp4"}, "URLs are not fetched"),
     ],
 )
 async def test_what_is_no_video_is_one_error(

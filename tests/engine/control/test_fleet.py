@@ -538,7 +538,7 @@ def test_a_device_that_is_not_there_is_told_at_the_start(visible: str, monkeypat
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(host, "_devices", lambda: 0)
     task = Task("worker0.0#1", (), WorkerSpec(stages=STAGES), "1", ChunkSpec(), 0.2)
-    with pytest.raises(ConfigError, match="the device 1 is not there"):
+    with pytest.raises(ConfigError, match="the device 1 does not exist"):
         host.set_visible_device(task)
     untouched = msgspec.structs.replace(task, device="cpu")
     assert host.set_visible_device(untouched) is untouched

@@ -1,7 +1,7 @@
-"""Whisper by the library faster-whisper (CTranslate2), on a CPU or an NVIDIA GPU.
+"""Whisper with the library faster-whisper (CTranslate2), on a CPU or an NVIDIA GPU.
 
-``weights`` is a folder in CTranslate2's format, as Systran publishes them; nothing is downloaded. A clip is decoded in
-a window that is as long as the clip and a pause, instead of Whisper's 30 s, which takes a fraction of the time.
+``weights`` is a folder in CTranslate2's format, as published by Systran; nothing is downloaded. A clip is decoded in a
+window of its own length plus a pause, instead of Whisper's 30 s, which takes a fraction of the time.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from engine.worker.libraries.installed import installed
 from engine.worker.stage import StageConfig
 
 PAUSE_S = 10
-"""Least silence after a clip. With less, Whisper repeats itself: it was trained on windows of 30 s."""
+"""Minimum silence after a clip. With less, Whisper repeats itself: it was trained on windows of 30 s."""
 WINDOW_STEP_S = 5
-"""Windows are a multiple of this, so that users who speak at once share a batch."""
+"""Windows are a multiple of this, so that users who speak at the same time share a batch."""
 LONGEST_WINDOW_S = 30
 TOKENS_PER_S = 20
-"""Upper bound for the tokens of speech, in any language. English has about 4."""
+"""Upper bound for the tokens of speech in any language. English has about 4."""
 CONTEXT = 448
-"""The decoder's positions."""
+"""The number of the decoder's positions."""
 NO_SPEECH = 0.6
-"""Probability that a clip has no speech, above which only a likely text is kept. Whisper base gives speech up to 0.3,
-noise and music 0.5 to 0.97."""
+"""If the probability that a clip contains no speech is higher, only a likely text is kept.
+
+Whisper base reports up to 0.3 for speech, and 0.5 to 0.97 for noise and music.
+"""
 LIKELY_LOGPROB = -0.4
-"""Mean logarithm of a token's probability, above which a text is likely."""
+"""Mean log probability of a token above which a text is likely."""
 LEAST_LOGPROB = -1.0
-"""The same, below which a text is dropped. Texts that are right for the most part have -0.5 and more."""
+"""Mean log probability of a token below which a text is dropped. Mostly correct texts have -0.5 or more."""
 
 
 class FasterWhisperStage(WholeClips):
-    """Clips whose windows are equally long are decoded in one batch, so that no user's words depend on another's."""
+    """Whisper. Clips with windows of equal length are decoded in one batch, so users do not affect each other."""
 
     invents = True
 
@@ -88,7 +90,7 @@ class FasterWhisperStage(WholeClips):
         return [_text(result, one, most) for result, one in zip(results, tokenizers, strict=True)]
 
     def _spoken_languages(self, encoded: Any, count: int) -> list[str]:
-        """Return the most likely one of the languages for each clip."""
+        """Return the most likely language of each clip."""
         if len(self._languages) == 1:
             return [self._languages[0]] * count
         known = {*self._languages}
@@ -104,13 +106,13 @@ STAGE = FasterWhisperStage
 
 
 def _window_s(clip: Pcm) -> int:
-    """Return the length of the window in which to decode a clip."""
+    """Return the length of the window for a clip."""
     least_s = -(-len(clip) // MIC_RATE_HZ) + PAUSE_S
     return min(-(-least_s // WINDOW_STEP_S) * WINDOW_STEP_S, LONGEST_WINDOW_S)
 
 
 def _text(result: Any, tokenizer: Any, most: int) -> str:
-    """Return the text of a result, or "" if it is unlikely, probably no speech, or has no end."""
+    """Return the text of a result, or "" if it is unlikely, probably not speech, or cut off."""
     tokens = result.sequences_ids[0]
     mean_logprob = result.scores[0] * len(tokens) / (len(tokens) + 1)
     least = LIKELY_LOGPROB if result.no_speech_prob > NO_SPEECH else LEAST_LOGPROB

@@ -1,7 +1,7 @@
-"""Streaming ears of Moonshine, on the CPU: for English on a laptop, half a second at a time.
+"""Moonshine's streaming speech recogniser, on the CPU: for English on a laptop, half a second at a time.
 
-``weights`` is a folder as Moonshine AI publishes them; nothing is ever fetched. The library (extra ``moonshine``)
-computes in a thread of its own. It hears lines, a stream for each: where one ends is decided here.
+``weights`` is a folder as published by Moonshine AI; nothing is downloaded. The library (extra ``moonshine``) computes
+in its own thread. It processes lines, one stream for each; this stage decides where a line ends.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
 BLOCK = MIC_RATE_HZ // 2
-"""Samples that the library looks at at once. Always so many, so that what is heard again after a loss is heard the
-same."""
+"""Samples that the library processes at once: a constant, so that the result is the same again after a loss."""
 TAIL = np.zeros(3072, np.int16)
-"""Silence behind the last word: the library looks at whole pieces of 80 ms, and lets 32 ms wait."""
+"""Silence after the last word: the library processes whole pieces of 80 ms, and holds back 32 ms."""
 FORCE = 1
-"""The flag to look at what came, however little it is: MOONSHINE_FLAG_FORCE_UPDATE."""
+"""The flag to process all available audio, however short: MOONSHINE_FLAG_FORCE_UPDATE."""
 NEVER_S = 1e9
 
 SOON, LATEST = 8 * MIC_RATE_HZ, 14 * MIC_RATE_HZ
-"""Samples of a line before it ends at a pause, and before it ends at the quietest place: all of it is decoded again
-with each block, and the networks were made for no more."""
+"""Samples of a line after which it ends at a pause, or at its quietest place.
+
+The whole line is decoded again with each block, and the networks were not trained on longer ones.
+"""
 FRAME = MIC_RATE_HZ // 10
 PAUSE = 0.1
-"""A pause is that much quieter than the loudest of the line."""
+"""The loudness of a pause, relative to the loudest part of the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,27 +46,26 @@ class MoonshineOptions(EarsOptions):
     """The ``options`` of the stage."""
 
     users: int = 4
-    """The number of users who are heard at once. Each has the networks for themselves: the library hears one line at a
-    time in them."""
+    """Maximum concurrent users. Each has a copy of the networks: the library processes one line at a time."""
 
 
 @dataclass(slots=True)
 class MoonshineUtterance:
-    """One user who speaks: the sound that was not looked at yet, the line that is spoken, and the words that were
-    given."""
+    """The state of a user's turn."""
 
     waiting: list[Pcm] = field(default_factory=list[Pcm])
+    """Audio that has not been processed."""
     samples: int = 0
-    """Samples that wait."""
+    """The number of its samples."""
     stream: Any = None
     line: int = 0
-    """Samples that the stream has been given."""
+    """Samples that the current line's stream has received."""
     loudest: float = 0.0
     settled: WordTimes = NOTHING
-    """The lines before it."""
+    """The text of all finished lines."""
     settled_samples: int = 0
     spoken: WordTimes = NOTHING
-    """All that was said."""
+    """The text of all lines."""
     emitted: str = ""
     ended: bool = False
 
@@ -74,14 +74,14 @@ class MoonshineUtterance:
         self.samples += len(pcm)
 
     def take(self) -> Pcm:
-        """The next block that waits, or what there is."""
+        """Return the next block, or the remaining audio if that is shorter."""
         whole = np.concatenate([*self.waiting, np.empty(0, np.int16)])
         self.waiting = [whole[BLOCK:]]
         self.samples = max(0, len(whole) - BLOCK)
         return whole[:BLOCK]
 
     def read(self, result: Any) -> None:
-        """Take what the library makes of the line."""
+        """Read the library's result for the current line."""
         lines = [line for line in result.lines if line.text.strip()]
         text = " ".join(" ".join(line.text.split()) for line in lines)
         timed = [word for line in lines for word in line.words or ()]
@@ -90,7 +90,7 @@ class MoonshineUtterance:
         self.spoken = WordTimes(text, words).after(self.settled, self.settled_samples / MIC_RATE_HZ)
 
     def settle(self) -> None:
-        """The line is over."""
+        """Finish the current line."""
         self.settled = self.spoken
         self.settled_samples = self.settled_samples + self.line
         self.line = 0
@@ -98,7 +98,7 @@ class MoonshineUtterance:
 
 
 class MoonshineStage:
-    """Rows are int16 pieces at MIC_RATE_HZ; each step looks at a block of each user."""
+    """The stage. Its items are int16 pieces at MIC_RATE_HZ; each step processes one block of each user."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -108,7 +108,7 @@ class MoonshineStage:
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)
         self._ears = moonshine_ears(config.weights, _options(config.options).languages)
-        self._transcribers: dict[int, Any] = {0: self._ears.transcriber()}  # by slot, once it is used
+        self._transcribers: dict[int, Any] = {0: self._ears.transcriber()}  # by slot, created on first use
         self._streams: dict[int, Any] = {}
 
     def warm_up(self) -> None:
@@ -122,7 +122,7 @@ class MoonshineStage:
         return pcm_of(inputs)
 
     def deadline_s(self, reqs: Sequence[StageRequest]) -> float:
-        """Ten times the sound that each hears at once, and what loading takes besides."""
+        """Return ten times the duration of the longest line of each request, plus the loading time."""
         return 20 + 10 * LATEST / MIC_RATE_HZ * len(reqs)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
@@ -141,12 +141,12 @@ class MoonshineStage:
         return transcript(req, hearing.spoken, hearing.ended)
 
     def _look(self, req: StageRequest, hearing: MoonshineUtterance) -> None:
-        """Look at the next block, if there is one; at what is left, once there is no more."""
+        """Process the next block; at the end, the remaining audio."""
         hearing.ended = req.ended and hearing.samples < BLOCK
         if hearing.samples < BLOCK and not hearing.ended:
             return
         block = hearing.take()
-        if not hearing.line and not is_loud(block):  # the networks would write words into silence
+        if not hearing.line and not is_loud(block):  # the networks would invent words for silence
             hearing.settled_samples += len(block)
             return
         over = _line_end(hearing, block)
@@ -162,20 +162,20 @@ class MoonshineStage:
         if not last:
             hearing.read(stream.update_transcription(FORCE))
             return
-        # A stream that is stopped forgets what it has not looked at, and looks at its line only if more has come.
+        # A stopped stream drops unprocessed audio, and only processes its line if new audio has arrived.
         stream.add_audio(floats(TAIL).tolist(), MIC_RATE_HZ)
         stream.update_transcription(FORCE)
         stream.add_audio(floats(TAIL).tolist(), MIC_RATE_HZ)
         stream.set_transcribe_flags(FORCE)
         result = stream.stop()
         if result is None:
-            raise RuntimeError("the library failed at the end of a line and reports no reason")
+            raise RuntimeError("the library failed at the end of a line and gave no reason")
         hearing.read(result)
         hearing.settle()
         hearing.stream = None
 
     def _stream(self, req: StageRequest, hearing: MoonshineUtterance) -> Any:
-        """The library's stream of the line: the one that its slot had before is forgotten."""
+        """Return the library's stream of the current line. The slot's earlier stream is closed."""
         if hearing.stream is None:
             transcriber = self._transcribers.get(req.slot)
             if transcriber is None:
@@ -191,7 +191,7 @@ STAGE = MoonshineStage
 
 
 def _options(options: Mapping[str, Any]) -> MoonshineOptions:
-    """Raises ConfigError for others."""
+    """Read the options. Raises ConfigError for invalid ones."""
     built = build(MoonshineOptions, dict(options), "options")
     if built.users < 1:
         raise ConfigError("options.users: must be at least 1")
@@ -199,8 +199,7 @@ def _options(options: Mapping[str, Any]) -> MoonshineOptions:
 
 
 def _line_end(hearing: MoonshineUtterance, block: Pcm) -> int:
-    """Return after how many samples of a block its line ends: at a pause, or where it is quietest; all of them: not in
-    it."""
+    """Return the number of samples of a block that belong to the line: up to a pause or the quietest place, or all."""
     frames = loudness(block, FRAME)
     if not len(frames):
         return len(block)

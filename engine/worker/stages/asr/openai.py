@@ -1,6 +1,6 @@
-"""The ears that ask a transcription server: any server's ``/v1/audio/transcriptions``, before any thinker.
+"""Speech recognition by a remote server's ``/v1/audio/transcriptions``, for any thinker.
 
-A turn is sent as a whole once it is over, so there are no words before its end.
+A turn is sent as a whole when it has ended, so there are no preliminary transcripts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from engine.worker.stage import StageConfig
 from engine.worker.streamed import Streamed
 
 LONGEST_S = 600
-"""Seconds of the longest turn: 19 MB. Servers take 25 at most, as OpenAI's does."""
+"""Maximum seconds of a turn: 19 MB. Servers, such as OpenAI's, accept at most 25 MB."""
 
 
 class OpenAiAsrStage(Streamed):
-    """Asked once for each turn that may be over; a speculative answer that is dropped has cost a request."""
+    """The stage. It sends one request for each turn that may have ended, even if the answer is later dropped."""
 
     patient = True
 
@@ -70,7 +70,7 @@ STAGE = OpenAiAsrStage
 
 
 async def _turn(inputs: AsyncIterator[Chunk]) -> Pcm:
-    """All that the user says, once they have finished. Raises RequestError as soon as it is too much."""
+    """Return the whole turn, once it has ended. Raises RequestError as soon as it is too long."""
     pieces: list[Pcm] = []
     count = 0
     async for pcm in pcm_of(inputs):

@@ -1,7 +1,7 @@
-"""Streaming ears of sherpa-onnx: many who speak are heard in one batch, a chunk of each a step.
+"""Streaming speech recognisers of sherpa-onnx: many users are processed in one batch, one chunk of each per step.
 
-``weights`` is a folder as the project k2-fsa/sherpa-onnx publishes them; nothing is ever fetched. The library (extra
-``local``) computes in a thread of its own, on the CPU.
+``weights`` is a folder as published by the project k2-fsa/sherpa-onnx; nothing is downloaded. The library (extra
+``local``) computes in its own threads, on the CPU.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from engine.worker.stage_request import StageRequest
 
 @dataclass(slots=True)
 class SherpaUtterance:
-    """One user who speaks: the library's stream, and the words that were given."""
+    """The state of a user's turn: the library's stream, and the words that were emitted."""
 
     stream: Any
     emitted: str = ""
@@ -33,7 +33,7 @@ class SherpaUtterance:
 
 
 class SherpaAsrStage:
-    """Rows are int16 pieces at MIC_RATE_HZ; out come the words so far whenever there are more, then all of them."""
+    """The stage. Its items are int16 pieces at MIC_RATE_HZ."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -54,7 +54,7 @@ class SherpaAsrStage:
         return pcm_of(inputs, ROW)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
-        """Take what came, then decode one chunk of each user who has one, all at once."""
+        """Add the new audio, then decode one chunk of each user who has enough, in one batch."""
         failed = {id(req): error for req in reqs if (error := guarded(self, req, self._take))}
         hearing_reqs = [req for req in reqs if id(req) not in failed]
         ready = [req.state.stream for req in hearing_reqs if self._recognizer.is_ready(req.state.stream)]
@@ -79,7 +79,7 @@ class SherpaAsrStage:
         return transcript(req, spoken.lower() if self._ears.capitals else spoken, over)
 
     def _all(self, hearing: SherpaUtterance) -> WordTimes:
-        """Return what was said, with the times of its words."""
+        """Return the whole text with the times of its words."""
         result = self._recognizer.get_result_all(hearing.stream)
         text = result.text.strip()
         return WordTimes(text, words_of(text, result.tokens, result.timestamps, logprobs=result.ys_probs))

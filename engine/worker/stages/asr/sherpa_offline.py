@@ -1,7 +1,7 @@
-"""Speech recognizers of sherpa-onnx that transcribe whole clips.
+"""Speech recognisers of sherpa-onnx that transcribe whole clips.
 
-``weights`` is a folder in the layout that the project k2-fsa/sherpa-onnx publishes; nothing is downloaded. The library
-(extra ``local``) computes in its own thread, on the CPU.
+``weights`` is a folder as published by the project k2-fsa/sherpa-onnx; nothing is downloaded. The library (extra
+``local``) computes in its own threads, on the CPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.worker.stage import StageConfig
 
 
 class SherpaOfflineAsrStage(WholeClips):
-    """All clips of a batch are decoded by one call of the library."""
+    """The stage. One call of the library decodes all clips of a batch."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -57,7 +57,7 @@ def _ears_of(config: StageConfig) -> OfflineEars:
 
 
 def _tokens(result: Any) -> Sequence[str]:
-    """Return the tokens of a result, or none where they split characters (Whisper's do, outside of Latin script).
+    """Return the tokens of a result; none if they split characters (as Whisper's do outside Latin script).
 
     The library raises when such tokens are read, although the text is complete.
     """

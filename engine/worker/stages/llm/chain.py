@@ -1,7 +1,7 @@
-"""A chain of models that take turns for a request: the first one that answers it gives the answer.
+"""A chain of models that are tried in turn: the first one that answers a request gives the answer.
 
-A model hands a request over by declining it, or by failing, before its first chunk. From that chunk on the answer is
-that model's, whose errors end it. Each model gets the same conversation and the same input. Knows no model.
+A model passes a request on by declining it, or by failing, before its first chunk. After that the answer is that
+model's, and its errors end the answer. Each model gets the same conversation and the same input.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from engine.worker.uses import stage_type
 log = logging.getLogger(__name__)
 
 MODEL = "model"
-"""The key of a checkpoint's state that says which model of the chain gave the answer."""
+"""The key of a checkpoint's state for the index of the model that gave the answer."""
 STATE = "state"
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """A model's turn to answer a request."""
+    """One model's attempt to answer a request."""
 
     place: int
-    """The model's place in the chain."""
+    """The model's index in the chain."""
     req: StageRequest
-    """The request as the model has it."""
+    """The request, as the model sees it."""
     answered: bool = False
-    """Whether the model has given a chunk, so that the answer is its own."""
+    """Whether the model has produced a chunk, so that the answer is its own."""
     error: EngineError | None = None
-    """Why the model hands the request over."""
+    """Why the model passes the request on."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the model has answered or handed over."""
+    """Set when the model has answered or passed the request on."""
 
 
 _END = object()
-"""The item that follows a model's last one."""
+"""Marks the end of a model's items."""
 
 
 class Chain(Streamed):
-    """The stage. Its rows are a model's rows, each with the turn that it belongs to; ``req.state`` is the turn."""
+    """The stage. Its items are pairs of a Turn and an item of that turn's model; ``req.state`` is the current Turn."""
 
     composes = True
 
@@ -76,13 +76,13 @@ class Chain(Streamed):
 
     @property
     def prefixes(self) -> Prefixes[Any] | None:
-        """The prompts that the first such model remembers."""
+        """The prefix cache of the first model that has one."""
         found = (getattr(model, "prefixes", None) for model in self._models)
         return next((prefixes for prefixes in found if isinstance(prefixes, Prefixes)), None)
 
     @property
     def unavailable(self) -> str:
-        """The reason of the last model, if none can be had."""
+        """The last model's reason, if all models are unavailable."""
         reasons = [getattr(model, "unavailable", "") for model in self._models]
         return reasons[-1] if all(reasons) else ""
 
@@ -104,7 +104,7 @@ class Chain(Streamed):
             await model.aclose()
 
     async def prepare(self, request: Request) -> None:
-        """Have each model prepare that can be had; any of them may answer."""
+        """Let every available model prepare, because any of them may answer."""
         async with asyncio.TaskGroup() as tasks:
             for model in self._models:
                 if isinstance(model, Preparer) and model.info.prepares and not getattr(model, "unavailable", ""):
@@ -117,7 +117,7 @@ class Chain(Streamed):
         return visible(request, model.info.facets.sees, self.info.facets.sees)
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """Offer the request to one model after the other, until one answers. Raises the last one's error."""
+        """Offer the request to one model after another, until one answers. Raises the last model's error."""
         recorded = RecordedInputs(inputs)
         state = req.checkpoint or {}
         for place in range(state.get(MODEL, 0), len(self._models)):
@@ -139,7 +139,7 @@ class Chain(Streamed):
             self._note(turn)
 
     async def _items(self, turn: Turn, recorded: RecordedInputs) -> AsyncGenerator[Any]:
-        """Yield what a model makes of the input, until it hands the request over."""
+        """Yield a model's items, until it passes the request on."""
         model = self._models[turn.place]
         unavailable = getattr(model, "unavailable", "")
         if unavailable and not self._is_last(turn):
@@ -152,7 +152,7 @@ class Chain(Streamed):
                     return
 
     def _request(self, req: StageRequest, place: int, state: Mapping[str, Any]) -> StageRequest:
-        """Return the request as a model has it; a lost replica's chunks are for the model that gave them."""
+        """Return the request as a model sees it. A lost replica's chunks belong to the model that produced them."""
         kept = [chunk for chunk in req.kept if not isinstance(chunk, Checkpoint)]
         kept += [Checkpoint(state[STATE])] if state.get(STATE) else []
         model = self._models[place]
@@ -169,7 +169,7 @@ class Chain(Streamed):
         )
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
-        """Step each request at the model whose turn it is: those of one model together."""
+        """Step each request at its current model; requests of the same model in one batch."""
         turns = {req.slot: _feed(req) for req in reqs}
         results: dict[int, Sequence[Chunk] | EngineError] = {req.slot: [] for req in reqs}
         ready = [req for req in reqs if (turn := turns[req.slot]) is not None and turn.req.ready]
@@ -183,7 +183,7 @@ class Chain(Streamed):
         return [results[req.slot] for req in reqs]
 
     def _step(self, model: Stage, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
-        """Step a model; what one request alone makes it raise is that request's error."""
+        """Step a model. An error with a single request becomes that request's error."""
         try:
             return model.step(reqs)
         except Exception as error:
@@ -192,7 +192,7 @@ class Chain(Streamed):
             return [failed(model.info.name, reqs[0].request.id, error)]
 
     def _given(self, req: StageRequest, given: Sequence[Chunk] | EngineError) -> Sequence[Chunk] | EngineError:
-        """Return what a model gave, or nothing if it hands the request over with that."""
+        """Return a model's output; nothing if the model passes the request on."""
         turn: Turn = req.state
         if isinstance(given, EngineError):
             if turn.answered or self._is_last(turn) or isinstance(given, ReplicaLost | Preempted):
@@ -210,7 +210,7 @@ class Chain(Streamed):
         return self._aloud(turn, chunks)
 
     def _aloud(self, turn: Turn, chunks: Sequence[Chunk]) -> list[Chunk]:
-        """Add the words for the voice of a model that feeds plain text in a chain whose others tell them apart."""
+        """Add VoiceText for a model that only feeds Text, if other models of the chain distinguish them."""
         if self._models[turn.place].info.feeds == self.info.feeds:
             return list(chunks)
         spoken = [
@@ -226,10 +226,10 @@ class Chain(Streamed):
         return error if isinstance(error, EngineError) else failed(name, turn.req.request.id, error)
 
     def _note(self, turn: Turn) -> None:
-        """Log a failure; a model that declines is no news."""
+        """Log why a model passes a request on: a failure as a warning, declining as debug information."""
         level = logging.DEBUG if isinstance(turn.error, Declined) else logging.WARNING
         name, successor = (self._models[turn.place + n].info.name for n in (0, 1))
-        log.log(level, "request %s: %s hands over to %s: %s", turn.req.request.id, name, successor, turn.error)
+        log.log(level, "request %s: %s passes it on to %s: %s", turn.req.request.id, name, successor, turn.error)
 
 
 STAGE = Chain
@@ -238,14 +238,14 @@ STAGE = Chain
 def _check(config: StageConfig) -> None:
     if len(config.models) < 2:
         raise ConfigError(
-            "models: a chain needs at least two, as `models: [{use: nano.thinker}, {use: llm.openai, …}]`"
+            "models: a chain needs at least two models, like `models: [{use: nano.thinker}, {use: llm.openai, …}]`"
         )
     if config.weights is not None or config.options:
-        raise ConfigError("weights and options belong to a chain's models: write them there")
+        raise ConfigError("weights and options belong to the models of a chain; move them there")
 
 
 def _feed(req: StageRequest) -> Turn | None:
-    """Give the model whose turn it is its items, as many as it has room for. Items of an earlier turn are dropped."""
+    """Pass items on to the current model, as far as it has room. Items of earlier turns are dropped."""
     turn: Turn | None = req.state
     if turn is None or turn.error is not None:
         req.pending.clear()
@@ -264,7 +264,7 @@ def _feed(req: StageRequest) -> Turn | None:
 
 
 def _mirror(req: StageRequest) -> None:
-    """Tell the loop what the model needs next."""
+    """Copy the model's needs to the chain's request, for the step loop."""
     turn: Turn | None = req.state
     if turn is None or turn.error is not None:
         req.needs_input = True
@@ -277,5 +277,5 @@ def _mirror(req: StageRequest) -> None:
 
 
 def _checkpoint(turn: Turn, own: Checkpoint | None = None) -> Checkpoint:
-    """Return a state that tells a successor which model the answer is from, with that model's own state if any."""
+    """Return a checkpoint that contains the answering model's index, and its own state if it has one."""
     return Checkpoint({MODEL: turn.place, STATE: own.state if own else {}})

@@ -1,6 +1,6 @@
-"""The thinker that runs a language model's file in the worker's own process: a GGUF, by llama.cpp.
+"""A thinker that runs a GGUF file with llama.cpp, in the worker's process.
 
-Nothing else has to run, and nothing leaves the machine. What was computed of a conversation is kept for its next turn.
+It needs no server, and nothing leaves the machine. Computed conversations are cached for their next turn.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ log = logging.getLogger(__name__)
 
 MEBIBYTE = 1 << 20
 CHATML = "chatml"
-"""A template that llama.cpp has by name: many models without one of their own were trained on it."""
+"""A template that llama.cpp contains. Many models without a template were trained on it."""
 CHATML_MARKERS = "<|im_start|> <|im_end|>"
 PROJECTORS = "*mmproj*.gguf"
-"""The names that projectors have where they lie beside their model."""
+"""File names of projectors in a model's folder."""
 SMALL_BYTES = 1_000_000_000
-"""The size of a file below which a model is small: most have fewer than 2 billion parameters."""
+"""Files below this size count as small models: most have fewer than 2 billion parameters."""
 SMALL_SAMPLING = {"temperature": 0.2, "repeat_penalty": 1.1}
-"""The sampling of small models, which otherwise loop. With it SmolLM2 135M ended 16 of 16 answers, without it 12."""
+"""Default sampling of small models, which otherwise loop. SmolLM2 135M ended 16 of 16 answers with it, 12 without."""
 SMALL_SPOKEN_S = 20.0
-"""The longest speech of small models, which seldom come to an end and know little more to say."""
+"""Maximum seconds of speech of small models, whose answers seldom end on their own."""
 LEAST_SLOTS = 4
-"""Answers at once that a stage without ``max_batch`` makes if they fit into memory."""
+"""Minimum concurrent answers of a stage without ``max_batch``, if they fit into memory."""
 MOST_CACHE_MB = 1024
-"""The most megabytes for conversations without a place, unless the configuration sets another number."""
+"""Default maximum of the conversation cache, in megabytes."""
 CACHE_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 34 / 32}
 
 
@@ -53,43 +53,39 @@ GREETING = Request(id="warm-up", session="warm-up", messages=(Message("user", (T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaCppOptions(LocalOptions):
-    """The `options` of a stage that runs a GGUF; its `weights` name the file, or a folder that holds no other.
+    """The `options` of a stage that runs a GGUF file. Its `weights` name the file, or a folder with a single one.
 
-    ``model`` is the file's own name for the model, unless one is given; a ``template`` may also be "chatml". No
-    conversation is longer than what the model was trained on, whatever ``context`` says. ``images`` and ``audio``
-    follow from the projector. The stage's ``max_batch`` says how many answers are made at once: each has a context of
-    its own in memory, and others wait. Without it, these contexts take as much memory as the weights, and no more than
-    is free; but there are at least 4 if they fit.
+    The default of ``model`` is the name in the file. ``template`` may also be "chatml". ``context`` is limited to the
+    model's training context. ``images`` and ``audio`` follow from the projector.
+
+    The stage's ``max_batch`` is the number of concurrent answers: each has its own context in memory, and further
+    requests wait. Its default is as many as fit into the size of the weights and into free memory, but at least 4 if
+    those fit.
     """
 
     temperature: float | None = None
-    """The temperature where a request names none. None: 0.2 for a file of less than 1 GB, else the model's own."""
+    """The default temperature. None: 0.2 for files below 1 GB, otherwise the model's own."""
     repeat_penalty: float | None = None
-    """The penalty for tokens that were written lately; 1 is none. None: 1.1 for a file of less than 1 GB, else the
-    model's own."""
+    """The penalty for recently written tokens; 1: none. None: 1.1 for files below 1 GB, otherwise the model's own."""
     longest_spoken_s: float | None = None
-    """The seconds of speech after which a spoken answer ends with its sentence. None: 20 for a file of less than 1 GB,
-    else no limit of its own."""
+    """Seconds after which a spoken answer ends with its sentence. None: 20 for files below 1 GB, otherwise no limit."""
     mmproj: str | None = None
-    """The projector's file that comes with a model which sees or hears; in a folder of the model's own, it is found."""
+    """The projector's file, for a model that sees or hears. In the model's folder it is found automatically."""
     threads: int = 0
-    """Threads of the processor; 0 is one for each of its cores but one, and as many as the worker's `threads` at
-    least."""
+    """CPU threads. 0: one for each core but one, and at least the worker's `threads`."""
     gpu_layers: int | None = None
-    """The number of the model's layers that a GPU computes; -1 is all that fit. Without a number: all that fit where
-    the worker has a device, and none where it has not."""
+    """The number of layers on the GPU; -1: as many as fit. None: -1 if the worker has a device, otherwise 0."""
     cache_type: Literal["f16", "f32", "q8_0"] = "f16"
-    """The type of kept keys and values."""
+    """The type of cached keys and values."""
     cache_mb: int | None = None
-    """Megabytes for computed conversations whose place another one has taken. None: as much as the places take, 1024 at
-    most."""
+    """Megabytes for cached conversations that hold no slot. None: as much as the slots take, at most 1024."""
 
     def to_see(self) -> str:
         return "name its projector's file as mmproj in its options"
 
 
 class LlamaCppStage(LocalThinker):
-    """llama.cpp in this process."""
+    """The stage."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -110,11 +106,11 @@ class LlamaCppStage(LocalThinker):
         super().__init__(config, options, self._llama)
 
     def warm_up(self) -> None:
-        """Answer a greeting before the first user comes, with the instructions that each conversation begins with."""
+        """Answer a greeting with the default instructions, so that the first user does not wait for them."""
         self._llama.warm_up(body_of(GREETING, self._asked))
 
     async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
-        if self._foreign_markers:  # where the model writes one, its answer is over
+        if self._foreign_markers:  # such a token ends the answer
             body = {**body, "stop": self._foreign_markers}
         if self._template_has_tools or not body.get("tools"):
             deltas = super().ask(body, name, begun)
@@ -126,7 +122,7 @@ class LlamaCppStage(LocalThinker):
 
     @property
     def processing(self) -> int:
-        """The number of answers that are computed now."""
+        """The number of answers that are being computed."""
         return self._llama.processing
 
 
@@ -134,9 +130,9 @@ STAGE = LlamaCppStage
 
 
 def options_of(config: StageConfig) -> LlamaCppOptions:
-    """The options that a configuration gives, with what the model's file says. Raises ConfigError or WeightsError."""
+    """Return the options, completed from the model's file. Raises ConfigError or WeightsError."""
     if config.weights is None:
-        raise ConfigError("weights: must name the model's file, a GGUF")
+        raise ConfigError("weights: must name a GGUF file")
     options: LlamaCppOptions = build(LlamaCppOptions, dict(config.options), "options")
     for name in ("threads", "cache_mb"):
         if (getattr(options, name) or 0) < 0:
@@ -157,14 +153,14 @@ def options_of(config: StageConfig) -> LlamaCppOptions:
 
 
 def planned(config: StageConfig, options: LlamaCppOptions) -> StageConfig:
-    """Return the configuration with the number of slots that the memory is for, unless it sets one itself."""
+    """Return the configuration with the number of slots that fits into memory, unless it sets one."""
     if config.slots_fixed or config.weights is None:
         return config
     weights = read_header(_file_of(config.weights)).size
     each = max(1, _conversation_bytes(config.weights, options))
     slots = max(LEAST_SLOTS, weights // each)
     if config.device == "cpu":
-        slots = min(slots, (psutil.virtual_memory().available - weights) // (2 * each))  # and as much for the cache
+        slots = min(slots, (psutil.virtual_memory().available - weights) // (2 * each))  # half of it for the cache
     return replace(config, slots=max(1, min(slots, config.slots)), slots_fixed=True)
 
 
@@ -174,7 +170,7 @@ def _conversation_bytes(weights: Path, options: LlamaCppOptions) -> int:
 
 
 def _sampling(header: Header, options: LlamaCppOptions) -> dict[str, float]:
-    """Return what a small model needs and neither its file nor the configuration gives: sampling, a shorter answer."""
+    """Return a small model's sampling and maximum speech, unless its file or the configuration sets them."""
     if header.size >= SMALL_BYTES:
         return {}
     sampled = any(name.startswith("general.sampling.") for name in header.fields)
@@ -183,7 +179,7 @@ def _sampling(header: Header, options: LlamaCppOptions) -> dict[str, float]:
 
 
 def _file_of(weights: Path) -> Path:
-    """The model's file: itself, or the only one in its folder. Raises WeightsError."""
+    """Return the model's file: ``weights`` itself, or the only one in that folder. Raises WeightsError."""
     if not weights.is_dir():
         return weights
     projectors = set(weights.glob(PROJECTORS))
@@ -201,7 +197,7 @@ def _model(weights: Path, options: LlamaCppOptions) -> Header:
     if not header.template and options.template is None:
         raise WeightsError(
             f"{weights}: has no chat template. Give one as options.template: "
-            f'a file of Jinja, or "{CHATML}" where it was trained on that.'
+            f'a Jinja file, or "{CHATML}" if the model was trained on that.'
         )
     return header
 
@@ -223,8 +219,8 @@ def _projector(weights: Path, options: LlamaCppOptions) -> Header | None:
 
 
 def settings_of(config: StageConfig, options: LlamaCppOptions) -> LlamaSettings:
-    """Return the settings with which the model is loaded. Raises ConfigError for a template that cannot be read."""
-    assert config.weights is not None  # `options_of` has looked
+    """Return the settings for loading the model. Raises ConfigError if the template cannot be read."""
+    assert config.weights is not None  # checked by `options_of`
     weights = _file_of(config.weights)
     cores = psutil.cpu_count(logical=False) or 1
     places_mb = config.slots * _conversation_bytes(weights, options) // MEBIBYTE
@@ -248,12 +244,12 @@ def _template(given: str | None) -> str:
     try:
         return Path(given).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError(f"options.template: {given} cannot be read: {reason}") from None
 
 
 def _check_memory(settings: LlamaSettings) -> None:
-    """Log the memory that the model needs. Raises WeightsError where this machine has too little."""
+    """Log the memory that the model needs. Raises WeightsError if this machine has too little."""
     files = [settings.weights, *([settings.projector] if settings.projector else [])]
     weights = sum(read_header(file).size for file in files)
     each = read_header(settings.weights).cache_bytes(settings.context, CACHE_BYTES[settings.cache_type])

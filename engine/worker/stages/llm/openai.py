@@ -1,4 +1,4 @@
-"""The thinker that asks a chat completions server: the LLM that somebody runs already, between any ears and voice."""
+"""A thinker that uses a remote chat completions server."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ from engine.worker.stage_request import StageRequest
 
 
 class OpenAiLlmStage(ChatThinker):
-    """A server answers differently every time. An answer that has begun is gone on with where the server shows that it
-    can; else nothing of it is asked again."""
+    """The stage.
+
+    A server's answers differ each time. So an interrupted answer is only continued if the server supports that;
+    otherwise it fails.
+    """
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -37,7 +40,7 @@ class OpenAiLlmStage(ChatThinker):
         super().__init__(config, self._options)
         self._client = ChatClient(self._options)
         self.server = self._watch = Watch(self._options.who, self._probe, sleep)
-        self._owner: str | None = None  # the server's kind, once it was there
+        self._owner: str | None = None  # identifies the kind of server; None before the first contact
 
     def open(self, req: StageRequest) -> None:
         req.stored = self._owner is None or self._owner in SERVERS
@@ -54,7 +57,7 @@ class OpenAiLlmStage(ChatThinker):
         owner = (await self._client.probe()).owner
         if not await goes_on(self._client, owner, asked):
             raise StageFailed(
-                f"{self._options.who} cannot continue an interrupted answer, so the rest is lost. Ask again."
+                f"{self._options.who} cannot continue an interrupted answer, so the rest is lost. Try again."
             )
         async with aclosing(self.ask(asked, name, begun=True)) as deltas, aclosing(rest(deltas, written)) as placed:
             async for delta in placed:
@@ -73,7 +76,7 @@ STAGE = OpenAiLlmStage
 
 
 def _missing(options: ChatServerOptions, names: Sequence[str]) -> str:
-    """Explain why a server with these models cannot answer; empty if it can, or gives no names."""
+    """Explain why a server with these models cannot answer; empty if it can, or lists no models."""
     if not names or options.model == ANY_MODEL or {options.model, f"{options.model}:latest"} & {*names}:
         return ""
     return f"{options.who} has no model {options.model!r} ({nearest(options.model, names)})."

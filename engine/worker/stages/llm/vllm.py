@@ -1,8 +1,8 @@
-"""The thinker that vLLM runs for its worker: a checkpoint's folder, on a GPU, for many conversations at once.
+"""A thinker that runs a checkpoint's folder with vLLM, on a GPU, for many conversations at once.
 
-vLLM pins what other stages cannot have, so its worker has an environment of its own (`make vllm` makes it,
-``workers[].python`` names it). No server is between, and nothing leaves the machine. What was computed of a
-conversation is kept for its next turn.
+vLLM pins package versions that conflict with other stages, so its worker needs its own environment: create it with
+`make vllm`, and name its interpreter in ``workers[].python``. There is no server, and nothing leaves the machine.
+Computed conversations are cached for their next turn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.worker.stage import StageConfig
 from engine.worker.streamed import Broken
 
 AS_STORED = "auto"
-"""vLLM's word for the checkpoint's own type of numbers, where that is a small one."""
+"""vLLM's name for the checkpoint's own dtype."""
 TOOL_PARSERS = {
     "<function=": "qwen3_coder",
     "<tool_call>": "hermes",
@@ -32,37 +32,39 @@ TOOL_PARSERS = {
     "<|python_tag|>": "llama3_json",
     '"name": function name': "llama3_json",
 }
-"""Signs in a template that show how its model calls functions, and vLLM's parser of that; the first one counts."""
+"""vLLM's tool parser for each text that may occur in a chat template. The first match counts."""
 OWN_ARGUMENTS = {
     "model": "the stage's weights",
     "served_model_name": "options.model",
     "max_model_len": "options.context",
     "max_num_seqs": "the stage's max_batch",
     "dtype": "the stage's dtype",
-    "trust_remote_code": "nothing: a checkpoint's own code is not run",
+    "trust_remote_code": "Parley, which never runs a checkpoint's own code",
 }
-"""Engine arguments that are said elsewhere, and where."""
+"""Engine arguments that Parley sets, and the setting that determines each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmOptions(LocalOptions):
-    """The `options` of a stage whose `weights` name a checkpoint's folder, as Hugging Face lays it out.
+    """The `options` of a stage whose `weights` name a checkpoint's folder in Hugging Face's layout.
 
-    ``model`` is the folder's name, unless one is given. No conversation is longer than the model's training had them,
-    whatever ``context`` says. A model that sees or hears gets pictures and sound (``images``, ``audio``). The stage's
-    ``max_batch`` is the number of answers that are made at once. Its ``dtype`` may be bfloat16, float16 or float32; on
-    a device float32, which is the default, means the checkpoint's own. A worker sees its own device alone; one whose
-    ``devices`` are ``[cuda]`` sees all, for vLLM's ``tensor_parallel_size`` (not tried).
+    The default of ``model`` is the folder's name. ``context`` is limited to the model's training context. A model that
+    sees or hears gets pictures and audio (``images``, ``audio``). The stage's ``max_batch`` is the number of concurrent
+    answers. Its ``dtype`` is bfloat16, float16 or float32; on a GPU, the default float32 means the checkpoint's own
+    dtype.
+
+    A worker normally sees only its own device. With ``devices: [cuda]`` it sees all, for vLLM's
+    ``tensor_parallel_size`` (untested).
     """
 
     tool_parser: str | None = None
-    """The tool parser of vLLM's that reads the model's function calls; without one, the template is looked at."""
+    """vLLM's parser for the model's tool calls. None: chosen by the chat template."""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further engine arguments of vLLM, by their names in Python, as ``{gpu_memory_utilization: 0.5}``."""
+    """Further engine arguments of vLLM, by their Python names, like ``{gpu_memory_utilization: 0.5}``."""
 
 
 class VllmStage(LocalThinker):
-    """vLLM, in processes of its own that end with this one."""
+    """The stage. vLLM runs in its own processes, which end with this one."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -83,13 +85,13 @@ STAGE = VllmStage
 
 
 def options_of(config: StageConfig) -> tuple[VllmOptions, ModelFolder]:
-    """The options that a configuration gives, with what the checkpoint says. Raises ConfigError or WeightsError."""
+    """Return the options, completed from the checkpoint, and the checkpoint. Raises ConfigError or WeightsError."""
     if config.weights is None:
         raise ConfigError("weights: must name the checkpoint's folder")
     options: VllmOptions = build(VllmOptions, dict(config.options), "options")
     for name in options.arguments:
         if name in OWN_ARGUMENTS:
-            raise ConfigError(f"options.arguments.{name}: is set by {OWN_ARGUMENTS[name]}; set that one")
+            raise ConfigError(f"options.arguments.{name}: is set by {OWN_ARGUMENTS[name]}; remove it here")
     if options.template is not None and not Path(options.template).is_file():
         raise ConfigError(f"options.template: there is no file {options.template}")
     checkpoint = read_checkpoint(config.weights, template=options.template is None)
@@ -112,11 +114,12 @@ def _tool_parser(template: str) -> str | None:
 
 
 def settings_of(config: StageConfig, options: VllmOptions, checkpoint: ModelFolder) -> VllmSettings:
-    """Return the settings with which the model is loaded. Raises WeightsError where a processor's memory is too small
-    for it."""
+    """Return the settings for loading the model. Raises WeightsError if it does not fit into the CPU's memory."""
     on_cpu = config.device == "cpu"
     value_bytes = VALUE_BYTES.get(config.dtype, 4)
-    cache = checkpoint.cache_bytes(options.context, value_bytes) * (config.slots + 1)  # whole blocks, one to spare
+    cache = checkpoint.cache_bytes(options.context, value_bytes) * (
+        config.slots + 1
+    )  # one conversation more: blocks are rounded up
     if on_cpu:
         weights = checkpoint.size * value_bytes // (checkpoint.value_bytes or value_bytes)
         check_memory(checkpoint.folder, weights, cache, f"{config.slots} conversations of {options.context} tokens")

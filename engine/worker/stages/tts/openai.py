@@ -1,4 +1,4 @@
-"""The voice that asks a speech server, clause by clause: any server's ``/v1/audio/speech``, behind any thinker."""
+"""A voice that uses a remote server's ``/v1/audio/speech``, clause by clause, for any thinker."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from engine.worker.tts.answer_audio import LETTER_S, AnswerSound
 from engine.worker.tts.clauses import CLAUSES_AHEAD, Clause, clauses, on_one_line
 
 PIECES_AHEAD = 256
-"""Pieces of a clause's sound, of up to 64 kB, that wait for its listener: the server need not."""
+"""Maximum buffered pieces of a clause's audio, of up to 64 kB each, so that the server need not wait."""
 
 Piece = tuple[Wave, int]
 
 
 class OpenAiTtsStage(Streamed):
-    """A server says the same words a little differently each time: of an answer that has begun, nothing is said again.
+    """The stage.
 
-    While a clause is heard, the next one is asked for: from the first sound of the one before on, and never two.
+    A server's audio differs each time, so an answer that has begun is not repeated. The next clause is requested when
+    the first audio of the current one has arrived, and never more than one ahead.
     """
 
     patient = True
@@ -74,7 +75,7 @@ class OpenAiTtsStage(Streamed):
     async def _sayings(
         self, req: StageRequest, texts: AsyncIterator[Clause]
     ) -> AsyncGenerator[tuple[Clause, Prefetcher[Piece]]]:
-        """Each clause, with its sound under way. Whoever takes one closes it."""
+        """Yield each clause with its audio in progress. The caller closes the audio."""
         async for clause in texts:
             sound = Prefetcher(self._sound(req, clause), PIECES_AHEAD, f"{req.request.id}:sound")
             try:
@@ -85,7 +86,7 @@ class OpenAiTtsStage(Streamed):
                 raise
 
     async def _sound(self, req: StageRequest, clause: Clause) -> AsyncGenerator[Piece]:
-        """Yield the server's sound of a clause; of marks alone nothing, and the server is not asked."""
+        """Yield the server's audio of a clause. A clause without letters has none, and is not sent."""
         if not clause.lettered:
             return
         said = self._api.say(on_one_line(clause.text), req.request.voice, req.request.speed)

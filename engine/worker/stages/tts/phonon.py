@@ -1,8 +1,8 @@
-"""Voices of Phonon (Gradium), on the CPU and without torch.
+"""Voices of Phonon (Gradium), on the CPU, without torch.
 
-``weights`` is a folder as Gradium publishes them: ``config.json``, ``tokenizer.json``, ``model.safetensors`` or
-``model.q8.gguf``, ``voices/``; nothing is ever fetched. The library (extra ``phonon``) computes some frames ahead in
-threads of its own, and waits where nobody takes them. It spells numbers and signs out itself, and knows no speed.
+``weights`` is a folder as published by Gradium: ``config.json``, ``tokenizer.json``, ``model.safetensors`` or
+``model.q8.gguf``, ``voices/``. Nothing is downloaded. The library (extra ``phonon``) computes some frames ahead in its
+own threads, and pauses while nobody reads them. It spells out numbers and signs itself, and does not support ``speed``.
 """
 
 from __future__ import annotations
@@ -34,18 +34,17 @@ class PhononOptions:
     """The ``options`` of the stage."""
 
     voice: str = ""
-    """The voice where a request names none; empty: the first one."""
+    """The default voice; empty: the first one."""
     language: str = ""
-    """The language that it speaks, as BCP 47; empty: the first language that its configuration names, or else
-    English."""
+    """The language it speaks, as BCP 47. Empty: the first one in the model's configuration, or English."""
     quant: str = ""
-    """The type in which its weights are computed, as ``q8_0``; empty: as the file of them is stored."""
+    """The type of the weights during computation, like ``q8_0``. Empty: as stored in the file."""
     clones: tuple[Clone, ...] = ()
-    """Voices that are made from recordings of 10 s and more, where the model can do that."""
+    """Voices cloned from recordings of at least 10 s, if the model supports that."""
 
 
 class PhononStage(ClauseSpeaker):
-    """Text -> sound, a codec frame a step."""
+    """The stage: text to audio, one codec frame per step."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -71,7 +70,7 @@ class PhononStage(ClauseSpeaker):
             if "nothing to synthesize" in str(error):
                 return
             raise
-        with stream:  # leaving it ends its threads, which takes a codec frame at most
+        with stream:  # leaving it ends its threads within a codec frame
             for wave in stream:
                 yield wave, None
 
@@ -80,7 +79,7 @@ class PhononStage(ClauseSpeaker):
             self._tts.clone_voice(clone.name, reference_sound(clone, self._tts.voice_prompt_sample_rate))
         except NotImplementedError as error:
             raise WeightsError(
-                f"options.clones: this model cannot clone voices ({error!s:.200}); leave them out."
+                f"options.clones: this model cannot clone voices ({error!s:.200}); remove them."
             ) from error
         except ValueError as error:
             raise ConfigError(f"The reference {clone.reference} of the voice {clone.name}: {error!s:.200}.") from error
@@ -90,8 +89,7 @@ STAGE = PhononStage
 
 
 def _asked(config: StageConfig) -> tuple[Path, PhononOptions, Mapping[str, Any]]:
-    """Return the folder, the configuration's options and the model's own settings. Raises ConfigError or
-    WeightsError."""
+    """Return the folder, the options and the model's own settings. Raises ConfigError or WeightsError."""
     options: PhononOptions = build(PhononOptions, dict(config.options), "options")
     check_language(options.language)
     folder = weights_folder(config.weights, "tts.phonon", "a voice of Phonon")
@@ -100,13 +98,15 @@ def _asked(config: StageConfig) -> tuple[Path, PhononOptions, Mapping[str, Any]]
         settings = orjson.loads(path.read_bytes())
         names = _names(folder, settings)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise WeightsError(f"{path} does not describe a Phonon voice: name the folder of one.") from error
+        raise WeightsError(
+            f"{path} does not describe a Phonon voice. Set `weights` to a Phonon voice's folder."
+        ) from error
     check_clones(options.clones, names)
     return folder, options, settings
 
 
 def _names(folder: Path, settings: Mapping[str, Any]) -> list[str]:
-    """Return the voices' names: those inside the model, and those that have a file."""
+    """Return the names of the voices inside the model, and of those with their own file."""
     files = [path for part in ("voices", "embeddings") for path in sorted((folder / part).glob("*.safetensors"))]
     default = ["default"] if (folder / "default-voice.safetensors").is_file() else []
     inside = [str(voice["name"]) for voice in settings.get("voices") or ()]
@@ -114,7 +114,7 @@ def _names(folder: Path, settings: Mapping[str, Any]) -> list[str]:
 
 
 def _languages(asked: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The first one is that which text is prepared for."""
+    """Return the languages of the voice, the one for text preparation first."""
     known: Sequence[str] = settings.get("languages") or ["en"]
     fitting = [tag for tag in known if tag.split("-")[0] == asked.split("-")[0].lower()] if asked else [known[0]]
     if not fitting:
@@ -123,7 +123,7 @@ def _languages(asked: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _loaded(folder: Path, options: PhononOptions, language: str, threads: int) -> Any:
-    """The library's model. Only paths of this machine reach it, also where it looks for voices that it lacks."""
+    """Load the model. The library gets only local paths, also for missing voices, so it downloads nothing."""
     library = installed("tts.phonon", "ptts", "ptts", "phonon")
     base = language.split("-")[0].lower()
     stored = "q8_0" if (folder / "model.q8.gguf").is_file() else "f32"
@@ -133,5 +133,5 @@ def _loaded(folder: Path, options: PhononOptions, language: str, threads: int) -
         return library.TTS(
             here, "cpu", options.quant or stored, lang=base if base in NORMALIZED else "none", voice_catalog=here
         )
-    except Exception as error:  # whatever the library raises of files that it cannot read
+    except Exception as error:  # the library may raise anything for damaged files
         raise unloadable(f"The voice in {folder}", error) from error

@@ -1,7 +1,7 @@
 """Voices of Pocket TTS (Kyutai), on the CPU: seven languages, and voices cloned from a recording.
 
-``weights`` is a folder as Kyutai publishes them; nothing is ever fetched. The library (extra ``pocket``) makes one
-codec frame of 80 ms a step, in a thread of its own, for the listener who needs it most. It knows no speed.
+``weights`` is a folder as published by Kyutai; nothing is downloaded. The library (extra ``pocket``) computes one codec
+frame of 80 ms per step, in its own thread, for the most urgent listener. It does not support ``speed``.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class PocketOptions:
     """The ``options`` of the stage."""
 
     voice: str = ""
-    """The voice where a request names none; empty: the first one."""
+    """The default voice; empty: the first one."""
     model: str = ""
-    """The package's model that lies in the folder, as ``german``; empty: the folder's own YAML file, or name."""
+    """The package's name for the model in the folder, like ``german``. Empty: by the folder's YAML file or name."""
     language: str = ""
-    """The language that it speaks, as BCP 47, where the model's name does not say it."""
+    """The language it speaks, as BCP 47, if the model's name does not contain it."""
     clones: tuple[Clone, ...] = ()
-    """Voices that are made from recordings: the model must be one with voice cloning."""
+    """Voices cloned from recordings, if the model supports that."""
 
 
 class PocketStage(ClauseSpeaker):
-    """Text -> sound, a codec frame a step."""
+    """The stage: text to audio, one codec frame per step."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -65,7 +65,7 @@ STAGE = PocketStage
 
 
 def _asked(config: StageConfig) -> tuple[PocketOptions, PocketFiles]:
-    """Return the configuration's options and the folder's files. Raises ConfigError or WeightsError."""
+    """Return the options and the folder's files. Raises ConfigError or WeightsError."""
     options: PocketOptions = build(PocketOptions, dict(config.options), "options")
     check_language(options.language)
     files = pocket_files(config.weights, options.model)

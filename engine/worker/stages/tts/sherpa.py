@@ -1,8 +1,8 @@
-"""Voices of sherpa-onnx, clause by clause: Kokoro, Matcha, Kitten, VITS, and, as recordings speak, ZipVoice and
-Pocket: on the CPU and without torch.
+"""Voices of sherpa-onnx on the CPU, clause by clause, without torch.
 
-``weights`` is a folder as the project k2-fsa/sherpa-onnx publishes them; nothing is ever fetched. The library (extra
-``local``) computes one clause at a time, in a thread of its own.
+Supported are Kokoro, Matcha, Kitten and VITS, and with cloned voices ZipVoice and Pocket. ``weights`` is a folder as
+published by the project k2-fsa/sherpa-onnx; nothing is downloaded. The library (extra ``local``) computes one clause at
+a time, in its own thread.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from engine.worker.tts.sherpa_clones import STEPS
 from engine.worker.tts.voices import voice_info
 
 FIRST = 6
-"""Words of the first clause of a voice that is not fast."""
+"""Words of the first clause, unless the voice is fast."""
 
 STEADY = 16
-"""Words of a clause at most: a call that has begun is not interrupted, and others wait for its end."""
+"""Maximum words of a clause: a running call cannot be interrupted, and other requests wait for its end."""
 
 FAST = 8.0
-"""Seconds of speech a second from which on a voice is fast: 16 words are said within a second, and none is cut off."""
+"""Seconds of speech per second of computation from which a voice is fast: 16 words take less than a second."""
 
 LINES = b"sherpa-onnx/csrc/"
-"""The mark of the library's own lines, which quote what is said."""
+"""Marks the library's own log lines, which quote the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,21 +50,22 @@ class SherpaTtsOptions:
     """The ``options`` of the stage."""
 
     voice: str = ""
-    """The voice where a request names none; empty: the first one."""
+    """The default voice; empty: the first one."""
     language: str = ""
-    """The language of the answers, as BCP 47, of a voice that speaks several; empty: English, or the voice's first."""
+    """The language of the answers, as BCP 47, for a voice with several. Empty: English, or the voice's first one."""
     first_words: int | None = None
-    """Words of an answer's first clause. Fewer give an earlier first sound, which a slow voice cannot follow up. None:
-    6, or a whole phrase if the voice makes 8 seconds of speech a second when it is loaded."""
+    """Words of an answer's first clause. Fewer give earlier first audio, but a slow voice cannot keep up afterwards.
+    None: 6, or a whole phrase if the voice makes at least 8 seconds of speech per second.
+    """
     clones: tuple[Clone, ...] = ()
-    """Voices that ZipVoice and Pocket make from recordings; ZipVoice wants to know the text that is spoken in each."""
+    """Voices that ZipVoice and Pocket clone from recordings. ZipVoice also needs the text of each recording."""
 
 
 class SherpaTtsStage(ClauseSpeaker):
-    """A whole clause a step.
+    """The stage: a whole clause per step.
 
-    A voice that draws noise says an interrupted clause a little differently on another replica, which is audible at the
-    join.
+    A voice that uses random noise repeats an interrupted clause a little differently on another replica. The join is
+    audible.
     """
 
     whole = True
@@ -83,14 +84,14 @@ class SherpaTtsStage(ClauseSpeaker):
         self.rate_hz = self._voice.rate_hz
         first = self._options.first_words or FIRST
         self.words = ChunkSpec(first=first, growth=1.5, steady=max(STEADY, first))
-        # Pocket reads text itself; the lexicons of the others lack numbers and abbreviations.
+        # Pocket processes text itself; the lexicons of the others lack numbers and abbreviations.
         english = any(language.startswith("en") for language in self._voice.languages[:1])
         self._english = english and self._voice.family != "pocket"
         self._pronounce = self._voice.pronounce
         self._library, self._tts = _loaded(self._voice, config.threads)
 
     def warm_up(self) -> None:
-        """Make the library allocate its memory, load the grammar of English numbers, and measure the voice's speed."""
+        """Let the library allocate its memory, load the grammar of English numbers, and measure the voice's speed."""
         for text in (self.wording("hello, 3 times"), "你好"):
             self._generate(text, 0, 1.0, lambda: False)
         if self._options.first_words is None and self._speed() >= FAST:
@@ -98,7 +99,7 @@ class SherpaTtsStage(ClauseSpeaker):
             self.words = ChunkSpec(first=STEADY, growth=1.5, steady=WORDS.steady)
 
     def _speed(self) -> float:
-        """Return the seconds of speech that the voice makes a second."""
+        """Return the seconds of speech per second of computation."""
         began_s = time.perf_counter()
         pieces = self._generate(self.wording("hello, this is a test of the voice"), 0, 1.0, lambda: False)
         return sum(len(wave) for wave, _ in pieces) / self.rate_hz / (time.perf_counter() - began_s)
@@ -114,8 +115,7 @@ class SherpaTtsStage(ClauseSpeaker):
         return iter(self._generate(saying.text, self._voice.number(saying.voice), saying.speed, saying.left))
 
     def _generate(self, text: str, number: int, speed: float, left: Callable[[], bool]) -> list[Piece]:
-        """Return the library's pieces of a text, one for each sentence. Once ``left()`` is true, it stops after the
-        current sentence."""
+        """Return the audio of a text, one piece per sentence. Once ``left()`` is true, it stops after a sentence."""
         pieces: list[Piece] = []
 
         def take(wave: NDArray[np.float32], share: float) -> int:
@@ -129,7 +129,7 @@ class SherpaTtsStage(ClauseSpeaker):
         return pieces
 
     def _wanted(self, text: str, number: int, speed: float) -> Any:
-        """Return the library's settings for a text: its phonemes, if the voice takes them, a voice and a speed."""
+        """Return the library's settings for a text: its phonemes if the voice takes them, the voice and the speed."""
         wanted = self._library.GenerationConfig()
         if self._pronounce is not None and text.isascii():
             wanted.phoneme_codepoints = [[*map(ord, self._pronounce(text))]]

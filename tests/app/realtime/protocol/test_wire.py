@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,26 @@ from hypothesis import strategies as st
 from app.media.images import MAX_IMAGE_BYTES
 from app.realtime.protocol.client_events import ClientEvent, Received
 from app.realtime.protocol.from_wire import MAX_AUDIO_CHARS, MAX_INPUTS, decode
+from app.realtime.protocol.server_events import ResponseView, SpeechStoppedEvent
+from app.realtime.protocol.to_wire import _ledger, encode
 from app.refusal import Refusal
+
+
+def test_how_likely_a_turn_was_over_is_ours_and_absent_where_a_fixed_silence_ended_it() -> None:
+    stopped, fixed = (
+        json.loads(encode(SpeechStoppedEvent("item_1", 500, probability))[0]) for probability in (0.98765, None)
+    )
+    assert stopped["parley"] == {"over_probability": 0.988}
+    assert "parley" not in fixed
+    numbered = json.loads(encode(SpeechStoppedEvent("item_1", 500, 0.5), numbers=iter([7]))[0])
+    assert numbered["parley"] == {"over_probability": 0.5, "seq": 7}
+
+
+def test_how_likely_a_turn_was_over_is_in_the_ledger() -> None:
+    view = ResponseView("resp_1", None, options=None, ledger={"ears": 1.0}, ttfa_ms=1.0)  # pyright: ignore[reportArgumentType]
+    assert "over_probability" not in _ledger(view)["ledger"]
+    assert _ledger(msgspec.structs.replace(view, over_probability=0.75))["ledger"]["over_probability"] == 0.75
+
 
 TYPES = [
     "session.update",

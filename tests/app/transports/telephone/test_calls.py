@@ -252,7 +252,7 @@ async def test_sound_of_asterisk_at_another_rate_ends_the_call_and_says_why(
             await server.empty()
     (closed,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("call.closed")]
     assert "code=1007" in closed
-    assert "Hz, and is to have 8000" in closed
+    assert "must be at 8000 Hz" in closed
 
 
 async def test_a_caller_who_only_ever_is_silent_is_let_go_when_the_session_s_time_is_over(

@@ -242,7 +242,7 @@ class RefusingTurn(asyncio.DatagramProtocol):
 @pytest.mark.parametrize(
     ("code", "reason", "hint"),
     [
-        (401, "Unauthorized", "must be those of server.ice_servers"),
+        (401, "Unauthorized", "must match server.ice_servers"),
         (486, "Allocation Quota Reached", "total-quota"),
         (508, "Insufficient Capacity", "max-port"),
     ],

@@ -66,7 +66,7 @@ def test_what_is_no_checkpoint_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"tokenizer_config\.json: cannot be read"):
         read_checkpoint(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(WeightsError, match="holds no weights"):
+    with pytest.raises(WeightsError, match="has no weights"):
         read_checkpoint(folder)
     (folder / "config.json").write_text("[]")
     with pytest.raises(WeightsError, match=r"config\.json: cannot be read"):
@@ -77,5 +77,5 @@ def test_what_is_no_checkpoint_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="the folder does not exist"):
         read_checkpoint(tmp_path / "none")
     (tmp_path / "file.gguf").touch()
-    with pytest.raises(WeightsError, match="must be a checkpoint's folder, not a file"):
+    with pytest.raises(WeightsError, match="must be a checkpoint folder, not a file"):
         read_checkpoint(tmp_path / "file.gguf")

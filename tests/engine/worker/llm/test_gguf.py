@@ -58,7 +58,7 @@ def test_a_file_that_is_cut_is_told(model: Path, tmp_path: Path, kept: float) ->
     data = model.read_bytes()
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(data[: int(len(data) * kept)])
-    with pytest.raises(WeightsError, match=r"cut\.gguf: is incomplete or damaged; fetch it again"):
+    with pytest.raises(WeightsError, match=r"cut\.gguf: is incomplete or damaged\. Download it again"):
         read_header(cut)
 
 
@@ -72,9 +72,9 @@ def _version(data: bytes, version: bytes) -> bytes:
         (lambda data: b"", "is incomplete or damaged"),
         (lambda data: b"PK\x03\x04" + data[4:], "is not a GGUF file"),
         (lambda data: b"<html>not found</html>", "is not a GGUF file"),
-        (lambda data: _version(data, struct.pack("<I", 1)), "is of GGUF version 1; this llama.cpp reads 2 and 3"),
-        (lambda data: _version(data, struct.pack("<I", 9)), "is of GGUF version 9"),
-        (lambda data: _version(data, struct.pack(">I", 3)), "is of GGUF version 50331648"),
+        (lambda data: _version(data, struct.pack("<I", 1)), "has GGUF version 1; llama.cpp supports 2 and 3"),
+        (lambda data: _version(data, struct.pack("<I", 9)), "has GGUF version 9"),
+        (lambda data: _version(data, struct.pack(">I", 3)), "has GGUF version 50331648"),
         (lambda data: data[:16] + b"\xff" * 8 + data[24:], "is incomplete or damaged"),
         (lambda data: data[:24] + b"\xff" * 8 + data[32:], "is incomplete or damaged"),
         (lambda data: data.replace(struct.pack("<I", 8) + b"\x05", struct.pack("<I", 77) + b"\x05", 1), "damaged"),
@@ -97,10 +97,12 @@ def test_a_file_that_is_not_there_or_is_a_folder_is_told(tmp_path: Path) -> None
 def test_a_file_in_parts_needs_all_of_them_and_goes_by_the_first(model: Path, tmp_path: Path) -> None:
     first, second = (tmp_path / f"big-{n:05}-of-00002.gguf" for n in (1, 2))
     shutil.copy(model, first)
-    with pytest.raises(WeightsError, match=r"is one of 2 parts, and big-00002-of-00002\.gguf is not beside it"):
+    with pytest.raises(
+        WeightsError, match=r"is one of 2 parts, but big-00002-of-00002\.gguf is missing from the folder"
+    ):
         read_header(first)
     shutil.copy(model, second)
-    with pytest.raises(WeightsError, match=r"name the first one, big-00001-of-00002\.gguf"):
+    with pytest.raises(WeightsError, match=r"Name the first one, big-00001-of-00002\.gguf"):
         read_header(second)
 
 

@@ -43,7 +43,7 @@ async def test_a_row_of_emoji_ends_a_spoken_answer_behind_what_was_said() -> Non
 
 @pytest.mark.parametrize("piece", ["😀", "- ", "| --- |", "\n", "…"])
 async def test_an_answer_without_a_word_is_one_error(piece: str) -> None:
-    with pytest.raises(StageFailed, match=r"^The answer has nothing that can be said aloud\. Ask for it in words\.$"):
+    with pytest.raises(StageFailed, match=r"^The answer contains nothing that can be spoken\. Ask for it in words\.$"):
         await answered(*[piece] * 5000)
 
 

@@ -126,7 +126,7 @@ def test_another_process_that_takes_the_memory_meanwhile_is_one_sentence(
         capturing(monkeypatch, full)
     with pytest.raises(WeightsError) as raised:
         build(task(checkpoint("plain"), "cpu", stage, graphs="on"))
-    assert str(raised.value).startswith(f"The device cpu ran out of memory while {stage} was loaded: another process")
+    assert str(raised.value).startswith(f"The device cpu ran out of memory while {stage} was loaded. Another process")
     assert "\n" not in str(raised.value)
 
 

@@ -108,15 +108,15 @@ async def test_a_code_beyond_the_book_never_reaches_the_decoder(code: int, check
     stage.open(req)
     frames = np.zeros((3, 1, stage.net.front.groups), np.int16)
     frames[2, 0, 5] = code
-    with pytest.raises(StageFailed, match="not from 0 to 127"):
+    with pytest.raises(StageFailed, match="must be from 0 to 127"):
         _ = [row async for row in stage.adapt(req, of(Codes(frame) for frame in frames))]
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (Text("words", 0), "takes what its own thinker says, not text"),
-        (Tensors("other.lead", {}), "takes what its own thinker says, not other.lead"),
+        (Text("words", 0), "only takes chunks of its own thinker, not text"),
+        (Tensors("other.lead", {}), "only takes chunks of its own thinker, not other.lead"),
         (Tensors("qwen3_omni.lead", {"ids": (1,), "palce": 0.0}), "unknown field `palce`"),
         (Tensors("qwen3_omni.text_token", {"id": "7", "text_end": 1}), "Expected `int`, got `str`"),
         (

@@ -52,7 +52,7 @@ async def test_a_beat_that_fails_is_missed_and_the_next_one_comes(
             await until(lambda: len(sent) >= 2)
             beating.cancel()
             await asyncio.wait([beating])
-    assert len([record for record in caplog.records if "heartbeat failed" in record.message]) == 3
+    assert len([record for record in caplog.records if "sending a heartbeat failed" in record.message]) == 3
 
 
 @pytest.mark.seed("A1.4")

@@ -51,5 +51,5 @@ def test_rows_are_joined_of_the_rest_the_latest_stands_and_none_says_nothing(
 def test_what_is_replaced_is_replaced_whatever_its_shape_and_what_is_joined_must_fit() -> None:
     wide = Step(state=np.zeros((3, 7), np.float32))
     assert gathered(Step(state=np.zeros((1, 2), np.float32)), wide).state is wide.state
-    with pytest.raises(StageFailed, match=r"test\.step: rows can't be joined of \[2, 3\] and \[2, 4\]"):
+    with pytest.raises(StageFailed, match=r"test\.step: rows has shapes that cannot be joined: \[2, 3\] and \[2, 4\]"):
         gathered(Step(np.zeros((2, 3), np.int64)), Step(np.zeros((2, 4), np.int64)))

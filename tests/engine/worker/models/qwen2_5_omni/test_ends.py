@@ -17,7 +17,7 @@ from tests.oracles.talk import ask
 REFUSED: dict[str, tuple[list[Turn], dict[str, Any], str]] = {
     "an unknown voice": (PROMPTS["text"], {"voice": "nobody"}, "voice: 'nobody' is not one of chelsie, ethan"),
     "a video without frames": ([("user", [Video(CLIP[:0], 2.0)])], {}, "cannot be seen"),
-    "a sound without a row": ([("user", [np.zeros(400, np.int16)])], {}, "between 0.03 and 300 s can be heard"),
+    "a sound without a row": ([("user", [np.zeros(400, np.int16)])], {}, "must be 0.03 to 300 s long"),
 }
 
 

@@ -120,7 +120,7 @@ async def test_a_camera_that_changes_its_size_is_refused_and_the_next_turn_is_se
     pcm = speech(1.0)
     turned = [VideoFrame(FRAMES[0], 0.0), VideoFrame(FRAMES[0].transpose(1, 0, 2), 0.5)]
     async with Engine(spec(checkpoint("plain"))) as engine:
-        with pytest.raises(RequestError, match="all have one size"):
+        with pytest.raises(RequestError, match="use one size"):
             await ask(engine, request("bad", [SYSTEM], 2, 2, live=True, camera=True), shown(pcm, turned))
         dark = [VideoFrame(np.zeros_like(FRAMES[0]), 0.0)]
         black = await ask(engine, request("good", [SYSTEM], 2, 2, live=True, camera=True), shown(pcm, dark))

@@ -313,7 +313,7 @@ def test_what_is_no_picture_is_refused(shape: tuple[int, ...], checkpoint: Folde
 def test_a_size_that_changes_is_refused(checkpoint: Folder) -> None:
     turn = film(checkpoint("plain"))
     turn.add_frame(VideoFrame(FRAMES[0], 0.0))
-    with pytest.raises(RequestError, match="all have one size"):
+    with pytest.raises(RequestError, match="use one size"):
         turn.add_frame(VideoFrame(FRAMES[0].transpose(1, 0, 2), 0.0))
 
 

@@ -206,7 +206,7 @@ def test_the_plan_of_memory_counts_what_is_shared(family: Any, checkpoint: Folde
 
 def test_less_than_one_context_is_refused_before_anything_is_loaded(checkpoint: Folder) -> None:
     place = StageConfig(checkpoint("plain"), options={"context": 512, "cache_tokens": 511})
-    with pytest.raises(ConfigError, match="cache_tokens: 511 positions are less than one context of 512"):
+    with pytest.raises(ConfigError, match="cache_tokens: 511 positions are fewer than one context of 512"):
         Thinker.describe(place)
 
 

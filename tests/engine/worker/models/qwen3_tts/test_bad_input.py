@@ -26,8 +26,8 @@ CLONE = {"name": "anna", "reference": "anna.wav", "consent": "A test's own sound
     ("sizes", "options", "told"),
     [
         (BIG, {"voice": "viviane"}, r"options\.voice: there is no voice 'viviane' \(did you mean 'vivian'"),
-        (BIG, {"language": "ja"}, r"options\.language: .* speaks zh, en, de, and no ja"),
-        (BIG, {"clones": [CLONE]}, r"options\.clones: this checkpoint is custom_voice"),
+        (BIG, {"language": "ja"}, r"options\.language: .* speaks zh, en, de, not ja"),
+        (BIG, {"clones": [CLONE]}, r"options\.clones: this checkpoint is of the kind custom_voice"),
         (SMALL, {"instruct": "sad"}, r"options\.instruct: only CustomVoice checkpoints of 1\.7B"),
         (DESIGN, {}, r"options\.designs: this checkpoint is of the kind voice_design; define at least one voice"),
         (DESIGN, {"designs": [{"name": "a", "instruct": " "}]}, r"options\.designs\[0\]\.instruct: describe the voice"),

@@ -294,10 +294,10 @@ def test_a_chain_is_described_by_its_models(chained: Callable[..., Chain]) -> No
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"answers": False}, "a chain needs models that answer"),
-        ({"blocking": True}, "a chain needs models that answer"),
+        ({"answers": False}, "a chain needs language models"),
+        ({"blocking": True}, "a chain needs language models"),
         ({"takes": kinds(Text)}, r"models\[1\]: takes text, but models\[0\] transcript"),
-        ({"feeds": frozenset({"x"})}, "one stage cannot take what all of them feed"),
+        ({"feeds": frozenset({"x"})}, "no stage can take the different outputs"),
     ],
 )
 def test_models_that_do_not_fit_each_other_are_refused(

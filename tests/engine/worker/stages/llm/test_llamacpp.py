@@ -184,7 +184,7 @@ class TestAnswers:
 
     async def test_a_conversation_that_is_too_long_is_told_and_the_next_is_answered(self, model: Make) -> None:
         async with thinking(model(saying("Yes.")), context=256) as stage:
-            with pytest.raises(ContextOverflow, match="longer than Script can read"):
+            with pytest.raises(ContextOverflow, match="exceeds the context of Script"):
                 await read(stage, request(LONG))
             assert written(await read(stage, request())) == "Yes."
 
@@ -193,7 +193,7 @@ class TestAnswers:
             "{% if messages[0].content[:2] == 'my' %}{{ raise_exception('No, ' + messages[0].content) }}{% endif %}"
         )
         async with thinking(model(saying("Yes."), template=template + TEMPLATE)) as stage:
-            with pytest.raises(RequestError, match="Script does not take this request") as refused:
+            with pytest.raises(RequestError, match="Script rejected this request") as refused:
                 await read(stage, request("my secret is a very long one"))
         assert "secret" not in str(refused.value)
 
@@ -401,7 +401,7 @@ class TestFiles:
             ({"cache_type": "f8"}, "'f8' is not one of f16, f32, q8_0"),
             ({"temprature": 1}, "unknown key .did you mean 'temperature'"),
             ({"images": True}, "options.images: needs the model's projector; name its file in options.mmproj"),
-            ({"gpu_layers": -1}, "the xllamacpp that is installed sees no GPU"),
+            ({"gpu_layers": -1}, "the installed xllamacpp finds no GPU"),
             ({"mmproj": "none.gguf"}, "none.gguf: the file does not exist"),
             ({"template": "none.jinja"}, "options.template: none.jinja cannot be read: No such file"),
         ],
@@ -411,7 +411,7 @@ class TestFiles:
             LlamaCppStage(config(model(saying("Yes.")), **options))
 
     def test_without_a_file_there_is_no_model(self) -> None:
-        with pytest.raises(ConfigError, match="weights: must name the model's file, a GGUF"):
+        with pytest.raises(ConfigError, match="weights: must name a GGUF file"):
             LlamaCppStage.describe(StageConfig())
 
     def test_models_and_projectors_are_not_taken_for_each_other(self, model: Make, tmp_path: Path) -> None:
@@ -462,7 +462,7 @@ class TestFiles:
     def test_a_damaged_file_that_looks_whole_is_told(self, model: Make) -> None:
         weights = model(saying("Yes."))
         weights.write_bytes(weights.read_bytes()[:-64])
-        with pytest.raises(WeightsError, match=r"model\.gguf: llama\.cpp cannot load it\. It is damaged"):
+        with pytest.raises(WeightsError, match=r"model\.gguf: llama\.cpp cannot load it\. The file is damaged"):
             LlamaCppStage(config(weights))
 
     def test_a_model_larger_than_memory_is_refused_before_it_is_loaded(

@@ -80,7 +80,7 @@ class TestAnswers:
         first, second = library.ASKED
         assert first["messages"] == [{"role": "user", "content": "hello"}]
         assert (first["stream"], first["temperature"], first["model"]) == (True, 0, "tiny")
-        assert first["max_tokens"] == 256, "vLLM refuses more than its context"
+        assert 200 < first["max_tokens"] < 256, "vLLM refuses a prompt and an answer that exceed its context together"
         assert first["chat_template_kwargs"] == {"enable_thinking": False}
         assert first["request_id"] != second["request_id"]
 
@@ -106,7 +106,7 @@ class TestAnswers:
         self, library: Any, checkpoint: Path
     ) -> None:
         async with thinking(checkpoint) as stage:
-            with pytest.raises(ContextOverflow, match="longer than tiny can read, and says: This model's maximum"):
+            with pytest.raises(ContextOverflow, match="exceeds the context of tiny, and says: This model's maximum"):
                 await read(stage, request("hello " * 300))
             assert written(await read(stage, request("you"))) == "You said: you "
 
@@ -115,7 +115,7 @@ class TestAnswers:
         self, library: Any, checkpoint: Path, said: str
     ) -> None:
         async with thinking(checkpoint) as stage:
-            with pytest.raises(RequestError, match="tiny does not take this request") as refused:
+            with pytest.raises(RequestError, match="tiny rejected this request") as refused:
                 await read(stage, request(said))
         assert "secret" not in str(refused.value)
 
@@ -268,11 +268,15 @@ class TestLoading:
                 "max_model_len: is set by options.context",
             ),
             ({"arguments": {"trust_remote_code": True}}, ConfigError, "own code is not run"),
-            ({"arguments": {"quantisation": "x"}}, ConfigError, "no such engine argument .did you mean 'quantization'"),
+            (
+                {"arguments": {"quantisation": "x"}},
+                ConfigError,
+                "does not have this engine argument .did you mean 'quantization'",
+            ),
             (
                 {"arguments": {"quantization": "x"}},
                 WeightsError,
-                r"tiny: vLLM cannot load it: Unknown quantization: x; the log says more",
+                r"tiny: vLLM cannot load it: Unknown quantization: x\. See the log",
             ),
         ],
     )
@@ -283,12 +287,12 @@ class TestLoading:
             VllmStage(config(checkpoint, **options))
 
     async def test_a_device_that_this_vllm_does_not_compute_on_is_told(self, library: Any, checkpoint: Path) -> None:
-        with pytest.raises(
-            ConfigError, match="computes on cpu, but the worker's device is cuda: let the worker compute on the"
-        ):
+        with pytest.raises(ConfigError, match=r"supports cpu, but the worker's device is cuda\. Either use the device"):
             VllmStage(config(checkpoint, device="cuda:0"))
         library.current_platform.device_type = "cuda"
-        with pytest.raises(ConfigError, match=r"computes on cuda, but the worker's device is cpu: give it a device"):
+        with pytest.raises(
+            ConfigError, match=r"supports cuda, but the worker's device is cpu\. Either give it a device"
+        ):
             VllmStage(config(checkpoint))
 
     async def test_a_model_that_is_larger_than_memory_is_told_before_it_is_loaded(
@@ -296,12 +300,10 @@ class TestLoading:
     ) -> None:
         library.current_platform.device_type = "cuda"
         (checkpoint / "model.safetensors").write_bytes(bytes(950))
-        with pytest.raises(WeightsError, match=r"the weights take .* vLLM takes 90%\. Take a smaller or quantized"):
+        with pytest.raises(WeightsError, match=r"the weights take .* vLLM uses only 90% .* Use a smaller or quantized"):
             VllmStage(config(checkpoint, device="cuda:0"))
         monkeypatch.setattr(psutil, "virtual_memory", lambda: type("", (), {"available": 900}))
-        with pytest.raises(
-            WeightsError, match=r"tiny: needs .* GB of memory .* are free\. Take a smaller or quantized"
-        ):
+        with pytest.raises(WeightsError, match=r"tiny: needs .* GB of memory .* are free\. Use a smaller or quantized"):
             VllmStage(config(checkpoint))
         assert not library.AsyncLLM.made
 
@@ -316,7 +318,7 @@ class TestLoading:
         sys.modules.pop("vllm.entrypoints.openai.models.serving", None)
         monkeypatch.setattr(sys.modules["vllm"], "__version__", "0.40.1")
         with pytest.raises(
-            ConfigError, match=r"supports vLLM 0\.32, and this worker's environment has 0\.40\.1, which"
+            ConfigError, match=r"supports only vLLM 0\.32, but this worker's environment has 0\.40\.1\."
         ):
             VllmStage(config(checkpoint))
         assert library.AsyncLLM.made[-1].closed
@@ -347,7 +349,7 @@ class TestFolder:
 
     def test_a_template_of_the_users_stands_in_for_one_that_is_missing(self, tmp_path: Path) -> None:
         folder = write_checkpoint(tmp_path / "m", template="")
-        with pytest.raises(WeightsError, match=r"has no chat template.* Give one as options\.template"):
+        with pytest.raises(WeightsError, match=r"has no chat template.* Set options\.template"):
             VllmStage.describe(config(folder))
         (tmp_path / "own.jinja").write_text("{{ messages }}")
         assert VllmStage.describe(config(folder, template=str(tmp_path / "own.jinja"))).facets.model == "m"

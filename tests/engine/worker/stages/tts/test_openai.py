@@ -283,7 +283,7 @@ async def test_an_answer_ends_with_the_longest_sound_that_it_may_have() -> None:
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        (answer(401, {"error": "no"}), r"requires an API key \(401\): name its file as key_file"),
+        (answer(401, {"error": "no"}), r"requires an API key \(401\): set key_file"),
         (answer(404, {"detail": "Not Found"}), r"has no model 'm', or no API at http://.*/v1/ \(404\)"),
         (answer(400, {"error": {"message": "no voice af"}}), r"does not take this request \(400\), and says: no voice"),
         (answer(429, {}), r"accepts no more requests now \(429\). Try again later."),
