@@ -20,7 +20,7 @@ try:
 except (ImportError, OSError):  # OSError: the package is installed, but PortAudio is not
     raise SystemExit(
         "microphone.py needs sounddevice and PortAudio. "
-        "Run .venv/bin/pip install --constraint constraints.txt -e '.[device]', on Debian also apt install libportaudio2."
+        "Run .venv/bin/pip install --constraint constraints.txt -e '.[device]'; on Debian, apt install libportaudio2."
     ) from None
 
 from parley_voice.app.client import (
