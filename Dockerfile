@@ -6,6 +6,7 @@ FROM ${BASE} AS build
 ARG EXTRAS=
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE NOTICE ./
+COPY scripts/build_backend.py scripts/move_imports.py scripts/wheel_layout.py scripts/
 COPY app app
 COPY engine engine
 COPY web web
@@ -31,6 +32,6 @@ USER 10001:10001
 EXPOSE 8000/tcp 40000-40063/udp
 # SIGTERM begins the drain: give it server.drain_s and 10 s more (docker stop --time 20).
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["python", "-m", "app.commands.health"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["python", "-m", "parley_voice.app.commands.health"]
 ENTRYPOINT ["parley"]
 CMD ["serve", "nano", "--host", "0.0.0.0"]

@@ -32,7 +32,7 @@ bench: $(VENV)/base.stamp  ## measure this machine: first audio, real-time facto
 	@$(BIN)/parley bench --config $(or $(CONFIG),$(BUILT_IN))
 
 demo: $(VENV)/demo.stamp  ## serve with a Gradio page at /gradio/ (downloads up to 190 MB once)
-	@exec $(BIN)/python -P -m web.gradio_demo $(or $(CONFIG),$(BUILT_IN)) --host $(HOST) --port $(PORT)
+	@exec $(BIN)/python -P -m parley_voice.web.gradio_demo $(or $(CONFIG),$(BUILT_IN)) --host $(HOST) --port $(PORT)
 
 vllm: .vllm/vllm.stamp  ## install vLLM into .vllm, for `use: llm.vllm` (10 GB for a GPU, else 2.6 GB)
 

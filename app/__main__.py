@@ -1,4 +1,4 @@
-"""`python -m app` is the `parley` command."""
+"""`python -m parley_voice.app` is the `parley` command."""
 
 from app.cli import main
 

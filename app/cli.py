@@ -17,6 +17,7 @@ from app.commands.cli_errors import cli_errors
 from app.commands.deployment import Parts, deployment, part_options, with_server, written
 from app.commands.moved_options import MOVED_FROM_BENCH, moved_options
 from engine import Request, Sampling
+from engine.deployment.installation import DISTRIBUTION
 
 _DEFAULT = Request(id="", session="", messages=())
 
@@ -48,7 +49,7 @@ def main() -> None:
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"parley {importlib.metadata.version('parley')}")
+        typer.echo(f"parley {importlib.metadata.version(DISTRIBUTION)}")
         raise typer.Exit
 
 

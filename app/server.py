@@ -64,8 +64,9 @@ from app.transports.uvicorn_compat import STARTUP_FAILURE
 from app.transports.webrtc.calls import WebRtcCalls
 from engine import ConfigError, Engine, EngineSpec, ModelInfo
 from engine.aio import event_loop
+from engine.deployment.installation import DISTRIBUTION
 
-VERSION = version("parley")
+VERSION = version(DISTRIBUTION)
 
 ROUTERS = (client_secrets, chat, responses, speech, transcriptions, models, admin)
 """Functions that create the routes of a service."""

@@ -195,6 +195,7 @@ class Service:
     def start(self) -> None:
         """Start the engine; ``engine_host.state`` tells when it is warm."""
         self.decoding.start()
+        self.inference.start()
         self.engine_host.start()
 
     async def drain(self) -> None:
@@ -204,7 +205,7 @@ class Service:
     async def stop(self) -> None:
         """Close the engine, or cancel its start."""
         self.memory.close()
-        self.inference.close()
+        await asyncio.to_thread(self.inference.close)
         await self.decoding.close()
         await self.engine_host.stop()
 

@@ -17,6 +17,7 @@ from app.client_address import check_proxies
 from app.ids import NAME
 from engine import ConfigError
 from engine.deployment.config import address_of, build
+from engine.deployment.installation import install_command
 
 ICE_URL = re.compile(r"(stuns?|turns?):[^?:\s]+(:\d+)?(\?transport=(udp|tcp))?")
 """The address of a STUN or TURN server (RFC 7064, RFC 7065), as far as aiortc reads it: without addresses of IPv6."""
@@ -320,4 +321,4 @@ def _check_mcp(settings: Settings) -> None:
         if not 0 < one.timeout_s < math.inf:
             raise ConfigError(f"server.mcp[{i}].timeout_s: must be a positive, finite number")
     if settings.mcp and find_spec("mcp") is None:
-        raise ConfigError("server.mcp: needs the package mcp, which is not installed: pip install 'parley[mcp]'")
+        raise ConfigError(f"server.mcp: needs the package mcp, which is not installed: {install_command('mcp')}")

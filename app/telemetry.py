@@ -19,13 +19,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+import engine
 from app.client_address import subscriber
 from app.limits.log_rate_limiter import NOBODY, LogRateLimiter, subject_of
 from engine import ReplicaInfo
 from engine.aio.log_handler import LineWriter
 
 _LOGGER = logging.getLogger("parley")
-_ENGINE = logging.getLogger("engine")
+_ENGINE = logging.getLogger(engine.__name__)
 _SECONDS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 5.0, 10.0)
 _RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0)
 
@@ -234,7 +235,7 @@ def configure_logging(level: str = "INFO") -> LineWriter:
 
 def _of_libraries(record: logging.LogRecord) -> bool:
     """Return whether a library's line may be written. Our own lines are limited in ``log``."""
-    if record.name.partition(".")[0] in (_LOGGER.name, _ENGINE.name):
+    if record.name.partition(".")[0] in (_LOGGER.name, _ENGINE.name.partition(".")[0]):
         return True
     return record.levelno >= logging.WARNING and _LINES.admit(record.name, record.name, time.monotonic()) is not None
 

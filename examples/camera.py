@@ -19,7 +19,7 @@ import av
 import numpy as np
 from av.container import InputContainer
 
-from app.client import Client, ClientError, connect
+from parley_voice.app.client import Client, ClientError, connect
 
 EVERY_S = 1.0
 LIVE = "/dev/"

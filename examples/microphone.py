@@ -1,6 +1,6 @@
 """Talk with a server through this machine's microphone and loudspeaker, and interrupt its answers.
 
-    .venv/bin/pip install --constraint constraints.txt ".[device]"
+    .venv/bin/pip install --constraint constraints.txt -e ".[device]"
     python examples/microphone.py --url http://127.0.0.1:8000
 
 The server finds the turns. When it hears the user, the loudspeaker falls silent at once, and the client says how much
@@ -20,10 +20,18 @@ try:
 except (ImportError, OSError):  # OSError: the package is installed, but PortAudio is not
     raise SystemExit(
         "microphone.py needs sounddevice and PortAudio. "
-        "Run .venv/bin/pip install --constraint constraints.txt '.[device]', on Debian also apt install libportaudio2."
+        "Run .venv/bin/pip install --constraint constraints.txt -e '.[device]'; on Debian, apt install libportaudio2."
     ) from None
 
-from app.client import AudioDelta, Client, ClientError, SpeechStarted, TextDelta, TranscriptionCompleted, connect
+from parley_voice.app.client import (
+    AudioDelta,
+    Client,
+    ClientError,
+    SpeechStarted,
+    TextDelta,
+    TranscriptionCompleted,
+    connect,
+)
 
 FORMAT = {"samplerate": 24_000, "channels": 1, "dtype": "int16", "blocksize": 480}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from app.client import ClientError, Tool, connect
+from parley_voice.app.client import ClientError, Tool, connect
 
 
 async def set_timer(minutes: float) -> dict[str, object]:

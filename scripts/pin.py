@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 TARGET = Path(__file__).resolve().parent.parent / "constraints.txt"
-PROJECT = "parley"
+PROJECT = "parley-voice"
 EXTRAS = ("dev", "device")  # together they include every other extra
 HEADER = """\
 # Written by scripts/pin.py (`make constraints`): the versions that Parley is tested with. Don't edit by hand.

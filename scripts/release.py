@@ -2,7 +2,7 @@
 
     python -m scripts.release [--tag vVERSION] [--folder out/release]
 
-parley-VERSION.tar.gz, .whl   the packages; the wheel is pure Python, so a registry accepts it unchanged
+parley_voice-VERSION.*        the source distribution and the wheel, which is pure Python
 sbom.json                     CycloneDX: every package of an installation, with the extras that bring it if the
                               package alone does not, and the weights in the wheel
 LICENCES.md                   their licences, and those of the `parley pull` models; a package whose licence is not
@@ -31,6 +31,8 @@ from typing import Any
 
 import yaml
 from packaging.utils import canonicalize_name
+
+from engine.deployment.installation import DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = ("demo", "device", "hf", "local", "mcp", "moonshine", "noise", "phonon", "pocket", "ray", "whisper")
@@ -198,7 +200,7 @@ def not_permissive(packages: Iterable[dict[str, str]]) -> list[str]:
 
 def report(packages: Iterable[dict[str, str]], extras: Mapping[str, str]) -> str:
     lines = [f"# Licences of what Parley {version()} brings", "", "| Package | Version | Licence | With |"]
-    lines += ["|---|---|---|---|", *(row(one, extras) for one in packages if one["Name"] != "parley")]
+    lines += ["|---|---|---|---|", *(row(one, extras) for one in packages if one["Name"] != DISTRIBUTION)]
     lines += ["", "An extra is named where the package alone does not bring it.", ""]
     lines += [*(f"{name}: {why}." for name, why in NAMED.items()), *BUNDLED, ""]
     lines += ["| Weights in the wheel | Bytes | Licence |", "|---|---|---|"]

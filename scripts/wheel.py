@@ -1,10 +1,11 @@
-"""Build the wheel and try it on each installed Python, in a folder with other packages called app, engine and web.
+"""Build the wheel, and try it on each Python of this machine in the folder of a project that has packages of its own.
 
     python -m scripts.wheel [PYTHON ...]
 
-For each interpreter, a new environment gets the wheel and its dependencies; then `parley say` must speak and `parley
-serve` must start. Without arguments it tries the supported versions on the PATH and in pyenv, and reports missing ones.
-Needs a network.
+For each interpreter, a fresh environment gets the wheel and its dependencies. Then, in a folder with packages called
+``app``, ``engine`` and ``web``: every module is imported, `parley say` speaks, `parley serve nano` answers, a stage
+file of the project answers, and the command that a message prints installs an extra. Without names it looks for the
+Pythons that Parley supports, on the PATH and in pyenv, and skips the missing ones. Needs a network.
 """
 
 from __future__ import annotations
@@ -24,12 +25,34 @@ from rich.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
-SOURCES = ("app", "engine", "web", "configs", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
-UNBUILT = ("__pycache__", "node_modules")
 DECOYS = ("app", "engine", "web")
+PROJECT = ROOT / "examples" / "custom_stage"
+EXTRA = "mcp"
+"""An extra without compiled packages: every Python gets it."""
 LINE = "Hello, it is a pleasure to meet you."
 PATIENCE_S = 300.0  # for a busy machine: an idle one needs ten seconds
 READY = b"Parley is ready"
+QUESTION = "When do you open on Saturday?"
+INSTALL_COMMAND = f"""
+from parley_voice.engine.deployment.installation import install_command
+print(install_command({EXTRA!r}))
+"""
+IMPORT_EVERYTHING = """
+import importlib, pathlib
+import parley_voice
+
+root = pathlib.Path(parley_voice.__file__).parent
+for file in root.rglob("*.py"):
+    path = file.relative_to(root.parent).with_suffix("").parts
+    name = ".".join(path).removesuffix(".__init__")
+    if path[-1] == "__main__":
+        continue
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:  # a package of an extra
+        if error.name.partition(".")[0] in ("app", "engine", "web", "parley_voice"):
+            raise
+"""
 
 
 def main(names: list[str]) -> int:
@@ -77,36 +100,35 @@ def tried(python: str, folder: Path) -> str | None:
 
 
 def build(folder: Path, python: str, *options: str) -> Path:
-    """Build the wheel from a copy of the sources, which keeps the repository clean. Raises CalledProcessError."""
-    copy = folder / "sources"
-    copy.mkdir()
-    for name in SOURCES:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns(*UNBUILT))
-        else:
-            shutil.copy(source, copy / name)
-    command = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", *options, "--wheel-dir", str(folder), str(copy)]
+    """Build the wheel into a folder and return its path. Raises CalledProcessError."""
+    command = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", *options, "--wheel-dir", str(folder), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True)
-    return next(folder.glob("parley-*.whl"))
+    return next(folder.glob("parley_voice-*.whl"))
 
 
 def strange(folder: Path) -> Path:
-    """Create a folder with packages that have our names and raise on import."""
+    """A project with a stage file and with packages that have the names of ours; importing one of them raises."""
+    shutil.copytree(PROJECT, folder)
     for name in DECOYS:
-        (folder / name).mkdir(parents=True)
+        (folder / name).mkdir()
         (folder / name / "__init__.py").write_text(f"raise ImportError('this is another {name}')\n")
     return folder
 
 
 def run(environment: Path, folder: Path) -> None:
-    """Check that `parley say` works there, alone and with a server. Raises CalledProcessError or TimeoutExpired."""
-    parley = str(environment / "bin" / "parley")
-    say = [parley, "say", LINE, "-o", "said.wav"]
-    subprocess.run(say, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
-    with serving([parley, "serve", "--port", "0"], folder, PATIENCE_S) as address:
-        over = [parley, "say", LINE, "--url", address, "-o", "served.wav"]
-        subprocess.run(over, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
+    """Try every part in the folder of a project. Raises CalledProcessError or TimeoutExpired."""
+    python, parley = (str(environment / "bin" / name) for name in ("python", "parley"))
+
+    def done(*command: str) -> bytes:
+        result = subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
+        return result.stdout
+
+    done(python, "-c", IMPORT_EVERYTHING)
+    done(parley, "say", LINE, "-o", "said.wav")
+    done(parley, "ask", "-c", "shop.yaml", "--text", QUESTION, "-o", "stage.wav")
+    done("sh", "-c", done(python, "-P", "-c", INSTALL_COMMAND).decode())
+    with serving([parley, "serve", "nano", "--port", "0"], folder, PATIENCE_S) as address:
+        done(parley, "ask", "--text", "What is two plus three?", "--url", address, "-o", "served.wav")
 
 
 @contextmanager

@@ -215,7 +215,7 @@ def beside_models(line: str, reader: Reader) -> str:
     """A line that fetches something, from what is here."""
     if found := re.search(r"parley pull (\S+)", line):
         return f"{line} --from {tiny(reader, found[1])}"
-    return line.replace("-e '.[local]'", "'parley[local]'")  # whose packages are here; nothing is installed
+    return line.replace("-e '.[local]'", "'parley-voice[local]'")  # whose packages are here; nothing is installed
 
 
 def models(reader: Reader) -> Path:

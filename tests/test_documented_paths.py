@@ -21,13 +21,15 @@ DOCUMENTED = {
     "engine.worker.stage": {"Stage", "StageConfig"},
     "engine.worker.streamed": {"Broken", "Streamed"},
 }
-"""What programs of users import: clients, and stages in files of their own."""
-IMPORT = re.compile(r"^from ((?:app|engine)[\w.]*) import ([\w, ]+)$", re.MULTILINE)
+"""What programs of users import, as parley_voice.app.client and so on: clients, and stages in files of their own."""
+IMPORT = re.compile(r"^from ((?:parley_voice\.)?(?:app|engine)[\w.]*) import ([\w, ]+)$", re.MULTILINE)
 
 
+@pytest.mark.parametrize("prefix", ["parley_voice.", ""])
 @pytest.mark.parametrize("module", DOCUMENTED)
-def test_a_documented_path_can_be_imported(module: str) -> None:
-    assert {name for name in DOCUMENTED[module] if not hasattr(importlib.import_module(module), name)} == set()
+def test_a_documented_path_can_be_imported(module: str, prefix: str) -> None:
+    found = importlib.import_module(f"{prefix}{module}")
+    assert {name for name in DOCUMENTED[module] if not hasattr(found, name)} == set()
 
 
 def test_every_import_on_a_page_works() -> None:
@@ -37,5 +39,5 @@ def test_every_import_on_a_page_works() -> None:
         for module, names in IMPORT.findall(page.read_text("utf-8"))
         for name in names.split(",")
     }
-    assert ("engine.worker.streamed", "Streamed") in found
+    assert ("parley_voice.engine.worker.streamed", "Streamed") in found
     assert {one for one in found if not hasattr(importlib.import_module(one[0]), one[1])} == set()

@@ -35,7 +35,7 @@ PAGES = (
 TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in PAGES]
 BLOCKS = [(kind, language, dedent(code)) for text in TEXTS for kind, language, code in BLOCK.findall(text)]
 WRITTEN_ADDRESS = "127.0.0.1:8000"
-OURS = "parley"
+OURS = "parley-voice"
 
 WITHOUT = """\
 import sys

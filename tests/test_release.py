@@ -56,11 +56,11 @@ def test_every_weight_file_of_the_wheel_is_listed_with_its_hash() -> None:
 
 
 def test_the_report_names_packages_weights_and_exceptions() -> None:
-    packages = [package("numpy", "BSD-3-Clause"), package("PyTorch_x", "BSD"), package("parley", "Apache-2.0")]
+    packages = [package("numpy", "BSD-3-Clause"), package("PyTorch_x", "BSD"), package("parley-voice", "Apache-2.0")]
     text = release.report(packages, {"pytorch-x": "hf, pocket"})
     assert "| numpy | 1 | BSD-3-Clause |  |" in text
     assert "| PyTorch_x | 1 | BSD | hf, pocket |" in text
-    assert "| parley |" not in text
+    assert "| parley-voice |" not in text
     assert all(path.name in text for path in release.weights())
     assert all(name in text for name in release.NAMED)
     assert "| sense-voice | 240 | FunASR Model License | csukuangfj/" in text
@@ -75,7 +75,7 @@ def test_extras_are_told_beside_the_packages_that_only_they_bring() -> None:
 def test_every_extra_that_users_choose_is_listed() -> None:
     project = tomllib.loads((release.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {*release.EXTRAS} == project["optional-dependencies"].keys() - {"dev", "docs", "torch", "training"}
-    assert "parley[torch]" in project["optional-dependencies"]["hf"]
+    assert "parley-voice[torch]" in project["optional-dependencies"]["hf"]
 
 
 def test_a_program_that_fails_is_told_by_its_last_words() -> None:

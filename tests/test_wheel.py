@@ -1,4 +1,4 @@
-"""The package as a stranger has it: a wheel in an environment of its own, among packages of the same names."""
+"""The wheel in an environment of its own, used in a project whose packages have the names of the repository's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts import wheel
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that has the wheel, and sees what is installed here for the rest."""
+    """An environment with the wheel, which finds the other packages where the tests run."""
     folder = tmp_path_factory.mktemp("wheel")
     built = wheel.build(folder, sys.executable, "--no-build-isolation")
     fresh = folder / "fresh"
@@ -28,12 +28,32 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_it_speaks_and_serves_beside_packages_of_the_same_names(environment: Path, tmp_path: Path) -> None:
+def test_the_wheel_installs_one_package(environment: Path) -> None:
+    (site,) = environment.glob("lib/python*/site-packages")
+    assert {one.name for one in site.iterdir() if "-" not in one.name} == {"parley_voice", "rest.pth"}
+    assert not (environment / "share" / "parley").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_it_works_in_a_project_with_packages_of_the_same_names(environment: Path, tmp_path: Path) -> None:
     folder = wheel.strange(tmp_path / "elsewhere")
     wheel.run(environment, folder)
-    for name in ("said.wav", "served.wav"):
+    for name in ("said.wav", "served.wav", "stage.wav"):
         with wave.open(str(folder / name)) as said:
             assert said.getnframes() > said.getframerate()
+
+
+@pytest.mark.slow
+def test_a_stage_file_with_the_repository_s_names_is_refused_in_one_sentence(environment: Path, tmp_path: Path) -> None:
+    folder = wheel.strange(tmp_path / "elsewhere")
+    stage = folder / "hours.py"
+    stage.write_text(stage.read_text().replace("parley_voice.", ""))
+    command = [environment / "bin" / "parley", "ask", "-c", "shop.yaml", "--text", wheel.QUESTION]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.endswith("in the package parley_voice: write parley_voice.engine instead of engine\n")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow

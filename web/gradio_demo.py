@@ -1,6 +1,6 @@
 """The demo at ``/gradio``: the page's voice client inside a Gradio page, with text, pictures, recordings and files.
 
-``python -P -m web.gradio_demo`` serves it beside the page (``make demo``; Gradio comes with the extra ``demo``). The
+``python -P -m parley_voice.web.gradio_demo`` serves it (``make demo``; the extra ``demo`` has Gradio). The
 conversation runs in the browser, over the same protocol as the page's; Python lays the page out and keeps the table of
 figures. Nothing is asked of another machine: analytics, histories and links are off, and a content security policy
 keeps the browser at home.
@@ -24,6 +24,7 @@ from app.commands.deployment import deployment, with_server
 from app.commands.serve import run_server
 from app.service import Service
 from engine import ConfigError, ModelInfo
+from engine.deployment.installation import install_command
 
 PATH = "/gradio"
 TERMS = {
@@ -64,7 +65,7 @@ def mount(app: FastAPI, service: Service) -> None:
     try:
         import gradio
     except ImportError:
-        raise ConfigError("the demo needs Gradio, which `make demo` installs (the extra 'demo')") from None
+        raise ConfigError(f"the demo needs Gradio: {install_command('demo')}") from None
 
     app.add_middleware(_AtHome)
     app.add_api_route("/favicon.ico", _icon, include_in_schema=False)

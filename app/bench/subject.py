@@ -80,7 +80,7 @@ def running(
     certificate: Path | None = None,
     changes: Changes | None = None,
     log: Path | None = None,
-    program: Sequence[str] = ("-m", "app"),
+    program: Sequence[str] = ("-m", "parley_voice.app"),
 ) -> Generator[Subject]:
     """Run a server for a deployment while the block lasts, with TLS if ``certificate`` is set.
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import typer
 
+import engine
 from app.commands import terminal
 from app.commands.sink import ListenerGone
 from app.media.audio import MediaError
@@ -22,7 +23,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 @contextmanager
 def cli_errors() -> Generator[None]:
     """Report an error as one sentence. An interruption ends the command quietly."""
-    logging.getLogger("engine").addHandler(logging.NullHandler())
+    logging.getLogger(engine.__name__).addHandler(logging.NullHandler())
     try:
         yield
     except (EngineError, MediaError) as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +23,7 @@ from engine.deployment.model_catalog import catalogue
 from engine.errors import WeightsError
 
 DEFAULT = "nano"
-FOLDERS = (Path(__file__).parents[2] / "configs", Path(sys.prefix) / "share" / "parley" / "configs")
-"""Folders of configurations: in the repository, and next to an installed package."""
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 DEVICES = Path("/dev")
 VLLM = Path(__file__).parents[2] / ".vllm" / "bin" / "python"
@@ -241,7 +239,7 @@ def gpus() -> int:
 
 def configurations() -> dict[str, Path]:
     """Return the configurations that come with Parley, by name."""
-    return {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(CONFIGS.glob("*.yaml"))}
 
 
 def path_of(config: str) -> Path:

@@ -1,4 +1,4 @@
-"""`python -m app.commands.health [PORT]`: a container's health check of the local server.
+"""`python -m parley_voice.app.commands.health [PORT]`: a container's health check of the local server.
 
 Exit code 0 means ready; otherwise it prints the state or the reason and exits with 1. It has no heavy imports, since it
 runs every 30 seconds.

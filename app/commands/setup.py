@@ -16,6 +16,7 @@ import typer
 from app.commands.deployment import configurations
 from app.commands.doctor import free_memory
 from app.commands.starter import STARTER, missing_of
+from engine.deployment.installation import install_command
 
 CHECKOUT = Path(__file__).parents[2]
 """The repository, if this is a clone and not an installed package."""
@@ -103,26 +104,27 @@ def report(machine: Machine, tier: Tier) -> Iterator[str]:
 
 def command(tier: Tier) -> str:
     """Return one shell command that downloads what is missing and starts the server."""
-    steps: list[list[str]] = []
+    steps: list[str] = []
     path = configurations()[tier.config]
     in_checkout = (CHECKOUT / "Makefile").is_file()
     if in_checkout and tier.config == STARTER:
         return "make serve"  # downloads the models too
     parley = sys.argv[0] if Path(sys.argv[0]).stem == "parley" else "parley"
     if not in_checkout and (extra := _extra(path)):
-        steps.append(["pip", "install", f"parley[{extra}]"])
+        steps.append(install_command(extra))
     if not tier.bits and missing_of(tier.config):
-        steps.append([parley, "pull", "--config", tier.config])
+        steps.append(shlex.join([parley, "pull", "--config", tier.config]))
     if tier.bits in (4, 8):
         folder = OMNI.partition("/")[2]
-        steps.append(["hf", "download", OMNI, "--local-dir", folder])
-        steps.append([parley, "quantize", "--bits", str(tier.bits), folder, f"{path.parent}/qwen3-omni-int{tier.bits}"])
+        target = f"{path.parent}/qwen3-omni-int{tier.bits}"
+        steps.append(shlex.join(["hf", "download", OMNI, "--local-dir", folder]))
+        steps.append(shlex.join([parley, "quantize", "--bits", str(tier.bits), folder, target]))
     hub = f"hub:{OMNI}" if tier.bits == 16 else ""
     if in_checkout:
-        steps.append(["make", "serve", f"CONFIG=configs/{path.name}", *([f"WEIGHTS={hub}"] if hub else [])])
+        start = ["make", "serve", f"CONFIG=configs/{path.name}", *([f"WEIGHTS={hub}"] if hub else [])]
     else:
-        steps.append([parley, "serve", tier.config, *(["--weights", hub] if hub else [])])
-    return " && ".join(shlex.join(step) for step in steps)
+        start = [parley, "serve", tier.config, *(["--weights", hub] if hub else [])]
+    return " && ".join([*steps, shlex.join(start)])
 
 
 def _extra(path: Path) -> str:

@@ -22,6 +22,7 @@ from app.http.sound import FileFormat, file_encoder
 from app.http.sound import samples as pcm16
 from engine import SPEAKER_RATE_HZ, EngineError
 from engine.core import Wave
+from engine.deployment.installation import install_command
 
 STDOUT = "-"
 FORMATS: dict[str, FileFormat] = {
@@ -64,7 +65,7 @@ def device_available() -> str | None:
         sounddevice: Any = importlib.import_module("sounddevice")
         sounddevice.query_devices(kind="output")
     except ImportError:
-        return "the sounddevice package is not installed (pip install 'parley[device]')"
+        return f"the sounddevice package is not installed ({install_command('device')})"
     except OSError as error:
         return f"PortAudio cannot be loaded ({' '.join(str(error).split())})"
     except Exception as error:  # noqa: BLE001 - sounddevice raises its own PortAudioError, and ValueError for "no device"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from app.commands.deployment import DEFAULT, path_of
 from engine import load_config
+from engine.deployment.installation import install_command
 from engine.deployment.model_catalog import CatalogModel, missing_models
 
 STARTER = "starter"
@@ -31,7 +32,7 @@ def starter_or_nano(say: Callable[[str], None]) -> str:
         return STARTER
     missing = " and ".join([*packages, *(model.name for model in models)])
     size = sum(model.size_mb for model in models)
-    commands = ["`pip install 'parley[local]'`"] * bool(packages) + [f"`parley pull --config {STARTER}`"] * bool(models)
+    commands = [f"`{install_command('local')}`"] * bool(packages) + [f"`parley pull --config {STARTER}`"] * bool(models)
     say(
         f"The built-in model answers for now, a few dozen requests, because {missing} "
         f"{'is' if len(packages) + len(models) == 1 else 'are'} not on this machine; "

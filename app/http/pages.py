@@ -5,7 +5,6 @@ The web page is the content of ``web/dist``. Without it, ``/`` names the API's a
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import stat
 from functools import lru_cache
@@ -20,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import PathLike
 from starlette.types import Receive, Scope, Send
 
+import web
 from app.access.auth import DOCS, refuse
 from app.access.security_headers import POLICY
 
@@ -32,9 +32,8 @@ _NO_PAGE = "Parley is running. Realtime API: WS /v1/realtime. Documentation: /do
 
 def page_files() -> Path | None:
     """Return the folder of the built web page, in the installed package or in the clone."""
-    spec = importlib.util.find_spec("web")
-    folders = [] if spec is None else [Path(one) / "dist" for one in spec.submodule_search_locations or ()]
-    return next((folder for folder in folders if (folder / "index.html").is_file()), None)
+    folder = Path(web.__file__).parent / "dist"
+    return folder if (folder / "index.html").is_file() else None
 
 
 def page_paths() -> frozenset[str]:

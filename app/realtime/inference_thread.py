@@ -25,6 +25,10 @@ class InferenceThread:
         self._has_warned = False
         self._is_closed = False
 
+    def start(self) -> None:
+        """Start the thread now rather than at the first judgement."""
+        self._thread.submit(int)
+
     def submit(self, model: EndOfTurnModel, pcm: Pcm) -> Future[float]:
         """Judge int16 [samples] once the thread is free. Cancelling the future removes it from the line.
 
@@ -49,6 +53,6 @@ class InferenceThread:
             log.warning("The end-of-turn model %s; a fixed silence ends such turns. This is logged once.", reason)
 
     def close(self) -> None:
-        """Forget what waits in the line. May be called twice."""
+        """Drop what waits in the line, and wait for the judgement under way. May be called twice."""
         self._is_closed = True
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.shutdown(cancel_futures=True)

@@ -9,6 +9,7 @@ import asyncio
 import re
 from contextlib import suppress
 
+from engine.deployment.installation import worker_install_command
 from engine.errors import ConfigError
 from engine.ipc import spawn
 
@@ -24,7 +25,7 @@ import sys
 sys.path = [path for path in sys.path if path]
 print("\nparley: python %d.%d" % sys.version_info[:2])
 sys.stdout.flush()
-import engine.worker.__main__, engine.ipc.protocol_version
+import parley_voice.engine.worker.__main__, parley_voice.engine.ipc.protocol_version
 print("\nparley: ready")
 """
 
@@ -43,7 +44,7 @@ async def check(python: str) -> None:
     if not re.search(r"^parley: ready$", said, re.MULTILINE):
         raise ConfigError(
             f"workers[].python: {python} cannot run a worker: {_reason(said)}. Install what a worker "
-            f"imports with {python} -m pip install {' '.join(NEEDED)}, and this Parley with --no-deps"
+            f"imports: {worker_install_command(python, NEEDED)}"
         )
 
 

@@ -230,7 +230,7 @@ class Stop(Frame, frozen=True, tag="stop"):
 
 
 class Task(Frame, frozen=True, tag="task"):
-    """Server to worker, first message: what to load, and on which device."""
+    """Server to worker, first message: the stages to load, and their device."""
 
     id: str
     """The worker's name and the number of its incarnation."""

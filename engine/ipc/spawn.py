@@ -8,7 +8,8 @@ import sys
 PYTHON = (sys.executable, "-P")
 """The interpreter. -P keeps the working directory off the import path: it may contain another ``engine`` package."""
 
-WORKER = ("-m", "engine.worker")
+WORKER = ("-m", "parley_voice.engine.worker")
+"""By the name that it has in every environment: another may have Parley as a wheel, or from a clone."""
 
 
 def worker(python: str | None = None) -> tuple[str, ...]:

@@ -33,8 +33,8 @@ from engine.worker.process.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-_OURS = ("engine.", "parley_stage_", "__main__")
-"""Prefixes of the names of Parley's loggers. A user's own stage file becomes a module parley_stage_…."""
+_OURS = ("engine.", "parley_voice.", "parley_stage_", "__main__")
+"""Prefixes of the names of Parley's loggers, in a clone and in a wheel. A stage file is a module parley_stage_…."""
 GONE = 3  # exit code: the connection was lost; joining again may succeed
 
 
@@ -58,7 +58,7 @@ def configure_logging() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="engine.worker")
+    parser = argparse.ArgumentParser(prog="parley_voice.engine.worker")
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("--socket", type=int)
     way.add_argument("--join")

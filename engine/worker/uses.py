@@ -92,7 +92,9 @@ def _module_of(file: str, path: str) -> ModuleType:
     except Exception as error:
         del sys.modules[title]
         text = f"{path}: {file} cannot be loaded: {type(error).__name__}: {error}"
-        if isinstance(error, ModuleNotFoundError):
+        if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in ("app", "engine"):
+            text += "; Parley's modules are in the package parley_voice: write parley_voice.engine instead of engine"
+        elif isinstance(error, ModuleNotFoundError):
             text += "; install it, or move the import into the stage's constructor if only its worker has the package"
         raise ConfigError(text) from error
     return module

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from engine.chunk import Chunk, Text, Transcript, Usage, kinds
-from engine.core import Request, StageInfo, TextPart
-from engine.worker.streamed import Streamed
+from parley_voice.engine.chunk import Chunk, Text, Transcript, Usage, kinds
+from parley_voice.engine.core import Request, StageInfo, TextPart
+from parley_voice.engine.worker.streamed import Streamed
 
 HOURS = {"saturday": "ten to two", "sunday": None}
 USUAL = "nine to six"

@@ -182,7 +182,7 @@ async def test_usage_in_decimals_is_counted() -> None:
 
 
 async def test_a_page_of_plain_text_is_no_answer() -> None:
-    with pytest.raises(StageFailed, match="does not speak the chat completions API"):
+    with pytest.raises(StageFailed, match="does not support the chat completions API"):
         await answer_to(answer(200, b"Ollama is running", "text/plain"))
 
 

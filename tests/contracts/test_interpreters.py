@@ -30,6 +30,7 @@ BESIDE_VLLM = [
 ]
 """What `make vllm` installs beside vLLM."""
 OURS = Path(engine.__file__).parent
+IMPORT_NAME = OURS.parent / "parley_voice"
 STAGE = """
 import sys
 from engine.chunk import Text, Usage, kinds
@@ -82,10 +83,16 @@ def made(folder: Path, packages: Iterable[str] = NEEDED) -> Path:
     return site
 
 
+def with_parley(site: Path) -> None:
+    """Have an environment see Parley."""
+    (site / "engine").symlink_to(OURS)
+    (site / "parley_voice").symlink_to(IMPORT_NAME)
+
+
 @pytest.fixture
 def environment(tmp_path: Path) -> Path:
     """One with Parley; its interpreter is ``bin/python``."""
-    (made(tmp_path / "theirs") / "engine").symlink_to(OURS)
+    with_parley(made(tmp_path / "theirs"))
     return tmp_path / "theirs"
 
 
@@ -94,6 +101,7 @@ def older(tmp_path: Path) -> Path:
     """One with a Parley that says something else on the wire."""
     site = made(tmp_path / "older")
     large = shutil.ignore_patterns("weights", "training", "models", "__pycache__", "*.so")
+    (site / "parley_voice").symlink_to(IMPORT_NAME)
     shutil.copytree(OURS, site / "engine", ignore=large)
     wire = site / "engine" / "ipc" / "messages.py"
     wire.write_text(wire.read_text().replace("runs: tuple[str, ...]", "runs: list[str]"))
@@ -116,14 +124,14 @@ async def test_a_worker_runs_in_its_own_environment_with_the_least_that_it_impor
     assert said.startswith(f"I am there. {environment} ")
     found = {name for name in said.split()[4:] if not name.startswith("parley_stage_")}
     guard = {"network", "sitecustomize"}  # the tests' own
-    assert found - guard - {"cython_runtime"} == {"engine", "msgspec", "numpy", "yaml", "only_there"}
+    assert found - guard - {"cython_runtime"} == {"engine", "parley_voice", "msgspec", "numpy", "yaml", "only_there"}
 
 
 @pytest.fixture
 def of_vllm(tmp_path: Path) -> Path:
     """One as `make vllm` makes it, but for vLLM: a package that stands in for it."""
     site = made(tmp_path / "vllm", whole(BESIDE_VLLM))
-    (site / "engine").symlink_to(OURS)
+    with_parley(site)
     write_vllm(site)
     return tmp_path / "vllm"
 

@@ -152,7 +152,7 @@ async def test_before_its_start_an_engine_refuses() -> None:
 
 
 def the_worker() -> psutil.Process:
-    found = [child for child in psutil.Process().children() if "engine.worker" in child.cmdline()]
+    found = [child for child in psutil.Process().children() if "parley_voice.engine.worker" in child.cmdline()]
     assert len(found) == 1
     return found[0]
 

@@ -61,7 +61,7 @@ class TestDockerfile:
         final = DOCKERFILE.rpartition("\nFROM ")[2]
         assert re.search(r"^USER 10001:10001$", final, re.MULTILINE)
         assert "HEALTHCHECK" in final
-        assert '"app.commands.health"' in final
+        assert '"parley_voice.app.commands.health"' in final
         assert "STOPSIGNAL SIGTERM" in final
         assert final.index("USER") > final.rindex("COPY")
 

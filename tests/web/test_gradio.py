@@ -164,7 +164,7 @@ def test_without_gradio_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     missing: Any = None
     monkeypatch.setitem(sys.modules, "gradio", missing)
     monkeypatch.setenv("GRADIO_ANALYTICS_ENABLED", "")  # which it sets: so that it is put back
-    with pytest.raises(ConfigError, match="make demo"):
+    with pytest.raises(ConfigError, match=r"the demo needs Gradio: .+ pip install .+\[demo\]"):
         mount(FastAPI(), Service(script_spec()))
 
 

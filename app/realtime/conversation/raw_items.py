@@ -139,7 +139,7 @@ class _Weighed:
                     parts.append(part)
                 case RawAudio():
                     sound = _Sound(part, format)
-                    left -= _checked(sound.samples, left, limit_s, format)
+                    left -= _checked(sound.samples, left, limit_s)
                     parts.append(sound)
                 case RawImage(url):
                     parts.append(_Image(image_of_url(url), part))
@@ -165,9 +165,8 @@ class _Weighed:
 _Part = MessageText | _Sound | _Image | _Video
 
 
-def _checked(samples: int, left: int, limit_s: float, format: Format) -> int:
+def _checked(samples: int, left: int, limit_s: float) -> int:
     """Return the samples of an audio part if they fit into ``left``. Raises MediaError."""
     if not 0 < samples <= left:
-        seconds = samples / rate_of(format)
-        raise MediaError(f"audio of an item must last more than 0 and at most {limit_s:g} s (got {seconds:g} s)")
+        raise MediaError(f"the audio of an item must not be empty, and may last at most {limit_s:g} s in all")
     return samples

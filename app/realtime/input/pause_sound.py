@@ -13,7 +13,7 @@ ASK_MS = 100
 """Silence after which the model is asked."""
 
 DEADLINE_S = 0.150
-"""Seconds that the model may take. After that, the fixed silence decides."""
+"""Seconds that are waited for the model. After that, the fixed silence decides, unless the result comes first."""
 
 
 class PauseSound:
@@ -50,19 +50,25 @@ class PauseSound:
         self._pause_from = None
 
     def read(self) -> tuple[float | None, bool]:
-        """Return the probability that the turn is over, None if not known, and whether it may still become known."""
+        """Return the probability that the turn is over, None if not known, and whether to wait for it.
+
+        A result after the deadline is not waited for, but still counts: it ends a long wait for unfinished words.
+        """
         if self._asked is None:
             return self._probability, False
-        if self._asked.cancelled():
+        if self._asked.done():
+            self._take(self._asked)
             self._asked = None
-        elif self._asked.done():
-            if (error := self._asked.exception()) is None:
-                self._probability = self._asked.result()
-            else:
-                self._thread.warn(f"failed ({error})")
-            self._asked = None
-        elif self._now() > self._deadline_s:
+            return self._probability, False
+        is_late = self._now() > self._deadline_s
+        if is_late:
             self._thread.warn(f"took longer than {DEADLINE_S * 1000:.0f} ms")
-            self._asked.cancel()
-            self._asked = None
-        return self._probability, self._asked is not None
+        return None, not is_late
+
+    def _take(self, asked: Future[float]) -> None:
+        if asked.cancelled():
+            return
+        if (error := asked.exception()) is None:
+            self._probability = asked.result()
+        else:
+            self._thread.warn(f"failed ({error})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from engine.deployment.installation import install_command
 from engine.errors import ConfigError
 
 
@@ -16,6 +17,6 @@ def installed(use: str, module: str, package: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{use} needs the package {package}: pip install 'parley[{extra}]'") from error
+        raise ConfigError(f"{use} needs the package {package}: {install_command(extra)}") from error
     except ImportError as error:
         raise ConfigError(f"{use}: the package {package} cannot be loaded here ({error!s:.200})") from error

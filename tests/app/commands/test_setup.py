@@ -11,6 +11,7 @@ from app.cli import cli
 from app.commands import setup
 from app.commands.deployment import configurations
 from app.commands.setup import TIERS, Machine, command, recommended, report
+from engine.deployment.installation import install_command
 from engine.deployment.model_catalog import catalogue
 
 
@@ -60,7 +61,7 @@ def test_in_a_checkout_one_command_fetches_the_models_and_serves() -> None:
 def test_an_installed_package_has_no_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "CHECKOUT", tmp_path)
     assert command(tier("nano")) == "parley serve nano"
-    assert command(tier("laptop")).startswith("pip install 'parley[local]' && parley pull ")
+    assert command(tier("laptop")).startswith(f"{install_command('local')} && parley pull ")
     assert command(tier("qwen3_omni_80gb")).endswith(
         "parley serve qwen3_omni_80gb --weights hub:Qwen/Qwen3-Omni-30B-A3B-Instruct"
     )

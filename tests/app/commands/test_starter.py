@@ -12,6 +12,7 @@ import pytest
 from app.commands import starter
 from app.commands.deployment import deployment
 from app.commands.starter import missing_of, starter_or_nano
+from engine.deployment.installation import install_command
 from engine.deployment.model_catalog import MANIFEST, models_folder
 
 MODELS = ["moonshine-tiny-en", "smollm2-135m"]
@@ -69,7 +70,7 @@ def test_without_its_packages_nano_starts_and_says_the_command(packages: Callabl
         bring(name)
     said: list[str] = []
     assert starter_or_nano(said.append) == "nano"
-    assert "because xllamacpp is not on this machine; `pip install 'parley[local]'` gets what is missing." in said[0]
+    assert f"because xllamacpp is not on this machine; `{install_command('local')}` gets what is missing." in said[0]
 
 
 def test_its_models_are_pinned_free_and_small_enough(packages: Callable[..., None]) -> None:

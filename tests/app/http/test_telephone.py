@@ -126,8 +126,8 @@ async def test_a_stream_that_is_none_ends_with_its_reason(server: Running, wrong
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"twilio_url": URL}, "belong together"),
-        ({"twilio_token_file": "token"}, "belong together"),
+        ({"twilio_url": URL}, "set both twilio_url"),
+        ({"twilio_token_file": "token"}, "set both twilio_url"),
         ({"twilio_url": "http://voice.example.org", "twilio_token_file": "token"}, "https://voice.example.org"),
         ({"audiosocket": "9092"}, "HOST:PORT"),
         ({"destinations": {"sales": 4930}}, "in quotes"),

@@ -44,7 +44,7 @@ def test_private_parts_are_read_and_replaced_by_their_names() -> None:
 
 def test_a_part_that_is_gone_is_neither_read_nor_replaced() -> None:
     inside = Inside(Library(), NAMES)
-    with pytest.raises(RuntimeError, match=r"Library has no _gone: install the version that pyproject\.toml"):
+    with pytest.raises(RuntimeError, match=r"Library has no _gone: install the version required by pyproject\.toml"):
         _ = inside.gone
     with pytest.raises(RuntimeError, match="_gone"):
         inside.gone = 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine import ConfigError
+from engine.deployment.installation import ROOT, worker_install_command
 from engine.ipc import interpreter
 
 
@@ -69,16 +70,18 @@ def python(tmp_path: Path) -> Path:
 @pytest.fixture
 def python_with_parley(python: Path) -> Path:
     (site,) = python.parents[1].glob("lib/python*/site-packages")
-    (site / "engine").symlink_to(Path(interpreter.__file__).parents[1])
+    for name in ("engine", "parley_voice"):
+        (site / name).symlink_to(ROOT / name)
     return python
 
 
 async def test_an_environment_without_parley_is_told_what_to_install(python: Path) -> None:
     said = await wrong_with(python)
-    assert said.startswith("cannot run a worker: No module named 'engine'. ")
-    assert said.endswith(f"with {python} -m pip install msgspec numpy pyyaml, and this Parley with --no-deps")
+    assert said.startswith("cannot run a worker: No module named 'parley_voice'. ")
+    command = worker_install_command(str(python), ["msgspec", "numpy", "pyyaml"])
+    assert said.endswith(f". Install what a worker imports: {command}")
 
 
 async def test_an_environment_without_what_parley_imports_is_told_what_to_install(python_with_parley: Path) -> None:
     said = await wrong_with(python_with_parley)
-    assert said.startswith("cannot run a worker: No module named 'msgspec'. Install what a worker imports with")
+    assert said.startswith("cannot run a worker: No module named 'msgspec'. Install what a worker imports: ")

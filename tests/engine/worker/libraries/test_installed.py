@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.deployment.installation import install_command
 from engine.errors import ConfigError
 from engine.worker.libraries.installed import installed
 
@@ -18,7 +19,7 @@ def test_a_module_of_a_package_that_is_there() -> None:
 def test_without_the_package_the_command_that_installs_it_is_named() -> None:
     with pytest.raises(ConfigError) as refused:
         installed("tts.example", "parley_of_nowhere", "parley-of-nowhere", "example")
-    assert str(refused.value) == "tts.example needs the package parley-of-nowhere: pip install 'parley[example]'"
+    assert str(refused.value) == f"tts.example needs the package parley-of-nowhere: {install_command('example')}"
 
 
 def test_a_package_that_is_there_and_broken_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

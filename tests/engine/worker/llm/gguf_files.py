@@ -16,8 +16,8 @@ import pytest
 
 from engine.worker.llm.gguf import read_header
 
-gguf: Any = pytest.importorskip("gguf", reason="gguf is not installed: pip install 'parley[dev]'")
-pytest.importorskip("xllamacpp", reason="xllamacpp is not installed: pip install 'parley[local]'")
+gguf: Any = pytest.importorskip("gguf", reason="gguf is not installed: pip install -e '.[dev]'")
+pytest.importorskip("xllamacpp", reason="xllamacpp is not installed: pip install -e '.[local]'")
 
 END, USER, ASSISTANT = "<|end|>", "<|user|>", "<|assistant|>"
 TEMPLATE = (

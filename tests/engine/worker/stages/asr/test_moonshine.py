@@ -242,7 +242,7 @@ def test_ears_that_are_nowhere_are_told_in_one_sentence(tmp_path: Path) -> None:
 
 def test_without_the_package_it_is_said_how_to_install_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "moonshine_voice.transcriber", None)
-    with pytest.raises(ConfigError, match=r"needs the package moonshine-voice: pip install 'parley\[moonshine\]'"):
+    with pytest.raises(ConfigError, match=r"needs the package moonshine-voice: .+ pip install .+\[moonshine\]"):
         ears(folder)
 
 

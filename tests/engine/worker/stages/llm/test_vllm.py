@@ -267,7 +267,7 @@ class TestLoading:
                 ConfigError,
                 "max_model_len: is set by options.context",
             ),
-            ({"arguments": {"trust_remote_code": True}}, ConfigError, "own code is not run"),
+            ({"arguments": {"trust_remote_code": True}}, ConfigError, "never runs a checkpoint's own code"),
             (
                 {"arguments": {"quantisation": "x"}},
                 ConfigError,

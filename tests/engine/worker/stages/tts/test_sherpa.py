@@ -457,7 +457,7 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path, options: dict[str
 
 def test_without_the_package_it_is_said_how_to_install_it(vits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sherpa_onnx", None)
-    with pytest.raises(ConfigError, match=r"needs the package sherpa-onnx: pip install 'parley\[local\]'"):
+    with pytest.raises(ConfigError, match=r"needs the package sherpa-onnx: .+ pip install .+\[local\]"):
         voice(vits)
 
 
