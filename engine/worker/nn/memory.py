@@ -89,7 +89,7 @@ def check_room(
     needed = sum(one.total for one in plans.values()) + WORK
     if needed > there:
         parts = "; ".join(f"{name}: {one}" for name, one in plans.items())
-        busy = f" of {whole / 1e9:.1f}because other processes use the rest" if whole - there > BUSY * whole else ""
+        busy = f" of {whole / 1e9:.1f} because other processes use the rest" if whole - there > BUSY * whole else ""
         raise WeightsError(
             f"The device {device} has {there / 1e9:.1f} GB free{busy}, but {', '.join(plans)} need {needed / 1e9:.1f} "
             f"({parts}; {WORK / 1e9:.1f} for CUDA itself). Use a quantized checkpoint (`parley quantize`), "

@@ -85,7 +85,7 @@ def test_a_device_that_others_hold_is_told_before_anything_is_loaded(
         build(task(checkpoint("plain")))
     assert "cuda:0 has 1.0 GB free of 85.0 because other processes use the rest, but thinker need" in str(raised.value)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1_000_000_000, 1_000_000_000))
-    with pytest.raises(WeightsError, match=r"cuda:0 has 1\.0 GB free, and thinker need"):
+    with pytest.raises(WeightsError, match=r"cuda:0 has 1\.0 GB free, but thinker need"):
         build(task(checkpoint("plain")))
 
 

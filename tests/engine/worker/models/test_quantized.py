@@ -308,7 +308,7 @@ def test_a_device_that_is_too_small_is_told_before_anything_is_loaded(
     with pytest.raises(WeightsError) as raised:
         check_room(stages, "cuda:0")
     reason = str(raised.value)
-    assert "The device cuda:0 has 4.4 GB free, and thinker, talker need 4.4" in reason
+    assert "The device cuda:0 has 4.4 GB free, but thinker, talker need 4.4" in reason
     assert "of weights" in reason
     assert "2.5 of work space" in reason
     assert "of caches" in reason
@@ -324,7 +324,7 @@ def test_a_worker_asks_before_it_makes_its_stages(small: Path, monkeypatch: pyte
     task = messages.Task("w", (*stages, mine), worker, "cuda:0", ChunkSpec(), 1.0)
     monkeypatch.setattr(planning, "memory_of", lambda device: (1, 1))
     monkeypatch.setattr("engine.worker.nn.device.check", lambda device: None)
-    with pytest.raises(WeightsError, match=r"The device cuda:0 has 0\.0 GB free, and thinker, talker, code2wav need"):
+    with pytest.raises(WeightsError, match=r"The device cuda:0 has 0\.0 GB free, but thinker, talker, code2wav need"):
         stage_loader.build(task, lambda message: None)
 
 

@@ -55,7 +55,7 @@ def test_only_who_says_hub_has_it_downloaded(hub: Hub, monkeypatch: pytest.Monke
 
 def test_a_hub_that_fails_is_one_sentence(hub: Hub) -> None:
     hub.fault = ConnectionError("no route to host\nand more")
-    with pytest.raises(WeightsError, match=r"could not be had from the hub \(no route to host\)") as error:
+    with pytest.raises(WeightsError, match=r"the download from the hub failed \(no route to host\)") as error:
         find(Path("hub:someone/something"))
     assert "\n" not in str(error.value)
 
