@@ -220,7 +220,7 @@ def test_another_graph_leaves_the_weights_where_they_are(tmp_path: Path, stage: 
     again = Thinker(StageConfig(weights=tmp_path), sight=stage._sight)._net.advance([0], [ids], [0])
     assert np.array_equal(again, stage._net.advance([0], [ids], [0]))
     _scattered(tmp_path)
-    with pytest.raises(ValueError, match="to keep the weights of thinker.onnx, remove"):
+    with pytest.raises(ValueError, match=r"to keep the weights of thinker\.onnx, remove"):
         regraph(tmp_path)
 
 
