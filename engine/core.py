@@ -190,7 +190,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def recorded(self) -> list[Pcm]:
-        """The speech of the last message that has no transcript yet."""
+        """The recordings in the last message that are not transcribed yet; each is int16 [samples] at MIC_RATE_HZ."""
         last = self.messages[-1].parts if self.messages else ()
         return [part.pcm for part in last if isinstance(part, AudioPart) and part.transcript is None]
 

@@ -65,9 +65,10 @@ def names_of_model(service: Service, asked: str) -> Names:
 
 
 def names_of_voice(service: Service, asked: str, any_voice: AnyVoice, param: str) -> Names:
-    """Return the names for a spoken answer. ``param`` is the field that names the voice.
+    """Return the model and voice that serve a request, with those of its names that were replaced.
 
-    Raises Closed, and HttpRefusal if the model does not speak, or for an unknown name in strict mode.
+    ``param`` is the request's field that names the voice. Raises Closed while the server is not ready, and HttpRefusal
+    if the model does not speak, or for an unknown name in strict mode.
     """
     names, context = names_of_model(service, asked), service.context()
     voice = any_voice.id if isinstance(any_voice, VoiceId) else any_voice

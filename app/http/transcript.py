@@ -69,7 +69,7 @@ class TranscriptionResult:
         return "\n".join(f"{n}\n{block}" for n, block in enumerate(blocks, 1))
 
     def body(self, format: Format, granularities: tuple[Granularity, ...] = ()) -> dict[str, Any]:
-        """Return it as JSON. Segments are the default; words are included on request."""
+        """Return the transcript as JSON: segments unless other granularities are requested, words if they are."""
         if format == "json":
             return {"text": self.text, "usage": self.usage}
         body: dict[str, Any] = {

@@ -210,7 +210,10 @@ class LoopTimeBudget:
         return self.scheduler.now
 
     async def turn(self) -> None:
-        """Wait for a slice if this client has used up its share. Call it outside ``begin`` and ``count``."""
+        """Wait for the next time slice if this client has used up its share of the event loop.
+
+        Do not call it between ``begin`` and ``count``, which measure the client's work.
+        """
         if self.used_up:
             granted = asyncio.Event()
             self.join(granted.set)

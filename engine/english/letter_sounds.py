@@ -148,7 +148,11 @@ def _before(rule: tuple[re.Pattern[str], str], word: str, at: int) -> bool:
 
 
 def _stressed(sounds: str) -> str:
-    """Put the mark of the main stress: on the last syllable but two, or the first one that has a full vowel."""
+    """Mark the main stress of a word.
+
+    In words of more than three syllables it is the third syllable from the end, or the last one before it with a full
+    vowel. In shorter words it is the first syllable with a full vowel.
+    """
     places = [i for i, sound in enumerate(sounds) if sound in _VOWELS]
     full = [i for i in places if sounds[i] not in _REDUCED] or places
     if not full:

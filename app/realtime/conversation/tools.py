@@ -55,7 +55,10 @@ def functions_only(patch: dict[str, Any], path: str) -> OfferedTools:
 def report_tool_servers(
     servers: tuple[str, ...], conversation: Conversation, emit: Callable[[ServerEvent], None], session_id: str
 ) -> None:
-    """Report these MCP servers as failed, each once, as long as the conversation has room."""
+    """Add a failed tool list to the conversation, and to the client's events, for each MCP server that has none yet.
+
+    Stops at the first that the conversation has no room for.
+    """
     listed = {item.server_label for item in conversation.items if isinstance(item, ToolListItem)}
     for label in servers:
         if label in listed:

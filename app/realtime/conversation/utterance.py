@@ -90,7 +90,7 @@ class Utterance:
 
     @property
     def speech(self) -> Pcm:
-        """The speech as readers receive it, without the silence after a pause: int16 [samples]."""
+        """The turn's audio for ASR, up to the end of its last word: int16 [samples]. Silence after that is left out."""
         return _joined(self._blocks[: self._end])
 
     @property

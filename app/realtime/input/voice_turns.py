@@ -200,7 +200,7 @@ class VoiceTurns:
                     self._tune()
 
     def _begin(self, start: int) -> None:
-        """A turn begins, at that position of the session."""
+        """Begin a turn at a sample of the session."""
         self._falling = 0.0
         self._turn.quiet_from = None
         utterance = self._turn.begin(start, self._turn.recent.since(start))

@@ -214,7 +214,7 @@ class ResponseTask:
         self.response.close("failed", error=(code, message), played_samples=self.playout.sent_samples)
 
     def leave(self) -> None:
-        """Cancel the request without an event."""
+        """Cancel the request without telling the client."""
         if self._task is not None:
             self._task.cancel()
 

@@ -85,9 +85,7 @@ class CallControl:
         return "goes on"
 
     def _follow_turn(self, event: ServerEvent) -> State:
-        """Follow the caller's turn: nobody talks over the caller, and the answer to the turn includes the results so
-        far.
-        """
+        """Note whether the caller speaks: tool results wait until then, and are part of the answer to the turn."""
         match event:
             case SpeechStartedEvent():
                 self._user_speaks = True

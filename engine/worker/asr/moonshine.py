@@ -39,7 +39,7 @@ for other scripts.
 
 @dataclass(frozen=True, slots=True)
 class MoonshineEars:
-    """A complete folder of a streaming model."""
+    """The files of a streaming Moonshine model that were found in a folder, and what the model can do."""
 
     folder: Path
     architecture: str

@@ -2,7 +2,7 @@
 
 ``weights`` is a folder as published by Gradium: ``config.json``, ``tokenizer.json``, ``model.safetensors`` or
 ``model.q8.gguf``, ``voices/``. Nothing is downloaded. The library (extra ``phonon``) computes some frames ahead in its
-own threads, and pauses while nobody reads them. It spells out numbers and signs itself, and does not support ``speed``.
+own threads, and pauses while nobody reads them. It reads numbers and symbols as words, and does not support ``speed``.
 """
 
 from __future__ import annotations
