@@ -73,7 +73,7 @@ class Player:
 
     @property
     def ends_s(self) -> float:
-        """Return the time when all received audio has been played."""
+        """Return the monotonic time at which all received audio will have been played."""
         return self._plays_until_s
 
     @property

@@ -14,6 +14,13 @@ from engine.core import Pcm
 _MOST = 4.6
 """Log-odds of the sound beyond which more certainty counts no more: 99 %."""
 
+_FINISHED = 0.7
+"""Completeness of words from which they are taken for a whole sentence."""
+_LONGEST_FINISHED = 2.0
+"""The longest silence after whole sentences, as a multiple of the eagerness's middle wait: 1.2 s at `medium`."""
+_LONGEST_UNCLEAR = 2.5
+"""The longest silence where the words do not tell: 1.5 s at `medium`."""
+
 Weights = tuple[float, float, float, float]
 """Of a logistic regression: the bias, the sound's log-odds, the voice's fall, and the words' completeness."""
 
@@ -77,13 +84,28 @@ class FusedEndOfTurn:
     def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
         if moment.whole is not None:
             return self._words.silence_ms(moment, eagerness)
-        short, middle, longest = WAITS_MS[eagerness]
+        short, middle, _ = WAITS_MS[eagerness]
+        longest = longest_wait_ms(moment, eagerness)
         if moment.sound is None:
-            return max(middle, self._words.silence_ms(moment, eagerness))
+            return min(longest, max(middle, self._words.silence_ms(moment, eagerness)))
         beyond = log_odds(moment, self._fit) - self._fit.centre
         if beyond > 0:
             return round(middle * (short / middle) ** min(1.0, beyond / self._fit.sure))
         return round(middle * (longest / middle) ** min(1.0, -beyond / self._fit.doubtful))
+
+
+def longest_wait_ms(moment: EndpointingContext, eagerness: Eagerness) -> int:
+    """Return the longest silence for such words. Only words that never end a sentence are waited for to the maximum.
+
+    A comma alone is no such sign: ASR models also write one at the end of a clip without silence after it.
+    """
+    _, middle, longest = WAITS_MS[eagerness]
+    if not moment.heard:
+        return longest
+    if completeness(moment.words) >= _FINISHED:
+        return min(longest, round(_LONGEST_FINISHED * middle))
+    is_open = completeness(moment.words.rstrip(" ,")) < 0
+    return longest if is_open else min(longest, round(_LONGEST_UNCLEAR * middle))
 
 
 def features(moment: EndpointingContext) -> Weights:

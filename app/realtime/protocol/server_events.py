@@ -72,7 +72,7 @@ class ObeyedEvent(Struct, frozen=True):
 
 
 class SpeechStartedEvent(Struct, frozen=True):
-    """The user started to speak; ``audio_start_ms`` counts from the session's first sample and includes the prefix."""
+    """The user started to speak; ``audio_start_ms`` counts from the session's first sample and is earlier by the prefix padding."""
 
     item_id: str
     audio_start_ms: int

@@ -132,3 +132,25 @@ def test_a_bad_file_gets_one_sentence_that_names_the_setting(tmp_path: Path) -> 
         with pytest.raises(ConfigError, match=rf"^server\.turns\.end_of_turn: .*({reason})") as caught:
             EndOfTurnChoice(setting)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "longest_ms"),
+    [
+        ("What does the heart do?", 1_200),
+        ("Tell me about the history of bread,", 1_500),
+        ("Tell me about the history of", 4_000),
+        ("I would like a pizza and,", 4_000),
+    ],
+)
+@pytest.mark.parametrize("sound", [None, 0.0])
+def test_a_doubtful_sound_delays_a_whole_sentence_only_a_little(
+    words: str, longest_ms: int, sound: float | None
+) -> None:
+    """Smart Turn is sure of many ends of synthetic voices that they are none."""
+    model = FusedEndOfTurn(Sure(0.0))
+    moment = EndpointingContext(words, -1.0, heard=True, sound=sound)
+    assert model.silence_ms(moment, "medium") <= longest_ms
+    held = replace(moment, sound=0.0)
+    assert model.silence_ms(held, "medium") > 0.8 * longest_ms
+    assert model.silence_ms(replace(held, heard=False), "medium") > 3_000, "the words may still tell"
