@@ -72,7 +72,10 @@ class ObeyedEvent(Struct, frozen=True):
 
 
 class SpeechStartedEvent(Struct, frozen=True):
-    """The user started to speak; ``audio_start_ms`` counts from the session's first sample and is earlier by the prefix padding."""
+    """The user started to speak.
+
+    ``audio_start_ms`` counts from the session's first sample. It is earlier than the speech by the prefix padding.
+    """
 
     item_id: str
     audio_start_ms: int
