@@ -47,7 +47,7 @@ FITTED = Fit(
     unheard=(-1.04, 0.43, 2.24, 0.0),
     centre=1.0,
     sure=0.5,
-    doubtful=4.0,
+    doubtful=2.0,
 )
 
 
@@ -84,17 +84,17 @@ class FusedEndOfTurn:
     def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
         if moment.whole is not None:
             return self._words.silence_ms(moment, eagerness)
-        short, middle, _ = WAITS_MS[eagerness]
-        longest = longest_wait_ms(moment, eagerness)
+        short, middle, longest = WAITS_MS[eagerness]
+        bound = bound_ms(moment, eagerness)
         if moment.sound is None:
-            return min(longest, max(middle, self._words.silence_ms(moment, eagerness)))
+            return min(bound, max(middle, self._words.silence_ms(moment, eagerness)))
         beyond = log_odds(moment, self._fit) - self._fit.centre
         if beyond > 0:
             return round(middle * (short / middle) ** min(1.0, beyond / self._fit.sure))
-        return round(middle * (longest / middle) ** min(1.0, -beyond / self._fit.doubtful))
+        return min(bound, round(middle * (longest / middle) ** min(1.0, -beyond / self._fit.doubtful)))
 
 
-def longest_wait_ms(moment: EndpointingContext, eagerness: Eagerness) -> int:
+def bound_ms(moment: EndpointingContext, eagerness: Eagerness) -> int:
     """Return the longest silence for such words. Only words that never end a sentence are waited for to the maximum.
 
     A comma alone is no such sign: ASR models also write one at the end of a clip without silence after it.

@@ -81,7 +81,7 @@ def test_a_request_that_the_asr_knows_is_judged_by_its_verdict_alone(model: EndO
 
 def test_each_of_sound_words_and_intonation_changes_the_wait() -> None:
     model = FusedEndOfTurn(Sure(0.5))
-    moment = EndpointingContext("Please enter your password", 0.2, heard=True, sound=0.8)
+    moment = EndpointingContext("Please enter your password", 0.4, heard=True, sound=0.9)
 
     def wait_ms(moment: EndpointingContext) -> int:
         return model.silence_ms(moment, "medium")
