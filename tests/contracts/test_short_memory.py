@@ -66,7 +66,7 @@ async def test_those_that_have_room_go_on_together_and_who_came_last_is_told(
     assert found == alone
     assert len(found) >= ROOM
     assert 1 <= len(errors) == ASKED - len(found)
-    assert all(isinstance(error, StageFailed) and "was the last to come" in str(error) for error in errors)
+    assert all(isinstance(error, StageFailed) and "was the newest request" in str(error) for error in errors)
     assert small.largest > 1, "they need not go on one by one"
 
 

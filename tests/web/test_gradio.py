@@ -119,7 +119,7 @@ class TestInABrowser:
             await page.shows(WORDS, "a dot")
             await self.add(page, written(tmp_path / "no.wav", b"RIFFnonsense"))
             await self.type_in(page, "say: never")
-            await page.shows("#voice-client .problem", "can be read")
+            await page.shows("#voice-client .problem", "unknown audio or video format")
             if folder := os.environ.get("PARLEY_SCREENSHOTS"):
                 await page.do("screenshot", {"path": f"{folder}/gradio-dark.png"})
 
