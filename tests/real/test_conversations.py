@@ -54,8 +54,8 @@ def starter(weights_of: WeightsOf, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def question(weights_of: WeightsOf) -> Pcm:
-    """The question as a neural voice says it: int16 [samples] at SPEAKER_RATE_HZ."""
-    return await _said_by(str(weights_of("piper-joe")), QUESTION)
+    """The question as Kokoro says it, always alike: int16 [samples] at SPEAKER_RATE_HZ. (Piper draws noise.)"""
+    return await _said_by(str(weights_of("kokoro-int8")), QUESTION)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
