@@ -77,18 +77,22 @@ def checked_wav(data: bytes) -> bytes:
     FFmpeg itself would accept a file that is shorter than its header says.
     """
     byte_rate, at = 0, 12
+    repaired: bytearray | None = None
     for _ in range(_MOST_CHUNKS):
         kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
         at += 8
         if kind == b"fmt ":
             byte_rate = int.from_bytes(data[at + 8 : at + 12], "little")
-            data = data[:at] + _filled(data[at : at + size]) + data[at + size :]
+            header = data[at : at + size]
+            if (filled := _filled(header)) != header:
+                repaired = repaired or bytearray(data)
+                repaired[at : at + size] = filled
         if kind == b"data":
             if byte_rate and size < _STREAMED:
                 check_length((len(data) - at) / byte_rate, size / byte_rate)
-            return data
+            break
         at += size + size % 2
-    return data
+    return data if repaired is None else bytes(repaired)
 
 
 def _filled(header: bytes) -> bytes:

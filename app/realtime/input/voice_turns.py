@@ -140,12 +140,9 @@ class VoiceTurns:
 
     @property
     def _model(self) -> EndOfTurnModel | None:
-        """The end-of-turn model in use, if it listens."""
+        """The end-of-turn model in use; None if a fixed silence or the client ends turns."""
         detection = self._options.audio.input.turn_detection
-        if not isinstance(detection, SemanticVad):
-            return None
-        model = self._context.end_of_turn_model(detection.end_of_turn)
-        return model if model.window_s else None
+        return self._context.end_of_turn_model(detection.end_of_turn) if isinstance(detection, SemanticVad) else None
 
     def _moment(self, said: Utterance) -> EndpointingContext:
         sound, sound_due = self._sound.read()
@@ -162,7 +159,7 @@ class VoiceTurns:
     def _follow_pause(self) -> None:
         """Ask the end-of-turn model about a new pause, and drop its judgement once the user goes on."""
         model, said = self._model, self._turn.utterance
-        if model is None or said is None:
+        if model is None or not model.window_s or said is None:
             self._sound.forget()
             return
         window = round(model.window_s * MIC_RATE_HZ)
@@ -212,10 +209,7 @@ class VoiceTurns:
 
     def _over_probability(self, said: Utterance) -> float | None:
         """Return how likely the turn was over, by the model that ended it; None where a fixed silence did."""
-        detection = self._options.audio.input.turn_detection
-        if not isinstance(detection, SemanticVad):
-            return None
-        return self._context.end_of_turn_model(detection.end_of_turn).probability(self._moment(said))
+        return None if self._model is None else self._model.probability(self._moment(said))
 
     def _judge_fall(self, utterance: Utterance, end_ms: int) -> None:
         """Judge how the voice ended, if the judge of the pause uses it."""
