@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.media import g711
+from benchmarks.turn_recordings import VOICES, texts
 from engine import MIC_RATE_HZ, AudioPart, Engine, EngineSpec, Message, Request, StageSpec, Transcript
 from engine.audio.resampler import resample
 from engine.core import Pcm
@@ -40,8 +40,7 @@ from engine.worker.asr.moonshine_tokens import moonshine_tokens
 from engine.worker.asr.transcribing import floats
 
 Hear = Callable[[Pcm], str]
-SOUNDS = Path("usr/share/asterisk/sounds/en_US_f_Allison")
-TEXTS = Path("usr/share/doc/asterisk-core-sounds-en/core-sounds-en.txt.gz")
+SOUNDS = Path("usr/share/asterisk/sounds", VOICES["en"])
 CONDITIONS: dict[str, Callable[[Pcm], Pcm]] = {
     "clean": lambda pcm: pcm,
     "10 dB": lambda pcm: with_noise(pcm, 10.0),
@@ -91,14 +90,13 @@ def main() -> None:
 
 def recordings(folder: Path) -> Iterator[tuple[str, Pcm]]:
     """Yield texts of at least four words, with their audio."""
-    for line in gzip.decompress((folder / TEXTS).read_bytes()).decode("utf-8", "replace").splitlines():
-        named = re.match(r"([\w/-]+):\s*([^\[(]+)$", line)
-        path = folder / SOUNDS / f"{named[1]}.wav" if named else None
-        if named is None or path is None or not path.exists() or len({*words_of(named[2])}) < 4:
+    for name, text in texts(folder, "en"):
+        path = folder / SOUNDS / f"{name}.wav"
+        if re.search(r"[\[(]", text) or not path.exists() or len({*words_of(text)}) < 4:
             continue
         pcm, rate_hz = soundfile.read(path, dtype="int16")
         if 1.0 <= len(pcm) / rate_hz <= 25.0:
-            yield named[2], resample(np.asarray(pcm, np.int16), rate_hz, MIC_RATE_HZ)
+            yield text, resample(np.asarray(pcm, np.int16), rate_hz, MIC_RATE_HZ)
 
 
 async def by_parley(name: str, clips: Sequence[tuple[str, Pcm]]) -> Score:

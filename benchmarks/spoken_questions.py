@@ -106,16 +106,22 @@ async def make(questions: Sequence[str], folder: Path) -> None:
     for model in dict.fromkeys(model for model, _ in VOICES):
         if not is_here(model):
             sys.exit(f"error: {model} is missing: run python -m tests.real.weights")
-        talker = StageSpec(name="talker", use="tts.sherpa", weights=str(CACHE / model))
-        thinker = StageSpec(name="thinker", use="script.thinker")
-        async with Engine(EngineSpec(stages=(thinker, talker), launcher="inline")) as engine:
+        async with Engine(voice_alone(CACHE / model)) as engine:
             for number, question, (chosen, speaker) in spoken_by:
                 if chosen == model:
                     wave = await speech(engine, question, speaker)
                     soundfile.write(folder / f"{number:02}.wav", wave, SPEAKER_RATE_HZ)
 
 
-async def speech(engine: Engine, text: str, speaker: str | None) -> Wave:
+def voice_alone(weights: Path) -> EngineSpec:
+    """Return a deployment that only speaks, by a voice of ``tts.sherpa``."""
+    thinker = StageSpec(name="thinker", use="script.thinker")
+    talker = StageSpec(name="talker", use="tts.sherpa", weights=str(weights))
+    return EngineSpec(stages=(thinker, talker), launcher="inline")
+
+
+async def speech(engine: Engine, text: str, speaker: str | None = None) -> Wave:
+    """Return float32 [samples] at SPEAKER_RATE_HZ."""
     request = Request(id=text, session=text, messages=(), say=text, voice=speaker, wants=frozenset({"audio"}))
     async with engine.open(request) as chunks:
         return np.concatenate([chunk.wave async for chunk in chunks if isinstance(chunk, Audio)])

@@ -49,7 +49,7 @@ from app.client import Client, ClientError, Response, SpeechStopped, connect
 from app.limits.principal import Principal
 from app.realtime.conversation.utterance import Utterance
 from app.realtime.input.endpointing import SentenceEndOfTurn, prosody_fall
-from app.realtime.ports import Eagerness, EndOfTurnModel, EndpointingContext
+from app.realtime.ports import Eagerness, EndpointingContext
 from app.realtime.session_context import SessionContext
 from app.server import Server, config_of
 from app.service import Service
@@ -115,23 +115,17 @@ class Outcome:
     answer: str
 
 
-class Blindfolded:
+class Blindfolded(SentenceEndOfTurn):
     """A judge from which a row's ``hides`` can hide part of the information."""
 
     def __init__(self) -> None:
         self.hides: Callable[[EndpointingContext], EndpointingContext] = lambda moment: moment
-        self._judge: EndOfTurnModel = SentenceEndOfTurn()
-
-    window_s = 0.0
-
-    def listen(self, pcm: Pcm) -> float:
-        return 0.5
 
     def probability(self, moment: EndpointingContext) -> float:
-        return self._judge.probability(self.hides(moment))
+        return super().probability(self.hides(moment))
 
     def silence_ms(self, moment: EndpointingContext, eagerness: Eagerness) -> int:
-        return self._judge.silence_ms(self.hides(moment), eagerness)
+        return super().silence_ms(self.hides(moment), eagerness)
 
 
 class Judged(Service):

@@ -15,7 +15,8 @@ import yaml
 
 from app.bench.subject import running
 from app.client import Client, Response, Tool, TranscriptionCompleted, connect
-from engine import SPEAKER_RATE_HZ, Audio, Engine, EngineSpec, Request, StageSpec
+from benchmarks.spoken_questions import speech, voice_alone
+from engine import SPEAKER_RATE_HZ, Engine
 from engine.core import Pcm
 from tests.real.conftest import WeightsOf
 from tests.web.browser import Chromium, browsing, written
@@ -55,7 +56,8 @@ def starter(weights_of: WeightsOf, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def question(weights_of: WeightsOf) -> Pcm:
     """The question as Kokoro says it, always alike: int16 [samples] at SPEAKER_RATE_HZ. (Piper draws noise.)"""
-    return await _said_by(str(weights_of("kokoro-int8")), QUESTION)
+    async with Engine(voice_alone(weights_of("kokoro-int8"))) as engine:
+        return (await speech(engine, QUESTION) * 32767).astype(np.int16)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -160,17 +162,6 @@ def _voice_stages(name: str, weights_of: WeightsOf) -> list[dict[str, Any]]:
     if name == "nano":
         return [{"name": "talker", "use": "nano.talker"}, {"name": "code2wav", "use": "nano.code2wav"}]
     return [{"name": "talker", "use": "tts.sherpa", "weights": str(weights_of(name))}]
-
-
-async def _said_by(voice: str, text: str) -> Pcm:
-    stages = (
-        StageSpec(name="thinker", use="script.thinker"),
-        StageSpec(name="talker", use="tts.sherpa", weights=voice),
-    )
-    request = Request(id="q", session="q", messages=(), say=text, wants=frozenset({"audio"}))
-    async with Engine(EngineSpec(stages=stages, launcher="inline")) as engine, engine.open(request) as chunks:
-        wave = np.concatenate([chunk.wave async for chunk in chunks if isinstance(chunk, Audio)])
-    return (wave * 32767).astype(np.int16)
 
 
 async def _asked_aloud(client: Client, pcm: Pcm) -> tuple[str, Response]:
