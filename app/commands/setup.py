@@ -16,10 +16,8 @@ import typer
 from app.commands.deployment import configurations
 from app.commands.doctor import free_memory
 from app.commands.starter import STARTER, missing_of
-from engine.deployment.installation import install_command
+from engine.deployment.installation import install_command, is_clone
 
-CHECKOUT = Path(__file__).parents[2]
-"""The repository, if this is a clone and not an installed package."""
 ASK_GPU = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 ASK_GPU_S = 10.0
 OMNI = "Qwen/Qwen3-Omni-30B-A3B-Instruct"
@@ -106,11 +104,11 @@ def command(tier: Tier) -> str:
     """Return one shell command that downloads what is missing and starts the server."""
     steps: list[str] = []
     path = configurations()[tier.config]
-    in_checkout = (CHECKOUT / "Makefile").is_file()
-    if in_checkout and tier.config == STARTER:
+    in_clone = is_clone()
+    if in_clone and tier.config == STARTER:
         return "make serve"  # downloads the models too
     parley = sys.argv[0] if Path(sys.argv[0]).stem == "parley" else "parley"
-    if not in_checkout and (extra := _extra(path)):
+    if not in_clone and (extra := _extra(path)):
         steps.append(install_command(extra))
     if not tier.bits and missing_of(tier.config):
         steps.append(shlex.join([parley, "pull", "--config", tier.config]))
@@ -120,7 +118,7 @@ def command(tier: Tier) -> str:
         steps.append(shlex.join(["hf", "download", OMNI, "--local-dir", folder]))
         steps.append(shlex.join([parley, "quantize", "--bits", str(tier.bits), folder, target]))
     hub = f"hub:{OMNI}" if tier.bits == 16 else ""
-    if in_checkout:
+    if in_clone:
         start = ["make", "serve", f"CONFIG=configs/{path.name}", *([f"WEIGHTS={hub}"] if hub else [])]
     else:
         start = [parley, "serve", tier.config, *(["--weights", hub] if hub else [])]

@@ -21,6 +21,11 @@ _REQUIREMENT = re.compile(r'(?P<package>[^;]+?)\s*;\s*(?:(?P<marker>.+) and )?ex
 _OF_EXTRAS = re.compile(rf"{DISTRIBUTION}\[(?P<extras>[^]]+)]")
 
 
+def is_clone() -> bool:
+    """Return whether Parley runs from a clone of the repository, which has `make`."""
+    return (ROOT / "Makefile").is_file()
+
+
 def install_command(extra: str) -> str:
     """Return the shell command that installs the packages of an extra into the running environment.
 
@@ -31,7 +36,7 @@ def install_command(extra: str) -> str:
     installer = _installer()
     if installer is None:
         return shlex.join(["docker", "build", "--build-arg", f"EXTRAS={extra}", "--tag", "parley", "."])
-    if (ROOT / "Makefile").is_file():
+    if is_clone():
         wanted = ["--constraint", _shown(ROOT / "constraints.txt"), "--editable", f"{_shown(ROOT)}[{extra}]"]
     else:
         wanted = [*_requirements(extra)] or [f"{DISTRIBUTION}[{extra}]"]
@@ -46,7 +51,7 @@ def worker_install_command(python: str, packages: Sequence[str]) -> str:
         packages: The requirements to install. Parley's own dependencies are left out.
     """
     pip = [python, "-m", "pip", "install"]
-    if (ROOT / "Makefile").is_file():
+    if is_clone():
         parley = ["--editable", _shown(ROOT)]
     else:
         parley = [_origin() or f"{DISTRIBUTION}=={importlib.metadata.version(DISTRIBUTION)}"]
