@@ -68,6 +68,7 @@ from engine.errors import (
 )
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when onnxruntime is imported: no usage reports
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_hub is imported, by whatever library
 
 __all__ = [
     "ANSWER",

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import PureWindowsPath
 
 import httpx2
-
-from app.pulling.download import SILENT_S, Expected
-from app.pulling.errors import PullError, refusal, unreachable
-
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the import below runs
-
 from huggingface_hub import HfApi, close_session, get_token, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from huggingface_hub.hf_api import RepoSibling
+
+from app.pulling.download import SILENT_S, Expected
+from app.pulling.errors import PullError, refusal, unreachable
 
 HUB = "https://huggingface.co"
 
