@@ -113,20 +113,20 @@ async def test_the_next_request_is_not_read_out_of_an_ambiguous_body(body: bytes
     assert b" 200 OK" not in answer
 
 
-@pytest.mark.parametrize("at", range(1, len(LIVEZ)))
-async def test_a_request_in_any_two_pieces_is_read_as_one(at: int) -> None:
+@pytest.mark.parametrize("ending", [b"\r\n", b"\n"])
+def test_a_request_in_any_two_pieces_is_read_as_one(ending: bytes) -> None:
     """The search for ambiguous lines goes on where the last piece ended."""
-    whole, bad = LIVEZ + b"X: a\r\n\r\n", LIVEZ + b"X: a\n\r\n"
-    for request in (whole, bad):
+    request = LIVEZ + b"X: a" + ending + b"\r\n"
+    for at in range(1, len(request)):
         parser = _Parser(h11.SERVER)
         try:
             parser.receive_data(request[:at])
             parser.next_event()
             parser.receive_data(request[at:])
             assert isinstance(parser.next_event(), h11.Request)
-            assert request is whole
+            assert ending == b"\r\n"
         except h11.RemoteProtocolError:
-            assert request is bad
+            assert ending == b"\n"
 
 
 async def test_a_cookie_above_127_is_nobodys_business(server: Running, said: list[str]) -> None:
