@@ -141,7 +141,7 @@ class Session:
         except MediaError as error:
             self._refuse(Refusal("invalid_value", f"The media can't be used: {error}."), received.event_id)
         except EngineError as error:
-            self._refuse(ServerFault(error.code, str(error)), received.event_id)
+            self._refuse(ServerFault(error.code, error.public), received.event_id)
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
             log_failure("session.bug", session=self.id)
             message = "The server failed to process the event; the session continues."
