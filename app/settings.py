@@ -53,14 +53,15 @@ class Limits:
     """Megabytes of one conversation: half an hour of speech, or one large picture. Older speech is kept as text
     only."""
     held_mb: float = 1024.0
-    """Megabytes of all conversations, request bodies and decoded media. Beyond it, requests get status 503. For users
-    who send pictures, set at least a tenth of the machine's memory."""
+    """Megabytes held for all clients: conversations, request bodies, decoded media, settings, client secrets and stored
+    responses. Beyond it, requests get status 503. For users who send pictures, set at least a tenth of the machine's
+    memory."""
     kept_responses: int = 1000
     """Responses of ``/v1/responses`` stored for each key, for ``previous_response_id``. The least recently used one is
     dropped first."""
     kept_mb: float = 256.0
-    """Megabytes of the stored responses of all keys, in addition to ``held_mb``. The key that stores the most loses its
-    oldest response. The default holds four conversations of the maximum size."""
+    """Megabytes of the stored responses of all keys, part of ``held_mb``. Beyond it, or if ``held_mb`` is used up,
+    the key that stores the most loses its oldest response. The default holds four conversations of the maximum size."""
     responses: int = 4
     """Concurrent responses of one session, including out-of-band responses."""
     answers: int = 16
@@ -69,7 +70,8 @@ class Limits:
     """Fraction of each stage's slots that HTTP may use, so that sessions find a free slot. Other HTTP requests wait up
     to ``wait_s``. Set ``1`` on a server without sessions."""
     secrets: int = 1000
-    """Valid client secrets. A page needs one for each call; each holds at most 64 kB of settings."""
+    """Valid client secrets. A page needs one for each call; each holds at most 64 kB of settings, which count in
+    ``held_mb``."""
     key_share: float = 0.5
     """Fraction of the sessions, calls, offers, queue places, HTTP answers, client secrets and memory that one key may
     use, at least one of each. It applies where there are several keys. ``1`` removes the limit."""

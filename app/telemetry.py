@@ -72,6 +72,7 @@ class Metrics:
         self.speculations = counter("parley_guesses", "Answers begun before the turn was over", ["what"])
         self.answers = counter("parley_http_answers", "HTTP answers by their end", ["status"])
         self.http_waiting = gauge("parley_http_waiting", "HTTP answers that wait for a slot")
+        self.held_bytes = gauge("parley_held_bytes", "Memory held for clients in bytes", ["kind"])
         self.kept = gauge("parley_kept_responses", "Responses stored for previous_response_id")
         self.kept_bytes = gauge("parley_kept_bytes", "Memory of the stored responses in bytes")
         self.errors = counter("parley_errors", "Error events by code", ["code"])
