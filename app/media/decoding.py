@@ -28,6 +28,8 @@ from engine.core import Pcm
 MOST_PROCESSES = 3
 LINE = 16
 """Maximum number of recordings that are being decoded or wait, as many as there are HTTP answers."""
+_GROW_S = 0.25
+"""Seconds that a job waits before another process starts for it, which takes half a second of CPU time."""
 _IDLE_S = 60.0
 """Seconds after which a process that nobody needed ends, except for the last one."""
 
@@ -52,12 +54,15 @@ class Decoding:
         self._is_closed = False
         self._line = list[_Turn]()
         self._running = list[_Turn]()
+        self._places = 1
+        """Jobs that may run at once: the processes that were started or are about to."""
+        self._growing: asyncio.TimerHandle | None = None
         self._served = Counter[Hashable]()
         """Jobs that each waiting or running client has had, so that the least served one is next."""
 
     def start(self) -> None:
         """Start the first process in advance. Returns immediately."""
-        self._threads.submit(lambda: self._put_back(self._taken()))
+        self._threads.submit(self._add)
 
     async def image(self, image: Image, client: Hashable, side: int = 0) -> NDArray[np.uint8]:
         """Decode an image to uint8 [height, width, 3], no side longer than ``side`` pixels unless that is 0.
@@ -80,6 +85,8 @@ class Decoding:
 
     async def close(self) -> None:
         """Kill the processes. May be called twice."""
+        if self._growing is not None:
+            self._growing.cancel()
         with self._lock:
             self._is_closed = True
             decoders = [*self._decoders]
@@ -133,10 +140,22 @@ class Decoding:
                 self._running.append(turn)
                 self._served[turn.client] += 1
                 turn.begins.set()
+                if isinstance(turn.job, VideoJob) and self._places == 1:
+                    self._places = 2
+                    self._threads.submit(self._add)  # for images, which must not wait for it to start
+        if self._line and self._growing is None and self._places < MOST_PROCESSES:
+            self._growing = asyncio.get_running_loop().call_later(_GROW_S, self._grow)
+
+    def _grow(self) -> None:
+        """Allow one more process if jobs still wait."""
+        self._growing = None
+        if self._line and len(self._running) >= self._places:
+            self._places += 1
+        self._begin_turns()
 
     def _may_run(self, turn: _Turn) -> bool:
         running = self._running
-        if len(running) >= MOST_PROCESSES or any(one.client == turn.client for one in running):
+        if len(running) >= self._places or any(one.client == turn.client for one in running):
             return False
         match turn.job:
             case ImageJob():
@@ -175,6 +194,13 @@ class Decoding:
             self._idle.append((decoder, now_s))
             while now_s - self._idle[0][1] > _IDLE_S:
                 self._end_process(self._idle.pop(0)[0])
+                self._places = max(1, self._places - 1)
+
+    def _add(self) -> None:
+        """Start a process in advance."""
+        with self._lock:
+            decoder = self._new()
+        self._put_back(decoder)
 
     def _new(self) -> Decoder:
         if self._is_closed:
