@@ -22,7 +22,7 @@ from app.limits.principal import Principal
 from app.limits.quotas import Quotas
 from app.limits.rate_limiter import RateLimiter
 from app.mcp import ToolServers
-from app.media.decode_thread import Decoding
+from app.media.decoding import Decoding
 from app.realtime.inference_thread import InferenceThread
 from app.realtime.input.end_of_turn_choice import EndOfTurnChoice
 from app.realtime.input.turn_detector import Silero
