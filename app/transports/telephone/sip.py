@@ -88,7 +88,7 @@ class Sip(asyncio.DatagramProtocol):
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a part of a call, which ends with the listener."""
-        task = self._tasks.create_task(work, name="sip-call")
+        task = self._tasks.create_task(_logged(work), name="sip-call")
         self.parts.add(task)
         task.add_done_callback(self.parts.discard)
 
@@ -376,6 +376,14 @@ async def answering(service: Service, telephones: Telephones) -> AsyncGenerator[
                 part.cancel()
             await asyncio.gather(*sip.parts, return_exceptions=True)
             sip.close()
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    """Run a part of a call. A bug in it is logged with its place, and ends neither the listener nor other calls."""
+    try:
+        await work
+    except Exception:  # noqa: BLE001 - see above
+        log_failure("sip.bug")
 
 
 def _with_host(body: bytes, host: str) -> bytes:

@@ -110,6 +110,21 @@ async def test_a_response_of_a_stranger_answers_no_request_of_the_server(server:
         await server.empty()
 
 
+async def test_a_bug_in_one_call_ends_no_other(
+    server: Running, door: Reached, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*args: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("app.transports.telephone.sip.Sip._changed", fails)
+    async with sip(door) as phone:
+        phone.put("INVITE", 2, SDP.format(port=phone.rtp.port, law=0))
+        assert await is_active(phone)
+        assert "sip.bug" in caplog.text
+        await phone.hang_up()
+        await server.empty()
+
+
 async def test_telephones_leave_sessions_to_others(server: Running, door: Reached) -> None:
     """Two of four sessions are theirs. One that confirms when there is no place any more is hung up."""
     async with sip_phone(door) as late:
