@@ -529,6 +529,31 @@ async def test_the_log_shows_what_goes_over_the_wire(page: Page) -> None:
     assert opened["session"]["output_modalities"] == ["audio"]
 
 
+async def test_a_call_of_the_pages_tool_is_a_card_in_the_script_and_in_the_inspector(page: Page) -> None:
+    await page.shows("#offered", "set_timer")
+    await page.ask('tool set_timer {"minutes": 10} ; set_timer {"minutes": -1}')
+    await page.shows("#captions .answer", "The tool says")
+    cards = "[...document.querySelectorAll('#captions .tool')]"
+    assert await page.value(f"{cards}.map((card) => card.dataset.status)") == ["done", "failed"]
+    done, failed = await page.value(f"{cards}.map((card) => card.textContent)")
+    for part in ("set_timer", "minutes: 10", "started: true", "✓", " ms"):
+        assert part in done
+    assert "minutes must be above 0" in failed
+    assert await page.value("document.querySelectorAll('#calls .tool').length") == 2
+    await page.shows("#notice", "The tool set_timer failed")
+
+
+async def test_without_leave_the_model_gets_no_tool_of_the_page(page: Page) -> None:
+    await page.shows("#offered", "set_timer")
+    await page.do("click", "#open-settings")
+    await page.do("uncheck", "#page-tools")
+    await page.do("press", "Escape", on="page.keyboard")
+    await page.ask("say: no tools")
+    await page.shows("#captions .answer", "no tools")
+    (asked,) = [event["session"] for event in await page.wire("session.update")]
+    assert not asked.get("tools")
+
+
 async def test_a_reload_goes_on_with_the_conversation(page: Page) -> None:
     await page.ask("say: remember me")
     await page.shows("#captions .answer", "remember me")

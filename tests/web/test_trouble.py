@@ -36,9 +36,15 @@ async def test_a_lost_server_is_named_and_found_again(server: Running, browser: 
         await page.state("lost")
         await page.shows("#notice", "No server answers")
         await page.ask("say: are you there")
+        assert await page.value("document.querySelector('#pending .user p').textContent") == "say: are you there"
+        await page.shows("#notice", "Trying again in")
         async with relay(server.port, port):
+            await page.value("document.getElementById('try-now').click()")  # it may have come back by itself
             await page.shows("#captions .answer:last-child", "are you there")
             await page.until("document.getElementById('notice').hidden")
+            assert await page.value("document.getElementById('pending').childElementCount") == 0
+            said = "[...document.querySelectorAll('#captions .user p')].map((p) => p.textContent)"
+            assert (await page.value(said)).count("say: are you there") == 1
 
 
 async def test_an_answer_goes_on_over_the_next_connection(server: Running, browser: Chromium) -> None:

@@ -86,6 +86,8 @@ class SpeechStoppedEvent(Struct, frozen=True):
     audio_end_ms: int
     over_probability: float | None = None
     """Ours: the end-of-turn model's probability that the turn was over; None where no such model ended it."""
+    turn_ms: float | None = None
+    """Ours: the silence that ended the turn; None if no silence ended it."""
 
 
 class TimeoutTriggeredEvent(Struct, frozen=True):
