@@ -82,6 +82,8 @@ class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
     interrupt_response: bool = True
     end_of_turn: Literal["auto", "smart_turn", "words"] = "auto"
     """Ours: the end-of-turn model. ``auto``: the deployment's; ``words``: the judge that listens to no sound."""
+    target_cuts: Annotated[float, Meta(ge=0.005, le=0.5)] | None = None
+    """Ours: the share of turns that may end early. The waits are tuned to the speaker. None: they are not tuned."""
 
     threshold = 0.5
     prefix_padding_ms = 300
