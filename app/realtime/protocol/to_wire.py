@@ -280,7 +280,8 @@ def _ledger(view: server_events.ResponseView) -> WireEvent:
     ahead = {"ahead_ms": round(view.ahead_ms, 3)} if view.ahead_ms else {}
     turn = _turn_ms(view.turn_ms)
     over = _over_probability(view.over_probability)
-    return {"ledger": {"ttfa_ms": round(view.ttfa_ms or 0.0, 3), "terms_ms": terms, **ahead, **turn, **over}}
+    counts = {} if view.turn_counts is None else {"turns": view.turn_counts}
+    return {"ledger": {"ttfa_ms": round(view.ttfa_ms or 0.0, 3), "terms_ms": terms, **ahead, **turn, **over, **counts}}
 
 
 def _turn_ms(silence_ms: float | None) -> WireEvent:

@@ -35,6 +35,7 @@ def test_how_likely_a_turn_was_over_is_in_the_ledger() -> None:
     view = ResponseView("resp_1", None, options=None, ledger={"ears": 1.0}, ttfa_ms=1.0)  # pyright: ignore[reportArgumentType]
     assert "over_probability" not in _ledger(view)["ledger"]
     assert _ledger(msgspec.structs.replace(view, over_probability=0.75))["ledger"]["over_probability"] == 0.75
+    assert _ledger(msgspec.structs.replace(view, turn_counts={"turns": 3}))["ledger"]["turns"] == {"turns": 3}
 
 
 TYPES = [
