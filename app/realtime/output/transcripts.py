@@ -12,6 +12,7 @@ from app.ids import new_id
 from app.realtime.conversation import Conversation, Utterance
 from app.realtime.protocol import ServerEvent, SessionOptions, server_events
 from app.realtime.session_context import SessionContext
+from app.realtime.speech_hints import speech_hints
 from app.telemetry import ASKED
 from engine import MIC_RATE_HZ, EngineError, Request, Transcript
 
@@ -101,6 +102,7 @@ class Transcripts:
             owner=ASKED.get().owner,
             messages=(),
             live=True,
+            hints=speech_hints(self.options),
             wants=frozenset({"transcript"}),
         )
         try:
