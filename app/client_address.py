@@ -48,10 +48,11 @@ def subscriber(address: str) -> str:
 
 
 def may_name(client: str, address: str) -> bool:
-    """Return whether the server may send to an address that a client names: a public one, or one as near as the client.
+    """Return whether the server may send to ``address``, which a client at ``client`` supplied.
 
-    Otherwise a client on the internet could make the server reach machines of its private network, and a client on that
-    network could make it reach the server's own machine. A client without an address is on this machine.
+    Everyone may supply a public address, but only a client on a private network or on this machine a private one, and
+    only a client on this machine a loopback one. Otherwise a client could make the server reach machines that the
+    client itself cannot reach. A client without an address is on this machine.
     """
     named, own = parsed(address), parsed(client)
     if named is None:

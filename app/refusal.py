@@ -1,6 +1,6 @@
 """Refusals of a session: an error code of the protocol and a sentence with the reason.
 
-Raised anywhere below a session, and turned into an event only at its root. Knows no wire format.
+Raised anywhere below a session, and turned into an event only at its root.
 """
 
 from __future__ import annotations

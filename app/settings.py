@@ -1,6 +1,6 @@
 """The ``server:`` section of a deployment's YAML file, read as strictly as the rest of it.
 
-Knows no socket; raises ConfigError that names the path and the nearest known key.
+Raises ConfigError that names the path and the nearest known key.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class Settings:
     """Whether HTTP refuses names of models and voices that are not loaded. Otherwise the loaded ones serve every
     name."""
     camera_every_s: float = 0.5
-    """Minimum seconds between two pictures of a user's camera. A model may want fewer (nano: one per second)."""
+    """Minimum seconds between two frames of a user's camera. A model may want fewer (nano: one per second)."""
     drain_s: float = 10.0
     """Seconds that running answers may continue after SIGTERM."""
     limits: Limits = field(default_factory=Limits)

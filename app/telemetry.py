@@ -1,6 +1,6 @@
 """Telemetry: Prometheus metrics, and one log line for each event of interest.
 
-Neither ever contains speech, text or keys. Knows no session and no socket.
+Neither ever contains speech, text or keys.
 """
 
 from __future__ import annotations

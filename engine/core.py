@@ -265,7 +265,7 @@ class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 PICTURES = 3
-"""The number of newest frames of a turn for a model that takes pictures but no video. Two frames show a movement, three
+"""The number of newest frames of a turn for a model that takes images but no video. Two frames show a movement, three
 also its direction.
 """
 
@@ -298,7 +298,7 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Set by a stage that uses the camera while the user speaks; None otherwise.
 
     If the stage takes VideoFrames, it gets them as input. Otherwise ``prepare`` is called with each frame, and if the
-    stage comes after the speech recogniser, its request contains the newest frames as pictures.
+    stage comes after the speech recogniser, its request contains the newest frames as images.
     """
     frame_s: float | None = None
     """Length of one codec frame in seconds, for a stage that turns frames into audio."""

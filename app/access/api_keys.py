@@ -1,7 +1,4 @@
-"""API keys by name: reading a key file, and finding the key that a request sent.
-
-Knows no request and no socket.
-"""
+"""API keys by name: reading a key file, and finding the key that a request sent."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ def read_keys(path: str | None, name: str = "server.keys_file") -> tuple[ApiKey,
         lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigError(f"{name}: cannot read {path}: {reason}") from None
+        raise ConfigError(f"{name}: cannot read the key file {path}: {reason}") from None
     keys = tuple(_keys_of(lines, f"{name}: {path}"))
     if not keys:
         raise ConfigError(f"{name}: {path} contains no key")

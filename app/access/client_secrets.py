@@ -1,7 +1,7 @@
 """Ephemeral client secrets: short-lived keys that open realtime sessions, each with its session's settings.
 
-A web page gets one from its own backend, so that the server's API key never reaches a browser. Knows no route and no
-wire format. Source: the Realtime GA protocol, ``POST /v1/realtime/client_secrets``.
+A web page gets one from its own backend, so that the server's API key never reaches a browser. Source: the Realtime GA
+protocol, ``POST /v1/realtime/client_secrets``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Headers of every response: the request id, and restrictions for browsers. Knows no route.
+"""Headers of every response: the request id, and restrictions for browsers.
 
 Source: RFC 6797 (HSTS), CSP Level 3, Permissions Policy, and the HTML standard (COOP).
 """

@@ -1,8 +1,8 @@
 """The server's TLS certificate: the configured files, or a self-signed certificate.
 
 Browsers allow the microphone only on ``https`` and on localhost, so a phone on the local network needs HTTPS. A
-self-signed certificate covers localhost, this machine's addresses and the allowed host names. It is stored so that only
-its user can read it, and renewed when it expires or an address is missing. Knows no socket.
+self-signed certificate covers localhost, this machine's addresses and the allowed host names. Its file is readable only
+by its owner. It is renewed shortly before it expires, or when it lacks an address or a name.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _names(settings: Settings) -> tuple[str, ...]:
 
 
 def is_any(host: str) -> bool:
-    """Return whether this host means all addresses of the machine."""
+    """Return whether the host is a wildcard, ``0.0.0.0`` or ``::``, which stands for all addresses of the machine."""
     return host in ("0.0.0.0", "::")
 
 

@@ -1,6 +1,6 @@
 """The measured server: a separate process, started as a user would start it, on Unix and Windows.
 
-Knows no protocol except `/health`.
+The only request it sends is `/health`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A conversation with a Realtime server from Python: ask, speak, listen, interrupt.
 
-One task reads the channel from ``__aenter__`` on, so timestamps are those of arrival. Knows no transport, only a
+One task reads the channel from ``__aenter__`` on, so timestamps are those of arrival. The transport is a
 ``ClientChannel``.
 """
 
@@ -240,9 +240,8 @@ class Client:
         try:
             arguments = orjson.loads(call.arguments or "{}")
         except ValueError:
-            raise ClientError(
-                f"the model called {call.name} with arguments that are not JSON: {call.arguments[:100]}"
-            ) from None
+            wrong = f"arguments that are not JSON: {call.arguments[:100]!r}"
+            raise ClientError(f"the model called the tool {call.name} with {wrong}; ask again") from None
         result = await self._tools[call.name].run(**arguments)
         return {"type": "function_call_output", "call_id": call.call_id, "output": orjson.dumps(result).decode()}
 

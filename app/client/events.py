@@ -1,6 +1,6 @@
 """A Realtime server's events as types: those that a client acts on, and ``Other`` for the rest.
 
-Names and fields are the protocol's (openai-python ``types/realtime``). Knows no socket.
+Names and fields are the protocol's (openai-python ``types/realtime``).
 """
 
 from __future__ import annotations

@@ -14,7 +14,10 @@ UNREAD = 10_000
 
 
 class Events:
-    """An async iterator over events, until the connection ends. Raises ClientError if it is read too slowly."""
+    """An async iterator over the server's events, until the connection ends.
+
+    Raises ClientError once more than UNREAD events wait to be read.
+    """
 
     def __init__(self) -> None:
         self._unread: deque[Event | None] = deque()

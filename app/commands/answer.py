@@ -1,6 +1,6 @@
 """Runs one request for a command, passes its audio on, and keeps the answer.
 
-Knows no terminal: callbacks receive what should be shown.
+Callbacks receive the text to show.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The doctor's findings about a server: its port or the Parley server using it, UDP, certificate and key files.
 
-Each check returns a Finding and raises nothing. Knows no model.
+Each check returns a Finding and raises nothing.
 """
 
 from __future__ import annotations

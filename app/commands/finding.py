@@ -1,4 +1,4 @@
-"""The result of one check of the doctor. Knows no check."""
+"""The result of one check of the doctor."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`parley serve`: run a server, and print its address once it is ready.
 
-Knows no route: see app/server.py.
+The routes are in app/server.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A running server instead of a local engine: requests use OpenAI's HTTP API, and answers stream back.
 
-Knows no terminal. Each problem is one EngineError: unreachable, wrong key, or not a Parley server.
+Each problem is one EngineError: unreachable, wrong key, or not a Parley server.
 """
 
 from __future__ import annotations

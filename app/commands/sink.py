@@ -1,7 +1,6 @@
 """Destinations of an answer's audio: a file, standard output, a loudspeaker, or none.
 
-Every sink accepts float32 [samples] at SPEAKER_RATE_HZ and writes 16 bits. Blocking calls run in a thread. Knows no
-request.
+Every sink accepts float32 [samples] at SPEAKER_RATE_HZ and writes 16 bits. Blocking calls run in a thread.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ SAY = "say.wav"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakRequest:
-    """One user message, and the settings of its answer."""
+    """One user message for ``parley ask`` (text, a recording, images), and the settings for its answer."""
 
     text: str | None = None
     audio: Path | None = None

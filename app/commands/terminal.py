@@ -1,6 +1,6 @@
 """Terminal output of the commands: results on standard output, everything else on standard error.
 
-Knows no request. `parley say -o -` writes samples to standard output, so nothing else may.
+`parley say -o -` writes samples to standard output, so nothing else may.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conversion of requests to the bodies of OpenAI's HTTP API, and of streamed events to chunks. Knows no socket."""
+"""Conversion of requests to the bodies of OpenAI's HTTP API, and of streamed events to chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`parley worker`: runs processes that host stages for a server elsewhere. Knows no engine.
+"""`parley worker`: runs processes that host stages for a server elsewhere.
 
 A process that has lost its server is restarted and waits for the server to return, unless it was told to end.
 """

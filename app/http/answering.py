@@ -1,4 +1,4 @@
-"""Run one HTTP answer on the engine: admission, a slot and usage figures. Knows no API's format."""
+"""Run one HTTP answer on the engine: admission, a slot and usage figures."""
 
 from __future__ import annotations
 

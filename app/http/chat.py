@@ -133,7 +133,7 @@ def chat(service: Service) -> APIRouter:
 
 
 def _question(service: Service, body: ChatRequest) -> Question:
-    """Convert the request body. Raises HttpRefusal."""
+    """Convert the request body to a ``Question``. Raises HttpRefusal if its model or voice cannot be served."""
     return Question(
         id=new_id("chatcmpl"),
         path="messages",
@@ -160,7 +160,10 @@ def _format(body: ChatRequest, otherwise: Format) -> Format | None:
 
 
 def _names(service: Service, body: ChatRequest) -> Names:
-    """Return the model and voice of the answer. Raises HttpRefusal."""
+    """Return the model and voice that serve the request.
+
+    Raises HttpRefusal if the model cannot speak, and in strict mode for an unknown name.
+    """
     if not body.speaks:
         return names_of_model(service, body.model)
     return names_of_voice(service, body.model, body.sound.voice, "audio.voice")

@@ -1,7 +1,6 @@
 """A response that may call tools of MCP servers: this server lists the tools, runs the calls and continues.
 
-One response takes several engine requests, each with the results so far, all in the task of the HTTP request. Knows no
-event format.
+One response takes several engine requests, each with the results so far, all in the task of the HTTP request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Responses that are written while they are produced, and work that is cancelled when its client disconnects.
-
-Knows no API and no engine.
-"""
+"""Responses that are written while they are produced, and work that is cancelled when its client disconnects."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ COMMENT = b": keep-alive\n\n"
 
 
 def sent_event(event: Mapping[str, Any], name: str | None = None) -> bytes:
-    """Return a server-sent event with JSON data."""
+    """Encode a server-sent event with JSON data, and with an ``event:`` line if it has a name."""
     head = b"" if name is None else f"event: {name}\n".encode()
     return head + b"data: " + orjson.dumps(event) + b"\n\n"
 

@@ -1,7 +1,7 @@
 """Model and voice names: the requested ones, and the loaded ones that serve the request.
 
 Clients written for OpenAI request its names, often without a way to change them. The loaded model and voice serve all
-names, as in the Realtime protocol, and response headers report the replacement. Knows no API's format.
+names, as in the Realtime protocol, and response headers report the replacement.
 """
 
 from __future__ import annotations

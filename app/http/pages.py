@@ -1,6 +1,6 @@
 """Pages for browsers, all from local files: the web page, and the API documentation.
 
-The web page is the content of ``web/dist``. Without it, ``/`` names the API's addresses. Knows no session.
+The web page is the content of ``web/dist``. Without it, ``/`` names the API's addresses.
 """
 
 from __future__ import annotations

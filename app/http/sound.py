@@ -1,6 +1,6 @@
 """Speech as an audio stream or file, encoded as it arrives: raw samples, WAV, and the formats of FFmpeg's encoders.
 
-A stream's length is unknown at its start, so its header leaves the length open. Knows no route.
+A stream's length is unknown at its start, so its header leaves the length open.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stop strings: end an answer before the first string that the client named.
 
-Sans-I/O: takes chunks and returns those that may be sent. Knows no API's format and no engine.
+Sans-I/O: takes chunks and returns those that may be sent.
 """
 
 from __future__ import annotations

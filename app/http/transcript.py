@@ -1,8 +1,7 @@
 """A transcript in the API's formats: JSON, plain text and subtitles (SRT, WebVTT).
 
 If the ASR model reports word times, the transcript has words, and one segment or subtitle per sentence. Otherwise it
-has one segment, from the start to the end of speech. Source: openai-python ``types/audio``. Knows no route and no
-engine.
+has one segment, from the start to the end of speech. Source: openai-python ``types/audio``.
 """
 
 from __future__ import annotations

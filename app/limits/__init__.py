@@ -1,1 +1,1 @@
-"""Limits on what clients may use: admission, quotas and rate limits. Knows no route and no wire format."""
+"""Limits on what clients may use: admission, quotas and rate limits. Independent of routes and wire formats."""

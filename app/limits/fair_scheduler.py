@@ -185,7 +185,11 @@ class LoopTimeBudget:
 
     @property
     def used_up(self) -> bool:
-        """Whether the next piece of work must wait for a slice."""
+        """Whether this connection's next piece of work must wait until the scheduler grants it a time slice.
+
+        True without an unspent slice, once its free share of the event loop's time (or its address's) is spent, or its
+        client is more than AHEAD_S beyond the message rate.
+        """
         if self._slice_s > 0:
             return False
         now_s = self.scheduler.now()

@@ -1,7 +1,6 @@
 """Rate limits on log lines: for each client and event type, and for all lines together.
 
-Dropped lines are counted, and the next line about the same client reports the number. Knows no clock and no line
-format.
+Dropped lines are counted, and the next line about the same client reports the number. Never reads the clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The sender of a request, identified by key and address, who owns everything made with it.
-
-Knows no request and no route.
-"""
+"""The sender of a request, identified by key and address, who owns everything made with it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ MESSAGE_BYTES = 64
 
 TALK_BYTES_S = 400_000
 """Bytes per second of a client that only talks, with a burst of a quarter second: 24 kHz speech in base64 needs 64,000,
-and two camera pictures per second need the rest. A client within this rate never waits for a shared budget, so uploads
+and two camera frames per second need the rest. A client within this rate never waits for a shared budget, so uploads
 from the same key or address do not delay speech."""
 
 

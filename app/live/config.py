@@ -51,7 +51,11 @@ class _Message(Struct, frozen=True):
 
 
 class _Responses(Struct, frozen=True, omit_defaults=True):
-    """The backend's settings that are validated; the rest is returned to the client unchanged."""
+    """The client's ``delegation.responses``: settings for the model that answers delegated requests.
+
+    ``instructions``, ``tools``, ``tool_choice`` and ``max_output_tokens`` take effect. The other fields are only
+    validated and returned to the client; unknown fields are dropped.
+    """
 
     model: str | None = None
     instructions: str | None = None

@@ -1,7 +1,7 @@
 """The OpenAI Live protocol as a dialect of one session: its messages both ways, and the state between them.
 
 Source: openai-python ``types/live``. Live has no turns, items and parts: a session consists of two audio streams, words
-with timestamps, and delegations. Knows no socket.
+with timestamps, and delegations.
 """
 
 from __future__ import annotations

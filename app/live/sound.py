@@ -3,8 +3,7 @@
 A client can't discard audio that it has received, so the stream is never far ahead of the clock. An answer's audio is
 sent when the session releases it, and silence only after its time has passed, so speech never waits for silence.
 
-``CallSound`` reports the audio of a WebRTC call, which uses media tracks, to WebSockets that listen to it. Knows no
-socket.
+``CallSound`` reports the audio of a WebRTC call, which uses media tracks, to WebSockets that listen to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The timeline of a Live session's output, in milliseconds from its start, including silence.
 
-Sans-I/O: the clock is an argument. Knows no wire format and no socket.
+Sans-I/O: the clock is an argument.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MCP tools that the server runs itself, on MCP servers configured by the operator, on behalf of clients.
 
 Used by Realtime sessions and ``/v1/responses``. The SDK (``mcp``, the extra of that name) is imported only if a server
-is configured. Knows no session, no route and no tensor.
+is configured. Independent of sessions and routes.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Decoding of media from clients to samples and pixels, within size limits."""
+"""Decoding of media from clients to samples and pixels, within size limits. Independent of routes and sessions."""

@@ -1,6 +1,6 @@
 """Decoding of audio, with every size checked first; pictures are in ``images``.
 
-Raises MediaError with one sentence. Knows no session. Never reads files or URLs that a client names.
+Raises MediaError with one sentence. Never reads files or URLs that a client names.
 """
 
 from __future__ import annotations

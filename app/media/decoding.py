@@ -1,7 +1,7 @@
 """Decoding of clients' media in helper processes, in fair turns.
 
 A hostile file can only exhaust its own process, which is killed and replaced. Each client has one job at a time, and
-one process is always left for images, so that no image waits for a video. Knows no route.
+one process is always left for images, so that no image waits for a video.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""G.711 for telephones: one byte per sample at 8 kHz. Tables are computed once; knows no session.
+"""G.711 for telephones: one byte per sample at 8 kHz. Tables are computed once.
 
 Source: ITU-T G.711; the byte layout is that of RFC 3551, section 4.5.14 (PCMU and PCMA).
 """

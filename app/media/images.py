@@ -1,6 +1,6 @@
 """Decoding of PNG and JPEG images, whose size is read from the header before anything is decoded.
 
-Raises MediaError with one sentence. Knows no session. Never reads files or URLs that a client names.
+Raises MediaError with one sentence. Never reads files or URLs that a client names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decoding of videos to the frame rate, size and audio that a model accepts.
 
-Sizes are checked before decoding, or as soon as they are known. Raises MediaError with one sentence. Knows no session.
-Never reads files or URLs that a client names.
+Sizes are checked before decoding, or as soon as they are known. Raises MediaError with one sentence. Never reads files
+or URLs that a client names.
 """
 
 from __future__ import annotations

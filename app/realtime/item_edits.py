@@ -1,4 +1,4 @@
-"""A client's edits of the conversation: create, retrieve, truncate and delete items. Knows no wire format."""
+"""A client's edits of the conversation: create, retrieve, truncate and delete items."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Interfaces of a session: the engine, the voice activity detector, the end-of-turn model and the transport.
 
-Parts of the session know these only by their types. Knows no wire format and no socket.
+Parts of the session know these only by their types.
 """
 
 from __future__ import annotations

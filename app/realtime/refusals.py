@@ -23,7 +23,7 @@ def wrong_transport(
 
 
 def response_active(id: str) -> Refusal:
-    """Return the refusal of a response while the conversation's response ``id`` is in progress."""
+    """Return the error for requesting a response while the conversation's response ``id`` is in progress."""
     message = f"Conversation already has an active response in progress: {id}. Wait until it is finished."
     return Refusal(_ACTIVE, message)
 

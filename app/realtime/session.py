@@ -161,7 +161,7 @@ class Session:
                 pass
 
     def _forget(self) -> None:
-        """Free all audio and pictures, since the session object itself may live longer."""
+        """Free all audio and images, since the session object itself may live longer."""
         self._responses.forget()
         self._input.forget()
         self._conversation.clear()

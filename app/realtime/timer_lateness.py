@@ -4,7 +4,7 @@ If other programs use the processors, timers fire late: often by milliseconds, s
 delays predict large ones, so a call that was a little late several times soon gets much more lead. On an idle machine
 timers are usually late by less than ``USUAL_S``, and the lead stays as short as a barge-in requires.
 
-Sans-I/O: the clock is an argument. Knows no session; all calls of a server share one estimator.
+Sans-I/O: the clock is an argument. All calls of a server share one estimator.
 """
 
 from __future__ import annotations

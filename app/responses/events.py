@@ -1,6 +1,6 @@
 """A response while it is produced: converts the engine's chunks to items of one object, and to stream events.
 
-Source: openai-python ``types/responses``: ``Response`` and ``ResponseStreamEvent``. Sans-I/O. Knows no request.
+Source: openai-python ``types/responses``: ``Response`` and ``ResponseStreamEvent``. Sans-I/O.
 """
 
 from __future__ import annotations

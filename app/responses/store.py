@@ -1,7 +1,7 @@
 """Stored responses, which later requests can continue: limited in number and bytes.
 
 A response belongs to the key that requested it. The least recently used one is dropped first. A conversation is stored
-only once: each turn holds its own messages and refers to the turn before it. Knows no HTTP and no engine.
+only once: each turn holds its own messages and refers to the turn before it.
 """
 
 from __future__ import annotations

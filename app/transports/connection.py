@@ -2,7 +2,7 @@
 
 One task group contains the session, its channel, and the watches that end it when its time is over, the server drains
 or its key is withdrawn. The first to end ends the others. The session outlives a channel for a while only if the client
-enabled resuming (``resumable_session``). Knows no transport: a new one is a ``Transport`` in a ``Channel``.
+enabled resuming (``resumable_session``). A new transport is a ``Transport`` in a ``Channel``.
 """
 
 from __future__ import annotations

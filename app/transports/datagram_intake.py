@@ -1,7 +1,7 @@
 """The path from a datagram socket to its reader: one sender's datagrams, at its allowed rate and in its turn.
 
 A stream can be left unread, a datagram socket can't: datagrams beyond the sender's message or byte rate are dropped,
-and a bounded number waits for the sender's share of the event loop's time. Knows no protocol.
+and a bounded number waits for the sender's share of the event loop's time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The end of a connection, and watches that end a session: time limit, drain, withdrawn key.
-
-Knows no transport.
-"""
+"""The end of a connection, and watches that end a session: time limit, drain, withdrawn key."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 was processed.
 
 Unparsed input (at most one read of the socket) waits here while reading is paused. A client that sends too much fills
-the buffers on its own side of the connection. Knows no protocol.
+the buffers on its own side of the connection.
 """
 
 from __future__ import annotations

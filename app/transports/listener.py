@@ -2,7 +2,7 @@
 
 A connection is counted before its TLS handshake: asyncio's server reports it only afterwards. Small messages are sent
 at once: for a listening socket that was bound by hand, asyncio leaves Nagle's algorithm on, and the end of every
-response would wait 40 ms for a delayed acknowledgement. Knows no HTTP.
+response would wait 40 ms for a delayed acknowledgement.
 """
 
 from __future__ import annotations

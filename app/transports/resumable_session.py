@@ -1,7 +1,7 @@
 """The link between a session and its client's successive channels: a client that enabled it may resume its session.
 
 An extension of the protocol. Without a connection, the session continues for LINGER_S without sending audio. Its events
-are kept in a bounded log, and a client that resumes receives those that it missed. Knows no socket.
+are kept in a bounded log, and a client that resumes receives those that it missed.
 """
 
 from __future__ import annotations

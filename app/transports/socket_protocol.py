@@ -7,8 +7,6 @@
 - Frames are parsed a few at a time, at the client's allowed rate, including frames that complete no message
   (``intake``).
 - A text of megabytes is sent in fragments, between which other clients have their turn.
-
-Knows no event.
 """
 
 from __future__ import annotations

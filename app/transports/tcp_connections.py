@@ -22,7 +22,7 @@ The server's own work is limited elsewhere:
 | OPEN      | uses a WebSocket          | a ping every 10 s, answered within 15 s; the session limits |
 
 A connection that waits for its client is called idle. If there are too many of them, or no more descriptors, the
-longest waiting one is closed for the new one. Knows no HTTP and no session.
+longest waiting one is closed for the new one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``WS /v1/realtime``: text frames to events and back. The access check has already happened.
 
 A WebSocket is accepted for a new session, for a session that its client resumes, or to wait in the admission queue.
-Afterwards it is a connection like on any transport (``connection``). Knows no events except those for refusing and
-waiting.
+Afterwards it is a connection like on any transport (``connection``). The only events made here are those for refusing
+and waiting.
 """
 
 from __future__ import annotations

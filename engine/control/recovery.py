@@ -1,8 +1,9 @@
 """Recovery of a request whose replica was lost: whether a hop begins again, and with what restrictions.
 
-A hop that begins again gets the same input, and skips the output that was delivered. Randomness is counter-based, so
-the rest equals the lost replica's output. The stages' checkpoints make the pause short, even late in an answer. A
-request that may have caused the loss is retried at most once; one that certainly did is not retried.
+A hop is a group of neighbouring stages that run on one worker. A hop that begins again gets the same input, and skips
+the output that was delivered. Randomness is counter-based, so the rest equals the lost replica's output. The stages'
+checkpoints make the pause short, even late in an answer. A request that may have caused the loss is retried at most
+once; one that certainly did is not retried.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ class RequestRecovery:
         hop.alone |= not isinstance(error, OutOfMemory)
 
     def resume(self, hop: Hop) -> messages.Resume | None:
-        """Return the delivered output that a retried hop must skip; None for its first attempt."""
+        """Return how much output a retried hop must skip, since the client and the next hop already have it.
+
+        Also contains the stages' checkpoints. None for the hop's first attempt.
+        """
         if not hop.again:
             return None
         chunks = self._chunks

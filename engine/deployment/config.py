@@ -402,7 +402,7 @@ def _path(folder: Path, text: str) -> Path:
 
 
 def _check_devices(workers: tuple[WorkerSpec, ...]) -> None:
-    """Check that no two workers share a device other than the CPU."""
+    """Check that each replica has a device, and that workers share only the CPU. Raises ConfigError."""
     taken: dict[str, int] = {}
     for i, worker in enumerate(workers):
         if worker.replicas > worker.most:

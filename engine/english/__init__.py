@@ -1,1 +1,1 @@
-"""Written English as one says it. Knows no model and no voice, and imports nothing of ours."""
+"""Written English as one says it. Independent of models and voices: it imports no other part of Parley."""

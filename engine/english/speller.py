@@ -2,8 +2,8 @@
 text still arrives.
 
 Numbers, times, dates, money, units, abbreviations, acronyms, addresses and signs are spelled out; words of another
-alphabet are mentioned ("something in greek"), and what else cannot be said is dropped. Every letter knows the
-character it came from. Knows no model, no voice and no language but English.
+alphabet are mentioned ("something in greek"), and what else cannot be said is dropped. Every letter knows the character
+it came from.
 
 A word is spoken as soon as the blank after it is there. Few wait for the next word: an amount of money ("$3 million"),
 a full hour ("5:00 PM"), and digits that may begin a telephone number ("(415) 555-2671").

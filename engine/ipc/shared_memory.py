@@ -74,18 +74,20 @@ def read_shared(process: int, file: int, dtype: str, shape: tuple[int, ...]) -> 
     path = f"/proc/{process:d}/fd/{file:d}"
     try:
         if os.readlink(path).partition(" ")[0] != f"/memfd:{NAME}":
-            raise WireError("a shared array's file was not created by Parley")
+            raise WireError(f"file {file} of process {process} is not shared memory that Parley created")
         ours = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise WireError(f"a shared array cannot be opened: {error.strerror}") from None
+        raise WireError(
+            f"cannot open an array in the shared memory of process {process}, which may have ended: {error.strerror}"
+        ) from None
     try:
         wanted = np.dtype(dtype).itemsize * math.prod(shape)
         if os.fstat(ours).st_size != wanted or wanted < LEAST_BYTES:
-            raise WireError("a shared array has the wrong size")
+            raise WireError(f"an array in the shared memory of process {process} has the wrong size")
         array = np.empty(shape, dtype)
         _read(ours, array.reshape(-1).view(np.uint8).data)
     except (OSError, ValueError) as error:
-        raise WireError(f"a shared array cannot be read: {error}") from None
+        raise WireError(f"cannot read an array in the shared memory of process {process}: {error}") from None
     finally:
         os.close(ours)
     return array

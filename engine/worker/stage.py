@@ -1,8 +1,8 @@
 """The interface between the step loop and a model.
 
 A stage is created from a ``StageConfig``. Before that, ``describe`` returns its inputs and outputs. ``uses.py`` finds a
-stage type by its name. A stage sees each request as a ``StageRequest``. The step loop knows no model; a stage knows no
-loop and no state of other requests.
+stage type by its name. A stage sees each request as a ``StageRequest``. The step loop is independent of the
+model. A stage depends neither on the loop nor on other requests.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_every_help_teaches_by_example(command: str) -> None:
         (("chat", "-o", "."), "it is a folder"),
         (("say", "hi", "--url", "127.0.0.1:8000"), "use one like http://127.0.0.1:8000"),
         (("ask", "--text", "hi", "--url", "http://127.0.0.1:9"), "no server at http://127.0.0.1:9"),
-        (("chat", "--url", "http://127.0.0.1:9", "--key-file", "none"), "--key-file: cannot read none"),
+        (("chat", "--url", "http://127.0.0.1:9", "--key-file", "none"), "--key-file: cannot read the key file none"),
         (("ask", "-c", "script"), "no question: use --text, --audio or --image"),
         (("ask", "-c", "script", "--audio", "no.wav"), "cannot read no.wav: No such file or directory"),
         (("ask", "-c", "script", "--text", "fail"), "the script says that this answer fails"),

@@ -1,4 +1,7 @@
-"""The conversation: items in order, the prompt made from them, and the turn in progress."""
+"""The conversation: items in order, the prompt made from them, and the turn in progress.
+
+Independent of wire formats, sockets and the engine's workers.
+"""
 
 from app.realtime.conversation.conversation import Conversation, prompt
 from app.realtime.conversation.model_context import check_items, check_settings

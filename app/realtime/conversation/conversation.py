@@ -1,6 +1,6 @@
 """The items of one conversation in order, and the prompt made from them.
 
-Knows no wire format, no socket and no engine. Refuses with the protocol's error codes.
+Refuses with the protocol's error codes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Early limits on text: text that no model context could hold is refused before a worker reads it.
 
 The limits are generous and count characters, so nothing that might fit is refused. Exact limits follow later: estimates
-in ``truncation``, and the model's own error (ContextOverflow). Knows no wire format.
+in ``truncation``, and the model's own error (ContextOverflow).
 """
 
 from __future__ import annotations

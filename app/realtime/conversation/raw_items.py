@@ -1,7 +1,4 @@
-"""Items that a client adds: measured first, all of one event together, then decoded off the event loop.
-
-Knows no wire format and no engine.
-"""
+"""Items that a client adds: measured first, all of one event together, then decoded off the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The size of an item: bytes of memory, and characters for the model. Knows no wire format and no limit."""
+"""The size of an item: bytes of memory, and characters for the model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Token counts of a conversation's items: estimates, corrected by the counts that the model reports.
 
 An estimate by characters is far too low for some scripts: a small model may need ten times as many tokens for emoji.
-Each answer reports the exact size of its prompt, which shows what the prompt's new parts took. Knows no wire format.
+Each answer reports the exact size of its prompt, which shows what the prompt's new parts took.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Selection of the items for the next prompt, so that it fits the model's context.
 
 The oldest turns are left out of the prompt as a whole; the conversation keeps them. Token counts are estimates until
-the model reports them (``token_counts``). One object per session; knows no wire format and no engine.
+the model reports them (``token_counts``). One object per session.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The user's turn in progress, speech and camera: the input appends to it, and an engine request reads along.
 
-Positions are samples at MIC_RATE_HZ. Knows no wire format, no clock and no engine.
+Positions are samples at MIC_RATE_HZ. Never reads the clock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EARLY = 0.9
 PICTURES_ONLY = CameraFeed()
 
 NOTHING = Speech(np.zeros(0, np.int16))
-"""An empty block that replaces an old picture once there are newer ones."""
+"""An empty block that replaces an old camera frame once there are newer ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +39,7 @@ class Shown:
 class Utterance:
     """One utterance in progress. It becomes the item ``item_id`` once it is committed.
 
-    ``camera`` describes the camera input that the model accepts: as one ``film`` with the speech, or as pictures.
+    ``camera`` describes the camera input that the model accepts: as one ``film`` with the speech, or as images.
     ``start`` is the position of its first sample in the session.
     """
 
@@ -133,7 +133,7 @@ class Utterance:
         """Append a camera frame that arrived at this position of the session.
 
         The fuller a film is, the longer the interval to its next frame, so that a long turn has frames from its whole
-        duration. Of single pictures, only the newest are kept.
+        duration. Of single frames, only the newest are kept.
         """
         at, camera, pixels = min(max(0, position - self.start), self.samples), self._camera, frame.pixels
         if self._film:

@@ -1,4 +1,4 @@
-"""The input side of a session: audio and pictures come in, turn events go out.
+"""The input side of a session: audio and camera frames come in, turn events go out.
 
 Turns are found by voice activity (``voice``), or the client commits them (``ManualTurn``). This package imports no
 wire format and nothing of the responses: the session reports when a response begins, plays and ends.
@@ -97,16 +97,16 @@ class InputAudioBuffer:
         self._turn.recent.clear()
 
     def forget(self) -> None:
-        """The session is over: free all audio and pictures."""
+        """Free all audio and camera frames: the session is over."""
         self._turn.forget()
 
     async def add_encoded_frame(self, url: str) -> None:
-        """Take a picture of the client's camera as a data URI, if one is due. Raises MediaError."""
+        """Decode a camera frame from a data URI and add it, if one is due. Raises MediaError."""
         if self._turn.is_frame_due():
             self.add_frame(await frame_of(url, self._context))
 
     def add_frame(self, frame: CameraFrame) -> None:
-        """Take a picture of the client's camera: it joins the open turn, or the next one."""
+        """Add a camera frame to the open turn, or to the next one."""
         self._turn.add_frame(frame)
 
     def _has_room(self, samples: int) -> bool:

@@ -1,6 +1,6 @@
 """The level of the voices that never pause around a microphone: a user in front of it is well above.
 
-Knows no network and no session: levels of chunks go in, and it forgets what is older than a few seconds.
+Takes the levels of chunks, and forgets those older than a few seconds.
 """
 
 from __future__ import annotations

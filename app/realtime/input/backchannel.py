@@ -1,8 +1,8 @@
 """Speech over an answer: a turn that ends it, or a listener's word ("mm-hm", "I see"), after which it goes on.
 
 The answer is held as soon as somebody speaks, and what they say is judged once they pause: by the ears' words, or by
-its length where the ears are not sure of any. Speech that goes on is a turn. Knows no clock and no session: positions
-are milliseconds of the microphone's samples.
+its length where the ears are not sure of any. Speech that goes on is a turn. Positions are milliseconds of the
+microphone's samples.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The newest pictures of a client's camera, at a budgeted rate, until a turn takes them. Knows no clock."""
+"""The newest frames of a client's camera, at a limited rate, until a turn takes them. Never reads the clock."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from app.realtime.session_context import SessionContext
 from engine import PICTURES
 
 MAX_FRAME_BYTES = 3 * 4_000_000
-"""Bytes of one picture's pixels: more than any video has."""
+"""Maximum bytes of one frame's pixels: more than any video has."""
 
 FRESH_S = 5.0
-"""A picture that is older says nothing of the turn that begins."""
+"""Maximum age of a frame when a turn begins: an older one is not about it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,15 +28,15 @@ class _Waiting:
 
 
 async def frame_of(url: str, context: SessionContext) -> CameraFrame:
-    """Return a picture from a data URI, scaled to the model's side. Raises MediaError."""
+    """Return a frame from a data URI, scaled to the model's side. Raises MediaError."""
     image = await context.scheduler.read(partial(image_of_url, url), len(url))
     if image.size > MAX_FRAME_BYTES:
-        raise MediaError(f"a camera's picture has at most {MAX_FRAME_BYTES // 3_000_000} million pixels")
+        raise MediaError(f"a camera frame can have at most {MAX_FRAME_BYTES // 3_000_000} million pixels")
     return CameraFrame(await context.image(image, context.engine.model.camera.side), url)
 
 
 class CameraBuffer:
-    """``every_s``: pictures that come sooner after one another are left out."""
+    """``every_s`` is the minimum number of seconds between two frames; others are dropped."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -44,20 +44,20 @@ class CameraBuffer:
         self._next_s = 0.0
 
     def is_due(self, now_s: float) -> bool:
-        """Whether a picture may be taken now, which costs its decoding."""
+        """Whether a frame may be added now, so that decoding it is worthwhile."""
         return now_s >= self._next_s
 
     def add_frame(self, frame: CameraFrame, now_s: float, position: int) -> None:
-        """Take a picture, which came behind so many samples of the session."""
+        """Add a frame that arrived after ``position`` samples of the session."""
         self._next_s = now_s + EARLY * self._every_s
         self._waiting.append(_Waiting(frame, now_s, position))
 
     def take(self, now_s: float) -> list[tuple[CameraFrame, int]]:
-        """Return those that no turn has, each with its position, oldest first. They are the caller's now."""
+        """Remove and return the waiting frames, oldest first, each with its position."""
         taken = [(one.frame, one.position) for one in self._waiting if now_s - one.added_s <= FRESH_S]
         self._waiting.clear()
         return taken
 
     def clear(self) -> None:
-        """Forget all: they say nothing of what comes."""
+        """Discard all waiting frames: they are not about the next turn."""
         self._waiting.clear()

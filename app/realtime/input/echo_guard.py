@@ -1,11 +1,11 @@
-"""Telling the answer that comes back through the microphone from the user who speaks over it.
+"""Distinguishes the echo of an answer in the microphone from a user who speaks over it.
 
-Works chunk by chunk on samples; knows no turn and no clock. The listener's playback lies on the microphone's own time:
-a piece starts when it was announced or when the one before ends, and its echo may come up to half a second later. So it
-is no canceller that must learn a path, which would be wrong at every change of the delay: only what is much weaker than
-all that was played within reach is taken for echo. A louder echo (no echo cancellation in the client, loudspeaker at
-the microphone) passes as the user, and a user who is softer than that is not heard while it plays. In a room whose
-noise is that loud the guard lets everything through, and the echo within the noise may start a turn.
+Works chunk by chunk on samples, without a clock. The listener's playback lies on the microphone's own time: a piece
+starts when it was announced or when the one before ends, and its echo may come up to half a second later. So it is no
+canceller that must learn a path, which would be wrong at every change of the delay: only what is much weaker than all
+that was played within reach is taken for echo. A louder echo (no echo cancellation in the client, loudspeaker at the
+microphone) passes as the user, and a user who is softer than that is not heard while it plays. In a room whose noise is
+that loud the guard lets everything through, and the echo within the noise may start a turn.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ _LOSS_DB = 12.0  # sound that is weaker than this below the loudest playback wit
 
 
 class EchoGuard:
-    """The guard that knows what is being played, and judges whether a chunk of the microphone can be more than its
-    echo."""
+    """Decides whether a chunk of the microphone can contain more than the echo of the playback."""
 
     def __init__(self, chunk: int) -> None:
         self._chunk = chunk

@@ -2,7 +2,6 @@
 
 Turns are found in the sound as it is: suppression does not keep babble from being taken for the user (``python -m
 benchmarks.noise``), and a margin above the voices that never pause does (``babble_floor.py``).
-Knows no session and no protocol.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The turn that the user is speaking, and the audio and pictures around it."""
+"""The turn that the user is speaking, and the audio and camera frames around it."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ class OpenTurn:
             utterance.close()
 
     def forget(self) -> None:
-        """Free all audio and pictures: the session is over."""
+        """Free all audio and camera frames: the session is over."""
         self.utterance = None
         self.recent.clear()
         self._camera.clear()
 
     def is_frame_due(self) -> bool:
-        """Whether the camera's next picture is worth decoding now."""
+        """Whether the camera's next frame is worth decoding now."""
         return self._camera.is_due(self._now())
 
     def add_frame(self, frame: CameraFrame) -> None:
-        """Add a camera picture to the open turn, or keep it for the next one."""
+        """Add a camera frame to the open turn, or keep it for the next one."""
         self._camera.add_frame(frame, self._now(), self.recent.position)
         self.show()
 
     def show(self) -> None:
-        """Move the waiting camera pictures into the turn, except in a pause: its response is made without them."""
+        """Move the waiting camera frames into the turn, except in a pause: its response is made without them."""
         if self.utterance is not None and not self.utterance.paused:
             for frame, position in self._camera.take(self._now()):
                 self.utterance.add_frame(frame, position)

@@ -32,6 +32,6 @@ class RecentAudio:
         return held[max(0, position - (self.position - self._held)) :]
 
     def clear(self) -> None:
-        """Forget all samples; positions count on."""
+        """Discard all samples. ``position`` is not reset."""
         self._blocks.clear()
         self._held = 0

@@ -1,5 +1,4 @@
-"""The moment to begin an answer although the user may go on: early in a pause, but later for users who often resume.
-Knows no turn and no clock."""
+"""When to begin an answer although the user may go on: early in a pause, later for users who often resume."""
 
 from __future__ import annotations
 

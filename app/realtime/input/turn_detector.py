@@ -1,18 +1,18 @@
 """Turn detection: when the user starts and stops speaking, from samples alone.
 
-It knows no clock, no socket and no session: positions are counted in the samples that were fed. What the user hears
-meanwhile it must be told (``playing``), so that the answer coming back through the microphone starts no turn.
+Sans-I/O: positions are counted in the samples that were fed. The caller reports the audio that the user hears
+(``playing``), so that its echo in the microphone does not start a turn.
 
     detector = TurnDetector(TurnConfig(silence_duration_ms=500))
     for event in detector.feed(pcm):         # int16 [n] at 16 kHz, pieces of any size
         match event:
-            case VoiceStarted(audio_start_ms=start):    # barge-in: stop what plays, then detector.stopped()
+            case VoiceStarted(audio_start_ms=start):    # barge-in: stop playback, then detector.stopped()
             case VoicePaused():                         # the turn may be over: begin an answer, and hold it
             case VoiceResumed():                        # it was not: forget that answer
             case VoiceStopped(audio_end_ms=end):        # the turn is input[start:end]
-    detector.playing(pcm)  # int16 [n] at 16 kHz just sent to the listener, who plays such pieces one after the other
+    detector.playing(pcm)  # int16 [n] at 16 kHz just sent to the listener, who plays the pieces in order
     detector.stopped()     # playback was flushed, or has drained: the pieces not yet played will not be
-    detector.reset()       # the turn was committed or cleared by hand: forget an open one, without an event
+    detector.reset()       # the client committed or cleared the turn: discard an open one, without an event
     detector.config = TurnConfig(...)        # session.update; takes effect with the next chunk
 """
 
@@ -43,24 +43,26 @@ _LOUDER = 2.0  # in power: sound after a silent chunk that is no louder than thi
 
 @dataclass(frozen=True, slots=True)
 class TurnConfig:
-    """The protocol's ``server_vad`` settings, and four of ours.
-
-    ``threshold`` is the speech probability from which a chunk counts as speech. ``min_speech_ms`` of it in a row start
-    a turn (a click is shorter); ``echo_guard`` says whether what plays is told apart from the user; after ``pause_ms``
-    of silence the turn may be over (no such event where that is not shorter than the silence that ends it).
-    ``overlap_ms`` is what a start needs where that is more: the speech that goes on may be softer than what plays.
-    A voice less than ``margin_db`` above those that never pause is not the user's, in their turn half of it; 0: every
-    voice is.
-    """
+    """The protocol's ``server_vad`` settings (the first three fields), and our own."""
 
     threshold: float = 0.5
+    """Minimum speech probability of a chunk that counts as speech."""
     prefix_padding_ms: int = 300
+    """Audio before the first speech that belongs to the turn."""
     silence_duration_ms: int = 500
+    """Silence that ends a turn."""
     min_speech_ms: int = 64
+    """Uninterrupted speech that starts a turn; a click is shorter."""
     echo_guard: bool = True
+    """Whether the echo of the playback is ignored."""
     pause_ms: int = 10_000
+    """Silence after which VoicePaused is emitted, if it is shorter than ``silence_duration_ms``."""
     overlap_ms: int = 0
+    """Uninterrupted speech that starts a turn, if it is more than ``min_speech_ms``. Only its first ``min_speech_ms``
+    must be louder than the echo.
+    """
     margin_db: float = 0.0
+    """Minimum level of the user's voice above voices that never pause; half of it within a turn. 0: no minimum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class TurnDetector:
         return self._speech_end if is_silent else None
 
     def feed(self, pcm: Pcm) -> list[VoiceEvent]:
-        """Hear int16 [n] mono at MIC_RATE_HZ; returns what was decided, in order."""
+        """Process int16 [n] mono at MIC_RATE_HZ. Returns the resulting events in order."""
         self._pending = np.concatenate([self._pending, np.asarray(pcm, np.int16)])
         events: list[VoiceEvent | None] = []
         while len(self._pending) >= CHUNK:
@@ -139,15 +141,15 @@ class TurnDetector:
         return [event for event in events if event is not None]
 
     def playing(self, pcm: Pcm) -> None:
-        """The listener will hear int16 [n] at MIC_RATE_HZ: now, or after what it was told before."""
+        """Report audio that the listener hears, int16 [n] at MIC_RATE_HZ: now, or after the audio reported before."""
         self._echo.playing(np.asarray(pcm, np.int16), self.position)
 
     def stopped(self) -> None:
-        """Nothing of what is still to be played will be."""
+        """Report that the rest of the reported audio will not be played."""
         self._echo.stopped(self.position)
 
     def reset(self) -> None:
-        """Forget an open turn; the next one starts at the earliest here. Positions count on."""
+        """Discard an open turn. The next one starts no earlier than the current ``position``, which is not reset."""
         self._speaking = False
         self._paused = False
         self._voiced = 0
@@ -172,19 +174,19 @@ class TurnDetector:
 
     @property
     def _sounds(self) -> bool:
-        """Whether there is so much speech before a start that it is no click, and no echo."""
+        """Whether the speech before a start is too long for a click or an echo."""
         return 0 < self._voiced >= to_samples(self.config.min_speech_ms)
 
     def _is_babble(self, chunk: Wave, probability: float) -> bool:
-        """Whether the voice in a chunk is one of those that are always there."""
+        """Whether the voice in a chunk belongs to constant background speech."""
         margin_db = self.config.margin_db / (2 if self._speaking else 1)
         voiced = probability >= self.config.threshold - _HYSTERESIS
         return margin_db > 0 and self._babble.above_db(chunk, voiced) < margin_db
 
     def _within(self, ahead: Pcm) -> list[VoiceEvent | None]:
-        """Return what the silence decides before the next chunk is whole: ``ahead`` is its beginning, or all of it.
+        """Return the events of the silence before the next chunk is complete. ``ahead`` is its beginning, or all of it.
 
-        Nobody should wait for the network to be fed, where all that came since its last word is as quiet as that was.
+        Without a run of the network: audio that is as quiet as the last silent chunk is silence as well.
         """
         if not self._speaking:
             return []
@@ -206,7 +208,7 @@ class TurnDetector:
         return VoiceStarted(to_ms(start))
 
     def _hear_voice(self, chunk: Wave, start: int) -> bool:
-        """A chunk of speech: note where in it the voice ends, if it can be heard beside the rest of the turn."""
+        """Store where the voice ends in a chunk of speech. Return whether it is audible next to the turn's loudest."""
         power = _powers(chunk)
         self._loudest = max(self._loudest, float(power.max()))
         self._hush = 0.0
@@ -216,7 +218,7 @@ class TurnDetector:
         return bool(len(audible))
 
     def _hear_silence(self, chunk: Wave, start: int) -> None:
-        """A chunk without speech, but for the end of a word that may reach into it and be over within it."""
+        """Process a chunk without speech. The end of a word may reach into it."""
         power = _powers(chunk)
         self._hush = float(power.max())
         quiet = np.flatnonzero(power <= self._loudest * _INAUDIBLE)
@@ -225,7 +227,7 @@ class TurnDetector:
             self._hush = float(power[reaches:].max())
 
     def _after(self, position: int) -> VoicePaused | VoiceStopped | None:
-        """Return what the silence up to ``position`` decides, if the user was still speaking."""
+        """Return the event of the silence up to ``position``, if a turn is open."""
         silence = position - self._speech_end
         if not self._speaking or silence < to_samples(min(self.config.pause_ms, self.config.silence_duration_ms)):
             return None

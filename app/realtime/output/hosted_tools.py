@@ -1,7 +1,7 @@
 """The MCP servers of one session: listing their tools, and running calls in parallel to the responses.
 
 A call may outlive the response that requested it: its result becomes part of an item, which later prompts contain. As
-in the protocol, the client requests the response to it. Knows no wire format and no socket.
+in the protocol, the client requests the response to it.
 """
 
 from __future__ import annotations
@@ -155,7 +155,10 @@ class HostedTools:
         self.run(item, server_events.OutputItemRef("", item.id, 0, True, False), previous)
 
     def list_new(self) -> None:
-        """List the tools of new servers, once the session runs and as long as the conversation has room."""
+        """Start to request the tool list of each new MCP server, in an item of the conversation.
+
+        Does nothing for them before ``start``. Stops once the conversation is full.
+        """
         report_tool_servers(self._unserved, self._conversation, self._emit, self._session_id)
         self._unserved = ()
         for one in self._served.values():

@@ -1,4 +1,4 @@
-"""Removal of the silence at the start of an answer, so that nobody waits for it. Knows no clock."""
+"""Removal of the silence at the start of an answer, so that nobody waits for it. Never reads the clock."""
 
 from __future__ import annotations
 

@@ -68,7 +68,10 @@ class Playout:
 
     @property
     def ends_s(self) -> float:
-        """Return when the listener has played everything sent, including earlier answers."""
+        """Return the time at which the listener will have heard all audio sent so far, including earlier answers.
+
+        It is on the clock of ``take``, and -inf if nothing was sent.
+        """
         return self._behind_s if self._dry_at_s is None else self._dry_at_s
 
     def follow(self, before: Playout) -> None:

@@ -1,7 +1,7 @@
 """Preparation of the answer to the turn that the user is speaking.
 
 An engine request reads along, so that transcription and prefill are ready when the user stops. In a pause the answer is
-started speculatively, and nothing of it is sent. Knows no wire format and no socket.
+started speculatively, and nothing of it is sent.
 """
 
 from __future__ import annotations

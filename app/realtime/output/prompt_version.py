@@ -1,4 +1,4 @@
-"""The version of a prompt, to detect whether a prepared request is still valid. Knows no prompt."""
+"""The version of a prompt, to detect whether a prepared request is still valid."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Builds the engine's request for an answer from the session's settings and the conversation.
-
-Knows no wire format, and not what happens to the request.
-"""
+"""Builds the engine's request for an answer from the session's settings and the conversation."""
 
 from __future__ import annotations
 

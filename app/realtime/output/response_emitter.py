@@ -1,7 +1,7 @@
 """One response from start to end: converts the engine's chunks to events in the protocol's order.
 
 Sans-I/O. However it ends (completed, cancelled, failed, incomplete), every open item is closed, and one ResponseDone is
-emitted as the last event. Knows no socket, no request and no clock.
+emitted as the last event.
 """
 
 from __future__ import annotations

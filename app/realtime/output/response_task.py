@@ -1,6 +1,6 @@
 """One active response: its engine request, with the chunks paced to the listener.
 
-Leaving ``run`` for any reason aborts the request. Knows no socket and no wire format.
+Leaving ``run`` for any reason aborts the request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Timestamps of one answer, and the figures computed from them. Monotonic seconds; knows no clock."""
+"""Timestamps of one answer, and the figures computed from them. The caller passes monotonic seconds."""
 
 from __future__ import annotations
 

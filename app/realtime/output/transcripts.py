@@ -1,7 +1,4 @@
-"""Transcripts of the user's speech for clients that want them: from an answer's request, or from one of their own.
-
-Knows no wire format and no socket.
-"""
+"""Transcripts of the user's speech for clients that want them: from an answer's request, or from one of their own."""
 
 from __future__ import annotations
 

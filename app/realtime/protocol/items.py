@@ -1,6 +1,6 @@
 """The items of a conversation: messages, tool calls and their outputs.
 
-Immutable: a change creates a new item with the same id. Knows no wire format and no engine.
+Immutable: a change creates a new item with the same id.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A session's settings: all defaults, and the merging of partial changes.
 
 The structs follow the session object of the OpenAI Realtime GA protocol (realtime_session_create_request), the most
-comprehensive dialect; other dialects map their fields to it. Knows no socket and no engine.
+comprehensive dialect; other dialects map their fields to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Events that a session sends to its client, independent of the wire protocol; a dialect encodes them.
 
-Dialects keep their order. Knows no wire format.
+Dialects keep their order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Functions with which the model ends or transfers its call. The server runs them.
 
-The call ends once the goodbye was heard. Knows no dialect.
+The call ends once the goodbye was heard.
 """
 
 from __future__ import annotations

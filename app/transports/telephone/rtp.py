@@ -227,7 +227,7 @@ class RtpStream(asyncio.DatagramProtocol):
             self._transport.sendto(packet.serialize(), self._place)
 
     def _decode(self, payload: bytes | None) -> Pcm:
-        """Decode a packet. A lost one repeats the last packet at half the volume."""
+        """Decode a packet's payload. None, a lost packet, repeats the previous result at half its volume."""
         self._last = self._last // 2 if payload is None else self._law[0](payload)
         return self._last
 

@@ -187,7 +187,7 @@ def _codec_of(law: int) -> str:
 
 
 def _refused(section: list[str]) -> str:
-    """Return the line that refuses a section."""
+    """Return the ``m=`` line of our answer that rejects a media section of the offer: its port is 0."""
     media, _, *rest = section[0].split()
     return f"{media} 0 {' '.join(rest)}"
 

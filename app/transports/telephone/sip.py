@@ -297,7 +297,10 @@ class Sip(asyncio.DatagramProtocol):
             await self._hand_back(dialog)
 
     async def _is_confirmed(self, dialog: Dialog, offer: RtpOffer) -> bool:
-        """Accept the call, and return whether its caller confirms that."""
+        """Accept the call, wait for its caller's ACK, and return whether the call still runs.
+
+        False if the ACK does not arrive within CONFIRM_S or if the call has ended meanwhile.
+        """
         host = dialog.address[0]
         try:
             async with self._telephones.unconfirmed.confirming(host, CONFIRM_S):

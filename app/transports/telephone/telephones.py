@@ -1,6 +1,6 @@
 """The telephone calls of a server. Each is a session that backends with its key may join.
 
-Knows no exchange: ``twilio``, ``audiosocket`` and ``sip`` provide the streams.
+``twilio``, ``audiosocket`` and ``sip`` provide the streams.
 """
 
 from __future__ import annotations

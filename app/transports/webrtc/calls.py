@@ -1,4 +1,4 @@
-"""The WebRTC calls of a server. Each is a task of one group, from its offer to its end. Knows no route."""
+"""The WebRTC calls of a server. Each is a task of one group, from its offer to its end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A call's camera: frames are decoded within a budget, and the newest one is passed on at the model's rate.
 
-A model uses one or two pictures per second, not thirty; other frames are only decoded. Replaces aiortc's decoding,
+A model uses one or two frames per second, not thirty; the others are only decoded. Replaces aiortc's decoding,
 which accepts frames of any size and queues any number of them.
 """
 
@@ -45,7 +45,7 @@ DECODERS = {"VP8": "vp8", "H264": "h264"}
 class Camera:
     """Receives the packets of one aiortc video receiver. ``add_frame`` and ``refuse`` never wait.
 
-    ``add_frame`` receives pictures as ``feed`` defines; ``refuse`` is called once if frames are too large.
+    ``add_frame`` receives frames as ``feed`` defines; ``refuse`` is called once if frames are too large.
     """
 
     def __init__(

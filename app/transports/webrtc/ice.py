@@ -37,7 +37,7 @@ MAX_PEERS = 100
 """Maximum addresses of one client: RFC 8445's limit on checks."""
 
 MAX_WAITING = 1024
-"""Maximum waiting datagrams: a burst of pictures."""
+"""Maximum waiting datagrams: a burst of camera frames."""
 
 SERVERS_S = 5.0
 """Seconds for STUN and TURN servers to respond."""

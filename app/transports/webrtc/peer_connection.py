@@ -1,8 +1,8 @@
 """One WebRTC connection of a call: answers an offer, and carries events and media until it ends.
 
 A call has one, and another one when its client resumes: a ``Transport`` with ``PlayedAudio``. Microphone packets become
-``InputSamples``, messages of the data channel client events, and camera pictures ``CameraFrame``. Server events are
-sent on the data channel, and audio as packets of the ``OpusTrack``. Knows no session.
+``InputSamples``, messages of the data channel client events, and camera frames ``CameraFrame``. Server events are sent
+on the data channel, and audio as packets of the ``OpusTrack``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """STUN and TURN servers for one client, with temporary credentials of its own.
 
-Source: draft-uberti-behave-turn-rest-00, 2.2, as in coturn (``use-auth-secret``). Knows no route and no connection.
+Source: draft-uberti-behave-turn-rest-00, 2.2, as in coturn (``use-auth-secret``).
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ For the thinker:
 For evaluations:
   ``answers_rightly(expect, answer) -> bool`` the judge; ``read_requests(path)`` the committed sets;
   ``evaluation_texts()`` what no sampler here may return (compared by ``plain_words``).
-
-It knows no token, no tensor and no audio.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The talker's networks: letters -> states and durations -> one 40 ms frame of codes after the other. Knows no
-files, no training.
+"""The talker's networks: letters -> states and durations -> one 40 ms frame of codes after the other.
 
 All voices share them. A voice is a number: a row of each embedding, which is added before every block, and as it has
 code books of its own, linear maps of its own from latents and to them. Codes within these networks count through the

@@ -1,8 +1,8 @@
 """Converts a request of the engine to the body of a chat completion.
 
-The prompt of one turn is a strict prefix of the next one's, so that servers compute only what is new. Its roles are
-in the order that strict chat templates require: the user is first, user and assistant take turns, and an answer follows
-each result of a tool. Source: openai-python ``types/chat/completion_create_params.py``. Knows no connection.
+The prompt of one turn is a strict prefix of the next one's, so that servers compute only what is new. Its roles are in
+the order that strict chat templates require: the user is first, user and assistant take turns, and an answer follows
+each result of a tool. Source: openai-python ``types/chat/completion_create_params.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The part of a model's text that is read aloud, while the text still arrives. Knows no language and no voice.
+"""The part of a model's text that is read aloud, while the text still arrives.
 
 Marks of markdown, targets of links, code in fences, tags and emoji are left out; of a bare address its host is said,
 and of an HTML entity its character. All else stays as it is, character by character, with its place in the answer.
@@ -338,7 +338,11 @@ class SpokenText:
             self._read.unread(*held)
 
     def _special_token(self, sign: Sign, held: list[Sign]) -> Scan:
-        """Leave out a token of a chat template: models now and then write one as text."""
+        """Drop a chat-template token such as ``<|im_end|>``, which models sometimes write as text.
+
+        ``sign`` is the ``<``, and ``held`` the characters read after it. If they form no token, they are read again
+        as text.
+        """
         while (char := held[-1].char) and char != ">" and not char.isspace() and len(held) < _MOST_TOKEN:
             held.append((yield from self._read.next()))
         if len(held) < 3 or held[-1].char != ">" or held[-2].char not in _TOKEN_SIGNS:

@@ -153,7 +153,7 @@ def load(device: torch.device) -> Kernels:
             "Install it, or remove the option."
         )
     if (why := _refusal(device)) is not None:
-        raise ConfigError(f"options.kernels: {why}. Remove the option; the stage also works without kernels.")
+        raise ConfigError(f"options.kernels: {why}. Remove the option; without kernels the stage is only slower.")
     return cast("Kernels", importlib.import_module("engine.worker.kernels.launched").Launched())
 
 

@@ -24,7 +24,7 @@ Embedded = tuple[Tensor, list[Tensor], Seen]
 
 
 AudioEncoder = Callable[[Tensor, Sequence[int]], Tensor]
-"""Takes mel frames [mels, frames] of several sounds and the lengths of each; returns rows [rows, width]."""
+"""Takes concatenated mel frames [mels, frames] of audio clips, and their lengths; returns rows [rows, width]."""
 VisionEncoder = Callable[[Tensor, Sequence[Grid]], list[Tensor]]
 """Takes patches [patches, values] of pictures; returns rows [cells, width], and those of deepstack."""
 
@@ -107,8 +107,8 @@ class Encoders:
     ) -> list[Tensor | None]:
         """Return the embeddings of each prompt's remaining audio; None if there is none.
 
-        Some encoders pad short sounds to the longest one in the batch, and the padding changes the result. So the
-        padding depends on the longest sound of a prompt, whether that is new or not. Prompts with the same padding are
+        Some encoders pad short clips to the longest one in the batch, and the padding changes the result. So the
+        padding depends on the longest clip of a prompt, whether that is new or not. Prompts with the same padding are
         encoded together.
         """
         mels = [[one.mel for _, one in blocks if one.mel is not None] for blocks in left]

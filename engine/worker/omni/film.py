@@ -1,12 +1,12 @@
-"""A video with audio, cut into independent stretches: a window of the audio with its frames.
+"""A video with audio, cut into independent segments (``stretches``): an audio window with its frames.
 
-Frames are sorted into slots of ``1 / fps`` seconds; the first frame in a slot counts. Two slots form a picture. If one
-of them is empty, the other frame is used twice; if both are, there is no picture. Pictures are encoded independently,
-so a stretch is final once its audio window and its last picture are. A turn is therefore encoded stretch by stretch
-while the user speaks.
+Frames are sorted into slots of ``1 / fps`` seconds; the first frame in a slot counts. Two slots form a frame pair, the
+encoder's ``PictureGrid``. If one slot is empty, the other frame is used twice; if both are, there is no pair. Pairs are
+encoded independently, so a segment is final once its audio window and its last pair are. A turn is therefore encoded
+segment by segment while the user speaks.
 
-In the open stretch, the pictures before its first audio row are already part of the prompt. They are encoded again when
-a picture gets its second frame. Later pictures of that stretch are only encoded ahead.
+The open segment follows the final ones. The pairs before its first audio row are already part of the prompt. They are
+encoded again when a pair gets its second frame. Later pairs of that segment are only encoded early.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.worker.omni.sound import StreamingMel
 Pixels = NDArray[np.uint8]
 _SILENT = Block(0)
 Look = Callable[[int, Pixels], PictureGrid]
-"""Makes a picture from its name and frames [n, height, width, 3]. A single frame is used twice."""
+"""Returns the patches of a frame pair from its name and frames [n, height, width, 3]. A single frame is used twice."""
 
 CAMERA = CameraFeed(fps=2.0, side=480, most=64)
 """The reference samples videos at two frames a second.
@@ -37,11 +37,11 @@ CAMERA = CameraFeed(fps=2.0, side=480, most=64)
 of a context of 8192.
 """
 
-TWO = 2  # frames of a picture: the checkpoints' temporal_patch_size
+TWO = 2  # frames of a pair: the checkpoints' temporal_patch_size
 
 
 class Film:
-    """The frames of a video by slot, and its finished stretches. An audio window spans ``per_window`` positions."""
+    """The frames of a video by slot, and its final segments. An audio window spans ``per_window`` positions."""
 
     def __init__(self, fps: float, positions: RopePositions, per_window: int, look: Look) -> None:
         self.fps = fps
@@ -53,7 +53,7 @@ class Film:
         self._done: list[Block] = []
 
     def add(self, pixels: Pixels, slot: int) -> bool:
-        """Add a frame, unless its slot has one. Frames of a finished stretch move to the first open slot.
+        """Add a frame, unless its slot has one. Frames of a final segment move to the first open slot.
 
         Returns:
             Whether the frame was added.
@@ -72,12 +72,12 @@ class Film:
         return True
 
     def final(self, seconds: float) -> int:
-        """Return the number of stretches to which no frame after ``seconds`` can be added."""
+        """Return the number of segments to which no frame after ``seconds`` can be added."""
         over = int(seconds * self.fps) // TWO
         return int(self._time(over) // self._per_window)
 
     def stretches(self, windows: Sequence[Block], whole: bool) -> tuple[Block, ...]:
-        """Return the stretches of the first audio windows. If ``whole``, the last one gets all remaining frames."""
+        """Return the segments of the first audio windows. If ``whole``, the last one gets all remaining frames."""
         new = range(len(self._done), len(windows))
         for number in new:
             end = math.inf if whole and number == len(windows) - 1 else (number + 1) * self._per_window
@@ -87,18 +87,18 @@ class Film:
         return tuple(self._done)
 
     def ahead(self) -> Block:
-        """Return the pictures after the finished stretches, without audio."""
+        """Return the frame pairs after the last final segment, as one block without audio."""
         return self._stretch(_SILENT, math.inf)
 
     def leading(self) -> Block:
-        """Return those of the ``ahead`` pictures that come before the next audio row: their rows are known."""
+        """Return the ``ahead`` frame pairs before the next audio row: their positions in the prompt are known."""
         seen = self.ahead()
         first = int(replace(seen, sounds=1).order.argmax())  # the audio row is the last one before sorting
         count = first * len(seen.pictures) // max(1, seen.cells)
         return self._stretch(_SILENT, seen.times[count]) if count < len(seen.pictures) else seen
 
     def _stretch(self, window: Block, end: float) -> Block:
-        """Return the next stretch, up to a position in time."""
+        """Return the next segment, up to a position in time."""
         start = len(self._done) * self._per_window
         numbers = sorted({slot // TWO for slot in self._slots if start <= self._time(slot // TWO) < end})
         before = sum(block.num_positions for block in self._done)
@@ -113,7 +113,7 @@ class Film:
         return self._pictures[number]
 
     def _time(self, number: int) -> float:
-        """Return a picture's position in time."""
+        """Return a frame pair's position in time."""
         return self._positions.time(number, TWO / self.fps)
 
 
@@ -147,7 +147,7 @@ class StreamingFilm:
         return self._film.add(frame.pixels, int(at_s * self._film.fps))
 
     def push(self, pcm: NDArray[np.int16]) -> bool:
-        """Append int16 [n]. Return whether another stretch has become final."""
+        """Append int16 [n]. Return whether another segment has become final."""
         self._sound.push(pcm)
         return self._final > self._given
 
@@ -156,14 +156,14 @@ class StreamingFilm:
         return min(self._sound.final, self._film.final(self.samples / MIC_RATE_HZ))
 
     def windows(self) -> tuple[Block, ...]:
-        """Return the final stretches, followed by the known rows of the open stretch, if any."""
+        """Return the final segments, followed by the known rows of the open segment, if any."""
         self._given = self._final
         final = self._film.stretches(self._sound.windows()[: self._given], whole=False)
         leading = self._film.leading()
         return (*final, leading) if leading.cells else final
 
     def ahead(self) -> tuple[PictureGrid, ...]:
-        """Return the pictures of the open stretch. The rows of some may not be known yet."""
+        """Return the frame pairs of the open segment. The rows of some may not be known yet."""
         return self._film.ahead().pictures
 
     def whole(self, silence: int = 0) -> tuple[Block, ...]:

@@ -107,7 +107,7 @@ class MediaProcessor:
                 return self.frontend.whole(np.asarray(pcm), silence)
 
     def _film(self, part: VideoPart, windows: Sequence[Block]) -> tuple[Block, ...]:
-        """Return the stretches of a video with audio."""
+        """Return the segments of a video with audio."""
         film = self._new_film(part.fps)
         slots = [int(at_s * part.fps) for at_s in part.times_s] or range(len(part.frames))
         for slot, frame in zip(slots, part.frames, strict=True):
@@ -158,7 +158,7 @@ class MediaProcessor:
 
 
 def longest_sound(parts: Sequence[Part]) -> int:
-    """Return the samples of the longest sound. The reference pads all sounds of a conversation to it."""
+    """Return the samples of the longest audio clip. The reference pads all clips of a conversation to it."""
     return max((len(pcm) for part in parts if (pcm := _sound(part)) is not None), default=0)
 
 

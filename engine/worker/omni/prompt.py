@@ -62,6 +62,6 @@ class Prompt:
 
     @property
     def num_final(self) -> int:
-        """The number of rows that cannot change. In a live video, a stretch without audio may still get frames."""
+        """The number of rows that cannot change. In a live video, a block without audio may still get frames."""
         seeing = not self.whole and bool(self.blocks) and self.blocks[-1].mixed and not self.blocks[-1].sounds
         return self.starts[-1] if seeing else len(self.ids)

@@ -24,7 +24,7 @@ class PromptCache:
         self._feed = feed
 
     def rewind(self, thought: ThinkerState, prompt: Prompt) -> None:
-        """Discard computed rows that have changed, because a picture of the open stretch got its second frame."""
+        """Discard computed rows that have changed, because a frame pair of a live video got its second frame."""
         if thought.prompt is None:
             return
         end = min(thought.num_computed_tokens, len(prompt.ids))

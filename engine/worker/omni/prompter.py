@@ -96,8 +96,8 @@ class Prompter:
         messages, script = self._messages(request)
         self._check_ids(messages)
         if request.must_call:
-            choice = f"tool_choice: {request.tool_choice!r}"
-            raise RequestError(f"{choice} is not supported by this model; use 'auto' or 'none'.")
+            choice = request.tool_choice
+            raise RequestError(f"tool_choice: {choice!r} is not supported by this model; use 'auto' or 'none'.")
         known = self.chat.tokenizer
         given = [part for one in messages if one.role != "assistant" and not one.ids_of(known) for part in one.parts]
         parts = [part for part in given if part is not _UNSPOKEN and part is not _UNSHOWN]

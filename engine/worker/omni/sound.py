@@ -2,7 +2,7 @@
 
 The encoder attends only within a window, so a window is final as soon as the next one has begun. A live turn is
 therefore encoded window by window. The result differs from encoding a complete recording in two ways. Frames are
-clipped 80 dB below the loudest frame, which for live audio is the loudest so far. And the length to which other sounds
+clipped 80 dB below the loudest frame, which for live audio is the loudest so far. And the length to which other clips
 of the conversation are padded may still grow.
 """
 
@@ -38,22 +38,22 @@ class AudioLayout:
     tokens: Callable[[int], int]
     """Returns the number of rows for a number of mel frames."""
     piece: int = 0
-    """Sounds shorter than this many frames are affected by their padding; 0: no padding affects the result."""
+    """Audio clips shorter than this many frames are affected by their padding; 0: no padding affects the result."""
     padded: int = 0
-    """Samples to which the reference pads each sound; 0: to the longest one of its conversation."""
+    """Samples to which the reference pads each clip; 0: to the longest one of its conversation."""
     shortest_s: float = 0.02
-    """Seconds below which a sound has no row."""
+    """Seconds below which a clip has no row."""
 
     def check(self, samples: int) -> None:
-        """Raise RequestError if a sound is too short or too long."""
+        """Raise RequestError if an audio clip is too short or too long."""
         length_s = samples / MIC_RATE_HZ
         if not self.shortest_s <= length_s <= LONGEST_S:
             raise RequestError(f"audio: must be {self.shortest_s} to {LONGEST_S:.0f} s long, not {length_s:.2f} s")
 
     def silence(self, samples: int, longest: int) -> int:
-        """Return the samples of trailing silence that affect a sound's last frames.
+        """Return the samples of trailing silence that affect a clip's last frames.
 
-        ``longest`` is the longest sound of the conversation.
+        ``longest`` is the number of samples of the conversation's longest clip.
         """
         return max(0, min((self.padded or longest) - samples, FRAME_WIDTH))
 
@@ -79,14 +79,14 @@ class MelFrontend:
         return self.window * self.hop
 
     def whole(self, pcm: NDArray[np.int16], silence: int = 0) -> tuple[Block, ...]:
-        """Return the windows of a complete sound, followed by ``silence`` samples of silence. Raises RequestError."""
+        """Return the windows of a complete clip, followed by ``silence`` samples of silence. Raises RequestError."""
         mel = self.features(pcm, silence)
         starts = range(0, mel.shape[1], self.window)
         blocks = [self.block(pcm, i, mel[:, at : at + self.window]) for i, at in enumerate(starts)]
-        return tuple(block for block in blocks if block.sounds)  # the end of a sound may be too short for a row
+        return tuple(block for block in blocks if block.sounds)  # the end of a clip may be too short for a row
 
     def features(self, pcm: NDArray[np.int16], silence: int = 0) -> Tensor:
-        """Return the log-mel frames [mels, frames] of a complete sound. Raises RequestError."""
+        """Return the log-mel frames [mels, frames] of a complete clip. Raises RequestError."""
         self.layout.check(len(pcm))
         logs = self.logs(np.concatenate((pcm, np.zeros(silence, np.int16))))
         return floored(logs, float(logs.max()))[:, : -(-len(pcm) // self.hop)]
@@ -101,7 +101,13 @@ class MelFrontend:
         return torch.clamp(self._filters @ power, min=1e-10).log10()[0]
 
     def block(self, pcm: NDArray[np.int16], number: int, mel: Tensor) -> Block:
-        """Return a window of a sound, named by a hash of all samples that affect it."""
+        """Return one window of an audio clip as a block, named by a hash of all samples that affect it.
+
+        Args:
+            pcm: int16 [samples], the clip so far.
+            number: The window's index.
+            mel: The mel frames [mels, frames] of this window.
+        """
         seen = pcm[number * self.span : (number + 1) * self.span + self.half_frame]
         return Block(named("sound", seen), self.layout.tokens(mel.shape[1]), mel)
 

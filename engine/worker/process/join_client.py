@@ -41,7 +41,10 @@ async def connect(call: JoinRequest, receive: links.Receive, lost: links.Lost) -
                 except OSError:
                     await asyncio.sleep(AGAIN_S)
     except TimeoutError:
-        raise StageUnavailable(f"no server was listening at {call.host}:{call.port} for {call.wait_s:g} s") from None
+        where = f"{call.host}:{call.port}"
+        raise StageUnavailable(
+            f"no server accepted a connection at {where} within {call.wait_s:g} s; start it, or check the address"
+        ) from None
 
 
 async def _connect(call: JoinRequest, receive: links.Receive, lost: links.Lost) -> links.SocketLink:

@@ -1,4 +1,4 @@
-"""HTTP connections to one server. This module knows no API and no stage.
+"""HTTP connections to one server. Independent of the servers' APIs.
 
 Requests and answers are never logged. A redirect is an error: requests go to no other address.
 """

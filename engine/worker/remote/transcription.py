@@ -105,6 +105,6 @@ class TranscriptionServer:
             raise self._wordless(b"") from None
 
     def _wordless(self, body: bytes) -> EngineError:
-        """Return the error for an answer that is not a transcript."""
+        """Return the error for a response without a transcript. It quotes the server's own message, if any."""
         said = says(message_of(body)[0] if b'"error"' in body else "", (), self._connection.key)
         return StageFailed(f"{self._options.who} returned no transcript{said}. Check the url.")

@@ -1,7 +1,7 @@
 """Messages to token ids by a checkpoint's own template and tokenizer, and ids back to text, piece by piece.
 
 What users write is encoded as plain text whatever it says: it can never become a special token. Earlier answers come
-back as the ids they were made of. Knows no model: where a picture or a sound belongs, its one placeholder stays.
+back as the ids they were made of. The placeholder of an image or audio stays in the text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Placeholder:
 
 
 Outline = tuple[str | tuple[int, ...] | Placeholder, ...]
-"""A rendered conversation without what was said in it. Text that lies beside that is not encoded yet."""
+"""A rendered conversation without the messages' contents. A ``str`` in it is not encoded yet."""
 
 
 class Chat:

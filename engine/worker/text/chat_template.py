@@ -1,7 +1,6 @@
 """A chat template, rendered as Hugging Face's templates are meant to be: Jinja in a sandbox, with their few functions.
 
-Templates come from whoever made a checkpoint, so they see plain values alone, and can change nothing. It knows no
-tokenizer and no model.
+Templates come from whoever made a checkpoint, so they see plain values alone, and can change nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class _Dict:
 
 
 class _Namespace(Namespace):
-    """Jinja's namespace, without names that begin with an underscore: Python's own insides have such."""
+    """Jinja's namespace, without names that begin with an underscore, as Python's internal attributes do."""
 
     def __init__(*args: Any, **values: Any) -> None:
         self, *pairs = args
@@ -92,7 +91,7 @@ class _Namespace(Namespace):
 
 def _check(name: Any) -> None:
     if str(name).startswith("_"):
-        raise SecurityError(f"a template cannot store {name!r}: names in a namespace begin with a letter")
+        raise SecurityError(f"the chat template must not set {name!r} in a namespace; rename it without the underscore")
 
 
 def _to_json(

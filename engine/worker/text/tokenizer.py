@@ -1,7 +1,7 @@
 """A checkpoint's tokenizer, read by the tokenizers library alone: the ids are those of transformers' fast tokenizer.
 
 A folder has ``tokenizer.json``, or the byte pairs of Qwen2 as ``vocab.json`` and ``merges.txt``;
-``tokenizer_config.json`` names the tokens that were added. It knows no template and no model.
+``tokenizer_config.json`` names the tokens that were added.
 """
 
 from __future__ import annotations

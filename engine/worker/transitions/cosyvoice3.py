@@ -122,7 +122,7 @@ class CosyVoiceStream:
 
 def _required(voice: CosyVoiceVoice | None) -> CosyVoiceVoice:
     if voice is None:
-        raise StageFailed("CosyVoice3 needs a voice with the prompt, but got none")
+        raise StageFailed("CosyVoice3: the language model sent no voice; its first step must contain one")
     return voice
 
 

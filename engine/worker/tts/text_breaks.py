@@ -13,7 +13,7 @@ from functools import lru_cache
 
 
 class Level(IntEnum):
-    """Quality of a place to cut, worst first."""
+    """Quality of a place to cut: a higher value is better."""
 
     GRAPHEME = 0
     """Within a word or a run of symbols, as a last resort."""
@@ -68,7 +68,7 @@ class Breaks:
         self._first = True  # whether the token is the first of its line
 
     def push(self, character: str) -> Level | None:
-        """Rate a cut before this character; None if a cut is not allowed there."""
+        """Rate the place directly before this character for a cut. None if a cut is not allowed there."""
         if character.isascii() and character.isalnum() and self._last.isascii() and self._last.isalnum():
             self._token = (self._token + character)[-LONGEST_TOKEN:]
             self._last = character

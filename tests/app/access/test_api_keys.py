@@ -17,7 +17,7 @@ from tests.app.rig import eventually, keys_file, running, script_spec, talking
 
 
 def test_a_file_that_is_missing_or_empty_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"server\.keys_file: cannot read"):
+    with pytest.raises(ConfigError, match=r"server\.keys_file: cannot read the key file"):
         read_keys(str(tmp_path / "none"))
     (tmp_path / "empty").write_text("# nothing\n")
     with pytest.raises(ConfigError, match="contains no key"):

@@ -124,7 +124,7 @@ def test_a_killed_owner_leaves_nothing_and_what_was_read_stays() -> None:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     assert np.array_equal(there, large())
-    with pytest.raises(WireError, match="cannot be opened"):
+    with pytest.raises(WireError, match="cannot open"):
         read_shared(process, file, "<f4", (LEAST_BYTES,))
     os.close(read)
     os.close(write)

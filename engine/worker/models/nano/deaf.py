@@ -1,6 +1,6 @@
-"""Checks whether nano's speech recognition is available on this platform.
+"""Checks whether the built-in model ``nano`` can recognise speech on this platform.
 
-pocketsphinx has no wheel for every Python version and processor. The rest of nano works without it.
+Its recogniser, pocketsphinx, has no wheel for some Python versions and processors. The rest of nano works without it.
 """
 
 from __future__ import annotations

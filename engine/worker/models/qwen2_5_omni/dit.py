@@ -30,7 +30,10 @@ TIME_WIDTH = 256
 
 
 class Dit:
-    """The checkpoint's diffusion transformer (code2wav_dit_model)."""
+    """The diffusion transformer from codec codes to mel spectrograms.
+
+    Its weights are the module ``code2wav_dit_model`` of the checkpoint.
+    """
 
     def __init__(self, read: WeightReader, config: Any) -> None:
         self.block = config.block_size
@@ -68,9 +71,9 @@ class Dit:
         """Sample mel spectrograms.
 
         Args:
-            noise: Initial noise [batch, frames, mel].
-            codes: Codes [batch, codes].
-            voices: Rows from ``voice_row`` [batch, 2, width].
+            noise: Initial noise [batch, frames, mel], with ``repeats`` frames per code.
+            codes: Codec codes [batch, codes].
+            voices: Results of ``voice_row`` [batch, 2, width]: with the voice, and without it for the guidance.
 
         Returns:
             Mel spectrograms [batch, frames, mel].

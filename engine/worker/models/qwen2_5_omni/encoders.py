@@ -42,8 +42,9 @@ class Qwen2_5OmniAudioEncoder:
         self.out = Linear(read.below("proj"), width, config.output_dim)
 
     def __call__(self, mel: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Return the rows [rows, width] of sounds, whose mel frames [mels, frames] are concatenated (``lengths`` frames
-        each).
+        """Return the rows [rows, width] of audio clips.
+
+        Their mel frames [mels, frames] are concatenated, ``lengths`` frames each.
         """
         sizes = encoder.pieces(lengths, self.piece)
         counts = [_halved(size) for size in sizes]

@@ -66,8 +66,9 @@ class Qwen3OmniAudioEncoder:
         self._captured.warm(list(sizes))  # largest first, so that the others fit into its memory
 
     def __call__(self, mel: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Return the rows [rows, width] of sounds, whose mel frames [mels, frames] are concatenated (``lengths`` frames
-        each).
+        """Return the rows [rows, width] of audio clips.
+
+        Their mel frames [mels, frames] are concatenated, ``lengths`` frames each.
         """
         if self.filled and max(lengths) >= self.piece:
             parts = encoder.pieces(lengths, self.piece * self.window)

@@ -34,6 +34,9 @@ class Recordings:
 
     @torch.inference_mode()
     def frames(self, wave: Wave) -> NDArray[np.int16]:
-        """Return the codec frames [frames, groups] of a recording at 24 kHz; the last frame may be incomplete."""
+        """Encode a recording, which must be at 24 kHz, to codec codes [frames, groups].
+
+        Its end is padded to a whole frame.
+        """
         count = -(-len(wave) // self._samples)
         return self._encoder(torch.from_numpy(wave))[:, :count].T.contiguous().numpy().astype(np.int16)

@@ -91,7 +91,10 @@ class SherpaTtsStage(ClauseSpeaker):
         self._library, self._tts = _loaded(self._voice, config.threads)
 
     def warm_up(self) -> None:
-        """Let the library allocate its memory, load the grammar of English numbers, and measure the voice's speed."""
+        """Allocate the library's memory, load the English number rules, and measure how fast speech is computed.
+
+        Unless ``first_words`` is set, a voice of at least FAST gets longer first clauses.
+        """
         for text in (self.wording("hello, 3 times"), "你好"):
             self._generate(text, 0, 1.0, lambda: False)
         if self._options.first_words is None and self._speed() >= FAST:
