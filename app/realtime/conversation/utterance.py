@@ -69,6 +69,8 @@ class Utterance:
         self._shown: deque[int] = deque()  # indexes of the frames among the blocks
         self._next_frame = 0  # samples after which the film accepts a frame
         self._size: tuple[int, int] | None = None  # height and width of the film
+        self.interim_confident = True
+        """Whether the ASR model is confident of its interim words."""
         self._so_far = ""  # interim words of the ASR model
         self._end: int | None = None  # the number of blocks when the user may have finished
         self._news = asyncio.Event()
@@ -179,6 +181,7 @@ class Utterance:
             self._so_far = ""
         else:
             self._so_far = words
+            self.interim_confident = confident
 
     def close(self) -> None:
         """Mark the end of the turn. May be called twice."""

@@ -183,9 +183,10 @@ class ResponseTask:
         self._news.set()
 
     def pause(self) -> bool:
-        """Send nothing until ``resume``. Returns whether the response is active."""
-        self._paused = self.active
-        return self._paused
+        """Send nothing until ``resume``, if the server plays. Returns whether the listener will hear more of it."""
+        plays = self.response.profile.plays
+        self._paused = self.active and plays
+        return self.active or (not plays and self.unplayed_s() > 0)
 
     def resume(self) -> None:
         """Continue after a pause."""
