@@ -50,6 +50,8 @@ class Utterance:
         self.start = start
         self.samples = 0
         self.closed = False
+        self.held = False
+        """Whether it may turn out to be a backchannel. Until that is known, clients do not receive its words."""
         self.words = ""
         """All words up to the current pause, once transcribed. Half of them would look like an unfinished sentence."""
         self.whole: bool | None = None

@@ -86,6 +86,7 @@ class VoiceTurns:
         """Treat the speech over a response as a turn."""
         self._overlap = None
         if self._turn.utterance is not None:
+            self._turn.utterance.held = False
             self._turn.emit(turn_events.TurnStarted(self._turn.utterance, to_ms(self._turn.utterance.start)))
 
     def commit(self) -> None:
@@ -213,6 +214,7 @@ class VoiceTurns:
         detection, hold_ms = self._options.audio.input.turn_detection, self._detector.config.overlap_ms
         if detection is not None and hold_ms:
             self._overlap = Backchannel(to_ms(self._detector.position) - hold_ms, detection.backchannel_ms)
+            utterance.held = True
             self._turn.emit(turn_events.OverlapStarted(utterance))
         else:
             self._turn.emit(turn_events.TurnStarted(utterance, to_ms(start)))

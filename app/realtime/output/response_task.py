@@ -48,8 +48,8 @@ Ended = Callable[["ResponseTask"], None]
 class ResponseListener(Protocol):
     """Receives events of a response while it runs."""
 
-    def on_partial_transcript(self, item_id: str, transcript: str) -> None:
-        """Receive an interim transcript of the user's speech in ``item_id``."""
+    def on_partial_transcript(self, item_id: str, transcript: str, committed: bool) -> None:
+        """Receive an interim transcript of the user's speech in ``item_id``, which may not be committed yet."""
         ...
 
     def on_transcript(self, item_id: str, transcript: str) -> None:
@@ -325,8 +325,11 @@ class ResponseTask:
         if self.utterance is not None:
             so_far = (transcript.text, transcript.final, transcript.complete, transcript.confident)
             self.utterance.understand(*so_far)
+            if self.utterance.held:
+                return
         if self.input_item_id is not None:
-            listener.on_partial_transcript(self.input_item_id, transcript.text)
+            committed = self.utterance is None or self.utterance.closed
+            listener.on_partial_transcript(self.input_item_id, transcript.text, committed)
 
     def _take(self, chunk: Output, listener: ResponseListener) -> None:
         response = self.response
