@@ -15,7 +15,7 @@ from app.realtime.input.turn_detector import VoiceEvent, VoicePaused, VoiceResum
 HOLD_MS = 192
 """Milliseconds of speech over an answer that may be a turn. Shorter sounds, such as a cough, are ignored."""
 
-WORDS_MS = 450
+WORDS_MS = 550
 """Milliseconds of speech after which interim words can show that it is a turn. ASR models guess at shorter sounds."""
 
 SHORT_MS = 300

@@ -27,7 +27,7 @@ LONGEST_S = 29.0
 SHORTEST_S = 0.1
 """Shortest clip in seconds. Shorter ones contain no word, and some networks reject them."""
 
-FIRST_S = 0.75
+FIRST_S = 0.85
 """Length at which a growing clip is first transcribed. A turn starts with 0.3 s of silence, and of less than half a
 second of speech a model guesses other words.
 """
