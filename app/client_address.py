@@ -47,6 +47,24 @@ def subscriber(address: str) -> str:
     return str(one) if one.version == 4 else str(ipaddress.ip_network((one, 64), strict=False))
 
 
+def may_name(client: str, address: str) -> bool:
+    """Return whether the server may send to an address that a client names: a public one, or one as near as the client.
+
+    Otherwise a client on the internet could make the server reach machines of its private network, and a client on that
+    network could make it reach the server's own machine. A client without an address is on this machine.
+    """
+    named, own = parsed(address), parsed(client)
+    if named is None:
+        return False
+    if named.is_global or (own is None and not named.is_link_local):
+        return True
+    if own is None or own.is_global:
+        return False
+    if named.is_loopback:
+        return own.is_loopback
+    return not named.is_link_local or own.is_link_local
+
+
 class Peers:
     """Outermost ASGI middleware: sets the scope's ``client`` and ``scheme`` to values that the rest may trust.
 

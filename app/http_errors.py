@@ -74,13 +74,15 @@ def refusal_of(error: Exception) -> HttpRefusal:
         case QuotaExceeded(code=code):
             return HttpRefusal(429, code, str(error))
         case ContextOverflow():
-            return HttpRefusal(400, "context_length_exceeded", str(error))
+            return HttpRefusal(400, "context_length_exceeded", error.public)
         case RequestError(code=code):
-            return HttpRefusal(400, code, str(error))
+            return HttpRefusal(400, code, error.public)
         case Overloaded(code=code) | StageUnavailable(code=code):
-            return HttpRefusal(503, code, str(error))
+            return HttpRefusal(503, code, error.public)
         case Stalled(code=code):
-            return HttpRefusal(504, code, str(error))
+            return HttpRefusal(504, code, error.public)
+        case EngineError(code=code):
+            return HttpRefusal(500, code, error.public)
         case _:
             return HttpRefusal(500, getattr(error, "code", "server_error"), str(error))
 

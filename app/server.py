@@ -65,6 +65,7 @@ from app.transports.webrtc.calls import WebRtcCalls
 from engine import ConfigError, Engine, EngineSpec, ModelInfo
 from engine.aio import event_loop
 from engine.deployment.installation import DISTRIBUTION
+from engine.errors import without_places
 
 VERSION = version(DISTRIBUTION)
 
@@ -335,7 +336,8 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         if engine and engine.missing:
             body["missing"] = ", ".join(engine.missing)  # stages without a replica; lost ones are restarting
         if engine and engine.unavailable:
-            body["unavailable"] = dict(engine.unavailable)  # stages whose external server is down, with the reason
+            # stages whose external server is down, with the reason
+            body["unavailable"] = {stage: without_places(reason) for stage, reason in engine.unavailable.items()}
         return JSONResponse(body, 200 if state == "ready" else 503)
 
     @app.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)

@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from functools import partial
+from typing import Literal, Protocol, get_args
 
 from app.access.api_keys import ApiKeys
 from app.access.client_secrets import ClientSecrets
@@ -16,12 +17,12 @@ from app.limits.admission import Admission
 from app.limits.auth_throttle import AuthThrottle
 from app.limits.bandwidth import BandwidthLimits
 from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
-from app.limits.memory_budget import MemoryBudget, MemoryReservation
+from app.limits.memory_budget import HeldKind, MemoryBudget, MemoryReservation
 from app.limits.principal import Principal
 from app.limits.quotas import Quotas
 from app.limits.rate_limiter import RateLimiter
 from app.mcp import ToolServers
-from app.media.decode_thread import Decoding
+from app.media.decoding import Decoding
 from app.realtime.inference_thread import InferenceThread
 from app.realtime.input.end_of_turn_choice import EndOfTurnChoice
 from app.realtime.input.turn_detector import Silero
@@ -168,11 +169,11 @@ class Service:
         self.engine_host = EngineHost(spec, make_engine, vad)
         self.budgets = BandwidthLimits(limits)
         quotas = Quotas(limits, lambda: len(self.keys) > 1)
+        self.memory = MemoryBudget(int(limits.held_mb * 1e6), quotas)
         self.metrics = Metrics(self._stats, self._replicas, quotas, self.budgets)
         self.admission = Admission(limits, self.metrics, quotas, self.context, self._slots)
-        self.memory = MemoryBudget(int(limits.held_mb * 1e6), quotas)
-        self.secrets = ClientSecrets(limits.secrets, quotas=quotas, server=self.settings.name)
-        self.kept = ResponseStore(limits, self.settings.name)
+        self.secrets = ClientSecrets(limits.secrets, quotas=quotas, server=self.settings.name, memory=self.memory)
+        self.kept = ResponseStore(limits, self.settings.name, self.memory)
         self.tool_servers = ToolServers(self.settings.mcp)
         self.throttle = AuthThrottle()
         self.decoding = Decoding()
@@ -180,6 +181,8 @@ class Service:
         self.lateness = TimerLatenessEstimator()
         self.own_address = own_address(self.settings.trusted_proxies)
         self.keys.withdrawn = self._withdraw_key
+        for kind in get_args(HeldKind):
+            self.metrics.held_bytes.labels(kind).set_function(partial(self.memory.held_of, kind))
         self.metrics.kept.set_function(lambda: len(self.kept))
         self.metrics.kept_bytes.set_function(lambda: self.kept.held)
         self._spec = spec

@@ -29,6 +29,9 @@ class Limits:
 
     sessions: int = 64
     """Open sessions. Further clients are refused with status 503 before the upgrade."""
+    telephones_share: float = 0.5
+    """Fraction of the sessions that telephone calls may use, so that browsers always find one. Set ``1`` on a server
+    for telephones only."""
     calls: int = 16
     """WebRTC calls among the sessions. The audio of one call uses about 0.04 of a CPU core."""
     offers: int = 8
@@ -53,14 +56,15 @@ class Limits:
     """Megabytes of one conversation: half an hour of speech, or one large picture. Older speech is kept as text
     only."""
     held_mb: float = 1024.0
-    """Megabytes of all conversations, request bodies and decoded media. Beyond it, requests get status 503. For users
-    who send pictures, set at least a tenth of the machine's memory."""
+    """Megabytes held for all clients: conversations, request bodies, decoded media, settings, client secrets and stored
+    responses. Beyond it, requests get status 503. For users who send pictures, set at least a tenth of the machine's
+    memory."""
     kept_responses: int = 1000
     """Responses of ``/v1/responses`` stored for each key, for ``previous_response_id``. The least recently used one is
     dropped first."""
     kept_mb: float = 256.0
-    """Megabytes of the stored responses of all keys, in addition to ``held_mb``. The key that stores the most loses its
-    oldest response. The default holds four conversations of the maximum size."""
+    """Megabytes of the stored responses of all keys, part of ``held_mb``. Beyond it, or if ``held_mb`` is used up,
+    the key that stores the most loses its oldest response. The default holds four conversations of the maximum size."""
     responses: int = 4
     """Concurrent responses of one session, including out-of-band responses."""
     answers: int = 16
@@ -69,7 +73,8 @@ class Limits:
     """Fraction of each stage's slots that HTTP may use, so that sessions find a free slot. Other HTTP requests wait up
     to ``wait_s``. Set ``1`` on a server without sessions."""
     secrets: int = 1000
-    """Valid client secrets. A page needs one for each call; each holds at most 64 kB of settings."""
+    """Valid client secrets. A page needs one for each call; each holds at most 64 kB of settings, which count in
+    ``held_mb``."""
     key_share: float = 0.5
     """Fraction of the sessions, calls, offers, queue places, HTTP answers, client secrets and memory that one key may
     use, at least one of each. It applies where there are several keys. ``1`` removes the limit."""
@@ -87,7 +92,8 @@ class Limits:
     """Messages per second from one client, with a burst of ten seconds' worth. A page that sends every 128 microphone
     samples needs 188. Faster clients are slowed, and closed (1008) after a minute."""
     received_mb_s: float = 4.0
-    """Megabytes per second from one client, with a burst of ten seconds' worth. Faster clients are slowed."""
+    """Megabytes per second from one client, and as many to it, with bursts of ten seconds' worth. Faster clients are
+    slowed, and so are clients that make the server send more."""
     key_received_mb_s: float = 32.0
     """The same for all clients of one key. Sixty speaking users of a backend send 4 MB per second."""
     address_received_mb_s: float = 16.0
@@ -163,6 +169,11 @@ class Telephone:
     Behind NAT, set ``ice_address``."""
     sip_peers: tuple[str, ...] = ("127.0.0.0/8", "::1")
     """Addresses or networks from which SIP is accepted. Other datagrams are dropped."""
+    sip_user: str | None = None
+    """User name that SIP callers must know, with the password in ``sip_password_file`` (digest authentication). Set it
+    where others can send from an address of ``sip_peers``."""
+    sip_password_file: str | None = None
+    """File with the password of ``sip_user``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +262,7 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         raise ConfigError("server.port: must be from 0 to 65535")
     if settings.name is not None and NAME.fullmatch(settings.name) is None:
         raise ConfigError("server.name: must be 1 to 16 characters of a-z, 0-9 and '-', and not start with '-'")
-    for name in ("answers_share", "key_share", "address_share"):
+    for name in ("telephones_share", "answers_share", "key_share", "address_share"):
         if not 0 < getattr(settings.limits, name) <= 1:
             raise ConfigError(f"server.limits.{name}: must be greater than 0 and at most 1")
     for one in fields(settings.limits):
@@ -304,6 +315,10 @@ def _check_telephone(settings: Settings) -> None:
         host, _ = address_of(telephone.sip, f"{where}.sip")
         if host in ("0.0.0.0", "::") and settings.ice_address is None:
             raise ConfigError(f"{where}.sip: use an address that others can reach, or set server.ice_address")
+    if (telephone.sip_user is None) != (telephone.sip_password_file is None):
+        raise ConfigError(f"{where}: set both sip_user and sip_password_file, or neither")
+    if telephone.sip_user is not None and telephone.sip is None:
+        raise ConfigError(f"{where}.sip_user: has no effect without {where}.sip")
     for i, peer in enumerate(telephone.sip_peers):
         try:
             ipaddress.ip_network(peer)

@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 
 import engine
 from app.client_address import subscriber
+from app.limits.bandwidth import Bandwidth
 from app.limits.log_rate_limiter import NOBODY, LogRateLimiter, subject_of
 from engine import ReplicaInfo
 from engine.aio.log_handler import LineWriter
@@ -39,10 +40,10 @@ class HeldCollector(Protocol):
     def refused(self) -> Iterable[tuple[str, str, int]]: ...
 
 
-class ReceivedCollector(Protocol):
-    """Source of each key's received data: key name, bytes, and how often its clients had to wait."""
+class BandwidthCollector(Protocol):
+    """Source of each key's bandwidth."""
 
-    def received(self) -> Iterable[tuple[str, int, int]]: ...
+    def usage(self) -> Iterable[tuple[str, Bandwidth]]: ...
 
 
 Stats = Mapping[str, Mapping[str, int]]
@@ -57,7 +58,7 @@ class Metrics:
         stats: Callable[[], Stats] = dict,
         replicas: Callable[[], Replicas] = tuple,
         quotas: HeldCollector | None = None,
-        budgets: ReceivedCollector | None = None,
+        budgets: BandwidthCollector | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         gauge, counter = partial(Gauge, registry=self.registry), partial(Counter, registry=self.registry)
@@ -72,6 +73,7 @@ class Metrics:
         self.speculations = counter("parley_guesses", "Answers begun before the turn was over", ["what"])
         self.answers = counter("parley_http_answers", "HTTP answers by their end", ["status"])
         self.http_waiting = gauge("parley_http_waiting", "HTTP answers that wait for a slot")
+        self.held_bytes = gauge("parley_held_bytes", "Memory held for clients in bytes", ["kind"])
         self.kept = gauge("parley_kept_responses", "Responses stored for previous_response_id")
         self.kept_bytes = gauge("parley_kept_bytes", "Memory of the stored responses in bytes")
         self.errors = counter("parley_errors", "Error events by code", ["code"])
@@ -163,14 +165,16 @@ def _quota_report(quotas: HeldCollector) -> Iterator[Metric]:
         yield family
 
 
-def _bandwidth_report(budgets: ReceivedCollector) -> Iterator[Metric]:
-    """Yield the bytes received from each key's clients, and how often they had to wait."""
+def _bandwidth_report(budgets: BandwidthCollector) -> Iterator[Metric]:
+    """Yield the bytes received from each key's clients and sent to them, and how often they had to wait."""
     received = CounterMetricFamily("parley_received_bytes", "Bytes received from the clients of a key", labels=["key"])
+    sent = CounterMetricFamily("parley_sent_bytes", "Bytes sent to the clients of a key", labels=["key"])
     slowed = CounterMetricFamily("parley_received_slowed", "Waits for the bandwidth of a key", labels=["key"])
-    for owner, size, waits in budgets.received():
-        received.add_metric([owner], size)
-        slowed.add_metric([owner], waits)
-    yield from (received, slowed)
+    for owner, one in budgets.usage():
+        received.add_metric([owner], one.received.bytes)
+        sent.add_metric([owner], one.sent.bytes)
+        slowed.add_metric([owner], one.received.slowed + one.sent.slowed)
+    yield from (received, sent, slowed)
 
 
 _LINES = LogRateLimiter()

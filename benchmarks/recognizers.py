@@ -32,7 +32,7 @@ from app.media import g711
 from benchmarks.turn_recordings import VOICES, texts
 from engine import MIC_RATE_HZ, AudioPart, Engine, EngineSpec, Message, Request, StageSpec, Transcript
 from engine.audio.resampler import resample
-from engine.core import Pcm
+from engine.core import SPEAKER_RATE_HZ, Pcm, Wave
 from engine.deployment.model_catalog import located, model_of
 from engine.training.nano.conditions import with_noise
 from engine.training.nano.distance import edits
@@ -170,6 +170,12 @@ def words_of(text: str) -> Sequence[str]:
     spelled = re.sub(r"\d+", lambda digits: f" {_ENGLISH.number_to_words(digits[0])} ", text.lower().replace(",", ""))  # type: ignore[arg-type]
     alike = spelled.replace("e-mail", "email").replace("voice mail", "voicemail").replace("log-in", "login")
     return re.sub(r"[^\w' ]", " ", alike.replace("’", "'")).replace("'", "").split()
+
+
+def recorded(wave: Wave) -> Pcm:
+    """Return a voice's wave (24 kHz) as a microphone would send it (16 kHz)."""
+    samples = resample(wave, SPEAKER_RATE_HZ, MIC_RATE_HZ)
+    return (np.clip(samples, -1, 1) * 32767).astype(np.int16)
 
 
 def _telephone(pcm: Pcm) -> Pcm:

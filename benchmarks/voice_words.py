@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.recognizers import Hear, faster_whisper, recorded, words_of
 from engine.audio.resampler import resample
 from engine.chunk import Audio, Text
 from engine.core import SPEAKER_RATE_HZ, Request, Wave
@@ -142,29 +143,15 @@ def jump(wave: Wave, at: int) -> float:
     return float(np.abs(np.diff(wave[max(0, at - 2) : at + 2])).max(initial=0.0))
 
 
-def words_of(text: str) -> list[str]:
-    return re.findall(r"[a-z]+", in_words(text).replace("'", ""))
-
-
-class Listener:
-    """Whisper, run by faster-whisper (the extra ``whisper``)."""
-
-    def __init__(self, folder: Path) -> None:
-        from faster_whisper import WhisperModel  # pyright: ignore[reportMissingImports]
-
-        self._model: Any = WhisperModel(str(folder), compute_type="int8")
-
-    def wrong(self, text: str, wave: Wave) -> tuple[int, int]:
-        """Return the number of word errors in the recognized text, and the number of words of the text."""
-        heard_at = resample(wave, SPEAKER_RATE_HZ, 16_000)
-        pieces, _ = self._model.transcribe(heard_at, language="en", beam_size=5)
-        heard, meant = words_of("".join(piece.text for piece in pieces)), words_of(text)
-        return edits(meant, heard), len(meant)
-
-
-def share(listener: Listener, texts: Sequence[str], waves: Sequence[Wave]) -> float:
-    counts = [listener.wrong(text, wave) for text, wave in zip(texts, waves, strict=True)]
-    return 100 * sum(wrong for wrong, _ in counts) / sum(count for _, count in counts)
+def share(hear: Hear, texts: Sequence[str], waves: Sequence[Wave]) -> float:
+    """Return the percentage of words that Whisper transcribes wrongly."""
+    wrong = words = 0
+    for text, wave in zip(texts, waves, strict=True):
+        meant = words_of(in_words(text))
+        heard = words_of(in_words(hear(recorded(wave))))
+        wrong += edits(meant, heard)
+        words += len(meant)
+    return 100 * wrong / words
 
 
 def main() -> None:
@@ -186,11 +173,11 @@ def main() -> None:
     print(f"first sound   {statistics.median(firsts):.0f} ms, worst {max(firsts):.0f} ms")
     print(f"speed         {sum(one.took_s for one in spoken) / speech_s:.3f}")
     print(f"joints        {len(joints)}, longest pause {longest:.3f} s, largest jump {largest:.3f}")
-    listener = Listener(given.whisper)
+    hear = faster_whisper(given.whisper)
     for kind, said in kinds.items():
         waves = [one.wave for one in spoken if one.text in said]
         alone = [library_alone(stage, text) for text in said]
-        print(f"words wrong   {kind}: {share(listener, said, waves):.1f} %, alone {share(listener, said, alone):.1f} %")
+        print(f"words wrong   {kind}: {share(hear, said, waves):.1f} %, alone {share(hear, said, alone):.1f} %")
 
 
 if __name__ == "__main__":

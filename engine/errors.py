@@ -24,14 +24,30 @@ Clients and logs see the ``code``. Between processes, an error travels as its co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import cast
+
+_ADDRESS = r"""
+    (?<![a-z0-9+.-]) [a-z][a-z0-9+.-]{0,15}:// [^\s,;"')]+         # a URL
+    | \[[0-9a-f:.%]{2,64}\] (?::\d+)?                            # an IPv6 address
+    | (?<![\w.]) \d{1,3}(?:\.\d{1,3}){3} (?::\d+)? \b           # an IPv4 address
+    | (?<![\w.-]) (?=[\d.]*[a-z]) [\w.-]{1,253} :\d{2,5}\b (?!')  # a host and a port
+    | (?<![\w./]) (?:/[\w.@+-]+){2,}                             # a path
+    | \b [a-z]:\\ [^\s"']+
+"""
+_PLACES = re.compile(rf"(?P<what>server|API)\ at\ \S+ | {_ADDRESS}", re.VERBOSE | re.IGNORECASE)
 
 
 class EngineError(Exception):
     """Base of all errors that the engine raises on purpose. The message says what is wrong and what to do."""
 
     code = "server_error"
+
+    @property
+    def public(self) -> str:
+        """Return the message for clients: without the addresses of other servers and the paths of files."""
+        return without_places(str(self))
 
 
 class ConfigError(EngineError):
@@ -92,6 +108,11 @@ class WireError(EngineError):
 
 def _tree(kind: type[EngineError]) -> dict[str, type[EngineError]]:
     return {kind.code: kind} | {code: sub for one in kind.__subclasses__() for code, sub in _tree(one).items()}
+
+
+def without_places(message: str) -> str:
+    """Return a message without addresses and paths, which the server's log shows."""
+    return _PLACES.sub(lambda found: found["what"] or "…", message)
 
 
 def error_of(code: str, message: str) -> EngineError:

@@ -21,7 +21,8 @@ from websockets.exceptions import WebSocketException
 async def ask(url: str, question: str) -> tuple[str, bytes]:
     """Return the answer's words, and its sound as 16-bit samples at 24 kHz."""
     words, sound = "", b""
-    async with connect(f"{url}/v1/realtime", max_size=None) as socket:
+    address = url.replace("http", "ws", 1) if url.startswith("http") else url
+    async with connect(f"{address}/v1/realtime", max_size=None) as socket:
         content = [{"type": "input_text", "text": question}]
         item = {"type": "message", "role": "user", "content": content}
         await socket.send(json.dumps({"type": "conversation.item.create", "item": item}))

@@ -12,7 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+
 from app.ids import prefix
+from app.limits.memory_budget import MemoryBudget
 from app.limits.principal import Principal, Secret
 from app.limits.quotas import QuotaExceeded, Quotas
 from app.refusal import Closed
@@ -34,8 +37,8 @@ class TooManySecrets(Closed):
 class ClientSecrets:
     """The valid secrets: at most ``limit``, each usable any number of times until it expires or is withdrawn.
 
-    ``now`` returns monotonic seconds. ``quotas`` bounds the secrets of one key and of one address. ``server`` is the
-    server's name, which is part of each secret.
+    ``now`` returns monotonic seconds. ``quotas`` bounds the secrets of one key and of one address, and ``memory`` what
+    they hold. ``server`` is the server's name, which is part of each secret.
     """
 
     def __init__(
@@ -44,27 +47,32 @@ class ClientSecrets:
         now: Callable[[], float] = time.monotonic,
         quotas: Quotas | None = None,
         server: str | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self._limit = limit
         self._now = now
         self._shares = quotas or Quotas()
+        self._memory = memory or MemoryBudget()
         self._prefix = prefix(KIND, server)
         # Keyed by digest: the time of a look-up reveals something about digests, but nothing about the secrets.
         self._alive: dict[bytes, Secret] = {}
 
     def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S, maker: Principal | None = None) -> Secret:
-        """Issue a new secret of 256 random bits. Raises TooManySecrets."""
+        """Issue a new secret of 256 random bits. Raises TooManySecrets, MemoryFull and QuotaExceeded."""
         self.forget()
         maker = maker or Principal()
         if len(self._alive) >= self._limit:
             raise TooManySecrets(
                 f"All {self._limit} client secrets are in use: withdraw one, or wait until one expires."
             )
+        settings = orjson.dumps(session)
+        secret = Secret(self._prefix + secrets.token_hex(32), settings, self._now() + lifetime_s, maker)
+        self._memory.check(secret.size, maker)
         try:
             self._shares.take("secrets", maker)
         except QuotaExceeded as taken:
             raise TooManySecrets(str(taken)) from None
-        secret = Secret(self._prefix + secrets.token_hex(32), session, self._now() + lifetime_s, maker)
+        self._memory.count(secret.size, maker, "secrets")
         self._alive[_digest(secret.value)] = secret
         return secret
 
@@ -88,6 +96,7 @@ class ClientSecrets:
         for digest, one in ended.items():
             del self._alive[digest]
             self._shares.give("secrets", one.maker)
+            self._memory.count(-one.size, one.maker, "secrets")
         return list(ended.values())
 
 

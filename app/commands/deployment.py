@@ -17,7 +17,7 @@ import yaml
 
 from app.commands.open_ears import installed_ears
 from engine import ConfigError, EngineSpec, StageSpec, WorkerSpec, load_config, nearest, thinker_of, written_out
-from engine.deployment.describe import hears_for, stages_of, use_of
+from engine.deployment.describe import hears_for, speakers_of, stages_of, use_of
 from engine.deployment.llm_urls import USE_FOLDER
 from engine.deployment.model_catalog import catalogue
 from engine.errors import WeightsError
@@ -41,12 +41,12 @@ class Parts:
     """A short form, such as ``ollama:MODEL``, ``gguf:PATH`` or ``vllm:PATH``, or a model of the catalogue."""
     thinker_key_file: str | None = None
     ears: str | None = None
-    """A model of the catalogue, a family such as ``nano``, a path, or ``STAGE:PATH`` such as ``asr.sherpa:./folder``;
-    ``voice`` likewise.
+    """A model of the catalogue, a family such as ``nano``, a path, or ``STAGE:PATH`` such as ``asr.sherpa:./folder``.
 
     ``auto``: the configuration's, or a downloaded ASR model if the configuration's knows only another LLM's requests.
     """
     voice: str | None = None
+    """The same, or a speaker of the configuration's voice, such as ``slt``."""
 
 
 def deployment(
@@ -82,7 +82,7 @@ def _with(spec: EngineSpec, parts: Parts) -> EngineSpec:
     stages = (
         *(whole.stages[:at] if parts.ears is None else _given(parts.ears, EARS)),
         whole.stages[at] if parts.thinker is None else _thinker(parts.thinker, parts.thinker_key_file),
-        *(whole.stages[at + 1 :] if parts.voice is None else _given(parts.voice, VOICE)),
+        *_voice(parts.voice, whole.stages[at + 1 :]),
     )
     workers = _workers(whole.workers, stages)
     return dataclasses.replace(whole, model=None, weights=None, options={}, stages=stages, workers=workers)
@@ -129,6 +129,15 @@ def _thinker(form: str, key_file: str | None) -> StageSpec:
     )
 
 
+def _voice(asked: str | None, stages: tuple[StageSpec, ...]) -> tuple[StageSpec, ...]:
+    """Return the stages of the voice: the configuration's, with the requested speaker as the default, or others."""
+    if asked is None:
+        return stages
+    if asked in speakers_of(stages):
+        return tuple(dataclasses.replace(stage, options={**stage.options, VOICE: asked}) for stage in stages)
+    return _given(asked, VOICE)
+
+
 def _given(text: str, part: str) -> tuple[StageSpec, ...]:
     """Return the stages of ASR or TTS by a catalogue name, a family, a path, or STAGE:PATH.
 
@@ -159,7 +168,8 @@ def _of_catalogue(name: str, part: str) -> tuple[StageSpec, ...]:
     fitting = {model.name: model for model in catalogue().values() if model.part == part}
     if name not in fitting:
         no = "no ears are" if part == EARS else f"no {part} is"
-        raise ConfigError(f"--{part}: {no} named {name!r} ({nearest(name, fitting)}; see `parley models`)")
+        lists = "`parley models` and `parley voices`" if part == VOICE else "`parley models`"
+        raise ConfigError(f"--{part}: {no} named {name!r} ({nearest(name, fitting)}; see {lists})")
     # The files of an ASR model don't tell which languages it understands.
     options = {"languages": list(fitting[name].languages)} if part == EARS else {}
     return _stages(fitting[name].use, part, name, options)

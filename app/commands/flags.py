@@ -53,7 +53,8 @@ VoicePart = Annotated[
     typer.Option(
         "--voice",
         metavar="NAME|PATH",
-        help="Use this voice: a name from `parley models`, a model's folder, or STAGE:PATH.",
+        help="Use this voice: a name from `parley models`, a model's folder, STAGE:PATH, or a speaker of the "
+        "configuration's voice (`parley voices` lists them).",
     ),
 ]
 LOCAL = "http://127.0.0.1:8000"

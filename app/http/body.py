@@ -20,6 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from app import strict_json
 from app.access.auth import caller_of
 from app.http_errors import HttpRefusal, refusal_of
+from app.limits.held_size import held_size
 from app.limits.memory_budget import MemoryFull, MemoryReservation
 from app.limits.quotas import QuotaExceeded
 from app.service import Service
@@ -59,7 +60,7 @@ class StrictRoute(APIRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         service: Service = scope["app"].state.service
-        with closing(MemoryReservation(service.memory, caller_of(scope))) as scope[_ROOM]:
+        with closing(MemoryReservation(service.memory, caller_of(scope), "requests")) as scope[_ROOM]:
             await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -106,11 +107,13 @@ class _Bounded(Request):
                 await loop_time.turn()
 
     async def json(self) -> Any:
-        decode = partial(strict_json.decode, await self.body())
+        decode = partial(_decoded, await self.body())
         try:
-            return await self._service.scheduler.read(decode, self._size)
+            found, size = await self._service.scheduler.read(decode, self._size)
         except strict_json.BadJson as error:
             raise json.JSONDecodeError(str(error), "", 0) from None
+        self._take(size)
+        return found
 
     def _take(self, size: int) -> None:
         """Reserve memory. Raises HttpRefusal, since FastAPI would report any other exception as an invalid body."""
@@ -123,6 +126,12 @@ class _Bounded(Request):
         if size > self._max_bytes:
             message = f"The body is larger than {self._max_bytes // 1024} kB."
             raise HttpRefusal(413, "request_too_large", message)
+
+
+def _decoded(data: bytes) -> tuple[Any, int]:
+    """Return the JSON value in a body, and the bytes that it takes in memory. Raises BadJson."""
+    found = strict_json.decode(data)
+    return found, held_size(found)
 
 
 def _timed(receive: Receive) -> Receive:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
@@ -79,6 +80,7 @@ def _issue(service: Service, body: SecretRequest, maker: Principal) -> ClientSec
     context, lifetime_s = service.context(), body.expires_after.seconds
     options = opening_options(context.engine.model, body.session)
     secret = service.secrets.issue(body.session, lifetime_s, maker)
+    asyncio.get_running_loop().call_later(lifetime_s + 1, service.secrets.forget)  # frees its memory
     audit("client_secret.issued", lifetime_s=lifetime_s)
     session = session_view(context, new_id("sess"), int(context.wall() + context.limits.session_s), options)
     return ClientSecret(

@@ -226,13 +226,13 @@ async def _parts(part: UserContent, written: bool, media: _Media) -> Sequence[Pa
             return (TextPart(text),)
         case AudioContent(input_audio=sound):
             recording = await context.scheduler.in_thread(lambda: decode_base64(sound.data))
-            pcm = await context.decoding.samples(recording, context.limits.audio_s)
+            pcm = await context.samples(recording)
             media.take(pcm.nbytes)
             return (AudioPart(pcm),)
         case ImageContent(image_url=image):
             weighed = await context.scheduler.in_thread(lambda: image_of_url(image.url))
             media.take(weighed.size)
-            return (ImagePart(await context.scheduler.in_thread(weighed.decode)),)
+            return (ImagePart(await context.image(weighed)),)
         case VideoContent(video_url=link):
             video = await context.video(link.url, written)
             media.take(video.size)

@@ -10,7 +10,6 @@ import time
 from functools import partial
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -53,6 +52,7 @@ from app.http.response_tools import (
 )
 from app.http_errors import RESPONSES, HttpRefusal
 from app.ids import elsewhere, new_id
+from app.limits.held_size import held_size
 from app.mcp import MOST_CALLS, MOST_SERVERS
 from app.responses.events import GrowingResponse
 from app.responses.store import KeptResponse, ResponseStore, Turn
@@ -330,7 +330,7 @@ def _keep(
     """Store a response with the conversation turn that it ends."""
     body, new = growing.body(), with_transcript(asked.new, growing.transcript)
     turn = Turn((*new, *growing.messages()), previous.turn if previous is not None else None)
-    kept.keep(owner, KeptResponse(body, len(orjson.dumps(body)), turn, question.before.session))
+    kept.keep(owner, KeptResponse(body, held_size(body), turn, question.before.session))
 
 
 def _head(body: ResponseRequest, question: Question, hosted: HostedToolAccess | None) -> dict[str, Any]:

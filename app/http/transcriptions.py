@@ -87,7 +87,7 @@ def _check_words(transcript: TranscriptionResult, model: ModelInfo, granularitie
 
 async def _samples(service: Service, recording: bytes) -> Pcm:
     """Decode the recording. Raises MediaError."""
-    return await service.decoding.samples(recording, service.context().limits.audio_s)
+    return await service.context().samples(recording)
 
 
 async def _transcript(service: Service, recording: bytes, format: Format) -> TranscriptionResult:

@@ -1,7 +1,7 @@
-"""Shared bandwidth limits: one token bucket for all clients of a key, and one for all clients of an address.
+"""Shared bandwidth limits: token buckets for all clients of a key, and for all clients of an address.
 
-They bound the sum of many connections; each also has its own ``RateLimiter``. Clients beyond the shared limit are read
-more slowly, in turn. Clients that only speak are not slowed down.
+They bound the sum of many connections, in each direction; each connection also has its own ``RateLimiter``. Clients
+beyond a shared limit are read more slowly, in turn. Clients that only speak are not slowed down.
 """
 
 from __future__ import annotations
@@ -22,20 +22,28 @@ MOST = 4096
 
 @dataclass(slots=True, eq=False)
 class BandwidthLimit:
-    """The bandwidth limit of one key or address, and the bytes received for it so far."""
+    """The bandwidth limit of one key or address in one direction, and the bytes counted so far."""
 
     bucket: TokenBucket
-    received: int = 0
+    bytes: int = 0
     slowed: int = 0
-    """How often bytes arrived while the bucket was overdrawn."""
+    """How often bytes were counted while the bucket was overdrawn."""
 
     def take(self, size: int, now_s: float) -> float:
-        """Charge received bytes. Returns the seconds until the bucket is no longer overdrawn."""
-        self.received += size
+        """Charge bytes. Returns the seconds until the bucket is no longer overdrawn."""
+        self.bytes += size
         self.bucket.take(size, now_s)
         wait_s = self.bucket.wait_s(now_s)
         self.slowed += wait_s > 0
         return wait_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bandwidth:
+    """The limits of one key or address: of the bytes received from its clients, and of those sent to them."""
+
+    received: BandwidthLimit
+    sent: BandwidthLimit
 
 
 class BandwidthLimits:
@@ -44,32 +52,33 @@ class BandwidthLimits:
     def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._now = now
-        self._keys = dict[str, BandwidthLimit]()
-        self._addresses = LruTable[str, BandwidthLimit](MOST)
+        self._keys = dict[str, Bandwidth]()
+        self._addresses = LruTable[str, Bandwidth](MOST)
 
     def charge(self, pace: RateLimiter, caller: Principal) -> None:
-        """Charge everything that a connection sends from now on to its caller's key and address."""
+        """Charge everything that a connection sends and receives from now on to its caller's key and address."""
         budgets = [self._of_key(caller.owner)]
         # This machine's own address has no limit. A local proxy that ``trusted_proxies`` omits counts as that address.
         if caller.address and not is_local(caller.address):
             budgets.append(self._of_address(subscriber(caller.address)))
-        pace.share(budgets, self._now())
+        pace.received.share([one.received for one in budgets], self._now())
+        pace.sent.share([one.sent for one in budgets], self._now())
 
-    def received(self) -> Iterator[tuple[str, int, int]]:
-        """Yield each key's name, the bytes received, and how often a client had to wait."""
-        for owner, budget in self._keys.items():
-            yield owner, budget.received, budget.slowed
+    def usage(self) -> Iterator[tuple[str, Bandwidth]]:
+        """Yield each key's name and bandwidth."""
+        yield from self._keys.items()
 
-    def _of_key(self, owner: str) -> BandwidthLimit:
+    def _of_key(self, owner: str) -> Bandwidth:
         if owner not in self._keys:
-            self._keys[owner] = _budget(self._limits.key_received_mb_s)
+            self._keys[owner] = _bandwidth(self._limits.key_received_mb_s)
         return self._keys[owner]
 
-    def _of_address(self, address: str) -> BandwidthLimit:
-        budget = self._addresses.get(address) or _budget(self._limits.address_received_mb_s)
+    def _of_address(self, address: str) -> Bandwidth:
+        budget = self._addresses.get(address) or _bandwidth(self._limits.address_received_mb_s)
         self._addresses[address] = budget
         return budget
 
 
-def _budget(mb_s: float) -> BandwidthLimit:
-    return BandwidthLimit(TokenBucket(mb_s * 1e6, mb_s * 1e6 * BURST_S))
+def _bandwidth(mb_s: float) -> Bandwidth:
+    received, sent = (BandwidthLimit(TokenBucket(mb_s * 1e6, mb_s * 1e6 * BURST_S)) for _ in range(2))
+    return Bandwidth(received, sent)

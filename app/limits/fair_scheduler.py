@@ -147,7 +147,7 @@ class LoopTimeBudget:
 
     def __init__(self, scheduler: FairScheduler, address: str = "", pace: RateLimiter | None = None) -> None:
         self.scheduler = scheduler
-        self._pace = pace
+        self.pace = pace
         self._mine = TokenBucket(FREE, AT_ONCE_S)
         self._ours = TokenBucket(1.0, 1.0)
         self.belong(address)
@@ -160,6 +160,11 @@ class LoopTimeBudget:
         """Count this connection towards an address. An empty address is unknown and changes nothing."""
         if address:
             self._ours = self.scheduler.together(address)
+
+    def sent(self, size: int) -> None:
+        """Charge bytes that the server sends to the client. Too many make it read the client's messages more slowly."""
+        if self.pace is not None:
+            self.pace.sent.take(size, self.scheduler.now())
 
     def begin(self) -> None:
         """Start to measure work for the client."""
@@ -186,14 +191,14 @@ class LoopTimeBudget:
         now_s = self.scheduler.now()
         if self._mine.wait_s(now_s) > 0 or self._ours.wait_s(now_s) > 0:
             return True
-        return self._pace is not None and self._pace.ahead_s(now_s) > AHEAD_S
+        return self.pace is not None and self.pace.ahead_s(now_s) > AHEAD_S
 
     def join(self, go: Callable[[], None]) -> None:
         """Call ``go`` once, when this client is granted a slice. The client queues only once."""
         self._waiting.append(go)
         if len(self._waiting) == 1:
             now_s = self.scheduler.now()
-            ahead_s = self._pace.ahead_s(now_s) - JUST_S if self._pace is not None else 0.0
+            ahead_s = self.pace.ahead_s(now_s) - JUST_S if self.pace is not None else 0.0
             owes = self._mine.wait_s(now_s) > JUST_S
             self.scheduler.join(self._granted, max(0.0, ahead_s), owes, max(now_s, self._come_s + NEW_S))
 

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+from collections import Counter
 from collections.abc import Callable
+from typing import Literal
 
 from app.limits.principal import Principal
 from app.limits.quotas import Quotas
 from app.refusal import Closed
+
+HeldKind = Literal["conversations", "requests", "settings", "secrets", "responses"]
+"""What is held for clients: sessions' items and media, HTTP bodies and what is decoded from them, sessions' settings,
+client secrets, and stored responses."""
 
 MUCH_BYTES = 16_000_000
 """Freed bytes that are returned soon, within EVERY_S: a conversation with some pictures."""
@@ -34,29 +40,43 @@ class MemoryFull(Closed):
 class MemoryBudget:
     """The memory of one server: at most ``most`` bytes, with quotas for each key and each address.
 
-    ``trim`` returns freed memory to the system; it runs in a thread.
+    ``trim`` returns freed memory to the system; it runs in a thread. ``reclaim`` frees the given number of bytes that
+    can be given up, as far as there are any; it is called when the memory is full.
     """
 
     def __init__(
         self, most: int = 1 << 62, quotas: Quotas | None = None, trim: Callable[[], object] | None = None
     ) -> None:
         self.most = most
-        self.held = 0
+        self.reclaim: Callable[[int], None] = lambda size: None
+        self._kinds = Counter[HeldKind]()
         self._shares = quotas or Quotas()
         self._trim = trim or malloc_trim()
         self._freed = 0  # bytes freed since the last trim
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def held(self) -> int:
+        """Return the bytes held for all clients."""
+        return self._kinds.total()
+
+    def held_of(self, kind: HeldKind) -> int:
+        """Return the held bytes of one kind."""
+        return self._kinds[kind]
+
     def check(self, size: int, caller: Principal) -> None:
         """Raise MemoryFull or QuotaExceeded if there is no room for ``size`` more bytes."""
+        self._shares.check("bytes", caller, size)
+        if (missing := self.held + size - self.most) > 0:
+            self.reclaim(missing)
         if self.held + size > self.most:
             raise MemoryFull(f"The server holds {self.most / 1e6:g} MB for its clients already; try again later.")
-        self._shares.check("bytes", caller, size)
 
-    def count(self, change: int, caller: Principal) -> None:
-        """Change the number of bytes held for a caller."""
-        self.held += change
-        self._shares.count("bytes", caller, change)
+    def count(self, change: int, caller: Principal | None, kind: HeldKind = "conversations") -> None:
+        """Change the number of bytes held for a caller; for None, they count in no quota."""
+        self._kinds[kind] += change
+        if caller is not None:
+            self._shares.count("bytes", caller, change)
         if change < 0:
             self._free(-change)
 
@@ -86,13 +106,23 @@ class MemoryBudget:
 
 
 class MemoryReservation:
-    """The memory account of one session or one request."""
+    """The memory account of one session or one request. ``kind`` is that of bytes for which none is given."""
 
-    def __init__(self, memory: MemoryBudget | None = None, caller: Principal | None = None) -> None:
+    def __init__(
+        self,
+        memory: MemoryBudget | None = None,
+        caller: Principal | None = None,
+        kind: HeldKind = "conversations",
+    ) -> None:
         self._memory = memory or MemoryBudget()
         self._caller = caller or Principal()
-        self.held = 0
+        self._kind: HeldKind = kind
+        self._kinds = Counter[HeldKind]()
         self._closed = False
+
+    @property
+    def held(self) -> int:
+        return self._kinds.total()
 
     def check(self, size: int) -> None:
         """Raise MemoryFull or QuotaExceeded if there is no room for ``size`` more bytes."""
@@ -103,15 +133,16 @@ class MemoryReservation:
         self.check(size)
         self.count(size)
 
-    def count(self, change: int) -> None:
+    def count(self, change: int, kind: HeldKind | None = None) -> None:
         """Change the number of held bytes without checking for room."""
         if not self._closed:
-            self.held += change
-            self._memory.count(change, self._caller)
+            self._kinds[kind or self._kind] += change
+            self._memory.count(change, self._caller, kind or self._kind)
 
     def close(self) -> None:
         """Release all bytes, and ignore later changes. May be called twice."""
-        self.count(-self.held)
+        for kind, size in tuple(self._kinds.items()):
+            self.count(-size, kind)
         self._closed = True
 
 

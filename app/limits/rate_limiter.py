@@ -1,4 +1,7 @@
-"""Rate limits on what a client sends: token buckets for messages and bytes. The clock is an argument."""
+"""Rate limits of one client: token buckets for its messages, and for the bytes in each direction.
+
+The clock is an argument.
+"""
 
 from __future__ import annotations
 
@@ -58,40 +61,31 @@ class Shared(Protocol):
         ...
 
 
-class RateLimiter:
-    """The rate limiter of one client, for messages and bytes. Empty frames, pings and pongs count as messages.
+class ByteLimiter:
+    """The byte limit of one client in one direction: its own, and the budgets that it shares with others.
 
-    Clients that share a budget wait in turn: each for its own bytes and those sent before. A client that sends no more
-    than TALK_BYTES_S does not wait for it.
+    Clients that share a budget wait in turn: each for its own bytes and those before. A client that needs no more than
+    TALK_BYTES_S does not wait for it.
     """
 
-    def __init__(self, messages_s: float, bytes_s: float) -> None:
-        self._messages_s = messages_s
-        self._messages = TokenBucket(messages_s, messages_s * BURST_S)
-        self._bytes = TokenBucket(bytes_s, bytes_s * BURST_S)
-        self._slowed_s: float | None = None  # since when it exceeds its message rate
+    def __init__(self, bytes_s: float) -> None:
+        self._own = TokenBucket(bytes_s, bytes_s * BURST_S)
         self._talk = TokenBucket(TALK_BYTES_S, TALK_BYTES_S / 4)
         self._shared: Sequence[Shared] = ()
-        self._nobodys = 0  # bytes received before a budget was shared
+        self._nobodys = 0  # bytes counted before a budget was shared
         self._turn_s = float("-inf")  # when its turn in the shared budget comes
 
     def share(self, budgets: Sequence[Shared], now_s: float) -> None:
-        """Charge these budgets too, including the bytes received before the client was known."""
+        """Charge these budgets too, including the bytes counted before the client was known."""
         if list(budgets) != list(self._shared):
             self._shared = budgets
             self._take_shared(0, now_s)
 
-    def spend(self, messages: int, size: int, now_s: float) -> None:
-        """Charge received messages, ``size`` bytes in all."""
-        self._messages.take(messages, now_s)
-        self._bytes.take(size, now_s)
+    def take(self, size: int, now_s: float) -> None:
+        """Charge bytes, even if that overdraws the limit."""
+        self._own.take(size, now_s)
         self._talk.take(size, now_s)
         self._take_shared(size, now_s)
-        free = self._messages.free(now_s)
-        if free >= self._messages_s:  # a second's worth has been refilled
-            self._slowed_s = None
-        elif free < 0 and self._slowed_s is None:
-            self._slowed_s = now_s
 
     def _take_shared(self, size: int, now_s: float) -> None:
         self._nobodys += size
@@ -101,15 +95,48 @@ class RateLimiter:
             self._nobodys = 0
 
     def wait_s(self, now_s: float) -> float:
+        """Return the seconds until no limit is overdrawn."""
+        return max(self._own.wait_s(now_s), self._turn_s - now_s, 0.0)
+
+    def ahead_s(self, now_s: float) -> float:
+        """Return the seconds of silence that would bring the client back to TALK_BYTES_S."""
+        return self._talk.wait_s(now_s)
+
+
+class RateLimiter:
+    """The rate limiter of one client: its messages, the bytes it sends, and the bytes that the server sends to it.
+
+    Empty frames, pings and pongs count as messages. A client that makes the server send too much is read more slowly,
+    since its messages are what the server answers.
+    """
+
+    def __init__(self, messages_s: float, bytes_s: float) -> None:
+        self._messages_s = messages_s
+        self._messages = TokenBucket(messages_s, messages_s * BURST_S)
+        self._slowed_s: float | None = None  # since when it exceeds its message rate
+        self.received = ByteLimiter(bytes_s)
+        self.sent = ByteLimiter(bytes_s)
+
+    def spend(self, messages: int, size: int, now_s: float) -> None:
+        """Charge received messages, ``size`` bytes in all."""
+        self._messages.take(messages, now_s)
+        self.received.take(size, now_s)
+        free = self._messages.free(now_s)
+        if free >= self._messages_s:  # a second's worth has been refilled
+            self._slowed_s = None
+        elif free < 0 and self._slowed_s is None:
+            self._slowed_s = now_s
+
+    def wait_s(self, now_s: float) -> float:
         """Return the seconds to wait before reading more; 0 to read now."""
-        return max(self._messages.wait_s(now_s), self._bytes.wait_s(now_s), self._turn_s - now_s, 0.0)
+        return max(self._messages.wait_s(now_s), self.received.wait_s(now_s), self.sent.wait_s(now_s))
 
     def ahead_s(self, now_s: float) -> float:
         """Return the seconds of silence that would bring the client back to its message rate and to TALK_BYTES_S.
 
         The scheduler of the event loop serves clients with a small value first.
         """
-        return max(self._messages.owed_s(now_s), self._talk.wait_s(now_s))
+        return max(self._messages.owed_s(now_s), self.received.ahead_s(now_s))
 
     def goes_on(self, now_s: float) -> bool:
         """Return whether the client has exceeded its message rate for PATIENCE_S. Excess bytes only slow it down."""

@@ -1,4 +1,4 @@
-"""One visit to an MCP server with the SDK: connect, send a request, disconnect. Limited in time and bytes.
+"""One visit to an MCP server with the SDK: connect, send a request, disconnect. Limited in time, bytes and messages.
 
 The SDK's check of results against the tool's schema is not used: the MCP server controls the schema, and so the cost of
 the check.
@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 import httpx2
 import mcp_types
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._stream_protocols import ReadStream
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from app.mcp.transport import MOST_BYTES, PinnedTransport
@@ -26,6 +29,10 @@ CONNECT_S = 5.0
 GOODBYE_S = 2.0
 MOST_PAGES = 16
 """Maximum number of pages of a tool list."""
+
+MOST_REQUESTS = 16
+"""Maximum requests of the server to its client during a visit. The SDK starts a task for each, and refuses all but
+pings."""
 
 # the SDK logs contents from servers; our logs have only ids, counts and times
 logging.getLogger("mcp").setLevel(logging.CRITICAL)
@@ -42,7 +49,7 @@ async def visit(
     try:
         async with httpx2.AsyncClient(transport=transport, headers=sent, timeout=timeout, trust_env=False) as http:
             async with asyncio.timeout(timeout_s):
-                result = await _asked(url, http, ask)
+                result = await _asked(url, http, transport, ask)
             await _leave(url, http, transport.session_id)  # with a time limit of its own, since the request is done
             return result
     except TimeoutError:
@@ -51,11 +58,57 @@ async def visit(
         raise transport.failure or _named(error) from None
 
 
-async def _asked(url: str, http: httpx2.AsyncClient, ask: Callable[[ClientSession], Awaitable[T]]) -> T:
+async def _asked(
+    url: str, http: httpx2.AsyncClient, transport: PinnedTransport, ask: Callable[[ClientSession], Awaitable[T]]
+) -> T:
     streams = streamable_http_client(url, http_client=http, terminate_on_close=False, max_sse_event_size=MOST_BYTES)
-    async with streams as (received, sent), ClientSession(received, sent) as session:
+    async with streams as (received, sent), ClientSession(_Received(received, transport), sent) as session:
         await session.initialize()
         return await ask(session)
+
+
+class _Received:
+    """The server's messages as the SDK reads them, without notifications, and with few of the server's requests."""
+
+    def __init__(self, messages: ReadStream[SessionMessage | Exception], transport: PinnedTransport) -> None:
+        self._messages = messages
+        self._transport = transport
+        self._requests = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while True:
+            found = await anext(self._messages)
+            if isinstance(found, Exception):
+                return found
+            match found.message:
+                case mcp_types.JSONRPCNotification():
+                    continue
+                case mcp_types.JSONRPCRequest():
+                    self._requests += 1
+                    if self._requests > MOST_REQUESTS:
+                        message = f"The MCP server made more than {MOST_REQUESTS} requests to its client."
+                        raise self._transport.failed(ToolServerError(message))
+                    return found
+                case _:
+                    return found
+
+    async def receive(self) -> SessionMessage | Exception:
+        return await anext(self)
+
+    async def aclose(self) -> None:
+        await self._messages.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._messages.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self._messages.__aexit__(exc_type, exc_val, exc_tb)
 
 
 async def _leave(url: str, http: httpx2.AsyncClient, session_id: str | None) -> None:

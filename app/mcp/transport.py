@@ -1,4 +1,4 @@
-"""HTTP to one MCP server: pinned to its resolved address and its origin, with a limit on received bytes.
+"""HTTP to one MCP server: pinned to its resolved address and its origin, with limits on what it may send.
 
 Requests carry the client's credentials in their headers, so none may reach another origin, whatever the server
 responds.
@@ -19,6 +19,14 @@ from app.mcp.trouble import ToolServerError
 
 MOST_BYTES = 1 << 20
 """Maximum bytes that a server may send while it lists its tools or answers one call."""
+
+MOST_LINES = 8192
+"""Maximum line ends of a server's event streams during a visit. An event has three lines, and each costs a step of the
+parser, however short it is."""
+
+MOST_VALUES = 1 << 16
+"""Maximum JSON values that a server may send during a visit, counted by brackets, braces and commas. The largest valid
+result, 64 kB both as text and as JSON, has fewer."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -81,7 +89,7 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         self._url = url
         self._address = address
         self._inner = httpx2.AsyncHTTPTransport(verify=trusted(), trust_env=False)
-        self._left = MOST_BYTES
+        self._left = {"kB": MOST_BYTES, "lines": MOST_LINES, "values": MOST_VALUES}
         self.failure: ToolServerError | None = None
         self.session_id: str | None = None
 
@@ -101,7 +109,8 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         response = await self._inner.handle_async_request(pinned)
         self._check(response)
         self.session_id = response.headers.get("mcp-session-id", self.session_id)
-        body = _Counted(response.stream, self)
+        lines = not response.headers.get("content-type", "").startswith("application/json")
+        body = _Counted(response.stream, self, lines)
         return httpx2.Response(
             response.status_code, headers=response.headers, stream=body, extensions=response.extensions
         )
@@ -123,27 +132,36 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         self.failure = self.failure or error
         return httpx2.ReadError(str(error))
 
-    def count(self, size: int) -> None:
-        """Count received bytes. Raises httpx2.ReadError beyond the limit."""
-        self._left -= size
-        if self._left < 0:
-            raise self.failed(ToolServerError(f"The MCP server sent more than {MOST_BYTES >> 10} kB."))
+    def count(self, piece: bytes, lines: bool) -> None:
+        """Count what a received piece contains before it is parsed. Raises httpx2.ReadError beyond a limit."""
+        self._take("kB", len(piece), MOST_BYTES >> 10)
+        self._take("values", sum(map(piece.count, (b",", b"[", b"{"))), MOST_VALUES)
+        if lines:
+            self._take("lines", piece.count(b"\n") + piece.count(b"\r"), MOST_LINES)
+
+    def _take(self, what: str, count: int, most: int) -> None:
+        self._left[what] -= count
+        if self._left[what] < 0:
+            raise self.failed(ToolServerError(f"The MCP server sent more than {most} {what}."))
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """A body whose bytes are counted while they arrive."""
+    """A body that is counted while it arrives; ``lines`` says whether its lines are counted too."""
 
-    def __init__(self, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream, transport: PinnedTransport) -> None:
+    def __init__(
+        self, stream: httpx2.SyncByteStream | httpx2.AsyncByteStream, transport: PinnedTransport, lines: bool
+    ) -> None:
         assert isinstance(stream, httpx2.AsyncByteStream)
         self._stream = stream
         self._transport = transport
+        self._lines = lines
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._stream:
-            self._transport.count(len(piece))
+            self._transport.count(piece, self._lines)
             yield piece
 
     async def aclose(self) -> None:

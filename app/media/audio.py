@@ -5,18 +5,17 @@ Raises MediaError with one sentence. Knows no session. Never reads files or URLs
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import av
 import av.error
 import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
 from app.media.containers import MediaError, check_length, checked_wav, recognized
+from app.media.opening import opened
 from engine import MIC_RATE_HZ
 from engine.audio.resampler import Resampler
 from engine.core import Pcm
@@ -48,12 +47,11 @@ def pcm16(data: bytes) -> Pcm:
     return np.frombuffer(data, "<i2").astype(np.int16, copy=False)
 
 
-def decode_audio(data: bytes, limit_s: float, unwanted: Callable[[], bool] = lambda: False) -> Pcm:
+def decode_audio(data: bytes, limit_s: float) -> Pcm:
     """Decode a WAV, FLAC, OGG, MP3, AAC, M4A, MP4 or WebM file to int16 [samples] at MIC_RATE_HZ, channels mixed.
 
     Decoding stops with an error beyond ``limit_s``, or beyond the samples of that many seconds of stereo at 48 kHz,
-    whatever the header says. Pictures in the file are never decoded. It also stops soon after ``unwanted`` returns
-    True.
+    whatever the header says. Pictures in the file are never decoded.
     """
     container, data = recognized(data)
     if container is None:
@@ -61,8 +59,8 @@ def decode_audio(data: bytes, limit_s: float, unwanted: Callable[[], bool] = lam
     if container == "wav":
         data = checked_wav(data)
     try:
-        with av.open(io.BytesIO(data), format=container, options=_FRUGAL, metadata_errors="replace") as file:
-            return _sound(file, limit_s, unwanted)
+        with opened(data, container, SOUND_CODECS) as file:
+            return _sound(file, limit_s)
     except (av.error.FFmpegError, RuntimeError, EOFError):
         raise MediaError(f"the file is damaged or cut off, or its format is unknown: use {_KINDS}") from None
 
@@ -99,12 +97,11 @@ SOUND_CODECS = frozenset(
 )
 """Codecs for recordings of speech. FFmpeg's other codecs are never run."""
 
-_FRUGAL = {"codec_whitelist": ",".join(sorted(SOUND_CODECS)), "probesize": "1000000"}
 _SAMPLES_S = 2 * 48_000
 """Average number of samples of all channels that a second may have."""
 
 
-def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
+def _sound(file: Any, limit_s: float) -> Pcm:
     """Decode the first audio stream of an open file."""
     stream = next(iter(file.streams.audio), None)
     if stream is None:
@@ -118,8 +115,6 @@ def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
     end_s = 0.0
     resampler: tuple[int, Resampler[np.int16]] | None = None
     for frame in _frames(file, stream):
-        if unwanted():
-            raise MediaError("the client no longer waits for the audio")
         rate_hz, channels = int(frame.sample_rate), len(frame.layout.channels)
         if rate_hz not in _RATES_HZ or not 1 <= channels <= _MAX_CHANNELS:
             raise MediaError(f"audio of {channels} channels at {rate_hz} Hz is not supported")

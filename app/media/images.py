@@ -5,11 +5,13 @@ Raises MediaError with one sentence. Knows no session. Never reads files or URLs
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import Any, Literal, cast
 
 import av
@@ -27,13 +29,16 @@ MAX_PIXELS = 16_000_000
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
 
 
+ImageKind = Literal["png", "mjpeg"]
+"""FFmpeg's name of an image decoder."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Image:
     """A checked but undecoded PNG or JPEG, as returned by ``image_of``."""
 
     data: bytes
-    kind: Literal["png", "mjpeg"]
-    """FFmpeg's name of the decoder."""
+    kind: ImageKind
     width: int
     height: int
 
@@ -44,7 +49,7 @@ class Image:
 
     def decode(self) -> NDArray[np.uint8]:
         """Decode to uint8 [height, width, 3], upright; of a PNG with several images the first. Raises MediaError."""
-        data = _only_picture(self) if self.kind == "png" else self.data
+        data = _only_picture(self) if self.kind == "png" else _checked_jpeg(self.data)
         try:
             decoder: Any = av.CodecContext.create(self.kind, "r")
             decoder.options = {"max_pixels": f"{(self.width + _EDGE) * (self.height + _EDGE)}"}
@@ -126,7 +131,7 @@ def rotation(frame: Any) -> float:
     return float(getattr(frame, "rotation", 0) or 0)
 
 
-def _header(data: bytes) -> tuple[Literal["png", "mjpeg"], tuple[int, int]]:
+def _header(data: bytes) -> tuple[ImageKind, tuple[int, int]]:
     """Return the decoder's name, and the width and height in the file's header."""
     if data[:8] == _PNG and data[12:16] == b"IHDR" and len(data) >= 29:
         return "png", struct.unpack(">II", data[16:24])
@@ -167,6 +172,21 @@ _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _BLOCK = 1 << 20
 _EDGE = 128
 """Pixels that a decoder may add to a side. A second header in a JPEG must not make it larger than that."""
+
+
+_COSTLY_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd8\xda\xdb\xdd]")
+"""JPEG segments that cost time whatever their length: frames, Huffman tables, scans (ITU-T T.81, table B.1)."""
+
+_MOST_COSTLY_MARKERS = 400
+"""Progressive images of cameras and editors have some dozens. Each scan walks over all blocks of the image."""
+
+
+def _checked_jpeg(data: bytes) -> bytes:
+    """Return the JPEG. Raises MediaError if it has more scans or tables than any ordinary image."""
+    markers = islice(_COSTLY_MARKER.finditer(data), _MOST_COSTLY_MARKERS + 1)
+    if sum(1 for _ in markers) > _MOST_COSTLY_MARKERS:
+        raise MediaError("the image has too many scans or tables: save it as a baseline JPEG")
+    return data
 
 
 def _only_picture(image: Image) -> bytes:

@@ -6,12 +6,10 @@ Never reads files or URLs that a client names.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import av
 import av.error
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 from app.media.audio import SOUND_CODECS, MediaError, check_whole, decode_audio, decode_base64
 from app.media.containers import recognized
 from app.media.images import fitted, rotation
+from app.media.opening import opened
 from engine import AudioPart, CameraFeed, ImagePart, Part, VideoPart
 from engine.core import Pcm
 
@@ -79,35 +78,30 @@ def video_of_url(url: str) -> bytes:
     return decode_base64(body)
 
 
-def decode_video(data: bytes, limit_s: float, feed: CameraFeed, unwanted: Callable[[], bool] = lambda: False) -> Video:
+def decode_video(data: bytes, limit_s: float, feed: CameraFeed) -> Video:
     """Decode an MP4, MOV or WebM file of at most ``limit_s``, frame by frame, to the model's camera settings.
 
     The result has ``feed.fps`` frames per second, or a half (a quarter, …) of that to stay within ``feed.most``.
-    Decoding stops soon after ``unwanted`` returns True.
     """
     container, data = recognized(data)
     if container not in ("mov", "matroska"):
         raise MediaError(f"unknown video format: use {_KINDS}")
-    codecs = ",".join(sorted(_CODECS | SOUND_CODECS))
-    options = {"codec_whitelist": codecs, "probesize": "1000000", "max_pixels": str(2 * MAX_FRAME_PIXELS)}
     try:
-        with av.open(io.BytesIO(data), format=container, options=options, metadata_errors="replace") as file:
-            frames, fps = _sampled(file, limit_s, feed, unwanted)
+        with opened(data, container, _CODECS | SOUND_CODECS, max_pixels=str(2 * MAX_FRAME_PIXELS)) as file:
+            frames, fps = _sampled(file, limit_s, feed)
             sounds = bool(file.streams.audio)
     except (av.error.FFmpegError, RuntimeError, EOFError):
         raise MediaError(f"the video is damaged or cut off, or its format is unknown: use {_KINDS}") from None
-    return Video(frames, fps, decode_audio(data, limit_s, unwanted) if sounds else None)
+    return Video(frames, fps, decode_audio(data, limit_s) if sounds else None)
 
 
-def _sampled(
-    file: Any, limit_s: float, feed: CameraFeed, unwanted: Callable[[], bool]
-) -> tuple[NDArray[np.uint8], float]:
+def _sampled(file: Any, limit_s: float, feed: CameraFeed) -> tuple[NDArray[np.uint8], float]:
     """Return the selected frames of an open file in the first one's size, and their rate per second."""
     stream = next(iter(file.streams.video), None)
     if stream is None:
         raise MediaError("the file contains no video")
     taken, fps, end_s = list[NDArray[np.uint8]](), feed.fps, 0.0
-    for frame, at_s in _timed(file, stream, unwanted):
+    for frame, at_s in _timed(file, stream):
         if at_s > limit_s:
             raise MediaError(f"the video is longer than {limit_s:g} s")
         end_s = at_s + float((frame.duration or 0) * (frame.time_base or 0))
@@ -123,7 +117,7 @@ def _sampled(
     return np.stack(taken), fps
 
 
-def _timed(file: Any, stream: Any, unwanted: Callable[[], bool]) -> Iterator[tuple[Any, float]]:
+def _timed(file: Any, stream: Any) -> Iterator[tuple[Any, float]]:
     """Yield the frames with their times in seconds from the first one, never decreasing."""
     if stream.codec_context is None or stream.codec_context.name not in _CODECS:
         raise MediaError("the video codec is not supported")
@@ -136,8 +130,6 @@ def _timed(file: Any, stream: Any, unwanted: Callable[[], bool]) -> Iterator[tup
         except av.error.InvalidDataError:
             continue  # damaged packets are skipped, as players do
         for frame in frames:
-            if unwanted():
-                raise MediaError("the client no longer waits for the video")
             pixels += frame.width * frame.height
             if pixels > MAX_PIXELS:
                 raise MediaError("the video has too many pixels: reduce its size or frame rate")

@@ -24,6 +24,7 @@ PIECE = 1 << 20  # bytes of a file that are read and hashed at once
 PAUSE_S = 1.0  # before the second attempt; doubles with each further one
 ROOM = 64 << 20  # bytes that stay free on the disk
 DOCUMENT = 64 << 20  # maximum bytes of a package's version list
+DOCUMENT_S = 120.0  # maximum seconds that a list may take
 CONNECT_S = 10.0
 SILENT_S = 30.0
 PARTIAL_CONTENT = 206
@@ -86,15 +87,18 @@ class Downloader:
     ) -> None:
         self._http.close()
 
-    def text(self, url: str, what: str, accept: str) -> tuple[str, str]:
-        """Return a small document, and its URL after redirects. Raises PullError."""
+    def text(self, url: str, what: str, accept: str, most: int = DOCUMENT) -> tuple[str, str]:
+        """Return a document of at most ``most`` bytes, and its URL after redirects. Raises PullError."""
+        found = bytearray()
+        end_s = time.monotonic() + DOCUMENT_S
         with self._response(url, what, {"Accept": accept}) as response:
-            pieces: list[bytes] = []
             for piece in response.iter_bytes():
-                pieces.append(piece)
-                if sum(map(len, pieces)) > DOCUMENT:
-                    raise PullError(f"{response.url.host} has a list of {what} with more than {DOCUMENT >> 20} MiB")
-            return b"".join(pieces).decode("utf-8", "replace"), str(response.url)
+                found += piece
+                if len(found) > most:
+                    raise PullError(f"{response.url.host} has a list of {what} with more than {most >> 20} MiB")
+                if time.monotonic() > end_s:
+                    raise PullError(f"{response.url.host} took more than {DOCUMENT_S:g} s to list {what}")
+            return found.decode("utf-8", "replace"), str(response.url)
 
     def size(self, url: str, what: str) -> int:
         """Return the size of a file according to its server. Raises PullError."""

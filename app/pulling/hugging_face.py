@@ -4,16 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PureWindowsPath
+from typing import Annotated
+from urllib.parse import quote
 
 import httpx2
-from huggingface_hub import HfApi, close_session, get_token, hf_hub_url
-from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-from huggingface_hub.hf_api import RepoSibling
+import msgspec
+from huggingface_hub import get_token, hf_hub_url, is_offline_mode
+from msgspec import Meta
 
-from app.pulling.download import SILENT_S, Expected
-from app.pulling.errors import PullError, refusal, unreachable
+from app.pulling.download import Downloader, Expected
+from app.pulling.errors import PullError
 
 HUB = "https://huggingface.co"
+LISTING = 8 << 20
+"""Maximum bytes of a repository's list of files, which has room for 20,000 files."""
+
+Hash = Annotated[str, Meta(pattern="^[0-9a-f]{40,64}$")]
+
+
+class _LargeFile(msgspec.Struct):
+    sha256: Hash
+
+
+class _ListedFile(msgspec.Struct, rename={"git_sha1": "blobId", "path": "rfilename"}):
+    """A file as the hub lists it. A large file's git hash is that of its pointer."""
+
+    path: Annotated[str, Meta(max_length=1024)]
+    size: Annotated[int, Meta(ge=0, le=1 << 50)] | None = None
+    git_sha1: Hash | None = None
+    lfs: _LargeFile | None = None
+
+
+class _Listing(msgspec.Struct):
+    """The fields of a repository's description that are used; decoding skips all others.
+
+    Source: the hub's API, ``GET /api/models/{repository}/revision/{revision}?blobs=true``.
+    """
+
+    sha: Hash = ""
+    siblings: list[_ListedFile] = []
 
 
 class HuggingFace:
@@ -32,37 +61,32 @@ class HuggingFace:
             raise PullError(f"{url!r} is not the URL of a hub; use one like {HUB}")
         self.url = url.rstrip("/")
         self.token = token or (get_token() if self.url == HUB else None)
-        self._api = HfApi(self.url, self.token or False, library_name="parley")
 
     def files(self, repository: str, revision: str) -> tuple[str, Mapping[str, Expected]]:
         """Return the commit that a revision currently means, and its files by path."""
+        if is_offline_mode():
+            raise PullError("HF_HUB_OFFLINE is set, so no hub is used; pass a folder with --from")
+        url = f"{self.url}/api/models/{quote(repository)}/revision/{quote(revision, safe='')}?blobs=true"
+        with Downloader(lambda _: None, self.token) as downloader:
+            text, _ = downloader.text(url, repository, "application/json", LISTING)
         try:
-            info = self._api.model_info(repository, revision=revision, files_metadata=True, timeout=SILENT_S)
-            files = [_expected(one) for one in info.siblings or ()]
-        except HfHubHTTPError as error:
-            raise refusal(error.response.status_code, self._host, repository) from None
-        except OfflineModeIsEnabled:
-            raise PullError("HF_HUB_OFFLINE is set, so no hub is used; pass a folder with --from") from None
-        except httpx2.HTTPError as error:
-            raise unreachable(self._host, error) from error
-        except (KeyError, TypeError, ValueError):
+            found = msgspec.json.decode(text, type=_Listing)
+        except (msgspec.DecodeError, RecursionError):
             raise PullError(f"{self.url} returned an invalid list of files for {repository}") from None
-        finally:
-            close_session()
-        if not info.sha:
+        if not found.sha:
             raise PullError(f"{self.url} did not return the commit of {revision} in {repository}")
-        return info.sha, {file.path: file for file in files}
+        files = map(_expected, found.siblings)
+        return found.sha, {file.path: file for file in files}
 
     def address(self, repository: str, commit: str, path: str) -> str:
         """Return the URL of a file's contents."""
         return hf_hub_url(repository, path, revision=commit, endpoint=self.url)
 
 
-def _expected(listed: RepoSibling) -> Expected:
-    """Convert a hub's listing of a file. A large file's git hash is that of its pointer, so it is not used."""
+def _expected(listed: _ListedFile) -> Expected:
     sha256 = listed.lfs.sha256 if listed.lfs else None
-    git_sha1 = None if listed.lfs else listed.blob_id
-    return Expected(_inside(listed.rfilename), int(listed.size or 0), sha256, git_sha1)
+    git_sha1 = None if listed.lfs else listed.git_sha1
+    return Expected(_inside(listed.path), listed.size or 0, sha256, git_sha1)
 
 
 def _inside(path: str) -> str:

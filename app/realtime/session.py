@@ -16,6 +16,7 @@ from typing import Any, assert_never
 
 from app.ids import new_id
 from app.limits.fair_scheduler import metered
+from app.limits.held_size import held_size
 from app.media.audio import MediaError
 from app.realtime.conversation import (
     Conversation,
@@ -31,6 +32,7 @@ from app.realtime.protocol import (
     MessageItem,
     Received,
     ServerEvent,
+    SessionOptions,
     client_events,
     name_of,
     server_events,
@@ -67,6 +69,8 @@ class Session:
         limits, model = context.limits, context.engine.model
         self._conversation = Conversation(new_id("conv"), limits.items, int(limits.conversation_mb * 1e6), context.room)
         self._options = opening_options(model, start or {}, asked_model)
+        self._settings_size = 0
+        self._hold_settings(self._options)
         self._expires_at_s = int(context.wall() + limits.session_s)
         self._responses = Responses(
             self.id, context, self._conversation, self._options, profile, emit, notify=weak_method(self._on_output)
@@ -137,7 +141,7 @@ class Session:
         except MediaError as error:
             self._refuse(Refusal("invalid_value", f"The media can't be used: {error}."), received.event_id)
         except EngineError as error:
-            self._refuse(ServerFault(error.code, str(error)), received.event_id)
+            self._refuse(ServerFault(error.code, error.public), received.event_id)
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
             log_failure("session.bug", session=self.id)
             message = "The server failed to process the event; the session continues."
@@ -322,6 +326,7 @@ class Session:
         if self._responses.runner.has_spoken and before != after:
             path = "session.audio.output.voice"
             raise Refusal("cannot_update_voice", "The voice can't change once the session has spoken.", path)
+        self._hold_settings(options)
         log_mapped(self._context, self.id, options, unknown)
         self._options = options
         self._responses.configure(options)
@@ -334,6 +339,14 @@ class Session:
         self._responses.hosted.list_new()
         if offer.refusal is not None:
             raise offer.refusal
+
+    def _hold_settings(self, options: SessionOptions) -> None:
+        """Count the settings as held. Raises Refusal if the server has no memory for them."""
+        more = held_size(options) - self._settings_size
+        if more > 0:
+            self._conversation.check_server(more, "session")
+        self._context.room.count(more, "settings")
+        self._settings_size += more
 
     def _new_resume_token(self) -> str | None:
         return None if self._profile.new_resume_token is None else self._profile.new_resume_token()

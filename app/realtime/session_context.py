@@ -6,18 +6,22 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
 from app.limits.memory_budget import MemoryReservation
 from app.mcp import ToolServers
-from app.media.decode_thread import Decoding
+from app.media.decoding import Decoding
+from app.media.images import Image
 from app.media.videos import Video, video_of_url
 from app.realtime.inference_thread import InferenceThread
 from app.realtime.ports import EndOfTurnModel, EnginePort, Vad
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
 from engine import CameraFeed
+from engine.core import Pcm
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,20 @@ class SessionContext:
         wanted = self.engine.model.camera
         return replace(wanted, fps=min(wanted.fps, 1 / self.camera_every_s))
 
+    async def image(self, image: Image, side: int = 0) -> NDArray[np.uint8]:
+        """Decode an image to uint8 [height, width, 3], no side longer than ``side`` pixels unless that is 0.
+
+        Raises MediaError.
+        """
+        return await self.decoding.image(image, self.loop_time, side)
+
+    async def samples(self, recording: bytes) -> Pcm:
+        """Decode a recording to int16 [samples] at MIC_RATE_HZ.
+
+        Raises MediaError, and Overloaded if too many recordings wait.
+        """
+        return await self.decoding.samples(recording, self.limits.audio_s, self.loop_time)
+
     async def video(self, url: str, written: bool) -> Video:
         """Decode a data URI's video as the model accepts it. ``written`` tells whether text accompanies it.
 
@@ -59,7 +77,7 @@ class SessionContext:
         """
         recording = await self.scheduler.in_thread(lambda: video_of_url(url))
         model = self.engine.model
-        video = await self.decoding.video(recording, self.limits.audio_s, model.camera)
+        video = await self.decoding.video(recording, self.limits.audio_s, model.camera, self.loop_time)
         return video.taken(model.abilities, written)
 
     def end_of_turn_model(self, name: str) -> EndOfTurnModel:

@@ -11,11 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.limits.memory_budget import MemoryBudget
 from app.settings import Limits
 from engine import AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart, VideoPart
 
 MESSAGE = 512
 """Overhead of a message in bytes, in addition to its contents."""
+
+PART = 160
+"""Overhead of a part of a message in bytes."""
 
 MOST_CHARACTER = 4
 """Maximum bytes of a character."""
@@ -41,7 +45,8 @@ class Turn:
     def __post_init__(self) -> None:
         media = sum(_media_bytes(part) for message in self.messages for part in message.parts)
         chars = sum(len(text) for message in self.messages for part in message.parts for text in _texts(part))
-        self.size = media + len(self.messages) * MESSAGE + chars * MOST_CHARACTER
+        parts = sum(len(message.parts) for message in self.messages)
+        self.size = media + len(self.messages) * MESSAGE + parts * PART + chars * MOST_CHARACTER
         earlier = self.previous
         self.chars = chars + (earlier.chars if earlier is not None else 0)
         self.media_bytes = media + (earlier.media_bytes if earlier is not None else 0)
@@ -84,10 +89,16 @@ class _OfOwner:
 
 
 class ResponseStore:
-    """The stored responses of all keys; ``server`` is the server's name, which is part of their ids."""
+    """The stored responses of all keys; ``server`` is the server's name, which is part of their ids.
 
-    def __init__(self, limits: Limits, server: str | None = None) -> None:
+    They count in ``memory``, but are dropped when it is needed for other things.
+    """
+
+    def __init__(self, limits: Limits, server: str | None = None, memory: MemoryBudget | None = None) -> None:
         self.server = server
+        self._memory = memory or MemoryBudget()
+        self._memory.reclaim = self._reclaim
+        self._counted = 0
         self._most = limits.kept_responses
         self._most_bytes = int(limits.kept_mb * 1e6)
         self._owners = dict[str, _OfOwner]()
@@ -127,8 +138,9 @@ class ResponseStore:
         _need(known, response.turn)
         while len(known.responses) > self._most:
             self._drop_oldest(owner)
-        while self.held > self._most_bytes:
-            self._drop_oldest(max(self._owners, key=lambda one: self._owners[one].held))
+        most = min(self._most_bytes, self._counted + self._memory.most - self._memory.held)
+        self._reclaim(self.held - most)
+        self._count()
 
     def forget(self, owner: str, id: str) -> bool:
         """Drop a response. Returns whether it was stored."""
@@ -142,12 +154,24 @@ class ResponseStore:
         _leave(known, response.turn)
         if not known.responses:
             del self._owners[owner]
+        self._count()
         return True
 
     def withdraw(self, owner: str) -> None:
         """Drop all responses of this key."""
         while owner in self._owners:
             self._drop_oldest(owner)
+
+    def _reclaim(self, size: int) -> None:
+        """Drop responses until ``size`` bytes are free, or none is left: the oldest of the key that stores the most."""
+        left = self.held - size
+        while self._owners and self.held > left:
+            self._drop_oldest(max(self._owners, key=lambda one: self._owners[one].held))
+
+    def _count(self) -> None:
+        change = self.held - self._counted
+        self._counted += change
+        self._memory.count(change, None, "responses")
 
     def _drop_oldest(self, owner: str) -> None:
         self.forget(owner, next(iter(self._owners[owner].responses)))

@@ -87,12 +87,17 @@ class Channel:
         self.said_goodbye = False
         """Whether the client closed the connection itself and so won't resume."""
         self._timeout_s = limits.send_timeout_s
-        self._loop_time = loop_time
+        self.loop_time = loop_time
 
     def put(self, event: ServerEvent) -> None:
         """Send an event that is not the session's. Never waits."""
         for text in self.dialect.encode(event):
-            self.outbox.put(text)
+            self.put_text(text)
+
+    def put_text(self, text: str, seconds: float = 0.0) -> None:
+        """Send an encoded event with ``seconds`` of audio, and charge it to the client. Never waits."""
+        self.loop_time.sent(len(text))
+        self.outbox.put(text, seconds)
 
     async def received(self) -> AsyncGenerator[Received]:
         """Yield the client's messages until it disconnects."""
@@ -106,7 +111,7 @@ class Channel:
 
     async def read(self, message: str | bytes) -> Received:
         """Decode a message within the client's share of the loop's time, or in a thread if it is long."""
-        return await self._loop_time.read(partial(self.decode, message), len(message))
+        return await self.loop_time.read(partial(self.decode, message), len(message))
 
     def decode(self, message: str | bytes) -> Received:
         """Decode a text message; binary messages are refused."""
@@ -137,7 +142,7 @@ class Channel:
             await self.outbox.changed()
             if self.outbox.overflowed:
                 raise Disconnect(SLOW, "the client reads too slowly", "cut")
-            await metered(self._send_all(), self._loop_time)
+            await metered(self._send_all(), self.loop_time)
 
     async def say_goodbye(self, disconnect: Disconnect) -> None:
         """Send the remaining messages if the close is clean, and end the connection."""

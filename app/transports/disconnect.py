@@ -13,8 +13,10 @@ from app.realtime.protocol.dialect import Ended
 from app.realtime.session import Session
 from app.service import Service
 
-GOING_AWAY, SLOW, NOT_ALLOWED, TOO_LARGE = 1001, 1008, 1008, 1009
-
+GOING_AWAY = 1001
+SLOW = NOT_ALLOWED = TOO_MUCH = 1008
+TOO_LARGE = 1009
+"""Close codes. TOO_MUCH is for a client that has exceeded its message rate for too long."""
 
 How = Literal["goodbye", "cut", "gone"]
 

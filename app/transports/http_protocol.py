@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import h11
+from h11._receivebuffer import ReceiveBuffer
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.auth import PACE
@@ -28,6 +30,9 @@ from app.transports.tcp_connections import DEADLINES_S, State, TcpConnection
 from app.transports.uvicorn_compat import FlowControl, H11Protocol
 
 PIECE_BYTES = 64 * 1024
+AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r\n[ \t]")
+"""A line that ends with LF alone, or that continues the one before: other parsers read one header where h11 reads two,
+or two where it reads one. That is how requests are smuggled through a proxy (RFC 9112, sections 2.2 and 5.2)."""
 
 
 class HttpProtocol(H11Protocol):
@@ -158,9 +163,16 @@ class HttpProtocol(H11Protocol):
 
 
 class _Parser(h11.Connection):
-    """h11's parser. ``begun`` counts the requests and chunks that started."""
+    """h11's parser, which refuses requests that another parser could read differently.
+
+    ``begun`` counts the requests and chunks that started.
+    """
 
     begun, chunked = 0, False
+
+    def __init__(self, our_role: type[h11.SERVER]) -> None:
+        super().__init__(our_role)
+        self._receive_buffer = _Lines()
 
     def next_event(self) -> Any:
         try:
@@ -171,10 +183,24 @@ class _Parser(h11.Connection):
             raise error.with_traceback(None) from None
         if isinstance(event, h11.Request):
             self.begun += 1
-            self.chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+            names = {name for name, _ in event.headers}
+            self.chunked = b"transfer-encoding" in names
+            if self.chunked and b"content-length" in names:  # RFC 9112, section 6.1
+                raise h11.RemoteProtocolError("the length of the body is stated in two ways")
         elif isinstance(event, h11.Data):
             self.begun += event.chunk_start
         return event
+
+
+class _Lines(ReceiveBuffer):
+    """h11's input, which refuses ambiguous lines in the head of a request and in the trailers of its body."""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        begin = self._multiple_lines_search
+        end = 0 if self._data.startswith(b"\r\n") else self._data.find(b"\r\n\r\n", begin)
+        if AMBIGUOUS.search(self._data, begin, len(self._data) if end < 0 else end + 2):
+            raise h11.LocalProtocolError("a line does not end with CRLF")
+        return super().maybe_extract_lines()
 
 
 class _Flow(FlowControl):
@@ -211,6 +237,7 @@ def in_pieces(app: ASGIApp, loop_time: LoopTimeBudget) -> ASGIApp:
     async def cut(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_pieces(message: Message) -> None:
             body = memoryview(message.get("body", b""))  # slicing costs nothing
+            loop_time.sent(len(body))
             if len(body) <= PIECE_BYTES:  # or there is no body: the headers
                 await send(message)
                 return

@@ -1,6 +1,6 @@
 """The bounded queue of everything that a call's client sends, on any path. Adding to it never waits.
 
-Messages are read at the client's allowed rate, audio and video of media tracks immediately. The inbox outlives a
+Messages are read at the client's allowed rate; audio, video and keys of media streams immediately. The inbox outlives a
 connection: messages from other channels are kept while the client is away.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
 from app.limits.rate_limiter import MESSAGE_BYTES, RateLimiter
-from app.realtime.protocol.client_events import CameraFrame, InputSamples, Received
+from app.realtime.protocol.client_events import CameraFrame, InputSamples, KeyPressed, Received
 
 MAX_BYTES = 16 * 1024 * 1024
 """A minute of audio, or some images: more than a working session ever falls behind."""
@@ -59,7 +59,7 @@ class Inbox:
                     continue
                 received, size = self._waiting.popleft()
                 self._bytes -= size
-                if not isinstance(received.event, InputSamples | CameraFrame):
+                if not isinstance(received.event, InputSamples | CameraFrame | KeyPressed):
                     self._pace.spend(1, size, self._now())
                 yield received
             self._news.clear()

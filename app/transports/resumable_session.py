@@ -127,8 +127,11 @@ class ResumableSession:
         for text in texts:
             if self._event_log is not None:
                 self._event_log.add(text)
-            for outbox in (*self.others, *([self._channel.outbox] if self._channel is not None else [])):
+            for outbox in self.others:
                 outbox.put(text, seconds)
+            if self._channel is not None:
+                self._channel.put_text(text, seconds)
+                self._channel.loop_time.sent(len(text) * len(self.others))
 
     def _put_beside(self, text: str | None, seconds: float) -> None:
         """Send audio to additional listeners, since the client receives it as media."""
@@ -215,7 +218,7 @@ class ResumableSession:
         if channel.over.is_set() or self.ended.is_set():
             return
         for text in missed:
-            channel.outbox.put(text)
+            channel.put_text(text)
         if self._channel is not None:
             self._channel.over.set()
         last_seen_s = None if self.sound is None else self.sound.last_seen_s

@@ -25,6 +25,7 @@ from app.access.auth import PACE
 from app.client_address import plain
 from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
 from app.limits.rate_limiter import RateLimiter
+from app.transports.disconnect import TOO_MUCH
 from app.transports.intake import Intake
 from app.transports.outbox import FRAGMENT_CHARS
 from app.transports.tcp_connections import DEADLINES_S, State, TcpConnection
@@ -34,9 +35,6 @@ from app.transports.uvicorn_compat import (
     ClientDisconnected,
     WebSocketsSansIOProtocol,
 )
-
-TOO_MUCH = 1008
-"""Close code for a client that has exceeded its message rate for too long."""
 
 SILENCE_S = 1.0
 """Seconds without input after which a client whose input can't be parsed counts as having read the close frame. Client

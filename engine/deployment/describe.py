@@ -74,6 +74,15 @@ def hears_for(stages: Sequence[StageSpec]) -> str:
     return next((info.facets.hears_for for info in infos if info.facets.hears_for), "")
 
 
+def speakers_of(stages: Sequence[StageSpec]) -> tuple[str, ...]:
+    """Return the ids of the voices that these stages offer; none if the stages cannot be described."""
+    try:
+        infos = [_described(stage, place, ()) for place, stage in enumerate(stages)]
+    except (ConfigError, WeightsError):  # reported when the deployment starts
+        return ()
+    return tuple(voice.id for info in infos for voice in info.facets.voices)
+
+
 def use_of(kind: str, weights: Path) -> str:
     """Return the stage that loads the weights at a path.
 

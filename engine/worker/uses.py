@@ -73,7 +73,8 @@ def _of_file(file: str, export: str, path: str) -> Any:
         raise ConfigError(f"{path}: there is no file {file}")
     module = _module_of(file, path)
     if not hasattr(module, name):
-        raise ConfigError(f"{path}: {file} exports no {name}")
+        hint = "" if export else f"; name the stage's class: use: {file}:CLASS"
+        raise ConfigError(f"{path}: {file} has no {name}{hint}")
     return getattr(module, name)
 
 

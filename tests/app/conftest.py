@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 
 import pytest
 
+from tests.app.local_decoder import LocalDecoder
 from tests.app.rig import Client, LoudnessVad, Running, running, script_spec, talking
+
+
+@pytest.fixture(scope="session", autouse=True)
+def decodes_here() -> Iterator[None]:
+    """Starting a decoder process takes half a second of CPU time, and a thousand tests start a server."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("app.media.decoding.Decoder", LocalDecoder)
+        yield
 
 
 @pytest.fixture

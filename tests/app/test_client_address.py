@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.client_address import Peers, plain, subscriber
+from app.client_address import Peers, may_name, plain, subscriber
 from app.limits.auth_throttle import AT_ONCE
 from app.settings import settings_of
 from engine import ConfigError
@@ -96,3 +96,25 @@ async def test_forged_headers_are_no_way_round_the_throttle(trusted: list[str], 
         forged = ({"authorization": "Bearer wrong", "x-forwarded-for": f"10.0.0.{n}"} for n in range(AT_ONCE + 1))
         answers = [await http.get("/v1/models", headers=headers) for headers in forged]
         assert answers[-1].status_code == last
+
+
+HERE, LAN, LINK = "127.0.0.1", "192.168.1.7", "169.254.169.254"
+PUBLIC = {"1.1.1.1", "2606:4700::1"}
+PRIVATE = {LAN, "10.0.0.9", "100.64.0.3", "fd00::7", "::ffff:10.0.0.9"}
+OWN, NEIGHBOURS = {HERE, "::1"}, {LINK, "fe80::1"}
+
+
+@pytest.mark.parametrize(
+    ("client", "named"),
+    [
+        ("8.8.8.8", PUBLIC),
+        (LAN, PUBLIC | PRIVATE),
+        (HERE, PUBLIC | PRIVATE | OWN),
+        ("", PUBLIC | PRIVATE | OWN),
+        ("fe80::5", PUBLIC | PRIVATE | NEIGHBOURS),
+    ],
+)
+def test_a_client_names_public_addresses_and_those_as_near_as_its_own(client: str, named: set[str]) -> None:
+    """A browser on a local network names its own address there; one on the internet makes nobody ask machines here."""
+    every = PUBLIC | PRIVATE | OWN | NEIGHBOURS
+    assert {one for one in every | {"pbx.example.org"} if may_name(client, one)} == named

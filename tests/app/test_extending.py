@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,12 @@ from tests.app.rig import running, script_spec
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-NEW = {"app/http/echo.py", "tests/app/http/test_echo.py", "tests/app/transports/test_ping.py"}
-"""Files that the reader writes."""
+NEW = {
+    "app/http/echo.py": "def echo(",
+    "tests/app/http/test_echo.py": "async def test_a_word_is_repeated",
+    "tests/app/transports/test_ping.py": "async def test_a_ping_is_answered",
+}
+"""Files that the reader writes, with a line that only the file's block has."""
 NAMES = {
     "app/realtime/protocol/client_events.py": ("ClientEvent = ",),
     "app/realtime/protocol/server_events.py": ("PlainEvent = ",),
@@ -71,6 +77,14 @@ def test_the_event_is_decoded_and_encoded(monkeypatch: pytest.MonkeyPatch) -> No
     assert msgspec.json.decode(text) | {"event_id": ""} == {"type": "parley.pong", "note": "hello", "event_id": ""}
 
 
+@pytest.mark.parametrize(("file", "part"), NEW.items())
+def test_a_new_file_passes_the_checks(file: str, part: str) -> None:
+    """`make check` refuses, for example, a test without a docstring."""
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--stdin-filename", file, "-"]
+    checked = subprocess.run(command, cwd=ROOT, input=block(part), capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+
+
 @pytest.mark.parametrize("code", BLOCKS)
 def test_a_block_is_python(code: str) -> None:
     match code.lstrip()[:5]:
@@ -84,8 +98,8 @@ def test_a_block_is_python(code: str) -> None:
 
 def test_the_files_exist_and_have_the_names() -> None:
     named = set(re.findall(r"\b(?:app|tests)/[\w/]+\.py", PAGE))
-    assert named >= NEW
-    assert [path for path in named - NEW if not (ROOT / path).is_file()] == []
+    assert named >= NEW.keys()
+    assert [path for path in named - NEW.keys() if not (ROOT / path).is_file()] == []
     assert NAMES.keys() <= named
     for path, names in NAMES.items():
         assert [name for name in names if name not in (ROOT / path).read_text(encoding="utf-8")] == [], path

@@ -84,11 +84,17 @@ async def test_a_server_that_is_down_leaves_ours_up_and_is_found_again(monkeypat
         await eventually(lambda: bool(engine.unavailable))
         told = await health(server)
         assert (told["status"], told["ready"]) == ("ready", False)
-        assert "cannot be reached. Is it running?" in told["unavailable"]["thinker"]
+        assert told["unavailable"]["thinker"] == "The language model's server cannot be reached. Is it running?"
+        assert str(port) in engine.unavailable["thinker"]
         async with talking(server) as client:
             failed = await client.ask("How are you?")
             assert failed["status"] == "failed"
-            assert "cannot be reached. Is it running?" in failed["status_details"]["error"]["message"]
+            said = "The language model's server cannot be reached. Is it running?"
+            assert failed["status_details"]["error"]["message"] == said
+            async with httpx2.AsyncClient(base_url=server.http) as http:
+                refused = await http.post("/v1/responses", json={"model": "x", "input": "How are you?"})
+            assert said in refused.text
+            assert str(port) not in refused.text
             async with scripted(stream(*words("Back.")), port=port, models=MODELS):
                 await eventually(lambda: not engine.unavailable)
                 assert (await health(server))["ready"]

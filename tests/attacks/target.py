@@ -28,6 +28,13 @@ START_S = 90.0
 STOP_S = 20.0
 MB = 1_000_000
 
+DECODES_HERE = (
+    "from app.media import decoding\n"
+    "from tests.app import local_decoder\n"
+    "decoding.Decoder = local_decoder.LocalDecoder\n"
+)
+"""Decode media in the server's own process, for controls that take a guard of the decoder away."""
+
 SERVE = """
 import sys
 from app.cli import cli

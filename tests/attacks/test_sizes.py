@@ -14,7 +14,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from tests.attacks.target import Target, attacked
+from tests.attacks.target import DECODES_HERE, Target, attacked
 
 pytestmark = pytest.mark.attacks
 
@@ -134,7 +134,7 @@ async def test_a_text_in_a_picture(tmp_path: Path) -> None:
 
 async def test_a_text_in_a_picture_fills_the_memory_where_it_is_read(tmp_path: Path) -> None:
     note = chunk(b"zTXt", b"note\x00\x00" + deflated(300 << 20))
-    async with attacked(tmp_path, before=WHOLE_FILES) as (aim, _, peak):
+    async with attacked(tmp_path, before=DECODES_HERE + WHOLE_FILES) as (aim, _, peak):
         await told(aim, json.dumps({"type": "conversation.item.create", "item": showing(picture(8, 8, note), 3)}))
     assert peak.grown_mb > MOST_MB
 

@@ -165,7 +165,7 @@ async def turns(n: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], bool], turns_left: int = 5000) -> None:
+async def until(condition: Callable[[], bool], turns_left: int = 20_000) -> None:
     """Let the loop turn until something holds. What takes more than a thousand turns is another thread's or process's,
     which a loop that spins would hold up."""
     for turn in range(turns_left):

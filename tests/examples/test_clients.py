@@ -44,8 +44,10 @@ def http(ws: str) -> str:
     return ws.replace("ws:", "http:")
 
 
-def test_a_plain_websocket_gets_words_and_sound(ws: str, tmp_path: Path) -> None:
-    assert "morning" in ran(python("raw_websocket.py", "Say good morning.", "--url", ws), tmp_path).lower()
+@pytest.mark.parametrize("scheme", ["ws", "http"])
+def test_a_plain_websocket_gets_words_and_sound(scheme: str, ws: str, tmp_path: Path) -> None:
+    url = ws.replace("ws:", f"{scheme}:")
+    assert "morning" in ran(python("raw_websocket.py", "Say good morning.", "--url", url), tmp_path).lower()
     assert sound_s(tmp_path / "answer.wav") > 0.3
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.audio.resampler import resample
+from benchmarks.recognizers import faster_whisper, recorded, words_of
 from engine.chunk import Audio
 from engine.core import SPEAKER_RATE_HZ, Wave
 from engine.ipc import messages
@@ -55,10 +53,6 @@ async def sound_of(stage: Any, text: str) -> Wave:
         return whole([emit.chunk for emit in desk.of(messages.Emit, "a") if isinstance(emit.chunk, Audio)])
 
 
-def words_of(text: str) -> Sequence[str]:
-    return re.findall(r"[a-z']+", text.lower())
-
-
 @pytest.fixture(params=["kokoro", "joe"])
 def stage(request: pytest.FixtureRequest) -> Any:
     return stage_of(request.getfixturevalue(request.param))
@@ -77,14 +71,13 @@ async def test_no_word_is_dropped(stage: Any) -> None:
 
 
 async def test_words_that_were_dropped_are_heard(stage: Any, whisper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = pytest.importorskip("faster_whisper")
+    pytest.importorskip("faster_whisper")
     monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # else its progress bar, although hidden, leaves a thread
-    model = library.WhisperModel(str(whisper), compute_type="int8")
+    hear = faster_whisper(whisper)
     wrong = words = 0
     for text in DROPPED:
         wave = await sound_of(stage, text)
-        pieces, _ = model.transcribe(resample(wave, SPEAKER_RATE_HZ, 16_000), language="en", beam_size=5)
-        heard = words_of("".join(piece.text for piece in pieces))
+        heard = words_of(hear(recorded(wave)))
         wrong += edits(words_of(text), heard)
         words += len(words_of(text))
         assert abs(len(heard) - len(words_of(text))) <= 2, heard

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
-from app.limits.fair_scheduler import FairScheduler
 from app.media.audio import MediaError
 from app.media.images import Image, image_of_url
 from app.realtime.conversation.sizes import content_size, picture_size, size_of, user_audio_size
@@ -54,7 +53,7 @@ async def finished(
         with reserve(_size(weighed)):
             await video.decode(context)
     with reserve(_size(weighed)):
-        return tuple([await one.finished(context.scheduler) if isinstance(one, _Weighed) else one for one in weighed])
+        return tuple([await one.finished(context) if isinstance(one, _Weighed) else one for one in weighed])
 
 
 def _size(weighed: Sequence[_Weighed | Item]) -> int:
@@ -79,7 +78,10 @@ class _Sound:
     def size(self) -> int:
         return user_audio_size(self.samples * MIC_RATE_HZ // rate_of(self.format), self.raw.transcript)
 
-    def content(self) -> Content:
+    async def content(self, context: SessionContext) -> Content:
+        return await context.scheduler.in_thread(self._resampled)
+
+    def _resampled(self) -> UserAudio:
         pcm = samples_of(self.raw.data, self.format)
         return UserAudio(resample(pcm, rate_of(self.format), MIC_RATE_HZ), self.raw.transcript)
 
@@ -93,8 +95,8 @@ class _Image:
     def size(self) -> int:
         return picture_size(self.image.size, self.raw.url, self.raw.detail)
 
-    def content(self) -> Content:
-        return MessageImage(self.image.decode(), self.raw.url, self.raw.detail)
+    async def content(self, context: SessionContext) -> Content:
+        return MessageImage(await context.image(self.image), self.raw.url, self.raw.detail)
 
 
 @dataclass(slots=True)
@@ -115,7 +117,7 @@ class _Video:
         video = await context.video(self.raw.url, self.written)
         self.decoded = MessageVideo(tuple(video.frames), video.fps, pcm=video.pcm, apart=video.apart)
 
-    def content(self) -> Content:
+    async def content(self, context: SessionContext) -> Content:
         assert self.decoded is not None
         return self.decoded
 
@@ -155,10 +157,8 @@ class _Weighed:
     def size(self) -> int:
         return size_of(self.bare) + sum(part.size for part in self.parts if not isinstance(part, MessageText))
 
-    async def finished(self, scheduler: FairScheduler) -> Item:
-        content = [
-            part if isinstance(part, MessageText) else await scheduler.in_thread(part.content) for part in self.parts
-        ]
+    async def finished(self, context: SessionContext) -> Item:
+        content = [part if isinstance(part, MessageText) else await part.content(context) for part in self.parts]
         return MessageItem(id=self.bare.id, role=self.bare.role, content=tuple(content))
 
 

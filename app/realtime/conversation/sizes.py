@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sys import getsizeof
 
-import orjson
 from msgspec.structs import astuple
 
+from app.limits.held_size import held_size
 from app.realtime.protocol import (
     ApprovalRequestItem,
     ApprovalResponseItem,
@@ -39,7 +39,7 @@ def size_of(item: Item) -> int:
             kept = 0 if ids is None else getsizeof(ids.tokenizer) + TOKEN * len(ids.ids)
             return ITEM + getsizeof(id) + kept + sum(map(content_size, content))
         case ToolListItem(id=id, server_label=label, tools=tools):
-            return ITEM + getsizeof(id) + getsizeof(label) + 2 * len(orjson.dumps(tools))
+            return ITEM + getsizeof(id) + getsizeof(label) + held_size(tools)
         case HostedCallItem():
             return ITEM + sum(map(getsizeof, (item.id, item.arguments, item.result)))
         case _:

@@ -100,7 +100,7 @@ class InputAudioBuffer:
     async def add_encoded_frame(self, url: str) -> None:
         """Take a picture of the client's camera as a data URI, if one is due. Raises MediaError."""
         if self._turn.is_frame_due():
-            self.add_frame(await frame_of(url, self._context.scheduler, self._context.engine.model.camera.side))
+            self.add_frame(await frame_of(url, self._context))
 
     def add_frame(self, frame: CameraFrame) -> None:
         """Take a picture of the client's camera: it joins the open turn, or the next one."""

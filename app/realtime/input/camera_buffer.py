@@ -6,11 +6,11 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 
-from app.limits.fair_scheduler import FairScheduler
 from app.media.audio import MediaError
-from app.media.images import image_of_url, scaled
+from app.media.images import image_of_url
 from app.realtime.conversation import EARLY
 from app.realtime.protocol import CameraFrame
+from app.realtime.session_context import SessionContext
 from engine import PICTURES
 
 MAX_FRAME_BYTES = 3 * 4_000_000
@@ -27,12 +27,12 @@ class _Waiting:
     position: int
 
 
-async def frame_of(url: str, scheduler: FairScheduler, side: int) -> CameraFrame:
-    """A picture from a data URI, scaled to the model's side. Raises MediaError."""
-    image = await scheduler.read(partial(image_of_url, url), len(url))
+async def frame_of(url: str, context: SessionContext) -> CameraFrame:
+    """Return a picture from a data URI, scaled to the model's side. Raises MediaError."""
+    image = await context.scheduler.read(partial(image_of_url, url), len(url))
     if image.size > MAX_FRAME_BYTES:
         raise MediaError(f"a camera's picture has at most {MAX_FRAME_BYTES // 3_000_000} million pixels")
-    return CameraFrame(await scheduler.in_thread(lambda: scaled(image.decode(), side)), url)
+    return CameraFrame(await context.image(image, context.engine.model.camera.side), url)
 
 
 class CameraBuffer:

@@ -73,7 +73,7 @@ class ResponseRunner:
         try:
             await task.run(self._context.engine, self)
         except (EngineError, Refusal) as error:
-            task.fail(error.code, str(error))
+            task.fail(error.code, error.public if isinstance(error, EngineError) else str(error))
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
             log_failure("response.bug", session=task.request.session, response=task.response.id)
             task.fail("server_error", "The server failed to answer; the session continues.")

@@ -96,7 +96,7 @@ class ResponseTask:
         self.head_chars = 0
         """Characters of the instructions and tools."""
         self.size = 0
-        """Bytes of items outside the conversation."""
+        """Bytes of its own settings, and of items outside the conversation."""
         profile = response.profile
         kept_s = KEPT_S if profile.plays else 0.0
         lead_s, packet_s, reserve_s, plays = profile.lead_s, profile.packet_s, profile.reserve_s, profile.plays

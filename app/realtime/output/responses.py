@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from app.limits.held_size import held_size
 from app.realtime.conversation import Conversation, Utterance, check_settings, functions_only, report_tool_servers
 from app.realtime.output.active_responses import ActiveResponses
 from app.realtime.output.hosted_tools import HostedTools
@@ -82,10 +83,17 @@ class Responses:
             out_of_band = len(self.active.out_of_band)
             if out_of_band >= self._context.limits.responses:
                 raise too_many_responses(out_of_band)
+            own_size = held_size(offer.patch)
+            self._conversation.check_server(own_size, "response")
             items, size = await inputs_of(event, self._conversation, session.audio.input.format, self._context)
             servers = offer.servers if own_tools else None
             spec = ResponseSpec(
-                options, items, kept=event.kept, whole_conversation=whole, tool_servers=servers, size=size
+                options,
+                items,
+                kept=event.kept,
+                whole_conversation=whole,
+                tool_servers=servers,
+                size=size + own_size,
             )
             task = self._factory.task(spec)
         self._report_unserved(offer.servers)

@@ -131,4 +131,4 @@ class Transcripts:
             self.fail(utterance.item_id)
         except EngineError as error:
             await utterance.over()
-            self.fail(utterance.item_id, error.code, str(error))
+            self.fail(utterance.item_id, error.code, error.public)

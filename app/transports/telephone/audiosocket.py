@@ -14,10 +14,12 @@ from contextlib import asynccontextmanager, suppress
 
 import numpy as np
 
+from app.limits.fair_scheduler import LoopTimeBudget
+from app.limits.rate_limiter import MESSAGE_BYTES
 from app.refusal import Closed, Refusal
 from app.service import Service
 from app.telemetry import audit, log, log_failure
-from app.transports.disconnect import Disconnect
+from app.transports.disconnect import TOO_MUCH, Disconnect
 from app.transports.telephone.media_stream import LEAD_S, RATE_HZ
 from app.transports.telephone.telephones import Telephones
 from engine import ConfigError
@@ -59,14 +61,18 @@ class AudioSocketStream:
 
     made_up_s = 0.0
 
-    def __init__(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, loop_time: LoopTimeBudget
+    ) -> None:
         self.name = name
+        self.loop_time = loop_time
         self._reader = reader
         self._writer = writer
 
     async def received(self) -> AsyncGenerator[Pcm | str]:
         while True:
             kind, payload = await read_message(self._reader)
+            await self._keep_pace(len(payload))
             match kind:
                 case 0x10 if len(payload) % 2 == 0:  # SOUND
                     yield np.frombuffer(payload, "<i2")
@@ -92,6 +98,17 @@ class AudioSocketStream:
 
     async def stop(self) -> None:
         """Do nothing: the protocol can't discard audio."""
+
+    async def _keep_pace(self, size: int) -> None:
+        """Charge a message, and wait until the exchange may send another one. Raises Disconnect."""
+        pace, now_s = self.loop_time.pace, self.loop_time.now()
+        if pace is None:
+            return
+        pace.spend(1, size + MESSAGE_BYTES, now_s)
+        if pace.goes_on(now_s):
+            raise Disconnect(TOO_MUCH, "the exchange has exceeded its message rate for a minute", "goodbye")
+        if wait_s := pace.wait_s(now_s):
+            await asyncio.sleep(wait_s)
 
     async def close(self, disconnect: Disconnect) -> None:
         with suppress(ConnectionError):
@@ -152,9 +169,9 @@ class AudioSockets:
     async def _serve(self, connection: socket.socket, address: str) -> None:
         reader, writer = await asyncio.open_connection(sock=connection)
         try:
-            async with asyncio.timeout(START_S):
-                stream = AudioSocketStream(await _name(reader), reader, writer)
-            await self._telephones.serve(stream)
+            async with self._telephones.unconfirmed.confirming(address, START_S):
+                name = await _name(reader)
+            await self._telephones.serve(AudioSocketStream(name, reader, writer, self._telephones.budget(address)))
         except TimeoutError:
             audit("telephone.refused", client=address, code="no_name")
         except Disconnect as disconnect:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
+from app.limits.fair_scheduler import LoopTimeBudget
 from app.transports.disconnect import Disconnect
 from engine.core import Pcm
 
@@ -29,6 +30,9 @@ class MediaStream(Protocol):
 
     lead_s: float
     """Seconds of audio sent ahead of the caller."""
+
+    loop_time: LoopTimeBudget
+    """The call's share of the event loop's time, with its rate limiter. The stream charges what it receives."""
 
     @property
     def way_s(self) -> float:

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from app.ids import new_id
-from app.limits.principal import Principal
+from app.limits.fair_scheduler import metered
 from app.realtime.protocol import ServerEvent
 from app.realtime.protocol.client_events import CreateItem, CreateResponse, InputSamples, KeyPressed, Received
 from app.realtime.protocol.dialect import REALTIME, Dialect
@@ -56,7 +56,6 @@ class Phone:
         self,
         stream: MediaStream,
         service: Service,
-        caller: Principal,
         control: CallControl,
         dialect: Dialect = REALTIME,
     ) -> None:
@@ -64,8 +63,9 @@ class Phone:
         self._stream = stream
         self.control = control
         self._send_timeout_s = limits.send_timeout_s
-        self.inbox = Inbox(service.pace(caller))
-        self.channel = Channel(self, limits, service.loop_time(caller), sound=self, dialect=dialect)
+        self._loop_time = stream.loop_time
+        self.inbox = Inbox(stream.loop_time.pace or service.pace())
+        self.channel = Channel(self, limits, stream.loop_time, sound=self, dialect=dialect)
         self.delay_s = HANDSET_S
         self.last_seen_s = time.monotonic()
         self._up = Resampler(RATE_HZ, MIC_RATE_HZ)
@@ -136,9 +136,14 @@ class Phone:
             log("call.close_late", after_s=self._send_timeout_s)
 
     async def _listen(self) -> None:
+        """Receive the caller's input within the call's share of the event loop's time. Raises Disconnect."""
+        await metered(self._receive(), self._loop_time)
+
+    async def _receive(self) -> None:
         began_s, received_s = time.monotonic(), 0.0
         async with aclosing(self._stream.received()) as received:
             async for one in received:
+                await self._loop_time.pause()
                 self.last_seen_s = time.monotonic()
                 if isinstance(one, str):
                     if len(one) == 1 and one in KEYS:

@@ -1,7 +1,8 @@
 """A telephone's audio as RTP: G.711 packets in both directions, and pressed keys. Source: RFC 3550, 3551, 4733.
 
-Packets are accepted only from the offer's host and from the exchange. On hold nothing is sent, and received audio is
-not the caller's (but music, for example).
+Packets are accepted from the offer's address. Behind NAT a telephone sends from another one: the first packet from the
+offer's host or from the exchange then decides, and only a packet of the same stream (SSRC) may change that. On hold
+nothing is sent, and received audio is not the caller's (but music, for example).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any
 import numpy as np
 from aiortc.rtp import RtpPacket
 
+from app.limits.fair_scheduler import LoopTimeBudget
 from app.media import g711
+from app.transports.datagram_intake import DatagramIntake
 from app.transports.disconnect import Disconnect
 from app.transports.telephone.media_stream import KEYS, LEAD_S, RATE_HZ
 from app.transports.telephone.sdp import PCMU, RtpOffer
@@ -35,21 +38,37 @@ MOST_WAITING = 512
 STAY_S = 60.0
 """Seconds between two signs of life of a call on hold, from which nothing arrives."""
 
+MOST_UNHEARD = 500
+"""Maximum number of packets, ten seconds, sent to a host that is no SIP peer and from which nothing has arrived: its
+address may be that of somebody who has not called.
+"""
+
 MOST_BYTES = 1500
 """Maximum bytes of a packet; one of 20 ms has 172."""
 
 
 class RtpStream(asyncio.DatagramProtocol):
-    """The RTP of one call. ``began`` is called once the session accepts the call; ``hosts`` are the allowed senders."""
+    """The RTP of one call, which sends nothing before the session begins.
 
-    def __init__(self, name: str, offer: RtpOffer, hosts: set[str], began: Callable[[], None]) -> None:
+    ``hosts`` are the allowed senders; ``is_peer`` returns whether a host may call the server. ``loop_time`` is the
+    call's.
+    """
+
+    def __init__(
+        self, name: str, offer: RtpOffer, hosts: set[str], loop_time: LoopTimeBudget, is_peer: Callable[[str], bool]
+    ) -> None:
         self.name = name
+        self.loop_time = loop_time
         self.lead_s = LEAD_S
         self.way_s = 0.02
         self.offer = offer
         self._hosts = hosts
-        self._began = began
+        self._is_peer = is_peer
+        self._intake = DatagramIntake(self._read, loop_time)
         self._place = (offer.host, offer.port)
+        self._source: tuple[str, int] | None = None  # of the caller's audio, once it has arrived
+        self._source_ssrc = 0
+        self._unheard = 0  # packets sent to a place from which nothing has arrived
         self._placed = asyncio.Event()
         """Set once there is a destination for audio, or the call is over."""
         if offer.port:
@@ -84,6 +103,7 @@ class RtpStream(asyncio.DatagramProtocol):
         self._hosts = hosts
         if moved:
             self._place = (offer.host, offer.port)
+            self._source = None
             self._placed.set()
         if self._transport is None or self._transport.is_closing():
             return
@@ -96,18 +116,34 @@ class RtpStream(asyncio.DatagramProtocol):
         self._stay()
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        if addr[0] not in self._hosts or len(data) > MOST_BYTES:
-            return
+        if addr[0] in self._hosts and len(data) <= MOST_BYTES:
+            self._intake.put(data, addr[:2])
+
+    def _read(self, data: bytes, address: tuple[str, int]) -> None:
         try:
             packet = RtpPacket.parse(data)
         except (ValueError, IndexError, struct.error):
             return
-        if packet.payload_type == self.offer.payload_type:
-            self._place = addr[:2]  # a telephone behind NAT sends from another address than the announced one
-            if self.offer.speaks:
-                self._receiver.add(packet)
-        elif packet.payload_type == self.offer.keys and len(packet.payload) == 4:
+        is_sound = packet.payload_type == self.offer.payload_type
+        if not (is_sound or packet.payload_type == self.offer.keys) or not self._is_source(address, packet.ssrc):
+            return
+        self._source = self._place = address
+        self._source_ssrc = packet.ssrc
+        self._unheard = 0
+        if is_sound and self.offer.speaks:
+            self._receiver.add(packet)
+        elif not is_sound and len(packet.payload) == 4:
             self._press(packet)
+
+    def _is_source(self, address: tuple[str, int], ssrc: int) -> bool:
+        """Return whether the caller's audio may come from an address.
+
+        The offered address may always send. Another one may if nothing has arrived yet, or if it sends the same stream
+        as before, because a NAT has given it another port.
+        """
+        if address in (self._source, (self.offer.host, self.offer.port)) or self._source is None:
+            return True
+        return self._source != (self.offer.host, self.offer.port) and ssrc == self._source_ssrc
 
     def hang_up(self) -> None:
         """Record that the caller has hung up. May be called twice."""
@@ -117,7 +153,6 @@ class RtpStream(asyncio.DatagramProtocol):
         self._received.put_nowait(None)
 
     async def received(self) -> AsyncGenerator[Pcm | str]:
-        self._began()
         self._show_place()
         while (one := await self._received.get()) is not None:
             yield one
@@ -138,6 +173,7 @@ class RtpStream(asyncio.DatagramProtocol):
 
     async def close(self, disconnect: Disconnect) -> None:
         """Free the port. SIP tells the caller."""
+        self._intake.close()
         self._receiver.close()
         if self._staying is not None:
             self._staying.cancel()
@@ -184,8 +220,11 @@ class RtpStream(asyncio.DatagramProtocol):
             payload=self._law[1](frame),
         )
         self._ticks += FRAME
+        if not self._is_peer(self._place[0]):
+            self._unheard += 1
         assert self._transport is not None
-        self._transport.sendto(packet.serialize(), self._place)
+        if self._unheard <= MOST_UNHEARD:
+            self._transport.sendto(packet.serialize(), self._place)
 
     def _decode(self, payload: bytes | None) -> Pcm:
         """Decode a packet. A lost one repeats the last packet at half the volume."""

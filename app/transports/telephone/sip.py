@@ -1,7 +1,8 @@
 """SIP over UDP for incoming calls: a trunk, proxy or exchange sends calls, and the server answers them.
 
 Source: RFC 3261 (INVITE, ACK, BYE, CANCEL, OPTIONS as a user agent server; BYE as a client), RFC 3515 (REFER). The
-server does not register and requires no password: it accepts requests only from the configured hosts.
+server does not register. It accepts requests only from the configured hosts, and calls only with the configured
+password, if any. A call has no session and no audio until its caller has confirmed the server's answer.
 """
 
 from __future__ import annotations
@@ -10,148 +11,48 @@ import asyncio
 import ipaddress
 import secrets
 import socket
-import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
+from app.client_address import plain
+from app.limits.fair_scheduler import LoopTimeBudget
+from app.limits.lru_table import LruTable
 from app.refusal import Closed, Refusal
 from app.service import Service
 from app.telemetry import audit, log, log_failure
+from app.transports.datagram_intake import DatagramIntake
 from app.transports.disconnect import Disconnect
 from app.transports.telephone.call_control import HANG_UP
 from app.transports.telephone.rtp import RtpStream
-from app.transports.telephone.sdp import UNKNOWN, RtpOffer, answer_to, name_in, offer_of, own_offer
-from app.transports.telephone.sip_message import VERSION, NotSip, SipMessage, response, tag_of, uri_of
+from app.transports.telephone.sdp import UNKNOWN, RtpOffer, name_in, offer_of
+from app.transports.telephone.sip_dialog import CONFIRM_S, METHODS, Dialog, DialogId, dialog_id
+from app.transports.telephone.sip_digest import Digest
+from app.transports.telephone.sip_message import NotSip, SipMessage, response, tag_of
 from app.transports.telephone.telephones import Telephones
 from engine import ConfigError
 from engine.deployment.config import address_of
 
 WHERE = "server.telephone.sip"
 
-T1_S, T2_S = 0.5, 4.0
-"""First retransmission interval, and the maximum one (RFC 3261, 17)."""
-
-GIVE_UP_S = 64 * T1_S
-
 LOOK_UP_S = 4.0
-"""Maximum seconds for resolving the host name in an offer; the exchange repeats its INVITE meanwhile."""
+"""Maximum seconds for resolving the host name in an offer."""
 
 REFER_S = 10.0
 """Seconds within which the other side must hang up after a transfer."""
 
 MOST_CALLS = 256
-"""Maximum number of calls, including refused ones."""
+"""Maximum number of calls, including unconfirmed and ending ones."""
 
-METHODS = "INVITE, ACK, BYE, CANCEL, OPTIONS, NOTIFY"
+MOST_SENDERS = 1024
+"""Maximum number of addresses whose rate is remembered."""
 
-
-class Dialog:
-    """One call, from its INVITE to its BYE."""
-
-    def __init__(self, invite: SipMessage, address: Any, sip: Sip) -> None:
-        self.invite = invite
-        self.address = address
-        self._sip = sip
-        self.tag = secrets.token_hex(8)
-        self.final: SipMessage | None = None
-        """The final response to the INVITE, sent again for each repeated INVITE."""
-        self.confirming: asyncio.Task[None] | None = None
-        """The task that repeats this response until it is confirmed."""
-        self.confirmed = asyncio.Event()
-        self.ended = asyncio.Event()
-        self.stream: RtpStream | None = None
-        self._routes = invite.all("record-route")  # of the first INVITE: later ones can't change them
-        self._described: RtpOffer | None = None  # the offer that was answered last
-        self._session = int(time.time())
-        self._version = 0
-        self._number = 1
-        self._answers: dict[int, asyncio.Future[int]] = {}
-
-    def answer(self, status: int, reason: str, *more: tuple[str, str], body: bytes = b"") -> None:
-        """Send a final response to the INVITE."""
-        if self.final is None:
-            self.confirming = self._sip.begin(self._until_confirmed())
-        self.final = response(self.invite, status, reason, self.tag, *more, body=body)
-        self._sip.send(self.final, self.address)
-
-    def accept(self, offer: RtpOffer) -> None:
-        """Accept the INVITE with the local address for audio."""
-        assert self.stream is not None
-        if offer != self._described:
-            self._described = offer
-            self._version = self._version + 1
-        describe = partial(answer_to, offer) if offer.port else own_offer
-        body = describe(self._sip.host, self.stream.port, self._session, self._version)
-        kind = ("content-type", "application/sdp")
-        self.answer(200, "OK", ("contact", self._sip.contact), ("allow", METHODS), kind, body=body)
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the call was accepted and the caller has not hung up."""
-        return self.final is not None and self.final.status == 200 and not self.ended.is_set()
-
-    def end(self) -> None:
-        """Record that the caller has hung up. May be called twice."""
-        self.ended.set()
-        if self.stream is not None:
-            self.stream.hang_up()
-
-    async def _until_confirmed(self) -> None:
-        """Repeat the response until its ACK arrives. A caller that never sends one is gone."""
-        wait_s, waited_s = T1_S, 0.0
-        while waited_s < GIVE_UP_S:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self.confirmed.wait()
-                return
-            assert self.final is not None
-            self._sip.send(self.final, self.address)
-            waited_s, wait_s = waited_s + wait_s, min(2 * wait_s, T2_S)
-        self.end()
-
-    async def request(self, method: str, *more: tuple[str, str]) -> int:
-        """Send a request in the dialog until it is answered. Returns its status, or 408 without a response."""
-        self._number += 1
-        number, branch = self._number, f"z9hG4bK{secrets.token_hex(8)}"
-        invite = self.invite
-        mine = invite.get("to")
-        headers = [
-            ("via", f"{VERSION}/UDP {self._sip.host}:{self._sip.port};branch={branch};rport"),
-            ("max-forwards", "70"),
-            *(("route", route) for route in self._routes),
-            ("from", mine if tag_of(mine) else f"{mine};tag={self.tag}"),
-            ("to", invite.get("from")),
-            ("call-id", invite.get("call-id")),
-            ("cseq", f"{number} {method}"),
-            ("contact", self._sip.contact),
-            *more,
-        ]
-        message = SipMessage(f"{method} {uri_of(invite.get('contact')) or 'sip:caller'} {VERSION}", tuple(headers))
-        answered = self._answers[number] = asyncio.get_running_loop().create_future()
-        wait_s, waited_s = T1_S, 0.0
-        try:
-            while waited_s < GIVE_UP_S / 8:
-                self._sip.send(message, self.address)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        return await asyncio.shield(answered)
-                waited_s, wait_s = waited_s + wait_s, 2 * wait_s
-            return 408
-        finally:
-            del self._answers[number]
-
-    def answered(self, message: SipMessage) -> None:
-        """Handle the response to one of our requests."""
-        waiting = self._answers.get(message.cseq[0])
-        if waiting is not None and not waiting.done() and message.status >= 200:
-            waiting.set_result(message.status)
+RETRY = ("retry-after", "5")
 
 
 class Sip(asyncio.DatagramProtocol):
-    """The SIP listener. ``tasks`` contains the calls."""
+    """The SIP listener. ``tasks`` contains the calls. Raises ConfigError if the password can't be read."""
 
     def __init__(self, service: Service, telephones: Telephones, tasks: asyncio.TaskGroup) -> None:
         settings = service.settings
@@ -160,7 +61,10 @@ class Sip(asyncio.DatagramProtocol):
         self._rtp_ports = settings.ice_ports
         self._public = settings.ice_address
         self._peers = [ipaddress.ip_network(one) for one in settings.telephone.sip_peers]
-        self._dialogs: dict[str, Dialog] = {}
+        self._digest = Digest.of(settings.telephone)
+        self._throttle = service.throttle
+        self._dialogs: dict[DialogId, Dialog] = {}
+        self._senders = LruTable[str, DatagramIntake](MOST_SENDERS)
         self.parts = set[asyncio.Task[None]]()
         self._transport: asyncio.DatagramTransport | None = None
         self._bound = ("", 0)
@@ -178,20 +82,15 @@ class Sip(asyncio.DatagramProtocol):
     def port(self) -> int:
         return self._bound[1]
 
-    @property
-    def contact(self) -> str:
-        return f"<sip:parley@{self.host}:{self.port}>"
-
     def send(self, message: SipMessage, address: Any) -> None:
         assert self._transport is not None
         self._transport.sendto(message.encode(), address)
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a part of a call, which ends with the listener."""
         task = self._tasks.create_task(work, name="sip-call")
         self.parts.add(task)
         task.add_done_callback(self.parts.discard)
-        return task
 
     def close(self) -> None:
         """Stop listening. May be called twice."""
@@ -199,155 +98,230 @@ class Sip(asyncio.DatagramProtocol):
             self._transport.close()
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        if not any(ipaddress.ip_address(addr[0]) in network for network in self._peers):
-            return
+        sender = self._senders.get(addr[0])
+        if sender is None:
+            if not self._is_peer(addr[0]):
+                return
+            sender = self._senders[addr[0]] = DatagramIntake(self._read, self._telephones.budget(addr[0]))
+        sender.put(data, addr)
+
+    def _is_peer(self, host: str) -> bool:
+        try:
+            address = ipaddress.ip_address(plain(host))
+        except ValueError:
+            return False
+        return any(address in network for network in self._peers)
+
+    def _read(self, data: bytes, addr: Any) -> None:
         try:
             message = SipMessage.of(data)
         except NotSip:
             return  # keep-alives consist of two line ends
         try:
-            name = name_in(message.body)
-            if name is None:
-                self._take(message, addr)
-            elif len(self.parts) < 2 * MOST_CALLS:
-                self.begin(self._look_up(message, addr, name))
+            self._take(message, addr)
         except Exception:  # noqa: BLE001 - one datagram must not end the listener, and is logged with its place
             log_failure("sip.bug")
 
-    async def _look_up(self, message: SipMessage, addr: Any, name: str) -> None:
-        """Handle a message after resolving the host name in its SDP. If that fails, the unchanged message is
-        refused.
-        """
-        try:
-            async with asyncio.timeout(LOOK_UP_S):
-                family = socket.AF_INET6 if ":" in addr[0] else socket.AF_INET
-                loop = asyncio.get_running_loop()
-                found = await loop.getaddrinfo(name, 0, family=family, type=socket.SOCK_DGRAM)
-            body = message.body.replace(name.encode(), str(found[0][4][0]).encode())
-            message = replace(message, body=body)
-        except (OSError, UnicodeError, TimeoutError) as error:
-            log("sip.unknown_host", error=type(error).__name__)
-        try:
-            self._take(message, addr)
-        except Exception:  # noqa: BLE001 - as in datagram_received
-            log_failure("sip.bug")
-
     def _take(self, message: SipMessage, addr: Any) -> None:
-        dialog = self._dialogs.get(message.get("call-id"))
+        dialog = self._dialogs.get(dialog_id(message, addr))
+        within = dialog is not None and dialog.is_within(message)
         match message.method:
             case "":
-                if dialog is not None:
+                if dialog is not None and within:
                     dialog.answered(message)
+            case "INVITE" if dialog is not None and within:
+                if len(self.parts) < 2 * MOST_CALLS:
+                    self.begin(self._changed(message, dialog, addr))
+            case "INVITE" if tag_of(message.get("to")):
+                self._refuse_unknown(message, addr)
+            case "INVITE" if dialog is not None:
+                self._repeated(message, dialog, addr)
             case "INVITE":
-                self._invited(message, dialog, addr)
+                self._invited(message, addr)
             case "ACK":
-                if dialog is not None:
+                if dialog is not None and within:
                     self._confirmed(message, dialog)
-            case "OPTIONS":
-                self.send(response(message, 200, "OK", secrets.token_hex(8), ("allow", METHODS)), addr)
-            case "BYE" | "CANCEL" | "NOTIFY" if dialog is not None:
+            case "BYE" | "NOTIFY" if dialog is not None and within:
                 self.send(response(message, 200, "OK"), addr)
-                if message.method != "NOTIFY":
-                    self._end(dialog, message.method)
+                if message.method == "BYE":
+                    dialog.end()
+            case "CANCEL" if dialog is not None and dialog.repeats(message):
+                self.send(response(message, 200, "OK", dialog.tag), addr)
+                self._cancel(dialog)
             case "BYE" | "CANCEL" | "NOTIFY":
-                self.send(response(message, 481, "Call/Transaction Does Not Exist"), addr)
+                self._refuse_unknown(message, addr)
+            case "OPTIONS":
+                self._respond(message, addr, 200, "OK", ("allow", METHODS))
             case _:
-                refusal = response(message, 405, "Method Not Allowed", secrets.token_hex(8), ("allow", METHODS))
-                self.send(refusal, addr)
+                self._respond(message, addr, 405, "Method Not Allowed", ("allow", METHODS))
 
-    def _end(self, dialog: Dialog, method: str) -> None:
-        """End a call with BYE, or with CANCEL before it was answered."""
+    def _respond(self, message: SipMessage, addr: Any, status: int, reason: str, *more: tuple[str, str]) -> None:
+        """Send a response without remembering the request."""
+        self.send(response(message, status, reason, secrets.token_hex(8), *more), addr)
+
+    def _refuse_unknown(self, message: SipMessage, addr: Any) -> None:
+        self.send(response(message, 481, "Call/Transaction Does Not Exist"), addr)
+
+    def _repeated(self, invite: SipMessage, dialog: Dialog, addr: Any) -> None:
+        """Answer an INVITE that was sent again, or that reached the server on a second path (RFC 3261, 8.2.2.2)."""
+        if not dialog.repeats(invite):
+            self._respond(invite, addr, 482, "Loop Detected")
+        elif dialog.final is not None:
+            self.send(dialog.final, addr)
+
+    def _cancel(self, dialog: Dialog) -> None:
+        """End a call that was not answered yet."""
         if dialog.final is None:
             dialog.answer(487, "Request Terminated")
-        elif method == "CANCEL":
-            return
-        dialog.end()
+            dialog.end()
 
-    def _invited(self, invite: SipMessage, dialog: Dialog | None, addr: Any) -> None:
-        if dialog is not None and not tag_of(invite.get("to")):  # the same INVITE again
-            if dialog.final is not None:
-                self.send(dialog.final, addr)
-        elif dialog is not None and dialog.accepted and dialog.stream is not None:
-            self._changed(invite, dialog, dialog.stream, addr)
-        elif tag_of(invite.get("to")):
-            self.send(response(invite, 481, "Call/Transaction Does Not Exist"), addr)
-        elif unsupported := ", ".join(invite.all("require")):
+    def _invited(self, invite: SipMessage, addr: Any) -> None:
+        """Begin a call. A refusal keeps nothing: the caller repeats its INVITE if the response is lost."""
+        if unsupported := ", ".join(invite.all("require")):
             more = ("unsupported", unsupported)  # the caller repeats the INVITE without them (RFC 3261, 8.2.2.3)
-            self.send(response(invite, 420, "Bad Extension", secrets.token_hex(8), more), addr)
+            self._respond(invite, addr, 420, "Bad Extension", more)
         elif len(self._dialogs) >= MOST_CALLS:
-            self.send(response(invite, 503, "Service Unavailable", secrets.token_hex(8), ("retry-after", "5")), addr)
-        else:
-            self.send(response(invite, 100, "Trying"), addr)
-            dialog = self._dialogs[invite.get("call-id")] = Dialog(invite, addr, self)
-            self.begin(self._serve(dialog))
+            self._respond(invite, addr, 503, "Service Unavailable", RETRY)
+        elif self._is_authorized(invite, addr):
+            try:
+                self._telephones.check_room()
+                offer = offer_of(_with_host(invite.body, addr[0])) if invite.body else UNKNOWN
+            except Closed as closed:
+                self._respond(invite, addr, 503, "Service Unavailable", RETRY)
+                audit("telephone.refused", client=addr[0], code=closed.code)
+            except Refusal as refusal:
+                self._respond(invite, addr, 488, "Not Acceptable Here")
+                audit("telephone.refused", client=addr[0], code=refusal.code)
+            else:
+                dialog = Dialog(invite, addr, self)
+                self._dialogs[dialog.id] = dialog
+                self.begin(self._serve(dialog, offer))
 
-    def _changed(self, invite: SipMessage, dialog: Dialog, stream: RtpStream, addr: Any) -> None:
+    def _is_authorized(self, invite: SipMessage, addr: Any) -> bool:
+        """Return whether the caller knows the password, if there is one; otherwise refuse the INVITE."""
+        if self._digest is None:
+            return True
+        host = addr[0]
+        verdict = self._digest.verdict(invite.method, invite.all("authorization"), host)
+        if verdict == "wrong":
+            audit("telephone.refused", client=host, code="wrong_password")
+            self._throttle.failed(host)
+        if self._throttle.wait_s(host) > 0:
+            self._respond(invite, addr, 403, "Forbidden")
+            return False
+        if verdict != "right":
+            self._respond(invite, addr, 401, "Unauthorized", *self._digest.challenges(host, verdict == "stale"))
+        return verdict == "right"
+
+    async def _changed(self, invite: SipMessage, dialog: Dialog, addr: Any) -> None:
         """Handle a later INVITE: a session timer, a hold, or another destination. An invalid one changes nothing.
 
         Without an offer, the server makes one, and the ACK contains the answer.
         """
-        if invite.cseq < dialog.invite.cseq:
+        stream = dialog.stream
+        if invite.cseq < dialog.invite.cseq or stream is None or not dialog.accepted:
             return  # a datagram that was delayed
         try:
-            offer = offer_of(invite.body) if invite.body else replace(stream.offer, direction="sendrecv")
+            body = await self._resolved(invite.body, addr[0])
+            offer = offer_of(body) if body else replace(stream.offer, direction="sendrecv")
         except Refusal:
             self.send(response(invite, 488, "Not Acceptable Here"), addr)
             return
-        if invite.body:
+        if body:
             stream.redirect(offer, {offer.host, addr[0]})
         dialog.invite = invite
         dialog.address = addr
         dialog.accept(offer)
 
     def _confirmed(self, ack: SipMessage, dialog: Dialog) -> None:
-        dialog.confirmed.set()
         asked = not dialog.invite.body and ack.cseq[0] == dialog.invite.cseq[0]
-        if not asked or dialog.stream is None:
-            return
-        try:
-            offer = offer_of(ack.body)
-        except Refusal:
-            if dialog.stream.offer is UNKNOWN:  # there is no destination for audio
-                dialog.stream.hang_up()
-            return
-        dialog.stream.redirect(offer, {offer.host, dialog.address[0]})
+        if asked and dialog.stream is not None:
+            self.begin(self._answered(ack.body, dialog, dialog.stream))
+        dialog.confirmed.set()
 
-    async def _serve(self, dialog: Dialog) -> None:
-        """Serve one call to its end."""
-        name = dialog.invite.get("call-id")
+    async def _answered(self, body: bytes, dialog: Dialog, stream: RtpStream) -> None:
+        """Use the caller's answer to the server's offer. An INVITE without an offer has it in its ACK."""
         try:
-            body = dialog.invite.body
-            await self._carry(dialog, offer_of(body) if body else UNKNOWN, name)
-        except Closed as closed:
-            dialog.answer(503, "Service Unavailable", ("retry-after", "5"))
-            audit("telephone.refused", call=name[:80], code=closed.code)
-        except Refusal as refusal:
-            dialog.answer(488, "Not Acceptable Here")
-            audit("telephone.refused", call=name[:80], code=refusal.code)
+            offer = offer_of(await self._resolved(body, dialog.address[0]))
+        except Refusal:
+            if stream.offer is UNKNOWN:  # there is no destination for audio
+                stream.hang_up()
+            return
+        stream.redirect(offer, {offer.host, dialog.address[0]})
+
+    async def _resolved(self, body: bytes, host: str) -> bytes:
+        """Return an SDP body with the address of the host name in it, if it has one. If that fails, it is unchanged,
+        and refused later.
+
+        Only confirmed calls make the server look up a name.
+        """
+        name = name_in(body)
+        if name is None:
+            return body
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            async with asyncio.timeout(LOOK_UP_S):
+                loop = asyncio.get_running_loop()
+                found = await loop.getaddrinfo(name, 0, family=family, type=socket.SOCK_DGRAM)
+        except (OSError, UnicodeError, TimeoutError) as error:
+            log("sip.unknown_host", error=type(error).__name__)
+            return body
+        return body.replace(name.encode(), str(found[0][4][0]).encode())
+
+    async def _serve(self, dialog: Dialog, offer: RtpOffer) -> None:
+        """Serve one call to its end."""
+        try:
+            await self._carry(dialog, offer)
         except OSError as error:
             dialog.answer(500, "Server Internal Error")
             log("sip.no_port", error=error.strerror)
         except Exception:  # noqa: BLE001 - a bug in one call must not end the others, and is logged with its place
-            log_failure("call.bug", call=name[:80])
+            log_failure("call.bug", call=dialog.name[:80])
             if dialog.final is None:
                 dialog.answer(500, "Server Internal Error")
         finally:
-            if dialog.confirming is not None:
-                await dialog.confirming
-            del self._dialogs[name]
+            del self._dialogs[dialog.id]
 
-    async def _carry(self, dialog: Dialog, offer: RtpOffer, name: str) -> None:
-        """Run the call. Raises Closed and Refusal, and OSError if no port is free."""
-        stream = await self._stream(dialog, offer, name)
+    async def _carry(self, dialog: Dialog, offer: RtpOffer) -> None:
+        """Run the call. Raises OSError if no port is free."""
+        loop_time = self._telephones.budget(dialog.address[0])
+        stream = await self._stream(dialog, offer, loop_time)
         dialog.stream = stream
         try:
-            if not dialog.ended.is_set():
-                await self._telephones.serve(stream)
+            if dialog.ended.is_set() or not await self._is_confirmed(dialog, offer):
+                return
+            await self._talk(dialog, stream)
         finally:
             await stream.close(Disconnect())
-        if dialog.ended.is_set():
-            return
-        step = self._telephones.next_step(name)
+        if not dialog.ended.is_set():
+            await self._hand_back(dialog)
+
+    async def _is_confirmed(self, dialog: Dialog, offer: RtpOffer) -> bool:
+        """Accept the call, and return whether its caller confirms that."""
+        host = dialog.address[0]
+        try:
+            async with self._telephones.unconfirmed.confirming(host, CONFIRM_S):
+                dialog.accept(offer)
+                await dialog.confirmation()
+        except TimeoutError:
+            audit("telephone.refused", client=host, code="unconfirmed")
+            return False
+        return not dialog.ended.is_set()
+
+    async def _talk(self, dialog: Dialog, stream: RtpStream) -> None:
+        """Run the session of a confirmed call."""
+        body = dialog.invite.body
+        try:
+            if name_in(body) is not None:
+                offer = offer_of(await self._resolved(body, dialog.address[0]))
+                stream.redirect(offer, {offer.host, dialog.address[0]})
+            await self._telephones.serve(stream)
+        except (Closed, Refusal) as refused:
+            audit("telephone.refused", client=dialog.address[0], code=refused.code)
+
+    async def _hand_back(self, dialog: Dialog) -> None:
+        """End a call at the caller: transfer it if the model did, and hang up otherwise."""
+        step = self._telephones.next_step(dialog.name)
         if step != HANG_UP and await dialog.request("REFER", ("refer-to", f"<{_uri(step)}>")) < 300:
             with suppress(TimeoutError):
                 async with asyncio.timeout(REFER_S):
@@ -355,19 +329,12 @@ class Sip(asyncio.DatagramProtocol):
         if not dialog.ended.is_set():
             await dialog.request("BYE")
 
-    async def _stream(self, dialog: Dialog, offer: RtpOffer, name: str) -> RtpStream:
-        """Return the call's RTP stream on one of the allowed ports. It answers the INVITE once the session accepts the
-        call.
-        """
-
-        def began() -> None:
-            if dialog.final is None:  # otherwise it was cancelled meanwhile
-                dialog.accept(offer)
-
+    async def _stream(self, dialog: Dialog, offer: RtpOffer, loop_time: LoopTimeBudget) -> RtpStream:
+        """Return the call's RTP stream on one of the allowed ports. Raises OSError if none is free."""
         loop = asyncio.get_running_loop()
         first, last = self._rtp_ports or (0, 0)
         for port in range(first, last + 1):
-            stream = RtpStream(name, offer, {offer.host, dialog.address[0]}, began)
+            stream = RtpStream(dialog.name, offer, {offer.host, dialog.address[0]}, loop_time, self._is_peer)
             try:
                 await loop.create_datagram_endpoint(lambda: stream, (self._bound[0], port))  # noqa: B023 - awaited here
             except OSError:
@@ -389,10 +356,14 @@ async def answering(service: Service, telephones: Telephones) -> AsyncGenerator[
         yield
         return
     async with asyncio.TaskGroup() as tasks:
-        sip = Sip(service, telephones, tasks)
         loop = asyncio.get_running_loop()
         try:
+            sip = Sip(service, telephones, tasks)
             await loop.create_datagram_endpoint(lambda: sip, address_of(address, WHERE))
+        except ConfigError as error:
+            service.engine_host.fail(error)
+            yield
+            return
         except OSError as error:
             service.engine_host.fail(ConfigError(f"{WHERE}: cannot listen on {address}: {error.strerror}"))
             yield
@@ -405,6 +376,12 @@ async def answering(service: Service, telephones: Telephones) -> AsyncGenerator[
                 part.cancel()
             await asyncio.gather(*sip.parts, return_exceptions=True)
             sip.close()
+
+
+def _with_host(body: bytes, host: str) -> bytes:
+    """Return an SDP body with ``host`` in place of the host name, if it has one."""
+    name = name_in(body)
+    return body if name is None else body.replace(name.encode(), host.encode())
 
 
 def _uri(number: str) -> str:

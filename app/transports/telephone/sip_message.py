@@ -22,6 +22,13 @@ _LISTS = frozenset({"via", "record-route", "route"})
 """Headers whose lines may contain several values, separated by commas."""
 
 
+MOST_BYTES = 16 * 1024
+"""Maximum bytes of a message. Those of telephones and trunks have 500 to 4,000."""
+
+MOST_HEADERS = 200
+"""Maximum number of headers, counting each value of a list."""
+
+
 class NotSip(ValueError):
     """The datagram is not a SIP message."""
 
@@ -38,6 +45,8 @@ class SipMessage:
     def of(cls, datagram: bytes) -> Self:
         """Parse a datagram. Raises NotSip."""
         head, _, body = datagram.partition(b"\r\n\r\n")
+        if len(datagram) > MOST_BYTES or head.count(b"\n") > MOST_HEADERS:
+            raise NotSip
         try:
             start, *texts = head.decode().replace("\r\n ", " ").replace("\r\n\t", " ").split("\r\n")
         except UnicodeDecodeError:
@@ -48,6 +57,8 @@ class SipMessage:
         headers = tuple(one for text in texts for one in _headers(text))
         message = cls(start, headers, body)
         if not all(message.get(name) for name in ("via", "from", "to", "call-id", "cseq")):
+            raise NotSip
+        if len(headers) > MOST_HEADERS or message.method not in ("", message.cseq[1]):
             raise NotSip
         return message
 
@@ -103,6 +114,15 @@ def tag_of(address: str) -> str:
     for parameter in address.rpartition(">")[2].split(";"):
         name, _, value = parameter.strip().partition("=")
         if name.lower() == "tag":
+            return value
+    return ""
+
+
+def branch_of(message: SipMessage) -> str:
+    """Return the branch in the topmost Via header, which names the transaction, or ""."""
+    for parameter in message.get("via").split(";")[1:]:
+        name, _, value = parameter.strip().partition("=")
+        if name.lower() == "branch":
             return value
     return ""
 

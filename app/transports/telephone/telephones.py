@@ -5,17 +5,21 @@ Knows no exchange: ``twilio``, ``audiosocket`` and ``sip`` provide the streams.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from app import strict_json
 from app.ids import new_id
+from app.limits.fair_scheduler import LoopTimeBudget
 from app.limits.lru_table import LruTable
 from app.limits.principal import Principal
 from app.live import started
 from app.realtime.ports import CALL
 from app.realtime.protocol import SessionOptions, session_options
 from app.realtime.protocol.client_events import CreateResponse, Received
-from app.refusal import Refusal
+from app.realtime.session_context import SessionContext
+from app.refusal import Closed, Refusal
 from app.service import Service
 from app.transports.connection import Connection, Opening
 from app.transports.live_calls import opening_of
@@ -24,6 +28,7 @@ from app.transports.resumable_session import ResumableSessions
 from app.transports.telephone.call_control import HANG_UP, CallControl
 from app.transports.telephone.media_stream import MediaStream
 from app.transports.telephone.phone import Phone
+from app.transports.telephone.unconfirmed import UnconfirmedCalls, most_unconfirmed
 from engine import ConfigError
 
 RESERVE_S = 0.15
@@ -51,6 +56,11 @@ class Telephones:
         self._settings = service.settings.telephone
         self._sessions = ResumableSessions(service.settings.name)
         self._steps = LruTable[str, str](MOST_STEPS)
+        self._calls = 0
+        limits = service.settings.limits
+        self._most_calls = max(1, int(limits.sessions * limits.telephones_share))
+        self.unconfirmed = UnconfirmedCalls(*most_unconfirmed(service.settings.ice_ports))
+        """Calls of all exchanges that are not confirmed yet."""
         if self._settings.key and self._settings.key not in service.keys.names:
             raise ConfigError("server.telephone.key: no key with this name in server.keys_file")
         try:
@@ -66,8 +76,9 @@ class Telephones:
         """
         caller, control = Principal(self._settings.key), self._control()
         id, opening = self._opening(caller, control)
-        with self._service.admission.share("calls", caller), self._service.admission.admit(caller) as context:
-            phone = Phone(stream, self._service, caller, control, opening.dialect)
+        with self._place(caller) as context:
+            context = replace(context, loop_time=stream.loop_time)
+            phone = Phone(stream, self._service, control, opening.dialect)
             lateness = self._service.lateness
             profile = replace(opening.profile, lead_s=stream.lead_s, reserve_s=RESERVE_S, lateness=lateness)
             opening = replace(opening, profile=profile)
@@ -80,6 +91,33 @@ class Telephones:
                 await connection.run("call", call=id, stream=stream.name)
         if control.step is not None:
             self._steps[stream.name] = control.step
+
+    def check_room(self) -> None:
+        """Raise Closed if a call could not be served now. Reserves nothing."""
+        self._service.context()
+        if self._service.admission.full or self._calls >= self._most_calls:
+            self._service.metrics.sessions_refused.labels("server_full").inc()
+            raise Closed("server_full", f"{self._calls} telephone calls are active; try again later.")
+
+    def budget(self, address: str) -> LoopTimeBudget:
+        """Return the budget of one call: its share of the event loop's time, and its rate limiter.
+
+        All calls of an exchange come from one address, so each has a share of its own.
+        """
+        key = self._settings.key
+        return self._service.loop_time(Principal(key), self._service.pace(Principal(key, address=address)))
+
+    @contextmanager
+    def _place(self, caller: Principal) -> Generator[SessionContext]:
+        """Hold a session of the telephones' share while the block lasts. Raises Closed."""
+        self.check_room()
+        admission = self._service.admission
+        with admission.share("calls", caller), admission.admit(caller) as context:
+            self._calls += 1
+            try:
+                yield context
+            finally:
+                self._calls -= 1
 
     def next_step(self, name: str) -> str:
         """Return the next step of an exchange's call: HANG_UP, or the number of a destination."""

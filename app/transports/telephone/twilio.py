@@ -6,7 +6,6 @@ account's auth token.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
@@ -21,7 +20,8 @@ from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from app.access.auth import TWILIO as PATH
-from app.access.auth import address_of
+from app.access.auth import address_of, caller_of
+from app.limits.fair_scheduler import LoopTimeBudget
 from app.media import g711
 from app.refusal import Closed, Refusal
 from app.settings import Telephone
@@ -113,8 +113,9 @@ class Twilio:
 class TwilioStream:
     """One started stream."""
 
-    def __init__(self, socket: WebSocket, start: _Start) -> None:
+    def __init__(self, socket: WebSocket, start: _Start, loop_time: LoopTimeBudget) -> None:
         self._socket = socket
+        self.loop_time = loop_time
         self._stream = start.streamSid
         self.name = start.callSid
         self.lead_s = LEAD_S
@@ -177,11 +178,12 @@ async def serve_stream(socket: WebSocket, twilio: Twilio, telephones: Telephones
         await deny(socket, 403, "invalid_signature", "The handshake is not signed with the account's auth token.")
         return
     await socket.accept()
-    code, reason = 1000, ""
+    code, reason, address = 1000, "", address_of(socket.scope)
     try:
-        async with asyncio.timeout(START_S):
+        async with telephones.unconfirmed.confirming(address, START_S):
             start = await _start(socket)
-        await telephones.serve(TwilioStream(socket, start))
+        loop_time = caller_of(socket.scope).loop_time or telephones.budget(address)
+        await telephones.serve(TwilioStream(socket, start, loop_time))
     except TimeoutError:
         code, reason = NOT_UNDERSTOOD, "the stream did not start"
     except Disconnect as disconnect:

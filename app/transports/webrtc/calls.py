@@ -95,6 +95,7 @@ class WebRtcCalls:
             self._offer(maker) as connected,
         ):
             call = self._calls[id] = PeerCall(id, self._service, context, self._sessions, opening)
+            call.peer.client = maker.address
             try:
                 with self._open_calls.add(call):
                     if await _accepted(call.peer, connected, offer, id, answer):
@@ -106,6 +107,7 @@ class WebRtcCalls:
     async def _join(self, call: PeerCall, offer: str, answer: Answered, after: int, caller: Principal) -> None:
         with self._offer(caller) as connected:
             peer = call.new_peer()
+            peer.client = caller.address
             try:
                 if await _accepted(peer, connected, offer, call.id, answer):
                     await call.connection.resumable.come_back(peer.channel, after)

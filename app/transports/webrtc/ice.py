@@ -56,6 +56,7 @@ class PeerProtocol(StunProtocol):
         self._inside = aioice_compat.inside(receiver)
         self._peers: set[Address] = set()
         self._followed = followed
+        self._own_name = f"{receiver.local_username}:".encode()
 
     def datagram_received(self, data: bytes | str, addr: tuple[Any, ...]) -> None:
         peer: Address = (addr[0], addr[1])
@@ -75,6 +76,8 @@ class PeerProtocol(StunProtocol):
         super().send_stun(message, addr)
 
     def _take_message(self, data: bytes, peer: Address) -> None:
+        if self._own_name not in data and data[8:20] not in self.transactions:
+            return  # a stranger's, which costs no more than that
         try:
             message = stun.parse_message(data)
         except (ValueError, struct.error):  # struct.error: an attribute with a wrong length

@@ -15,6 +15,7 @@ from aiortc.codecs import CODECS
 from aiortc.rtcpeerconnection import find_common_codecs
 from aiortc.sdp import MediaDescription, SessionDescription
 
+from app.client_address import may_name
 from app.refusal import Refusal
 
 MAX_CHARS = 64 * 1024
@@ -94,15 +95,19 @@ class Offer:
         return head + re.sub(rf"a=mid:{UNNAMED}\d+\r\n", "", "".join(texts))
 
 
-def checked(sdp: str) -> Offer:
-    """Check an offer and reduce it to what aiortc supports, with plain addresses as candidates. Raises Refusal."""
+def checked(sdp: str, client: str = "") -> Offer:
+    """Check an offer and reduce it to what aiortc supports, with plain addresses as candidates. Raises Refusal.
+
+    Candidates that a client at the address ``client`` may not name are dropped: the server would send checks to them.
+    Checks from such an address are answered.
+    """
     if len(sdp) > MAX_CHARS:
         raise _bad(f"is longer than {MAX_CHARS // 1024} kB")
     lines = sdp.splitlines()
     for start, most in MAX_LINES.items():
         if sum(line.startswith(start) for line in lines) > most:
             raise _bad(f"has more than {most} lines that start with {start!r}" if start else f"has over {most} lines")
-    head, *media = _grouped(lines)
+    head, *media = _grouped([line for line in lines if _may_be_named(line, client)])
     sections = [_section(i, lines) for i, lines in enumerate(media)]
     bundle = _bundle(head, sections)
     _share_transport(head, sections, bundle)
@@ -236,6 +241,12 @@ def _is_kept(line: str, numbers: set[str]) -> bool:
             return ":" in value
         case _:
             return name in _READ
+
+
+def _may_be_named(line: str, client: str) -> bool:
+    """Return whether a line is no candidate, or one that the client may name."""
+    fields = line.split()
+    return not line.startswith("a=candidate:") or (len(fields) > 4 and may_name(client, fields[4]))
 
 
 def _is_way(fields: list[str]) -> bool:

@@ -74,6 +74,8 @@ class PeerConnection:
         self._opened = asyncio.Event()
         self.channel = Channel(self, settings.limits, loop_time, sound=self, opened=self._opened, dialect=dialect)
         """The channel of the call's events."""
+        self.client = ""
+        """The client's address, as far as it is known: which addresses it may name depends on it."""
         self.connected: Callable[[], None] = lambda: None
         """Called when the client has connected."""
         self.delay_s = PLAYER_S
@@ -107,7 +109,7 @@ class PeerConnection:
     async def accept(self, sdp: str) -> str:
         """Return the answer to an offer, with all addresses of the server. Raises Refusal, and Closed."""
         connection = self._connection
-        offer = checked(sdp)
+        offer = checked(sdp, self.client)
         connection.on("connectionstatechange", self._on_state)
         connection.on("datachannel", self._on_channel)
         transceiver = connection.addTransceiver(self._track, "sendrecv")

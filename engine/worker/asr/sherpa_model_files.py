@@ -45,7 +45,7 @@ def needed_metadata(
 
     Args:
         network: The ONNX file.
-        numbers: Keys that must hold non-negative integers.
+        numbers: Keys that must hold non-negative integers of at most six digits.
         lists: Keys that must not be empty.
         wanted: Name of the model type, for the error message.
 
@@ -53,7 +53,7 @@ def needed_metadata(
         WeightsError: A required key is missing or not a number.
     """
     metadata = metadata_of(network)
-    missing = [key for key in numbers if not metadata.get(key, "").isdigit()]
+    missing = [key for key in numbers if not re.fullmatch("[0-9]{1,6}", metadata.get(key, ""))]
     missing += [key for key in lists if not metadata.get(key)]
     if missing:
         raise WeightsError(f"{network} lacks the metadata {', '.join(missing)}, so it is not part of {wanted}.")

@@ -15,7 +15,9 @@ from engine.errors import WeightsError
 
 _GRAPH, _METADATA, _KEY, _VALUE = 7, 14, 1, 2
 _LENGTHS = {1: 8, 5: 4}  # bytes of wire types with a fixed length
-MOST_BYTES = 1 << 20  # maximum bytes of one pair
+MOST_BYTES = 1 << 20  # maximum bytes of one pair; a longer one is skipped
+MOST_PAIRS = 1 << 22  # maximum bytes of all pairs
+MOST_FIELDS = 10_000  # maximum number of fields; a sparse file has billions that take no bytes on the disk
 
 
 def metadata_of(path: Path) -> dict[str, str]:
@@ -55,15 +57,22 @@ def _as_varint(value: int) -> bytes:
 
 def _fields(file: IO[bytes], size: int, wanted: set[int]) -> Iterator[tuple[int, bytes]]:
     """Yield the fields that have a length; only wanted ones with their bytes. Raises ValueError for other data."""
+    fields, room = MOST_FIELDS, MOST_PAIRS
     while file.tell() < size:
         number, wire_type = divmod(_varint(file), 8)
+        fields -= 1
+        if not number or fields < 0:
+            raise ValueError("not protobuf")
         if wire_type == 0:
             _varint(file)
             continue
         length = _varint(file) if wire_type == 2 else _LENGTHS.get(wire_type, -1)
-        if not number or length < 0 or file.tell() + length > size:
+        if length < 0 or file.tell() + length > size:
             raise ValueError("not protobuf")
         if number in wanted and length <= MOST_BYTES:
+            room -= length
+            if room < 0:
+                raise ValueError("too much metadata")
             yield number, file.read(length)
         else:
             file.seek(length, SEEK_CUR)

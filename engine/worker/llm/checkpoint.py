@@ -15,6 +15,8 @@ import msgspec
 from engine.errors import WeightsError
 
 VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+LARGEST = 1 << 31
+"""Maximum of the numbers in a configuration; the longest contexts have a few million positions."""
 _WEIGHTS = ("*.safetensors", "*.bin")
 _OWN_TEMPLATE = "tekken.json"
 """Mistral's tokenizer formats conversations itself."""
@@ -38,7 +40,7 @@ class ModelFolder:
     @property
     def context(self) -> int:
         """Maximum tokens of prompt and answer in training, or 0 if unknown."""
-        return int(self._of("max_position_embeddings", 0))
+        return self._number("max_position_embeddings", 0)
 
     @property
     def value_bytes(self) -> int:
@@ -51,10 +53,16 @@ class ModelFolder:
 
     def cache_bytes(self, tokens: int, value_bytes: int) -> int:
         """Return the maximum bytes of keys and values for a number of tokens, or 0 if unknown."""
-        heads = int(self._of("num_attention_heads", 0))
-        width = int(self._of("head_dim", 0) or self._of("hidden_size", 0) // max(1, heads))
-        kv_heads = int(self._of("num_key_value_heads", heads))
-        return 2 * int(self._of("num_hidden_layers", 0)) * kv_heads * width * value_bytes * tokens
+        heads = self._number("num_attention_heads", 0)
+        width = self._number("head_dim", 0) or self._number("hidden_size", 0) // max(1, heads)
+        kv_heads = self._number("num_key_value_heads", heads)
+        return 2 * self._number("num_hidden_layers", 0) * kv_heads * width * value_bytes * tokens
+
+    def _number(self, key: str, otherwise: int) -> int:
+        found = self._of(key, otherwise)
+        if type(found) is not int or not 0 <= found <= LARGEST:
+            raise WeightsError(f"{self.folder / 'config.json'}: {key} must be a whole number from 0 to {LARGEST}")
+        return found
 
     def _of(self, key: str, otherwise: Any) -> Any:
         """Return a field of the language model; multimodal models have it one level deeper."""

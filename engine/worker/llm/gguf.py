@@ -11,6 +11,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from io import SEEK_CUR
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,8 +27,27 @@ _LONGEST_ARRAY = 4096
 """Maximum length of stored number arrays. Longer ones belong to vocabularies; those with a number per layer are
 kept.
 """
+_MOST_KEYS = 1024
+_MOST_ENTRIES = 1 << 21
+"""Maximum number of words and tensors, about three times those of the largest models. Each costs a microsecond, and in
+a sparse file it takes no bytes on the disk."""
+_LONGEST_KEY = 65_535
+_LONGEST_WORD = 256
+"""Maximum bytes of a word that may be a marker."""
+_TEXTS = {"general.architecture": 64, "general.name": 1024, "tokenizer.chat_template": 1 << 20}
+"""Texts that are kept, with their maximum bytes."""
+_NUMBERS = {
+    "context_length": 1 << 31, "block_count": 4096, "embedding_length": 1 << 20, "attention.head_count": 1 << 16,
+    "attention.head_count_kv": 1 << 16, "attention.key_length": 1 << 16, "attention.value_length": 1 << 16,
+    "attention.sliding_window": 1 << 31,
+}  # fmt: skip
+"""Numbers that are used, and their maximum. Their keys follow the architecture's name."""
+_PER_LAYER = ("attention.head_count", "attention.head_count_kv")
+"""Numbers that may be a list with one for each layer."""
+_ALIGNMENTS = tuple(1 << n for n in range(3, 21))
 _MARKER = re.compile(r"<\|(?!\w*(?:tool|call|func|python|think))[^|<>\s]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]")
 """A chat template's marker between turns, such as "<|im_end|>", excluding markers of tool calls and reasoning."""
+_DAMAGED = "Download the file again, or use another conversion of the model."
 _PART = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
@@ -42,17 +62,17 @@ class Header:
 
     @property
     def architecture(self) -> str:
-        return str(self.fields.get("general.architecture", ""))
+        return self.fields.get("general.architecture", "")
 
     @property
     def name(self) -> str:
         """Display name: the name in the file, or else the file's name."""
-        return str(self.fields.get("general.name", "")) or self.path.stem
+        return self.fields.get("general.name", "") or self.path.stem
 
     @property
     def template(self) -> str:
         """Chat template (Jinja), or "" if the file has none."""
-        return str(self.fields.get("tokenizer.chat_template", ""))
+        return self.fields.get("tokenizer.chat_template", "")
 
     def foreign_markers(self, template: str) -> list[str]:
         """Return the template's markers that are not tokens of the model, which therefore writes them as plain text."""
@@ -62,7 +82,7 @@ class Header:
     @property
     def context(self) -> int:
         """Maximum tokens of prompt and answer in training, or 0 if unknown."""
-        return int(self._of("context_length", 0))
+        return self._of("context_length", 0)
 
     def reads(self, what: str) -> bool:
         """Return whether a projector supports "vision" or "audio"."""
@@ -72,12 +92,12 @@ class Header:
         """Return the minimum bytes of keys and values for a number of tokens, assuming the shortest attention window of
         any layer.
         """
-        layers = int(self._of("block_count", 0))
+        layers = self._of("block_count", 0)
         heads = _per_layer(self._of("attention.head_count", 1), layers)
         kv_heads = _per_layer(self._of("attention.head_count_kv", heads), layers)
-        own = int(self._of("embedding_length", 0)) // max(1, max(heads, default=1))
-        width = int(self._of("attention.key_length", own)) + int(self._of("attention.value_length", own))
-        held = min(tokens, int(self._of("attention.sliding_window", 0)) or tokens)
+        own = self._of("embedding_length", 0) // max(1, max(heads, default=1))
+        width = self._of("attention.key_length", own) + self._of("attention.value_length", own)
+        held = min(tokens, self._of("attention.sliding_window", 0) or tokens)
         return round(sum(kv_heads) * width * held * value_bytes)
 
     def _of(self, key: str, otherwise: Any) -> Any:
@@ -136,13 +156,32 @@ def _fields(reader: _Reader) -> dict[str, Any]:
             "Download a newer conversion of the model."
         )
     tensors, keys = reader.number("Q"), reader.number("Q")
-    fields = {reader.string(): reader.value(reader.number("I")) for _ in range(keys)}
+    if keys > _MOST_KEYS:
+        raise reader.cut()
+    fields = dict(reader.field() for _ in range(keys))
+    _check(reader.path, fields)
+    reader.expect(tensors)
     last = max((reader.tensor() for _ in range(tensors)), default=None)
     if last is not None:  # the first part of a split file may have no tensors
-        alignment = int(fields.get("general.alignment", 32))
+        alignment = fields.get("general.alignment", 32)
         if -reader.at % alignment + reader.at + last >= reader.size:
             raise reader.cut()
     return fields
+
+
+def _check(path: Path, fields: Mapping[str, Any]) -> None:
+    """Raise WeightsError unless every value that is used has the right type and range."""
+    for key, most in _TEXTS.items():
+        if not isinstance(fields.get(key, ""), str):
+            raise WeightsError(f"{path}: {key} must be text of at most {most} bytes. {_DAMAGED}")
+    if fields.get("general.alignment", 32) not in _ALIGNMENTS:
+        raise WeightsError(f"{path}: general.alignment must be a power of two from 8 to {_ALIGNMENTS[-1]}. {_DAMAGED}")
+    for name, most in _NUMBERS.items():
+        key = f"{fields.get('general.architecture', '')}.{name}"
+        value = fields.get(key, 0)
+        numbers: list[Any] = value if name in _PER_LAYER and isinstance(value, list) else [value]
+        if not all(type(one) is int and 0 <= one <= most for one in numbers):
+            raise WeightsError(f"{path}: {key} must be a whole number from 0 to {most}. {_DAMAGED}")
 
 
 @dataclass(slots=True)
@@ -154,50 +193,77 @@ class _Reader:
     size: int
     at: int = 0
 
+    entries: int = _MOST_ENTRIES
+
     def cut(self) -> WeightsError:
         return WeightsError(f"{self.path}: is incomplete or damaged. Download it again.")
 
     def bytes(self, count: int) -> bytes:
+        self._advance(count)
+        return self.file.read(count)
+
+    def skip(self, count: int) -> None:
+        self._advance(count)
+        self.file.seek(count, SEEK_CUR)
+
+    def _advance(self, count: int) -> None:
         self.at += count
         if self.at > self.size:
             raise self.cut()
-        return self.file.read(count)
+
+    def expect(self, entries: int) -> None:
+        """Count entries before they are read. Raises WeightsError for more than any model has."""
+        self.entries -= entries
+        if self.entries < 0:
+            raise self.cut()
 
     def number(self, form: str) -> Any:
         [value] = struct.unpack(f"<{form}", self.bytes(struct.calcsize(f"<{form}")))
         return value
 
-    def string(self) -> str:
-        return self.bytes(self.number("Q")).decode("utf-8", "replace")
+    def text(self, most: int) -> str | None:
+        """Return a text, or None for one of more than ``most`` bytes, which is skipped."""
+        length = self.number("Q")
+        if length > most:
+            self.skip(length)
+            return None
+        return self.bytes(length).decode("utf-8", "replace")
 
-    def value(self, kind: int) -> Any:
-        """Return a key's value; of a vocabulary, only the markers."""
+    def field(self) -> tuple[str, Any]:
+        """Return a key and its value: of a vocabulary, only the markers; None for a value that is not used."""
+        key = self.text(_LONGEST_KEY)
+        if key is None:
+            raise self.cut()
+        kind = self.number("I")
         if kind == _STRING:
-            return self.string()
+            return key, self.text(_TEXTS.get(key, 0))
         if kind == _ARRAY:
-            return self._array(self.number("I"), self.number("Q"))
+            return key, self._array(self.number("I"), self.number("Q"))
         if kind not in _FIXED:
             raise self.cut()
-        return self.number(_FIXED[kind])
+        return key, self.number(_FIXED[kind])
 
     def _array(self, kind: int, count: int) -> list[Any] | None:
         if kind == _STRING:
-            words = (self.bytes(self.number("Q")) for _ in range(count))
-            marks = [word.decode("utf-8", "replace") for word in words if word[:1] in (b"<", b"[")]
-            return [mark for mark in marks if _MARKER.fullmatch(mark)]
+            self.expect(count)
+            words = (self.text(_LONGEST_WORD) or "" for _ in range(count))
+            return [word for word in words if word[:1] in ("<", "[") and _MARKER.fullmatch(word)]
         if kind not in _FIXED:
             raise self.cut()
-        data = self.bytes(count * struct.calcsize(f"<{_FIXED[kind]}"))
-        return list(struct.unpack(f"<{count}{_FIXED[kind]}", data)) if count <= _LONGEST_ARRAY else None
+        size = count * struct.calcsize(f"<{_FIXED[kind]}")
+        if count > _LONGEST_ARRAY:
+            self.skip(size)
+            return None
+        return list(struct.unpack(f"<{count}{_FIXED[kind]}", self.bytes(size)))
 
     def tensor(self) -> int:
         """Return a tensor's offset after the header."""
-        self.string()
-        self.bytes(8 * self.number("I"))
-        self.number("I")
+        self.skip(self.number("Q"))  # its name
+        self.skip(8 * self.number("I"))  # its shape
+        self.skip(4)  # its type
         return self.number("Q")
 
 
 def _per_layer(value: Any, layers: int) -> list[int]:
     """Return a number per layer, from a list or one number for all layers."""
-    return [int(one) for one in value] if isinstance(value, list) else [int(value)] * layers
+    return value if isinstance(value, list) else [value] * layers

@@ -26,6 +26,8 @@ MOST_UNREAD = 64
 """Maximum unread events of an answer; its thread then waits until the reader catches up."""
 BATCH = 256
 """Prompt tokens per step. Between steps, abandoned answers are noticed, and the other answers get their next token."""
+STUCK_S = 20.0
+"""Seconds that a computation may go on after its client left. Batches of a large model on a slow machine take some."""
 QUIET = -1
 """Log level that silences llama.cpp, because its log quotes conversations. Errors are also raised as exceptions."""
 NO_GPU = (
@@ -67,6 +69,7 @@ class Llama:
         self._server: Any = _loaded(settings)
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="llama")
         self._answers = set[_Answer]()
+        self._stuck = asyncio.Event()
 
     async def events(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
         """Yield the events of a chat completion as JSON. Closing or cancelling the generator aborts it.
@@ -77,19 +80,25 @@ class Llama:
         # Request prompt progress too, so that the thread notices during a long prompt that its reader has left.
         asked = msgspec.json.encode({**body, "return_progress": True}).decode()
         self._answers.add(answer)
-        self._threads.submit(self._ask, asked, answer)
+        running = asyncio.wrap_future(self._threads.submit(self._ask, asked, answer))
         try:
             while (event := await answer.get()) is not None:
                 yield event
         finally:
             answer.leave()
             self._answers.discard(answer)
+            late = asyncio.get_running_loop().call_later(STUCK_S, self._stuck.set)
+            running.add_done_callback(lambda _: late.cancel())
 
     def warm_up(self, body: Mapping[str, Any]) -> None:
         """Compute one token, so that the weights are in memory and the start of the prompt is cached."""
         asked = msgspec.json.encode({**body, "max_tokens": 1}).decode()
         with suppress(Exception):  # the first answer that fails reports it
             self._server.handle_chat_completions(asked, lambda _: False)
+
+    async def stuck(self) -> None:
+        """Wait until a computation has gone on for STUCK_S after its client left."""
+        await self._stuck.wait()
 
     @property
     def processing(self) -> int:
@@ -109,6 +118,9 @@ class Llama:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        if self._stuck.is_set():  # its thread would never end; the process is killed
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            return
         self._threads.shutdown()
         self._server = None  # its destructor stops the library's threads
 

@@ -13,7 +13,7 @@ from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.core import Ability, Facets, Request, StageInfo, TextPart
 from engine.errors import EngineError, RequestError, StageFailed
 from engine.worker.llm.deltas import Delta, ReasoningDelta
-from engine.worker.llm.messages import beginning_of, begins, body_of
+from engine.worker.llm.messages import Body, beginning_of, begins, body_of
 from engine.worker.llm.options import ModelOptions
 from engine.worker.llm.spoken_answer import read_aloud
 from engine.worker.stage import StageConfig
@@ -55,6 +55,10 @@ class ChatThinker(Streamed):
         """
         raise NotImplementedError
 
+    def salted(self, body: Body, owner: str) -> Body:
+        """Return the body so that only requests of the same owner share cached prompts, if the model can do that."""
+        return body
+
     async def prepare(self, request: Request) -> None:
         """Let the model prefetch the known part of the prompt. Errors are ignored, because the answer will meet them
         too.
@@ -68,7 +72,7 @@ class ChatThinker(Streamed):
             return
         warming = self._warming[request.session] = _Warming(body, task)
         try:
-            async with aclosing(self.ask(body, request.id)) as deltas:
+            async with aclosing(self.ask(self.salted(body, request.owner), request.id)) as deltas:
                 async for _ in deltas:
                     pass
         except EngineError:
@@ -101,7 +105,7 @@ class ChatThinker(Streamed):
             for chunk in _as_it_stands(NOT_UNDERSTOOD):
                 yield chunk
             return
-        body = body_of(request, self._asked, said)
+        body = self.salted(body_of(request, self._asked, said), request.owner)
         await self._warmed(request.session, body)
         async with (
             aclosing(self._deltas(body, request.id, kept)) as deltas,

@@ -9,8 +9,8 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PureWindowsPath
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -71,9 +71,10 @@ class SafetensorsCheckpoint:
     def __init__(self, folder: Path, architecture: str) -> None:
         self.folder = folder
         self.config: dict[str, Any] = read_json(folder / "config.json")
-        names = self.config.get("architectures") or [self.config.get("model_type", "nothing")]
-        if architecture not in names:
-            raise WeightsError(f"{folder / 'config.json'}: the architecture is {names[0]}, not {architecture}")
+        names: Any = self.config.get("architectures") or [self.config.get("model_type", "nothing")]
+        if not isinstance(names, list) or architecture not in names:
+            other = cast("list[Any]", names)[0] if isinstance(names, list) else names
+            raise WeightsError(f"{folder / 'config.json'}: the architecture is {other!s:.100}, not {architecture}")
         try:
             self.quantization: Quantization | None = quantization_of(self.config)
         except ValueError as error:
@@ -85,9 +86,19 @@ class SafetensorsCheckpoint:
     def _locate(self) -> Mapping[str, Path]:
         index = self.folder / INDEX
         if index.exists():
-            return {name: self.folder / file for name, file in read_json(index).get("weight_map", {}).items()}
+            return self._shards(index, read_json(index).get("weight_map", {}))
         whole = self.folder / WHOLE
         return dict.fromkeys(self._open(whole).keys(), whole)
+
+    def _shards(self, index: Path, files: Any) -> Mapping[str, Path]:
+        if not isinstance(files, dict) or not all(
+            isinstance(one, str) for one in cast("dict[str, Any]", files).values()
+        ):
+            raise WeightsError(f"{index}: weight_map must map names of tensors to names of files. Download it again.")
+        for file in set(cast("dict[str, str]", files).values()):
+            if file in ("", "..") or PureWindowsPath(file).name != file:  # covers both slashes, and drives
+                raise WeightsError(f"{index}: {file!r:.100} must be the name of a file in this folder.")
+        return {name: self.folder / file for name, file in cast("dict[str, str]", files).items()}
 
     def _open(self, file: Path) -> Any:
         if file not in self._files:
@@ -258,7 +269,7 @@ def read_json(file: Path) -> dict[str, Any]:
         value = json.loads(file.read_text(encoding="utf-8"))
     except OSError:
         raise WeightsError(f"{file} is missing, so the checkpoint is incomplete. Download it again.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WeightsError(f"{file} is not valid JSON ({error}). Download it again.") from None
     if not isinstance(value, dict):
         raise WeightsError(f"{file} must contain a JSON object")

@@ -56,6 +56,8 @@ class Watch:
         except EngineError as error:
             if isinstance(error, StageUnavailable) and not isinstance(error, Overloaded):
                 self._lost(error)
+            elif error.public != str(error):  # clients do not see it all
+                log.warning("%s", error)
             raise
 
     def _found(self, reason: str) -> None:

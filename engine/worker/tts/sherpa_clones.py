@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,6 @@ def _found(folder: Path, patterns: Mapping[str, str]) -> dict[str, Path]:
 
 def _rate_hz(decoder: Path) -> int:
     said = metadata_of(decoder).get("sample_rate", "24000")
-    if not said.isdecimal() or not 4_000 <= int(said) <= 192_000:
+    if not re.fullmatch("[0-9]{1,6}", said) or not 4_000 <= int(said) <= 192_000:
         raise WeightsError(f"{decoder} has a sample_rate of {said!r:.40}; it must be from 4000 to 192000.")
     return int(said)

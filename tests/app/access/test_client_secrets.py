@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.access.client_secrets import ClientSecrets, TooManySecrets
+from app.limits.memory_budget import MemoryBudget, MemoryFull
+from app.limits.principal import Principal
 
 
 class Clock:
@@ -46,3 +48,23 @@ def test_there_are_only_so_many_and_the_expired_make_room() -> None:
 def test_no_two_are_alike() -> None:
     secrets = ClientSecrets(50)
     assert len({secrets.issue({}).value for _ in range(50)}) == 50
+
+
+def test_settings_are_counted_as_held_until_the_secret_is_over() -> None:
+    clock, memory = Clock(), MemoryBudget(20_000)
+    secrets = ClientSecrets(50, clock, memory=memory)
+    settings = {"tools": [{"name": "look", "parameters": {"x": [[]] * 1000}}]}
+    made = [secrets.issue(settings, lifetime_s) for lifetime_s in (10, 100, 100)]
+    assert made[0].session == settings
+    assert memory.held == memory.held_of("secrets") == sum(one.size for one in made)
+    assert len(made[0].settings) < made[0].size < 2 * len(made[0].settings)
+    made.append(secrets.issue(settings))
+    with pytest.raises(MemoryFull):
+        secrets.issue(settings)
+    secrets.withdraw(made[1].maker, made[1].value)
+    clock.now_s += 10
+    before = memory.held
+    secrets.forget()
+    assert memory.held == before - made[0].size
+    secrets.withdraw(Principal())
+    assert memory.held == 0

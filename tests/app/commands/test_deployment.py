@@ -9,6 +9,7 @@ import pytest
 from app.commands import deployment as deployments
 from app.commands.deployment import AUTO, Parts, deployment, part_options
 from engine import ConfigError, EngineSpec
+from engine.deployment.describe import describe
 from engine.deployment.model_catalog import CatalogModel, File
 from engine.errors import WeightsError
 
@@ -92,6 +93,16 @@ def test_names_of_other_parts_are_one_sentence(monkeypatch: pytest.MonkeyPatch) 
         deployment(parts=Parts(ears="zipp"))
     with pytest.raises(ConfigError, match=r"--voice: no voice is named 'zip' .*known: kokoro"):
         deployment(parts=Parts(voice="zip"))
+
+
+def test_a_speaker_of_the_configuration_s_voice_becomes_its_default() -> None:
+    """`parley serve --voice slt` selects the voice that `parley say --voice slt` speaks with."""
+    spec = deployment(parts=Parts(voice="slt"))
+    assert uses(spec) == ["nano.ears", "nano.thinker", "nano.talker", "nano.code2wav"]
+    assert [voice.id for voice in describe(spec).voices] == ["slt", "rms", "awb"]
+    assert [voice.id for voice in describe(deployment()).voices] == ["rms", "slt", "awb"]
+    with pytest.raises(ConfigError, match=r"no voice is named 'slx' .*see `parley models` and `parley voices`"):
+        deployment(parts=Parts(voice="slx"))
 
 
 def test_ears_and_a_voice_are_taken_from_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,6 +182,8 @@ def test_candidates_are_plain_addresses(offer: str) -> None:
     sdp = checked(offer + name + tcp + plain + "a=end-of-candidates\r\n").sdp
     assert [line for line in sdp.splitlines() if "candidate" in line] == [plain.strip()]
     checked(offer + plain * MAX_CANDIDATES)
+    assert plain.strip() in sdp
+    assert plain.strip() not in checked(offer + plain, "8.8.8.8").sdp, "an address here, named by a client elsewhere"
 
 
 async def test_the_settings_of_a_call_come_with_it(server: Running) -> None:

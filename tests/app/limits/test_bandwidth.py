@@ -141,3 +141,13 @@ async def test_clients_of_one_key_are_slowed_together_and_it_is_told(tmp_path: P
         assert server.metric("parley_received_slowed_total", key="alice") > 0
         assert 250_000 < server.metric("parley_received_bytes_total", key="bob") < 400_000
         assert server.metric("parley_received_slowed_total", key="bob") == 0
+
+
+def test_connections_of_a_key_are_sent_no_more_than_one_budget_together(budgets: BandwidthLimits) -> None:
+    many = paces(budgets, ALICE, 20)
+    most = int(LIMITS.address_received_mb_s * 1e6 * BURST_S)
+    for pace in many:
+        pace.sent.take(most // 10, 0.0)
+    assert many[-1].wait_s(0.0) > 0
+    assert paces(budgets, BOB, 1)[0].wait_s(0.0) == 0
+    assert {name: one.sent.bytes for name, one in budgets.usage()} == {"alice": 20 * (most // 10), "bob": 0}

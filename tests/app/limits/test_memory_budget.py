@@ -9,6 +9,7 @@ import json
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,67 @@ async def test_what_an_answer_alone_is_about_is_counted_while_it_is_made(small: 
         await client.send("response.cancel", response_id=client.of("response.created")[0]["response"]["id"])
         await client.until("response.done")
         await eventually(lambda: small.metric("parley_share_held", kind="bytes", key="alice") < 10_000)
+
+
+NESTED = {"type": "function", "name": "look", "parameters": {"type": "object", "x": [[]] * 4000}}
+
+
+async def test_settings_of_sessions_are_counted_as_they_are_held(small: Running) -> None:
+    """12 kB of text are 300 kB of memory: six sessions of one key, not two hundred."""
+    async with AsyncExitStack() as opened:
+        codes = list[str]()
+        for _ in range(8):
+            one = await opened.enter_async_context(talking(small, additional_headers=KEYS["alice"]))
+            before = small.service.memory.held_of("settings")
+            await one.send("session.update", session={"tools": [NESTED]})
+            answer = await one.next()
+            codes.append(answer["error"]["code"] if answer["type"] == "error" else "")
+            grown = small.service.memory.held_of("settings") - before
+            assert (grown > 4000 * 60) is (codes[-1] == "")
+            await one.alive()
+        assert set(codes) == {"", "share_full"}
+        assert small.metric("parley_held_bytes", kind="settings") == small.service.memory.held_of("settings")
+        bob = await opened.enter_async_context(talking(small, additional_headers=KEYS["bob"]))
+        await bob.send("session.update", session={"tools": [NESTED]})
+        await bob.until("session.updated")
+        await bob.send("session.update", session={"tools": []})
+        await bob.until("session.updated")
+    await eventually(lambda: small.service.memory.held == 0)
+
+
+async def test_client_secrets_are_counted_and_given_back(small: Running) -> None:
+    async with httpx.AsyncClient(base_url=small.http, headers=KEYS["alice"]) as http:
+        statuses = list[int]()
+        for _ in range(60):
+            body = {"session": {"prompt": {"a": [[]] * 15_000}}}
+            statuses.append((await http.post("/v1/realtime/client_secrets", json=body)).status_code)
+        assert set(statuses) == {200, 429}
+        held = small.service.memory.held_of("secrets")
+        assert 500_000 < held < 2_000_000
+        assert small.metric("parley_held_bytes", kind="secrets") == held
+        assert (await http.post("/v1/realtime/client_secrets/withdraw", json={})).status_code == 200
+    await eventually(lambda: small.service.memory.held == 0)
+
+
+async def test_a_body_of_brackets_counts_as_what_it_becomes(small: Running) -> None:
+    body = {"model": "x", "messages": [], "x": [[]] * 40_000}
+    async with httpx.AsyncClient(base_url=small.http, headers=KEYS["alice"]) as http:
+        answer = await http.post("/v1/chat/completions", json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "share_full")
+    await eventually(lambda: small.service.memory.held == 0)
+
+
+async def test_settings_of_one_response_are_counted_while_it_runs(small: Running) -> None:
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "long 400"}]}
+    aside = {"conversation": "none", "input": [said], "output_modalities": ["text"], "tools": [NESTED]}
+    async with talking(small, additional_headers=KEYS["alice"]) as client:
+        before = small.service.memory.held
+        await client.send("response.create", response=aside)
+        await client.until("response.created")
+        assert small.service.memory.held - before > 4000 * 60
+        await client.send("response.cancel", response_id=client.of("response.created")[0]["response"]["id"])
+        await client.until("response.done")
+        await eventually(lambda: small.service.memory.held - before < 10_000)
 
 
 async def test_bodies_and_pictures_over_http_of_one_key_leave_memory_for_another(small: Running) -> None:

@@ -93,3 +93,27 @@ def test_one_who_rests_is_forgiven(pace: RateLimiter) -> None:
     pace.spend(1, 0, PATIENCE_S - 1)
     pace.spend(8000, 0, PATIENCE_S)
     assert not pace.goes_on(PATIENCE_S + 1)
+
+
+def test_a_client_that_makes_the_server_send_too_much_is_read_more_slowly(pace: RateLimiter) -> None:
+    """Sixty bytes that are answered with a quarter of a megabyte."""
+    now_s, asked, sent = 0.0, 0, 0
+    while now_s < 60:
+        pace.spend(1, 60, now_s)
+        pace.sent.take(250_000, now_s)
+        asked += 1
+        sent += 250_000
+        now_s += max(0.001, pace.wait_s(now_s))
+    assert sent < LIMITS.received_mb_s * 1e6 * (BURST_S + 61)
+    assert not pace.goes_on(now_s), "it is slowed, and not cut off"
+
+
+def test_what_honest_clients_are_sent_slows_nobody(pace: RateLimiter) -> None:
+    """Two five-minute items at once, and then speech both ways with settings changed each turn, for an hour."""
+    for _ in range(2):
+        pace.sent.take(20_000_000, 0.0)
+        assert pace.wait_s(0.0) == 0
+    for second in range(1, 3600):
+        pace.spend(50, 50 * 1340, second)
+        pace.sent.take(64_000 + 50_000, second)
+        assert pace.wait_s(second) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -259,10 +260,26 @@ def _bomb(message: dict[str, Any]) -> bytes:
     return head(200, body, content_type="application/json", content_encoding="gzip")
 
 
+def _stream(*events: str) -> Callable[[dict[str, Any]], bytes]:
+    """Send these data as events, and then nothing."""
+    body = "".join(f"data: {event}\n\n" for event in events).encode()
+    return lambda message: head(200, body, content_type="text/event-stream")
+
+
+def _ping(id: int) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": id, "method": "ping"})
+
+
 HOSTILE: dict[str, tuple[Reply, str]] = {
     "hangs": (lambda message: _never(), "did not respond within 0.3 s"),
     "ten megabytes": (lambda message: result(message, tools=[tool(description="x" * (10 << 20))]), "more than 1024 kB"),
-    "floods": (_flood, "more than 1024 kB"),
+    "floods": (_flood, "more than 8192 lines"),
+    "asks back": (_stream(*(_ping(n) for n in range(17))), "made more than 16 requests"),
+    "asks back in a long stream": (_stream(*(_ping(n) for n in range(2000))), "made more than 16 requests"),
+    "events without data": (_stream(*[""] * 5000), "more than 8192 lines"),
+    "comments": (lambda message: head(200, b":\r\n" * 5000, content_type="text/event-stream"), "8192 lines"),
+    "lists in lists": (lambda message: result(message, tools=[], x=[[]] * 100_000), "more than 65536 values"),
+    "lists in a stream": (_stream(json.dumps({"x": [[]] * 100_000})), "more than 65536 values"),
     "a bomb": (_bomb, "content encoding"),
     "pages without end": (_pages, "more than 16 pages"),
     "many tools": (lambda message: result(message, tools=[tool(f"t{n}") for n in range(65)]), "more than 64 tools"),
@@ -312,6 +329,21 @@ async def test_a_call_to_a_hostile_server_is_an_error_that_the_thinker_is_told(k
         assert outcome.text.startswith("Error: ")
         assert said in outcome.text
         assert len(outcome.text) < 600
+
+
+async def test_notifications_start_no_work_and_requests_are_refused() -> None:
+    """A long call reports its progress, and a server may ask for what its client has not: the call goes on."""
+
+    def reply(message: dict[str, Any]) -> bytes:
+        if "method" not in message:
+            return head(202, b"")
+        news = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}})
+        done = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"content": [], "structuredContent": {}}})
+        roots = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "roots/list"})
+        return _stream(*[news] * 600, roots, done)(message)
+
+    async with liar(reply) as one:
+        assert await opened(one.url).call("look", "{}") == CallResult("{}")
 
 
 async def test_a_schema_of_results_is_not_looked_up() -> None:

@@ -134,11 +134,6 @@ def test_frames_are_counted_while_they_are_decoded(monkeypatch: pytest.MonkeyPat
         decode_video(video(sound=False), 10, FEED)
 
 
-def test_nothing_more_is_decoded_once_nobody_waits() -> None:
-    with pytest.raises(MediaError, match="no longer waits"):
-        decode_video(video(), 10, FEED, lambda: True)
-
-
 @pytest.mark.parametrize(
     "given", ["https://example.com/a.mp4", "data:image/png;base64,AAAA", "data:video/mp4,AAAA", url(b"")[:-1] + "é"]
 )

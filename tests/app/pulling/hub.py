@@ -35,6 +35,8 @@ class FakeHub:
     redirect: str | None = None
     """Where file contents are said to lie instead: another server, or a circle."""
     listing: Any = None
+    listing_at: str | None = None
+    """The address that lists the files instead."""
     asked: Counter[str] = field(default_factory=Counter[str])
     authorizations: list[str | None] = field(default_factory=list[str | None])
     starts: list[int] = field(default_factory=list[int])
@@ -73,6 +75,9 @@ def serving(hub: FakeHub) -> Generator[FakeHub]:
                 self._send(status)
             elif path == f"/api/models/{REPOSITORY}/revision/main":
                 hub.asked["revision"] += 1
+                if hub.listing_at:
+                    self._send(302, headers={"Location": hub.listing_at})
+                    return
                 model = {"id": REPOSITORY, "sha": COMMIT, "siblings": hub.listed()}
                 self._send(200, json.dumps(model).encode())
             elif path.startswith(contents) and (name := path.removeprefix(contents)) in hub.files:

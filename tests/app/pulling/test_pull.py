@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
+import tracemalloc
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,39 @@ def test_a_gated_model_comes_with_a_token_which_goes_to_no_other_host(hub: FakeH
         assert hub.authorizations == ["Bearer hf_secret"] * 2
 
 
+def test_a_listing_of_another_host_gets_no_token(hub: FakeHub, tmp_path: Path) -> None:
+    with serving(FakeHub(dict(FILES))) as other:
+        hub.listing_at = f"{other.url}/api/models/{REPOSITORY}/revision/main"
+        pulled(hub, tmp_path, token="hf_secret")
+        assert other.authorizations[0] is None
+        assert set(hub.authorizations) == {"Bearer hf_secret"}
+
+
+def test_a_listing_that_redirects_without_end(hub: FakeHub, tmp_path: Path) -> None:
+    hub.listing_at = f"{hub.url}/api/models/{REPOSITORY}/revision/main"
+    with pytest.raises(PullError, match="redirects in a loop"):
+        pulled(hub, tmp_path)
+    assert hub.asked["revision"] < 30
+
+
+def test_a_listing_of_brackets_takes_no_memory(hub: FakeHub, tmp_path: Path) -> None:
+    """Values of fields that are not used are skipped, not made."""
+    entries = hub.listed()
+    hub.listing = [{**entry, "cardData": [[]] * 300_000} for entry in entries[:1]] + entries[1:]
+    tracemalloc.start()
+    try:
+        HuggingFace(hub.url).files(REPOSITORY, "main")
+        assert tracemalloc.get_traced_memory()[1] < 16_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_listing_that_never_ends_is_given_up(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "DOCUMENT_S", -1.0)
+    with pytest.raises(PullError, match=r"took more than -1 s to list someone/some-model"):
+        pulled(hub, tmp_path)
+
+
 def test_the_token_of_this_machine_goes_to_no_mirror(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +234,13 @@ def test_redirects_in_a_circle_end(hub: FakeHub, tmp_path: Path) -> None:
         ({"error": "x"}, "returned an invalid list of files for someone/some-model"),
         ([{"type": "file"}], "invalid list of files"),
         ("no list", "invalid list of files"),
+        ([{"rfilename": "model.onnx", "size": -1}], "invalid list of files"),
+        ([{"rfilename": "model.onnx", "size": "1"}], "invalid list of files"),
+        ([{"rfilename": "model.onnx", "size": 1 << 60}], "invalid list of files"),
+        ([{"rfilename": "model.onnx", "size": 1, "blobId": "../../over"}], "invalid list of files"),
+        ([{"rfilename": "model.onnx", "size": 1, "lfs": {"sha256": 7}}], "invalid list of files"),
+        ([{"rfilename": "x" * 2000, "size": 1}], "invalid list of files"),
+        ([{"rfilename": f"{n:0900}"} for n in range(10_000)], "with more than 8 MiB"),
     ],
 )
 def test_a_listing_that_is_none(hub: FakeHub, tmp_path: Path, listing: Any, message: str) -> None:

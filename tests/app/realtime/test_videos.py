@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.media import decode_thread
+from app.media import decode_jobs
 from app.media.videos import decode_video
 from app.realtime.conversation.token_counts import TokenCounts
 from app.realtime.protocol import MessageItem, MessageVideo
@@ -147,7 +147,7 @@ async def test_videos_are_weighed_one_by_one_and_no_more_are_decoded_than_there_
         made.append(threading.current_thread().name)
         return decode_video(*given)
 
-    monkeypatch.setattr(decode_thread, "decode_video", noted)
+    monkeypatch.setattr(decode_jobs, "decode_video", noted)
     room_mb = (2 * SIZE + 3 * len(url(SHOWN)) + 20_000) / 1e6
     async with shown("video", monkeypatch, conversation_mb=room_mb) as talk:
         await create(talk, *[part()] * 5)

@@ -8,18 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.responses.store import MESSAGE, KeptResponse, ResponseStore, Turn
+from app.limits.memory_budget import MemoryBudget, MemoryFull
+from app.limits.principal import Principal
+from app.responses.store import MESSAGE, PART, KeptResponse, ResponseStore, Turn
 from app.settings import Limits
 from engine import AudioPart, ImagePart, Message, TextPart, ToolCallPart, ToolResultPart, VideoPart
 
 
 def kept(most: int = 1000, most_bytes: int = 1_000_000) -> ResponseStore:
-    return ResponseStore(Limits(kept_responses=most, kept_mb=most_bytes / 1e6))
+    memory = MemoryBudget()
+    memory.close()  # freed memory is given back by an event loop's timer
+    return ResponseStore(Limits(kept_responses=most, kept_mb=most_bytes / 1e6), memory=memory)
 
 
 def turn(size: int, previous: Turn | None = None) -> Turn:
     """A turn whose messages take so many bytes."""
-    pixels = np.zeros((size - MESSAGE, 1, 1), np.uint8)
+    pixels = np.zeros((size - MESSAGE - PART, 1, 1), np.uint8)
     made = Turn((Message("user", (ImagePart(pixels),)),), previous)
     assert made.size == size
     return made
@@ -38,10 +42,10 @@ def test_a_turn_knows_its_size_and_its_conversation_s() -> None:
     media = 200 + 18 + 24 + 10
     texts = 4 * (3 + 5 + 5 + 2)
     first = Turn(tuple(Message("user", (part,)) for part in parts))
-    assert (first.size, first.media_bytes, first.count) == (media + texts + 6 * MESSAGE, media, 6)
+    assert (first.size, first.media_bytes, first.count) == (media + texts + 6 * (MESSAGE + PART), media, 6)
     assert first.chars == texts // 4
     second = Turn((Message("user", (TextPart("字"),)),), first)
-    assert (second.size, second.media_bytes, second.count) == (4 + MESSAGE, media, 7)
+    assert (second.size, second.media_bytes, second.count) == (4 + MESSAGE + PART, media, 7)
     assert second.chars == first.chars + 1
     assert second.conversation() == (*first.messages, *second.messages)
 
@@ -142,7 +146,7 @@ def test_whatever_is_kept_and_forgotten_the_count_is_true(seed: int) -> None:
             store.forget(owner, random_.choice(list(mine)))
         else:
             previous = random_.choice([None, *mine.values()])
-            mine[str(n)] = turn(random_.randrange(600, 6000), previous)
+            mine[str(n)] = turn(random_.randrange(700, 6000), previous)
             store.keep(owner, response(str(n), mine[str(n)], size=7))
         reached, answers = set[Turn](), 0
         for name, ids in alive.items():
@@ -178,3 +182,24 @@ def test_a_chain_of_two_thousand_turns_is_let_go_without_recursion() -> None:
     store.forget("", "1999")
     del last
     assert store.held == 0
+
+
+async def test_stored_responses_count_in_the_servers_memory_and_yield_to_other_things() -> None:
+    memory = MemoryBudget(10_000)
+    store = ResponseStore(Limits(), memory=memory)
+    for id in "abc":
+        store.keep("alice", response(id, turn(2000)))
+    assert memory.held == memory.held_of("responses") == store.held == 6000
+    memory.check(4000, Principal())
+    assert len(store) == 3
+    memory.check(5000, Principal())
+    assert store.find("alice", "a") is None
+    assert memory.held == store.held == 4000
+    memory.count(7000, Principal())
+    store.keep("bob", response("d", turn(2000)))
+    assert len(store) == 1
+    assert memory.held == 9000
+    with pytest.raises(MemoryFull):
+        memory.check(4000, Principal())
+    assert (len(store), store.held, memory.held_of("responses")) == (0, 0, 0)
+    store.withdraw("alice")

@@ -6,14 +6,17 @@ import asyncio
 import logging
 from collections.abc import Generator
 
+import h11
 import pytest
 
+from app.transports.http_protocol import _Parser  # pyright: ignore[reportPrivateUsage]
 from app.transports.tcp_connections import DEADLINES_S, State
 from tests.app.rig import Running
 from tests.app.transports.malformed import HEAD, UPGRADE, answer_to, requests
 
 MANY, AT_ONCE = 300, 60
 CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+LIVEZ = b"GET /livez HTTP/1.1\r\n" + HEAD
 
 
 @pytest.fixture
@@ -68,6 +71,19 @@ REFUSED = {
     "no chunk": CHUNKED + b"zz\r\n",
     "a body that breaks off in nonsense": CHUNKED + b"1\r\n{\r\nzz\r\n",
     "a body that nobody reads": CHUNKED.replace(b"/v1/chat/completions", b"/nothing") + b"zz\r\n",
+    "a line feed within a header": LIVEZ + b"X: a\nContent-Length: 5\r\n\r\n",
+    "a line feed after a method": LIVEZ.replace(b"1.1\r\n", b"1.1\n") + b"\r\n",
+    "a line feed as the empty line": LIVEZ + b"\n",
+    "only line feeds": LIVEZ.replace(b"\r", b"") + b"\n",
+    "a folded header": LIVEZ + b"Transfer-Encoding:\r\n chunked\r\n\r\n",
+    "two lengths": CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\n") + b"0\r\n\r\n",
+    "two lengths in turn": CHUNKED.replace(b"Transfer", b"Content-Length: 5\r\nTransfer") + b"0\r\n\r\n",
+    "an unknown coding": CHUNKED.replace(b": chunked", b": gzip, chunked"),
+    "a coding twice": CHUNKED.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n"),
+    "lengths that differ": LIVEZ + b"Content-Length: 5, 6\r\n\r\n",
+    "a length with a sign": LIVEZ + b"Content-Length: +5\r\n\r\n",
+    "a space before the colon": LIVEZ + b"Content-Length : 5\r\n\r\n",
+    "a carriage return within a header": LIVEZ + b"X: a\rContent-Length: 5\r\n\r\n",
     "a head without an end": b"GET /livez HTTP/1.1\r\n" + HEAD + b"A: b\r\n" * 20_000,
 }
 
@@ -79,6 +95,38 @@ async def test_what_cannot_be_understood_is_refused_at_once(request_: bytes, ser
         statuses += [b"HTTP/1.1 405 "]  # since websockets 17
     assert (await answer_to(server.port, request_)).startswith(tuple(statuses))
     assert not said
+
+
+TRAILERS = {
+    "a line feed as the end": b"0\r\n\n",
+    "a line feed within a trailer": b"0\r\nX: a\nY: b\r\n\r\n",
+    "a line feed after a chunk": b"2\r\n{}\n0\r\n\r\n",
+    "a line feed after its size": b"2\n{}\r\n0\r\n\r\n",
+    "a line feed in its extension": b"2;a\nb\r\n{}\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("body", TRAILERS.values(), ids=TRAILERS.keys())
+async def test_the_next_request_is_not_read_out_of_an_ambiguous_body(body: bytes, server: Running) -> None:
+    answer = await answer_to(server.port, CHUNKED + body + LIVEZ + b"\r\n")
+    assert answer.count(b"HTTP/1.1 ") <= 1
+    assert b" 200 OK" not in answer
+
+
+@pytest.mark.parametrize("ending", [b"\r\n", b"\n"])
+def test_a_request_in_any_two_pieces_is_read_as_one(ending: bytes) -> None:
+    """The search for ambiguous lines goes on where the last piece ended."""
+    request = LIVEZ + b"X: a" + ending + b"\r\n"
+    for at in range(1, len(request)):
+        parser = _Parser(h11.SERVER)
+        try:
+            parser.receive_data(request[:at])
+            parser.next_event()
+            parser.receive_data(request[at:])
+            assert isinstance(parser.next_event(), h11.Request)
+            assert ending == b"\r\n"
+        except h11.RemoteProtocolError:
+            assert ending == b"\n"
 
 
 async def test_a_cookie_above_127_is_nobodys_business(server: Running, said: list[str]) -> None:

@@ -43,6 +43,13 @@ def test_a_file_of_the_user_s_own_is_loaded_once(tmp_path: Path) -> None:
     assert stage_type(f"{file}:Thinker") is stage
 
 
+def test_a_file_without_a_default_stage_asks_for_the_class(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN.replace("STAGE = Thinker", ""))
+    with pytest.raises(ConfigError, match=r"mine.py has no STAGE; name the stage's class: use: .*mine.py:CLASS"):
+        stage_type(str(file))
+
+
 def test_a_folder_whose_name_looks_like_a_file_s_is_none(tmp_path: Path) -> None:
     """The path had been cut at its first ".py"."""
     file = tmp_path / "my.python" / "mine.py"
@@ -80,7 +87,7 @@ def test_a_stage_that_there_is_not_is_told_with_the_nearest(use: str, told: str)
 def test_a_file_that_is_no_stage_is_told(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
-    with pytest.raises(ConfigError, match=r"mine.py exports no Ears"):
+    with pytest.raises(ConfigError, match=r"mine.py has no Ears"):
         stage_type(f"{file}:Ears")
     with pytest.raises(ConfigError, match=r"mine.py:NONE is not a stage type"):
         stage_type(f"{file}:NONE")

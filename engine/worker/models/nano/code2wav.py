@@ -17,7 +17,16 @@ from engine.errors import EngineError
 from engine.worker.codec import Codec, Window, state_due
 from engine.worker.models.nano.inference import run
 from engine.worker.models.nano.source import ExcitationSource
-from engine.worker.models.nano.voice import BOOKS, FRAME_S, FRAME_SAMPLES, SIZE, Floats, session, voice_of
+from engine.worker.models.nano.voice import (
+    BOOKS,
+    FRAME_S,
+    FRAME_SAMPLES,
+    SIZE,
+    Floats,
+    default_voice,
+    session,
+    voice_of,
+)
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
@@ -33,6 +42,7 @@ class Code2Wav:
 
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)
+        self._default_voice = default_voice(config)
         self._net = session(config, "code2wav")
         shapes = {given.name: given.shape for given in self._net.get_inputs()}
         self._slow = np.full((config.slots, *shapes["slow"][1:]), 0, np.float32)
@@ -43,7 +53,7 @@ class Code2Wav:
 
     def open(self, req: StageRequest) -> None:
         """Start an answer, or resume after the frames that a lost replica's checkpoint covers."""
-        voice_of(req.request)
+        voice_of(req.request, self._default_voice)
         source = req.state = ExcitationSource(req.request.sampling.seed)
         self._slow[req.slot] = self._fast[req.slot] = 0
         if (left := req.checkpoint) is not None:
@@ -83,7 +93,7 @@ class Code2Wav:
         """
         slots = np.array([req.slot for req in reqs])
         inputs = {"codes": np.stack([row.codes for row in windows]).astype(np.int64)}
-        inputs["voice"] = np.array([voice_of(req.request) for req in reqs], np.int64)
+        inputs["voice"] = np.array([voice_of(req.request, self._default_voice) for req in reqs], np.int64)
         inputs |= {"slow": self._slow[slots], "fast": self._fast[slots]}
         controls, self._slow[slots], self._fast[slots] = run(self._net, ("controls", "slow_out", "fast_out"), inputs)
         return controls

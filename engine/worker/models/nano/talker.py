@@ -20,7 +20,7 @@ from engine.english.speller import Said, Speller
 from engine.errors import EngineError, RequestError
 from engine.worker.codec import frames_of, state_due
 from engine.worker.models.nano.inference import run
-from engine.worker.models.nano.voice import FRAME_S, LATENT, VOICES, WHO, Floats, session, voice_of
+from engine.worker.models.nano.voice import FRAME_S, LATENT, VOICES, WHO, Floats, default_voice, session, voice_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 from engine.worker.tts.answer_audio import MOST_UNSAID
@@ -85,17 +85,20 @@ class Talker:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
+        default = default_voice(config)
+        ids = sorted(VOICES, key=lambda id: id != default)
         return StageInfo(
             takes=kinds(Text, VoiceText),
             feeds=kinds(Codes),
             slots=config.slots,
             group="guided",
             checkpoints=kinds(Codes),
-            facets=Facets(voices=tuple(Voice(id, *WHO[id]) for id in VOICES), languages=("en",)),
+            facets=Facets(voices=tuple(Voice(id, *WHO[id]) for id in ids), languages=("en",)),
         )
 
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)
+        self._default_voice = default_voice(config)
         self._text = session(config, "talker_text")
         self._frame = session(config, "talker_step")
         self._rings = np.full((config.slots, LAYERS, 2, HEADS, RING, HEAD), 0, np.float32)
@@ -109,7 +112,7 @@ class Talker:
         again.
         """
         _check_guidance(req.request)
-        voice_of(req.request)
+        voice_of(req.request, self._default_voice)
         speech = req.state = NanoTalkerState()
         if req.role == "main" and (left := req.checkpoint) is not None:
             speech.frames = left["frames"]
@@ -170,7 +173,10 @@ class Talker:
             return
         left = max(0, begin - REACH)
         window = speech.letters[left:] + [0] * (REACH if speech.complete else 0)
-        inputs = {"letters": np.array([window], np.int64), "voice": np.array([voice_of(req.request)])}
+        inputs = {
+            "letters": np.array([window], np.int64),
+            "voice": np.array([voice_of(req.request, self._default_voice)]),
+        }
         states, duration = run(self._text, ("states", "duration"), inputs)
         part = slice(begin - left, end - left)
         speech.states += list(states[0, part])
@@ -208,7 +214,7 @@ class Talker:
             "ring": self._rings[slots],
             "partner": partner,
             "guidance": guidance,
-            "voice": np.array([voice_of(req.request) for req in reqs], np.int64)[order],
+            "voice": np.array([voice_of(req.request, self._default_voice) for req in reqs], np.int64)[order],
         }
 
     def _given(self, req: StageRequest, codes: NDArray[np.int64]) -> list[Chunk]:

@@ -13,12 +13,13 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from engine.core import SPEAKER_RATE_HZ, Request
-from engine.errors import RequestError
+from engine.deployment.did_you_mean import nearest
+from engine.errors import ConfigError, RequestError
 from engine.worker.models.nano.inference import load
 from engine.worker.stage import StageConfig
 
 VOICES = ("rms", "slt", "awb")
-"""Voices in the order of their ids in the networks. The first is the default."""
+"""Voices in the order of their ids in the networks."""
 WHO = {
     "rms": ("Rms, a man", "en-US"),
     "slt": ("Slt, a woman", "en-US"),
@@ -38,10 +39,17 @@ def session(config: StageConfig, name: str) -> ort.InferenceSession:
     return load(folder / f"{name}.onnx", config.threads)
 
 
-def voice_of(request: Request) -> int:
-    """Return the id of the requested voice. Raises RequestError for an unknown voice."""
-    if request.voice is None:
-        return 0
-    if request.voice not in VOICES:
-        raise RequestError(f"nano has no voice {request.voice!a:.100} (known: {', '.join(VOICES)})")
-    return VOICES.index(request.voice)
+def default_voice(config: StageConfig) -> str:
+    """Return the voice of requests that name none: the option ``voice``, or the first voice. Raises ConfigError."""
+    name = config.options.get("voice") or VOICES[0]
+    if name not in VOICES:
+        raise ConfigError(f"options.voice: there is no voice {name!r:.80} ({nearest(str(name), VOICES)})")
+    return name
+
+
+def voice_of(request: Request, default: str) -> int:
+    """Return the id of the requested voice, or of the default one. Raises RequestError for an unknown voice."""
+    name = default if request.voice is None else request.voice
+    if name not in VOICES:
+        raise RequestError(f"nano has no voice {name!a:.100} (known: {', '.join(VOICES)})")
+    return VOICES.index(name)

@@ -24,8 +24,11 @@ from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.messages import body_of
 from engine.worker.llm.options import LocalOptions, check
 from engine.worker.llm.prompted_tools import parsed, prompted
+from engine.worker.llm.schema_cost import check_schemas
+from engine.worker.llm.special_tokens import breaker, broken_up, tokens_of_gguf
 from engine.worker.llm.thinker import thinker_info
 from engine.worker.stage import StageConfig
+from engine.worker.streamed import Broken
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +105,9 @@ class LlamaCppStage(LocalThinker):
         header = read_header(settings.weights)
         template = settings.template or header.template
         self._template_has_tools = "tools" in template
-        self._foreign_markers = header.foreign_markers(CHATML_MARKERS if template == CHATML else template)
+        named = CHATML_MARKERS if template == CHATML else template
+        self._foreign_markers = header.foreign_markers(named)
+        self._broken = breaker(tokens_of_gguf(settings.weights, named))
         super().__init__(config, options, self._llama)
 
     def warm_up(self) -> None:
@@ -110,6 +115,8 @@ class LlamaCppStage(LocalThinker):
         self._llama.warm_up(body_of(GREETING, self._asked))
 
     async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
+        check_schemas(body)
+        body = broken_up(body, self._broken)
         if self._foreign_markers:  # such a token ends the answer
             body = {**body, "stop": self._foreign_markers}
         if self._template_has_tools or not body.get("tools"):
@@ -119,6 +126,14 @@ class LlamaCppStage(LocalThinker):
         async with aclosing(deltas):
             async for delta in deltas:
                 yield delta
+
+    async def watch(self) -> None:
+        """Raise Broken once llama.cpp does not end the answer of a client that has left, so that the worker restarts.
+
+        Such a computation cannot be stopped, and would hold its slot.
+        """
+        await self._llama.stuck()
+        raise Broken(f"llama.cpp does not end an answer of {self.info.facets.model} that nobody waits for")
 
     @property
     def processing(self) -> int:

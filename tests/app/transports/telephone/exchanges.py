@@ -238,7 +238,7 @@ class SipPhone(asyncio.DatagramProtocol):
         host, port = self.transport.get_extra_info("sockname")
         lines = [
             f"{method} sip:parley@127.0.0.1 SIP/2.0",
-            f"Via: SIP/2.0/UDP {host}:{port};branch=z9hG4bK{method}{number};rport",
+            f"Via: SIP/2.0/UDP {host}:{port};branch=z9hG4bK{'INVITE' if method == 'CANCEL' else method}{number};rport",
             *(["Record-Route: <sip:127.0.0.1;lr>"] if not self.tag else []),  # a proxy asks once to be on the way
             "Max-Forwards: 70",
             'f: "A caller" <sip:caller@example.org>;tag=caller',

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from aiortc.rtp import RtpPacket
 
+from app.limits.fair_scheduler import FairScheduler, LoopTimeBudget
+from app.limits.rate_limiter import RateLimiter
 from app.media import g711
 from app.transports.disconnect import Disconnect
 from app.transports.telephone import rtp as module
-from app.transports.telephone.rtp import FRAME, RATE_HZ, SILENT_PACKETS, RtpStream
+from app.transports.telephone.rtp import FRAME, MOST_UNHEARD, RATE_HZ, SILENT_PACKETS, RtpStream
 from app.transports.telephone.sdp import PCMA, PCMU, RtpOffer
 from engine import SPEAKER_RATE_HZ
 from engine.audio.resampler import Resampler
@@ -22,6 +24,7 @@ from engine.core import Pcm
 from tests.app.rig import eventually, tone
 
 OFFER = RtpOffer("127.0.0.1", 4000, PCMU, None)
+PEER = "127.0.0.1"
 LOUD = np.full(FRAME, 8000, np.int16)
 
 
@@ -48,7 +51,7 @@ class Wire(asyncio.DatagramTransport):
 
 
 def stream() -> tuple[RtpStream, Wire]:
-    rtp, wire = RtpStream("call", OFFER, {"127.0.0.1"}, lambda: None), Wire()
+    rtp, wire = RtpStream("call", OFFER, {"127.0.0.1"}, LoopTimeBudget(FairScheduler()), PEER.__eq__), Wire()
     rtp.connection_made(wire)
     return rtp, wire
 
@@ -60,9 +63,9 @@ async def call() -> AsyncGenerator[tuple[RtpStream, Wire]]:
     await rtp.close(Disconnect())
 
 
-def packet(number: int, law: int = PCMU, pcm: Pcm = LOUD) -> bytes:
+def packet(number: int, law: int = PCMU, pcm: Pcm = LOUD, ssrc: int = 7) -> bytes:
     encode = g711.encode_ulaw if law == PCMU else g711.encode_alaw
-    one = RtpPacket(payload_type=law, sequence_number=number, timestamp=number * FRAME, ssrc=7, payload=encode(pcm))
+    one = RtpPacket(payload_type=law, sequence_number=number, timestamp=number * FRAME, ssrc=ssrc, payload=encode(pcm))
     return one.serialize()
 
 
@@ -132,3 +135,52 @@ async def test_a_call_that_is_over_stays_so_whatever_is_offered(call: tuple[RtpS
     await rtp.close(Disconnect())
     rtp.redirect(RtpOffer("127.0.0.2", 5000, PCMU, None, direction="inactive"), {"127.0.0.2"})
     assert (wire.sound, taken(rtp)) == ([], [])
+
+
+async def test_another_program_of_the_caller_s_host_is_not_the_caller(call: tuple[RtpStream, Wire]) -> None:
+    """Nor its keys; a NAT that gives the same stream another port is followed."""
+    rtp, wire = call
+    rtp.datagram_received(packet(1), ("127.0.0.1", 4567))
+    for number in range(2, 9):
+        rtp.datagram_received(packet(number, ssrc=8), ("127.0.0.1", 5000))
+    assert len(taken(rtp)) == 1
+    await rtp.send(LOUD)
+    rtp.datagram_received(packet(2), ("127.0.0.1", 6000))
+    await rtp.send(LOUD)
+    assert [place for place, _ in wire.to] == [("127.0.0.1", 4567), ("127.0.0.1", 6000)]
+
+
+async def test_the_offered_place_is_the_caller_s_whatever_came_before(call: tuple[RtpStream, Wire]) -> None:
+    rtp, wire = call
+    rtp.datagram_received(packet(1, ssrc=8), ("127.0.0.1", 5000))
+    rtp.datagram_received(packet(2), ("127.0.0.1", 4000))
+    rtp.datagram_received(packet(3, ssrc=8), ("127.0.0.1", 5000))
+    await rtp.send(LOUD)
+    assert wire.to == [(("127.0.0.1", 4000), PCMU)]
+    assert len(taken(rtp)) == 2
+
+
+async def test_a_host_that_never_sends_anything_gets_ten_seconds(call: tuple[RtpStream, Wire]) -> None:
+    """It may be anybody's; a SIP peer has confirmed that it wants the call."""
+    rtp, wire = call
+    rtp.redirect(RtpOffer("192.0.2.9", 5000, PCMU, None), {"192.0.2.9", PEER})
+    for _ in range(MOST_UNHEARD + 100):
+        await rtp.send(LOUD)
+    assert len(wire.sound) == MOST_UNHEARD
+    rtp.datagram_received(packet(1), ("192.0.2.9", 5000))
+    await rtp.send(LOUD)
+    assert len(wire.sound) == MOST_UNHEARD + 1
+    rtp.redirect(OFFER, {PEER})
+    for _ in range(MOST_UNHEARD + 100):
+        await rtp.send(LOUD)
+    assert len(wire.sound) > 2 * MOST_UNHEARD
+
+
+async def test_a_flood_of_packets_is_read_in_its_turn_and_the_rest_dropped() -> None:
+    budget = LoopTimeBudget(FairScheduler(), "", RateLimiter(400, 4e6))
+    rtp = RtpStream("call", OFFER, {PEER}, budget, PEER.__eq__)
+    rtp.connection_made(Wire())
+    for number in range(20_000):
+        rtp.datagram_received(packet(number & 0xFFFF), (PEER, 4000))
+    assert len(taken(rtp)) < 512
+    await rtp.close(Disconnect())

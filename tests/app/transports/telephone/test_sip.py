@@ -139,14 +139,21 @@ async def test_a_later_offer_that_can_t_be_taken_leaves_the_call_as_it_is(server
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_caller_that_never_confirms_is_let_go(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.transports.telephone.sip.T1_S", 0.01)
-    monkeypatch.setattr("app.transports.telephone.sip.GIVE_UP_S", 0.05)
-    async with sip_phone(reached(server)) as phone:
-        phone.invite()
-        await phone.answer()
-        await eventually(lambda: not server.metric("parley_sessions"))
-        await server.empty()
+async def test_a_caller_that_never_confirms_gets_no_session_and_no_audio(
+    server: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("app.transports.telephone.sip.CONFIRM_S", 0.2)
+    with caplog.at_level("INFO"):
+        async with sip_phone(reached(server)) as phone:
+            phone.invite()
+            answer = await phone.answer()
+            await eventually(lambda: any("unconfirmed" in one.getMessage() for one in caplog.records))
+            phone.ack(answer)  # too late
+            phone.put("OPTIONS", 7)
+            await phone.answer()
+            assert not server.metric("parley_sessions")
+            assert phone.rtp.packets == []
+    assert not any(one.getMessage().startswith("call.opened") for one in caplog.records)
 
 
 @pytest.mark.parametrize("late", [False, True])

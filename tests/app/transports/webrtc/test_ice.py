@@ -92,6 +92,7 @@ class Receiver:
     """Of an aioice Connection, what a PeerProtocol asks."""
 
     def __init__(self) -> None:
+        self.local_username = "a"
         self.requests: list[Any] = []
         self.data: list[bytes] = []
         self._check_list: list[Any] = []
@@ -151,6 +152,22 @@ async def test_who_shows_the_password_is_heard() -> None:
     assert receiver.data == [media]
 
 
+async def test_who_does_not_know_the_name_is_not_even_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood of strangers' checks costs no more than looking at them. The name is in the answer only."""
+    parsed: list[bytes] = []
+    really = stun.parse_message
+    monkeypatch.setattr(stun, "parse_message", lambda data: (parsed.append(data), really(data))[1])
+    one, receiver, _ = protocol()
+    other = stun.Message(stun.Method.BINDING, stun.Class.REQUEST)
+    other.attributes.update({"USERNAME": "z:b", "PRIORITY": 1})
+    other.add_message_integrity(b"word")
+    for datagram in (bytes(other), message(kind=0x101)):
+        one.datagram_received(datagram, PEER)
+    assert (parsed, receiver.requests) == ([], [])
+    one.datagram_received(check(b"word"), PEER)
+    assert len(parsed) == 1
+
+
 async def test_what_waits_to_be_read_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.transports.webrtc.ice.MAX_WAITING", 3)
     one, receiver, _ = protocol()
@@ -165,8 +182,9 @@ async def test_what_waits_to_be_read_is_bounded(monkeypatch: pytest.MonkeyPatch)
 def test_any_datagram_is_taken_or_dropped(body: bytes, kind: int) -> None:
     async def take() -> None:
         one, _, wire = protocol()
-        head = pack("!HHI", kind, len(body), stun.COOKIE) + bytes(12)
-        for datagram in (body, head + body):
+        named = attribute(6, b"a:b") + body
+        head = pack("!HHI", kind, len(named), stun.COOKIE) + bytes(12)
+        for datagram in (body, head + named):
             one.datagram_received(datagram, PEER)
         assert not wire.sent
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import WeightsError
-from engine.worker.libraries.onnx_metadata import metadata_of
+from engine.worker.libraries.onnx_metadata import metadata_of, with_metadata
 
 onnx = pytest.importorskip("onnx")
 
@@ -52,3 +54,35 @@ def test_a_file_that_was_cut_in_its_network_is_refused(tmp_path: Path) -> None:
     path.write_bytes(network(a="b")[:6000])
     with pytest.raises(WeightsError, match="is incomplete: fetch it again"):
         metadata_of(path)
+
+
+GRAPH = b"\x3a\x00"
+HOSTILE = {
+    "zeros": b"",
+    "numbers": b"\x08\x00" * 20_000,
+    "empty metadata": b"\x72\x00" * 20_000,
+    "much metadata": with_metadata({f"{n}": "x" * 900_000 for n in range(6)}),
+    "metadata longer than the file": b"\x72\xff\xff\xff\xff\x7f",
+    "a length of 70 bits": b"\x72" + b"\xff" * 10,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_sparse_or_endless_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.onnx"
+    path.write_bytes(GRAPH + HOSTILE[name])
+    os.truncate(path, 1 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(WeightsError, match="is not an ONNX file, or is incomplete"):
+            metadata_of(path)
+        assert tracemalloc.get_traced_memory()[1] < 8_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pair_that_is_too_long_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "a.onnx"
+    path.write_bytes(network(kind="vits") + with_metadata({"long": "x" * (1 << 20)}))
+    with suppress(WeightsError):
+        assert metadata_of(path) == {"kind": "vits"}

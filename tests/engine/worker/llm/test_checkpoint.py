@@ -39,6 +39,15 @@ def test_a_folder_that_says_nothing_of_its_shape_takes_nothing_that_is_known(tmp
     assert (found.cache_bytes(1000, 4), found.value_bytes) == (0, 0)
 
 
+@pytest.mark.parametrize("value", ["abc", [], -1, 1.5, True, 1 << 40])
+def test_a_number_of_another_type_or_range_is_one_sentence(tmp_path: Path, value: Any) -> None:
+    found = read_checkpoint(write_checkpoint(tmp_path, max_position_embeddings=value, hidden_size=value))
+    with pytest.raises(WeightsError, match="max_position_embeddings must be a whole number from 0"):
+        _ = found.context
+    with pytest.raises(WeightsError, match="hidden_size must be a whole number"):
+        found.cache_bytes(10, 2)
+
+
 @pytest.mark.parametrize("file", ["chat_template.json", "tokenizer_config.json"])
 def test_a_template_is_found_wherever_it_lies(tmp_path: Path, file: str) -> None:
     write_checkpoint(tmp_path, template="")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,3 +112,86 @@ def test_the_parts_of_a_file_count_together(model: Path, tmp_path: Path) -> None
     for n in (1, 2):
         shutil.copy(model, tmp_path / f"big-{n:05}-of-00002.gguf")
     assert read_header(tmp_path / "big-00001-of-00002.gguf").size == 2 * model.stat().st_size
+
+
+def _key(name: str, kind: int, value: bytes) -> bytes:
+    return struct.pack("<Q", len(name)) + name.encode() + struct.pack("<I", kind) + value
+
+
+def _text(text: bytes) -> bytes:
+    return struct.pack("<Q", len(text)) + text
+
+
+def _header(*keys: bytes, tensors: int = 0, count: int | None = None) -> bytes:
+    llama = _key("general.architecture", 8, _text(b"llama"))
+    head = struct.pack("<4sIQQ", b"GGUF", 3, tensors, len(keys) + 1 if count is None else count)
+    return head + llama + b"".join(keys)
+
+
+TENSOR = struct.pack("<Q1sIQIQ", 1, b"t", 1, 1, 0, 0)
+U32, I32, F32, BOOL, TEXT, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
+HOSTILE = {
+    "an alignment of 0": (_header(_key("general.alignment", U32, bytes(4)), tensors=1) + TENSOR, "a power of two"),
+    "an alignment of 3": (_header(_key("general.alignment", U32, b"\3\0\0\0"), tensors=1) + TENSOR, "a power of two"),
+    "a text as alignment": (_header(_key("general.alignment", TEXT, _text(b"abc"))), "a power of two"),
+    "a text as context": (_header(_key("llama.context_length", TEXT, _text(b"abc"))), "a whole number"),
+    "a list as context": (_header(_key("llama.context_length", ARRAY, struct.pack("<IQ", TEXT, 0))), "a whole number"),
+    "a negative context": (_header(_key("llama.context_length", I32, b"\xff" * 4)), "a whole number"),
+    "a fraction as context": (_header(_key("llama.context_length", F32, b"\0\0\x80\x3f")), "a whole number"),
+    "truth as context": (_header(_key("llama.context_length", BOOL, b"\1")), "a whole number"),
+    "4 billion layers": (_header(_key("llama.block_count", U32, b"\xff" * 4)), "from 0 to 4096"),
+    "heads without end": (_header(_key("llama.attention.head_count", U64, b"\xff" * 8)), "from 0 to 65536"),
+    "heads of text": (
+        _header(_key("llama.attention.head_count_kv", ARRAY, struct.pack("<IQ", TEXT, 1) + _text(b"<|a|>"))),
+        "a whole number",
+    ),
+    "a list as architecture": (
+        _header(_key("general.architecture", ARRAY, struct.pack("<IQ", 0, 1) + b"a")), "must be text"
+    ),
+    "a number as a template": (_header(_key("tokenizer.chat_template", U32, bytes(4))), "must be text"),
+    "a long name": (_header(_key("general.name", TEXT, _text(b"x" * 2000))), "must be text of at most 1024 bytes"),
+    "a list of lists": (_header(_key("x", ARRAY, struct.pack("<IQ", ARRAY, 1 << 40))), "incomplete or damaged"),
+    "tensors without end": (_header(tensors=1 << 63), "incomplete or damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_value_of_another_type_or_range_is_one_sentence(tmp_path: Path, name: str) -> None:
+    data, said = HOSTILE[name]
+    (tmp_path / "m.gguf").write_bytes(data + bytes(200))
+    with pytest.raises(WeightsError, match=said) as error:
+        read_header(tmp_path / "m.gguf")
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400 + len(str(tmp_path))
+
+
+GIB = 1 << 30
+SPARSE = {
+    "a list": (_header(_key("x", ARRAY, struct.pack("<IQ", U64, GIB // 8))), True),
+    "a text": (_header(_key("general.url", TEXT, struct.pack("<Q", GIB))), True),
+    "a word": (_header(_key("x", ARRAY, struct.pack("<IQ", TEXT, 1)), count=2) + struct.pack("<Q", GIB), True),
+    "a template": (_header(_key("tokenizer.chat_template", TEXT, struct.pack("<Q", GIB))), False),
+    "a key": (_header(count=2) + struct.pack("<Q", GIB), False),
+    "keys": (_header(count=80_000_000), False),
+    "words": (_header(_key("x", ARRAY, struct.pack("<IQ", TEXT, GIB // 8))), False),
+    "tensors": (_header(tensors=GIB // 32), False),
+    "a tensor's shape": (_header(tensors=1) + struct.pack("<Q1sI", 1, b"t", GIB // 8 - 100), True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_nothing_that_is_thrown_away_is_read(tmp_path: Path, name: str) -> None:
+    """A sparse file of 4 kB on the disk may say that a list has a gigabyte."""
+    data, good = SPARSE[name]
+    (tmp_path / "m.gguf").write_bytes(data)
+    os.truncate(tmp_path / "m.gguf", GIB + 1000)
+    tracemalloc.start()
+    try:
+        if good:
+            assert read_header(tmp_path / "m.gguf").architecture == "llama"
+        else:
+            with pytest.raises(WeightsError):
+                read_header(tmp_path / "m.gguf")
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()

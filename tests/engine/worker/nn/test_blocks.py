@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -358,6 +359,29 @@ def test_every_fault_of_a_checkpoint_is_one_sentence(tmp_path: Path) -> None:
         with pytest.raises(WeightsError, match=words) as error:
             fault()
         assert "\n" not in str(error.value)
-    (good / "config.json").write_text("[1, 2")
-    with pytest.raises(WeightsError, match="not valid JSON"):
+    for text in ("[1, 2", "[" * 100_000):
+        (good / "config.json").write_text(text)
+        with pytest.raises(WeightsError, match="not valid JSON"):
+            SafetensorsCheckpoint(good, "Tiny")
+    (good / "config.json").write_text('{"architectures": 7}')
+    with pytest.raises(WeightsError, match="the architecture is 7, not Tiny"):
+        SafetensorsCheckpoint(good, "Tiny")
+
+
+@pytest.mark.parametrize(
+    ("shards", "said"),
+    [
+        (["a"], "must map names"),
+        ({"a": 1}, "must map names"),
+        ({"a": "../secret.safetensors"}, "must be the name of a file"),
+        ({"a": "/etc/passwd"}, "must be the name of a file"),
+        ({"a": "b\\c"}, "must be the name of a file"),
+        ({"a": ".."}, "must be the name of a file"),
+        ({"a": ""}, "must be the name of a file"),
+    ],
+)
+def test_an_index_names_files_of_its_folder(tmp_path: Path, shards: Any, said: str) -> None:
+    good = checkpoint(tmp_path)
+    (good / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    with pytest.raises(WeightsError, match=said):
         SafetensorsCheckpoint(good, "Tiny")

@@ -1,0 +1,154 @@
+"""Jobs for a decoder process and their results, as they pass through a socket.
+
+A message is two lengths, a header in MessagePack, and bytes: of the file, or of the decoded arrays one after another.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.media.audio import decode_audio
+from app.media.containers import MediaError
+from app.media.images import Image, ImageKind, scaled
+from app.media.videos import decode_video
+from engine import CameraFeed
+
+_LENGTHS = struct.Struct("<IQ")
+_MOST_RESULT_BYTES = 1 << 30
+_KINDS = frozenset(["|u1", "<i2"])
+
+
+class ImageJob(msgspec.Struct, frozen=True, tag="image"):
+    """Decode an image, and scale it so that no side is longer than ``side`` pixels (0: keep its size)."""
+
+    kind: ImageKind
+    width: int
+    height: int
+    side: int = 0
+    cpu_s: float = 5.0
+    """Maximum CPU time. Ordinary images take less than a tenth of it."""
+
+    def run(self, data: bytes) -> Result:
+        pixels = Image(data, self.kind, self.width, self.height).decode()
+        return Result((scaled(pixels, self.side) if self.side else pixels,))
+
+
+class AudioJob(msgspec.Struct, frozen=True, tag="audio"):
+    """Decode a recording."""
+
+    limit_s: float
+    cpu_s: float = 20.0
+
+    def run(self, data: bytes) -> Result:
+        return Result((decode_audio(data, self.limit_s),))
+
+
+class VideoJob(msgspec.Struct, frozen=True, tag="video"):
+    """Decode a video."""
+
+    limit_s: float
+    feed: CameraFeed
+    cpu_s: float = 40.0
+
+    def run(self, data: bytes) -> Result:
+        video = decode_video(data, self.limit_s, self.feed)
+        return Result((video.frames, *(() if video.pcm is None else (video.pcm,))), video.fps)
+
+
+Job = ImageJob | AudioJob | VideoJob
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """Decoded arrays: pixels, samples, or frames and optionally samples."""
+
+    arrays: Sequence[NDArray[Any]]
+    fps: float = 0.0
+
+
+class _ResultHeader(msgspec.Struct, frozen=True):
+    arrays: list[tuple[str, list[int]]] = []
+    fps: float = 0.0
+    error: str = ""
+    """The reason why the file cannot be used."""
+
+
+def send_job(connection: socket.socket, job: Job, data: bytes) -> None:
+    """Send a job and its file."""
+    _send(connection, msgspec.msgpack.encode(job), [memoryview(data)])
+
+
+def receive_job(connection: socket.socket) -> tuple[Job, bytes] | None:
+    """Return the next job and its file; None if the connection was closed."""
+    lengths = _received(connection, _LENGTHS.size)
+    if lengths is None:
+        return None
+    header_bytes, data_bytes = _LENGTHS.unpack(lengths)
+    header, data = _received(connection, header_bytes), _received(connection, data_bytes)
+    if header is None or data is None:
+        return None
+    return msgspec.msgpack.decode(header, type=Job), bytes(data)
+
+
+def send_result(connection: socket.socket, result: Result | MediaError) -> None:
+    """Send a result, or the reason why there is none."""
+    if isinstance(result, MediaError):
+        return _send(connection, msgspec.msgpack.encode(_ResultHeader(error=str(result))), [])
+    arrays = [np.ascontiguousarray(array) for array in result.arrays]
+    header = _ResultHeader([(array.dtype.str, list(array.shape)) for array in arrays], result.fps)
+    pieces = [array.reshape(-1).view(np.uint8).data for array in arrays]
+    return _send(connection, msgspec.msgpack.encode(header), pieces)
+
+
+def receive_result(connection: socket.socket) -> Result:
+    """Receive a result. Raises MediaError with the process's reason, EOFError if the connection was closed."""
+    lengths = _required(_received(connection, _LENGTHS.size))
+    header_bytes, data_bytes = _LENGTHS.unpack(lengths)
+    if header_bytes + data_bytes > _MOST_RESULT_BYTES:
+        raise EOFError
+    header = msgspec.msgpack.decode(_required(_received(connection, header_bytes)), type=_ResultHeader)
+    if header.error:
+        raise MediaError(header.error)
+    arrays = [_array(connection, kind, shape) for kind, shape in header.arrays]
+    return Result(arrays, header.fps)
+
+
+def _array(connection: socket.socket, kind: str, shape: list[int]) -> NDArray[Any]:
+    size = math.prod(shape) * (2 if kind == "<i2" else 1)
+    if kind not in _KINDS or not 0 <= size <= _MOST_RESULT_BYTES:
+        raise EOFError
+    return np.frombuffer(_required(_received(connection, size)), kind).reshape(shape)
+
+
+def _send(connection: socket.socket, header: bytes, pieces: Sequence[memoryview]) -> None:
+    size = sum(piece.nbytes for piece in pieces)
+    connection.sendall(_LENGTHS.pack(len(header), size) + header)
+    for piece in pieces:
+        connection.sendall(piece)
+
+
+def _received(connection: socket.socket, size: int) -> bytearray | None:
+    """Return exactly ``size`` bytes; None if the connection was closed before."""
+    data = bytearray(size)
+    left = memoryview(data)
+    while left.nbytes:
+        count = connection.recv_into(left)
+        if not count:
+            return None
+        left = left[count:]
+    return data
+
+
+def _required(data: bytearray | None) -> bytearray:
+    if data is None:
+        raise EOFError
+    return data

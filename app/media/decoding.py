@@ -1,0 +1,214 @@
+"""Decoding of clients' media in helper processes, in fair turns.
+
+A hostile file can only exhaust its own process, which is killed and replaced. Each client has one job at a time, and
+one process is always left for images, so that no image waits for a video. Knows no route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.media.containers import MediaError
+from app.media.decode_jobs import AudioJob, ImageJob, Job, Result, VideoJob
+from app.media.decoder import Decoder
+from app.media.images import Image
+from app.media.videos import Video
+from engine import CameraFeed, Overloaded
+from engine.core import Pcm
+
+MOST_PROCESSES = 3
+LINE = 16
+"""Maximum number of recordings that are being decoded or wait, as many as there are HTTP answers."""
+_GROW_S = 0.25
+"""Seconds that a job waits before another process starts for it, which takes half a second of CPU time."""
+_IDLE_S = 60.0
+"""Seconds after which a process that nobody needed ends, except for the last one."""
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    job: Job
+    client: Hashable
+    begins: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Decoding:
+    """The decoder processes of a server. The first one starts with ``start``, or with the first job."""
+
+    def __init__(self, make: Callable[[], Decoder] | None = None) -> None:
+        self._make = make or Decoder
+        self._threads = ThreadPoolExecutor(MOST_PROCESSES, "decoding")
+        self._decoders = set[Decoder]()
+        self._idle = list[tuple[Decoder, float]]()
+        """Processes without a job, and when each had its last one; the newest is used first."""
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._line = list[_Turn]()
+        self._running = list[_Turn]()
+        self._places = 1
+        """Jobs that may run at once: the processes that were started or are about to."""
+        self._growing: asyncio.TimerHandle | None = None
+        self._served = Counter[Hashable]()
+        """Jobs that each waiting or running client has had, so that the least served one is next."""
+
+    def start(self) -> None:
+        """Start the first process in advance. Returns immediately."""
+        self._threads.submit(self._add)
+
+    async def image(self, image: Image, client: Hashable, side: int = 0) -> NDArray[np.uint8]:
+        """Decode an image to uint8 [height, width, 3], no side longer than ``side`` pixels unless that is 0.
+
+        ``client`` identifies whose turn it is. Raises MediaError.
+        """
+        result = await self._result(ImageJob(image.kind, image.width, image.height, side), image.data, client)
+        return result.arrays[0]
+
+    async def samples(self, data: bytes, limit_s: float, client: Hashable) -> Pcm:
+        """Run ``decode_audio``. Raises MediaError, and Overloaded if LINE recordings wait."""
+        result = await self._result(AudioJob(limit_s), data, client)
+        return result.arrays[0]
+
+    async def video(self, data: bytes, limit_s: float, feed: CameraFeed, client: Hashable) -> Video:
+        """Run ``decode_video``. Raises MediaError, and Overloaded if LINE recordings wait."""
+        result = await self._result(VideoJob(limit_s, feed), data, client)
+        frames, *pcm = result.arrays
+        return Video(frames, result.fps, pcm[0] if pcm else None)
+
+    async def close(self) -> None:
+        """Kill the processes. May be called twice."""
+        if self._growing is not None:
+            self._growing.cancel()
+        with self._lock:
+            self._is_closed = True
+            decoders = [*self._decoders]
+        for decoder in decoders:
+            decoder.kill()
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
+        for decoder in decoders:
+            decoder.close()
+
+    async def _result(self, job: Job, data: bytes, client: Hashable) -> Result:
+        recordings = [one for one in (*self._line, *self._running) if not isinstance(one.job, ImageJob)]
+        if len(recordings) >= LINE and not isinstance(job, ImageJob):
+            raise Overloaded(f"{len(recordings)} recordings wait to be decoded; try again later.")
+        turn = _Turn(job, client)
+        self._line.append(turn)
+        self._begin_turns()
+        left = threading.Event()
+        running = None
+        try:
+            await turn.begins.wait()
+            running = asyncio.get_running_loop().run_in_executor(self._threads, self._run, job, data, left)
+            running.add_done_callback(lambda done: self._end(turn, done))
+            return await asyncio.shield(running)
+        finally:
+            left.set()
+            if running is None:
+                self._leave(turn)
+
+    def _leave(self, turn: _Turn) -> None:
+        """Remove a turn whose client left before its job began."""
+        (self._running if turn in self._running else self._line).remove(turn)
+        self._forget(turn.client)
+        self._begin_turns()
+
+    def _end(self, turn: _Turn, done: asyncio.Future[Result]) -> None:
+        if not done.cancelled():
+            done.exception()  # mark it as retrieved: the client may have left
+        self._running.remove(turn)
+        self._forget(turn.client)
+        self._begin_turns()
+
+    def _forget(self, client: Hashable) -> None:
+        if all(one.client != client for one in (*self._line, *self._running)):
+            del self._served[client]
+
+    def _begin_turns(self) -> None:
+        """Begin the jobs that may run now: the clients that were served least often first, then by arrival."""
+        for turn in sorted(self._line, key=lambda one: self._served[one.client]):
+            if self._may_run(turn):
+                self._line.remove(turn)
+                self._running.append(turn)
+                self._served[turn.client] += 1
+                turn.begins.set()
+                if isinstance(turn.job, VideoJob) and self._places == 1:
+                    self._places = 2
+                    self._threads.submit(self._add)  # for images, which must not wait for it to start
+        if self._line and self._growing is None and self._places < MOST_PROCESSES:
+            self._growing = asyncio.get_running_loop().call_later(_GROW_S, self._grow)
+
+    def _grow(self) -> None:
+        """Allow one more process if jobs still wait."""
+        self._growing = None
+        if self._line and len(self._running) >= self._places:
+            self._places += 1
+        self._begin_turns()
+
+    def _may_run(self, turn: _Turn) -> bool:
+        running = self._running
+        if len(running) >= self._places or any(one.client == turn.client for one in running):
+            return False
+        match turn.job:
+            case ImageJob():
+                return True
+            case AudioJob():
+                return sum(not isinstance(one.job, ImageJob) for one in running) < MOST_PROCESSES - 1
+            case VideoJob():
+                return not any(isinstance(one.job, VideoJob) for one in running)
+
+    def _run(self, job: Job, data: bytes, left: threading.Event) -> Result:
+        decoder = self._taken()
+        try:
+            return decoder.run(job, data, left)
+        finally:
+            self._put_back(decoder)
+
+    def _taken(self) -> Decoder:
+        """Return an idle process, or a new one."""
+        with self._lock:
+            while self._idle:
+                decoder, _ = self._idle.pop()
+                if decoder.alive:
+                    return decoder
+                self._end_process(decoder)
+            return self._new()
+
+    def _put_back(self, decoder: Decoder) -> None:
+        """Keep a process for the next job, and end those that were idle for long. A killed one is replaced at once."""
+        with self._lock:
+            if not decoder.alive:
+                self._end_process(decoder)
+                if self._idle or self._is_closed:
+                    return
+                decoder = self._new()
+            now_s = time.monotonic()
+            self._idle.append((decoder, now_s))
+            while now_s - self._idle[0][1] > _IDLE_S:
+                self._end_process(self._idle.pop(0)[0])
+                self._places = max(1, self._places - 1)
+
+    def _add(self) -> None:
+        """Start a process in advance."""
+        with self._lock:
+            decoder = self._new()
+        self._put_back(decoder)
+
+    def _new(self) -> Decoder:
+        if self._is_closed:
+            raise MediaError("the server is stopping")
+        decoder = self._make()
+        self._decoders.add(decoder)
+        return decoder
+
+    def _end_process(self, decoder: Decoder) -> None:
+        self._decoders.discard(decoder)
+        decoder.close()
