@@ -47,7 +47,7 @@ voice.on("spoke", (item) => {
 voice.on("text", (who, item, text, final) => {
   welcome.hidden = true;
   if (final && who === "user") captions.complete(item, who, text);
-  else if (!final) captions.append(item, who, text);
+  else if (!final && who === "answer") captions.append(item, who, text); // the user's words so far come as "hearing"
   if (!voice.answering) captions.settle("answer"); // its last words are shown when they are heard, behind its end
 });
 voice.on("hearing", (item, text) => {
